@@ -1,0 +1,233 @@
+//! The contract between RocketBufs and whatever carries its bytes.
+//!
+//! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
+//! connections of that worker. Every call returns at once; what happened is told by [`Transport::poll`].
+
+use std::time::Duration;
+
+use rocketring::{Inlet, Position, Ring};
+
+/// Names a connection of one transport. Never used again for another connection of the same transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// The 31-bit id of a subscription on the wire, chosen by the receiver (DESIGN, *Ids*).
+pub type WireId = u32;
+
+/// What a transport promises. The sessions above adapt to it and rely on nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promises {
+    /// Writes of one connection land in the order in which they were made, and control messages among them.
+    /// Where false, a session keeps one range in flight per buffer, and waits for [`Event::Landed`] before a
+    /// control message that must come after data.
+    pub ordered: bool,
+    /// The peer's processor takes no part in a write.
+    pub one_sided: bool,
+    /// The source range is read where it lies until [`Event::Sent`] (true for all but a copying transport).
+    pub zero_copy: bool,
+    /// [`Event::Landed`] follows every write. Where false (a stream), `landed` travels with credit.
+    pub reports_landed: bool,
+    /// Bytes of the largest single write.
+    pub max_write_bytes: u64,
+    /// Bytes of the largest control message.
+    pub max_control_bytes: usize,
+}
+
+/// A range of a ring to be written to the peer. The bytes belong to the ring; the transport reads them where they
+/// lie, and the caller keeps them stable until [`Event::Sent`] or until [`Transport::detach`] returns.
+#[derive(Clone)]
+pub struct SourceRange {
+    /// The ring that holds the bytes.
+    pub ring: Ring,
+    /// First position.
+    pub from: Position,
+    /// One past the last position; at most [`Promises::max_write_bytes`] after `from`.
+    pub to: Position,
+}
+
+/// The connection's queue has no place for the write or message: an outcome, not a failure. Try again after
+/// [`Event::Writable`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueFull;
+
+/// Why a connection ended. Says whose fault it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Down {
+    /// The peer closed in order.
+    #[error("the peer closed the connection")]
+    PeerClosed,
+    /// This end closed it.
+    #[error("closed here: {0}")]
+    Local(String),
+    /// The network or the peer's machine failed.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// The peer sent a wire id that was never given to it or is no longer valid.
+    #[error(
+        "the peer sent data for unknown wire id {0:#x}; it does not speak this protocol or is out of step"
+    )]
+    UnknownWire(WireId),
+    /// The peer wrote past what it had been granted.
+    #[error("the peer wrote {size} bytes at position {at} of wire id {wire:#x}, {over} past its credit")]
+    Overrun {
+        /// The subscription.
+        wire: WireId,
+        /// Where the write began.
+        at: Position,
+        /// Its size.
+        size: u64,
+        /// How far it went past the grant.
+        over: u64,
+    },
+    /// A control message larger than this end accepts.
+    #[error("the peer sent a control message of {size} bytes; the limit here is {max}")]
+    ControlTooLarge {
+        /// What was announced.
+        size: u64,
+        /// What is accepted.
+        max: u64,
+    },
+    /// The connection could not be made.
+    #[error("could not connect to {addr}: {reason}")]
+    Refused {
+        /// Where to.
+        addr: String,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// What happened, in the order in which it happened on each connection.
+#[derive(Debug)]
+pub enum Event {
+    /// A connection begun with [`Transport::connect`] is up.
+    Connected(ConnId),
+    /// A listener took a connection (only the transport that listens tells; see [`Transport::adopt`]).
+    Incoming(Accepted),
+    /// Bytes landed in the ring of this wire id: its head, and perhaps its boundary, moved. Told at most once for
+    /// each id in one poll, however many ranges arrived.
+    Arrived(ConnId, WireId),
+    /// An ordered control message. The bytes are the receiver's.
+    Control(ConnId, Vec<u8>),
+    /// The source ring's bytes up to this position were read by the transport and are no longer needed by it.
+    Sent(ConnId, WireId, Position),
+    /// The peer's memory has everything up to this position (only where [`Promises::reports_landed`]).
+    Landed(ConnId, WireId, Position),
+    /// There is place in the queue again after [`QueueFull`] or a full queue reported by [`Transport::room`].
+    Writable(ConnId),
+    /// The connection is gone; every inlet bound to it can be taken back with [`Transport::unbind`] before
+    /// [`Transport::forget`].
+    Down(ConnId, Down),
+}
+
+/// An accepted connection that no transport owns yet, so that any worker can adopt it.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The peer's address, as text.
+    pub peer: String,
+    /// The transport's own handle of it (for TCP the socket).
+    pub handle: AcceptedHandle,
+}
+
+/// What an accepted connection is to its transport.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AcceptedHandle {
+    /// A TCP socket, non-blocking.
+    Tcp(std::net::TcpStream),
+    /// One end of a simulated connection.
+    Sim(u64),
+}
+
+/// Why a call to a transport failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The address cannot be used.
+    #[error("cannot use the address {addr}: {reason}")]
+    Address {
+        /// As it was given.
+        addr: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// More connections than configured.
+    #[error("{open} connections are open, the limit (max_connections) is {max}")]
+    TooManyConnections {
+        /// Open now.
+        open: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// A transport, owned by one worker.
+pub trait Transport {
+    /// What it promises.
+    fn promises(&self) -> Promises;
+
+    /// Listens on `addr`; returns the address in use (a port 0 is replaced). [`Event::Incoming`] follows for each peer.
+    fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
+
+    /// Begins a connection; [`Event::Connected`] or [`Event::Down`] follows.
+    fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError>;
+
+    /// Takes an accepted connection into this transport.
+    fn adopt(&mut self, accepted: Accepted) -> Result<ConnId, TransportError>;
+
+    /// Stops or goes on reading from the peer; a paused connection exerts back-pressure and costs nothing.
+    /// A pause takes effect after the event being handled: no further event of arriving bytes for this connection
+    /// comes out of `poll` until it is resumed, and none is lost.
+    fn pause(&mut self, conn: ConnId, paused: bool);
+
+    /// From now on ranges for `wire` land through this inlet. The transport owns the inlet until
+    /// [`Transport::unbind`].
+    fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet);
+
+    /// Gives the inlet back; data that still comes for this id closes the connection. None if it was not bound.
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet>;
+
+    /// Makes a hole: everything of a partial delivery is dropped and the log goes on at `to` (LOST).
+    /// False if the id is not bound or the inlet cannot skip there (`to` lies before its head): the peer's fault.
+    fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool;
+
+    /// How many bytes of ranges the queue of this connection takes now; 0 when it is full.
+    fn room(&self, conn: ConnId) -> u64;
+
+    /// Queues a write of `source` into the peer's ring of `wire`. `more`: the range does not end at a delivery's
+    /// end. The range stays the ring's: see [`SourceRange`]. Nothing need leave before [`Transport::flush`].
+    fn write(&mut self, conn: ConnId, wire: WireId, source: SourceRange, more: bool)
+    -> Result<(), QueueFull>;
+
+    /// Queues a control message, in order with the writes. It is copied. Control messages have a reserve of their
+    /// own: [`QueueFull`] means that the peer has not read for a very long time, and the caller may close.
+    fn control(&mut self, conn: ConnId, message: &[u8]) -> Result<(), QueueFull>;
+
+    /// Lets go of everything queued that was to be read from `ring` for this `wire`: what is unsent is copied, so
+    /// that the stream stays whole and the ring's bytes are free when this returns. Returns how many bytes it copied.
+    fn detach(&mut self, conn: ConnId, wire: WireId) -> u64;
+
+    /// Sends what is queued, in as few system calls as possible. True if everything left.
+    fn flush(&mut self, conn: ConnId) -> bool;
+
+    /// Ends a connection: what is queued is given up to `linger` to leave, then it is cut. [`Event::Down`] follows
+    /// with [`Down::Local`].
+    fn close(&mut self, conn: ConnId, why: &str, linger: Duration);
+
+    /// Frees what is left of a connection that is down. Inlets still bound are dropped.
+    fn forget(&mut self, conn: ConnId);
+
+    /// Appends what happened to `events`, waiting at most `timeout` (None: until something happens or the waker that
+    /// was given at construction is woken). Bounded in work per call, fair among connections. Any event of a connection
+    /// is a sign of life of its peer; a transport tells `Arrived` also for part of a large range.
+    fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>);
+}

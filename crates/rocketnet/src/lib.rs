@@ -1,0 +1,27 @@
+//! RocketNet: what carries ranges of rings between processes.
+//!
+//! A transport does one thing: *write this range into the peer's ring of wire id `w`, and tell the peer*,
+//! plus small ordered control messages (paper 1, section 3.5). It knows nothing of subscriptions, credit or
+//! messages. The shape is RDMA's, because TCP, shared memory and a simulated network can imitate it and not the
+//! other way round.
+//!
+//! ```text
+//!   ring (source)                     one connection                      ring (destination)
+//!  ┌────────────┐   write(w, from..to, more)     ┌──────────────────┐    ┌────────────┐
+//!  │░░░▓▓▓▓▓▓░░░│ ─────────────────────────────▶ │ w → Inlet of ring│ ─▶ │░░░▓▓▓▓▓▓░░░│
+//!  └────────────┘   control(bytes) ────────────▶ └──────────────────┘    └────────────┘
+//!                                                Event::Arrived / Control / Down
+//! ```
+//!
+//! * [`contract`]: the trait [`Transport`], its events, promises and configuration;
+//! * [`wire`]: the 8-byte header that a stream transport puts before each range;
+//! * [`tcp`]: TCP, event driven;
+//! * [`sim`]: RDMA's and TCP's twin on a virtual clock, all from a seed;
+//! * `conformance` (feature): the suite that every transport passes.
+
+pub mod contract;
+pub mod wire;
+
+pub use contract::{
+    Accepted, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport, TransportError, WireId,
+};

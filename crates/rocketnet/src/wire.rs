@@ -1,0 +1,50 @@
+//! The header that a stream transport puts before each range and each control message (paper 1, section 3.5):
+//! 32 bits of id, 32 bits of size, little endian.
+//!
+//! ```text
+//!   0              31 32             63
+//!  ┌─┬───────────────┬────────────────┐
+//!  │M│  wire id (31) │  size in bytes │   M: MORE, the transfer does not end at a delivery's end
+//!  └─┴───────────────┴────────────────┘
+//! ```
+
+/// The id that marks a control message; never given to a subscription.
+pub const CONTROL_WIRE: u32 = 0x7FFF_FFFF;
+/// The bit of the id that says that the range does not end where a delivery ends.
+pub const MORE_BIT: u32 = 0x8000_0000;
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 8;
+
+/// A decoded header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The receiver's id of the subscription, or [`CONTROL_WIRE`].
+    pub wire: u32,
+    /// Whether the range ends inside a delivery.
+    pub more: bool,
+    /// Bytes that follow.
+    pub size: u32,
+}
+
+impl Header {
+    /// The eight bytes on the wire.
+    ///
+    /// ```
+    /// use rocketnet::wire::Header;
+    /// let header = Header { wire: 5, more: true, size: 258 };
+    /// assert_eq!(header.encode(), [5, 0, 0, 0x80, 2, 1, 0, 0]);
+    /// assert_eq!(Header::decode(header.encode()), header);
+    /// ```
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let id = (self.wire & !MORE_BIT) | if self.more { MORE_BIT } else { 0 };
+        let word = u64::from(id) | (u64::from(self.size) << 32);
+        word.to_le_bytes()
+    }
+
+    /// Reads eight bytes; every value is a header, whether its id is known is the connection's business.
+    pub fn decode(bytes: [u8; HEADER_BYTES]) -> Self {
+        let word = u64::from_le_bytes(bytes);
+        let id = word as u32;
+        Self { wire: id & !MORE_BIT, more: id & MORE_BIT != 0, size: (word >> 32) as u32 }
+    }
+}
