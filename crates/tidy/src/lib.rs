@@ -1,0 +1,17 @@
+//! Style is a test: what rustfmt and clippy cannot say about this repository.
+//!
+//! * [`tree`]: the files of the repository;
+//! * [`rust`]: Rust source without its comments and literals, and the functions in it;
+//! * [`licence`]: SPDX expressions against an allow-list;
+//! * [`links`]: the relative links of a Markdown file;
+//! * [`exceptions`]: who may break a limit, and why.
+//!
+//! The rules themselves are in `tests/`, one test each, so that a failure names its rule.
+
+#![forbid(unsafe_code)]
+
+pub mod exceptions;
+pub mod licence;
+pub mod links;
+pub mod rust;
+pub mod tree;

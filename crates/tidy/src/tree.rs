@@ -1,0 +1,64 @@
+//! The files of the repository as they lie on disk, without what is built.
+
+use std::path::{Path, PathBuf};
+
+/// Folders whose contents are built or downloaded, never written by hand.
+const NOT_OURS: [&str; 4] = ["target", ".git", "artifacts", "out"];
+
+/// A text file of the repository.
+#[derive(Debug, Clone)]
+pub struct File {
+    /// Relative to the root of the repository, with `/`.
+    pub path: String,
+    /// What it says.
+    pub text: String,
+}
+
+impl File {
+    /// Whether it is a Rust source file.
+    pub fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Whether it is a script: in `scripts/` or with an interpreter in its first line.
+    pub fn is_script(&self) -> bool {
+        self.path.starts_with("scripts/") || self.text.starts_with("#!")
+    }
+}
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/tidy lies two folders deep")
+        .into()
+}
+
+/// Every text file, sorted by path. Binary files (not UTF-8) are left out.
+pub fn files() -> Vec<File> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() && !NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+                folders.push(path);
+            } else if kind.is_file()
+                && let Ok(text) = std::fs::read_to_string(&path)
+            {
+                found.push(File { path: relative(&root, &path), text });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn relative(root: &Path, path: &Path) -> String {
+    let inside = path.strip_prefix(root).expect("found under the root");
+    inside.to_string_lossy().into_owned()
+}

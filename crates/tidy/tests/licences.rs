@@ -1,0 +1,113 @@
+//! The dependencies against `deny.toml`: what cargo-deny checks, without having to install it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde::Deserialize;
+use tidy::{licence, tree};
+
+/// The parts of deny.toml that are checked here; cargo-deny reads the rest.
+#[derive(Deserialize)]
+struct Deny {
+    licenses: Licenses,
+    bans: Bans,
+    sources: Sources,
+}
+
+#[derive(Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Bans {
+    deny: Vec<Banned>,
+}
+
+#[derive(Deserialize)]
+struct Banned {
+    name: String,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Sources {
+    allow_registry: Vec<String>,
+}
+
+/// The parts of `cargo metadata` that matter here.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    version: String,
+    license: Option<String>,
+    source: Option<String>,
+}
+
+fn deny() -> Deny {
+    let text = std::fs::read_to_string(tree::root().join("deny.toml")).expect("deny.toml");
+    toml::from_str(&text).expect("deny.toml holds what this test needs")
+}
+
+/// Every package of Cargo.lock, for all platforms and features.
+fn packages() -> Vec<Package> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(tree::root())
+        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice::<Metadata>(&output.stdout).expect("the format of cargo metadata").packages
+}
+
+fn none(rule: &str, found: Vec<String>) {
+    assert!(found.is_empty(), "{rule}:\n  {}\n", found.join("\n  "));
+}
+
+#[test]
+fn every_licence_is_on_the_list() {
+    let allow = deny().licenses.allow;
+    let mut found = Vec::new();
+    let mut counts = BTreeMap::<String, usize>::new();
+    for package in packages() {
+        let expression = package.license.unwrap_or_default();
+        if !licence::allowed(&expression, &allow) {
+            found.push(format!("{} {}: '{expression}'", package.name, package.version));
+        }
+        *counts.entry(expression).or_default() += 1;
+    }
+    println!("licences: {counts:?}");
+    none("the licence of every package is allowed by deny.toml", found);
+}
+
+#[test]
+fn every_source_is_known() {
+    let known = deny().sources.allow_registry;
+    let mut found = Vec::new();
+    for package in packages() {
+        // None: a folder of this repository.
+        let Some(source) = package.source else { continue };
+        if !known.iter().any(|k| source.strip_prefix("registry+") == Some(k)) {
+            found.push(format!("{} {}: {source}", package.name, package.version));
+        }
+    }
+    none("packages come from the registries of deny.toml", found);
+}
+
+#[test]
+fn nothing_banned_is_used() {
+    let banned = deny().bans.deny;
+    let mut found = Vec::new();
+    for package in packages() {
+        if let Some(ban) = banned.iter().find(|b| b.name == package.name) {
+            found.push(format!("{}: {}", package.name, ban.reason));
+        }
+    }
+    none("banned by deny.toml", found);
+}

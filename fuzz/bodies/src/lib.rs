@@ -1,0 +1,27 @@
+//! What each fuzz target does with its bytes.
+//!
+//! The bodies are plain functions, so that two drivers share them: cargo-fuzz (`fuzz/fuzz_targets`, for hours) and
+//! `tests/short.rs` (for seconds, with every `cargo test`). Each panics if the code under test breaks a promise:
+//! no bytes from outside may panic it, and what it accepts must be what it says.
+
+#![forbid(unsafe_code)]
+
+pub mod mutate;
+
+use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
+
+/// A body: takes any bytes, and panics if a promise was broken.
+pub type Body = fn(&[u8]);
+
+/// Every target by name.
+pub const TARGETS: &[(&str, Body)] = &[("wire_header", wire_header)];
+
+/// Every eight bytes are a header, and a header is written as it was read.
+pub fn wire_header(data: &[u8]) {
+    for chunk in data.chunks_exact(HEADER_BYTES) {
+        let bytes: [u8; HEADER_BYTES] = chunk.try_into().expect("chunks are exact");
+        let header = Header::decode(bytes);
+        assert_eq!(header.wire & MORE_BIT, 0, "an id has 31 bits");
+        assert_eq!(header.encode(), bytes);
+    }
+}
