@@ -1,0 +1,442 @@
+//! Configuration: a file, over it the environment, over that arguments (paper 1, section 3.6; paper 3, section 2.1).
+//!
+//! ```text
+//!   default ──▶ file (TOML) ──▶ ROCKETBUFS_TCP_NODELAY=… ──▶ Config::set("tcp.nodelay", …) ──▶ validate
+//! ```
+//!
+//! Which transport carries the bytes is one line, `transport = "tcp"`; the program does not change. Every knob is
+//! declared once, in `settings`: its documentation, default, range and cost are the field's, the file's, the error's
+//! and the reference's (docs/CONFIGURATION.md). An error names the knob, its value, where that came from (file and
+//! line, variable, argument) and what it must be.
+//!
+//! ```
+//! use rocketbufs::Config;
+//!
+//! let mut config = Config::from_toml("[buffers]\nsize_bytes = \"64 MiB\"\n")?;
+//! config.set("tcp.tcp_num_threads", "4")?;
+//! assert_eq!(config.buffers.size_bytes, 64 << 20);
+//!
+//! let error = Config::from_toml("[tcp]\nread_bytes = 17").unwrap_err();
+//! let text = "tcp.read_bytes = 17 (configuration, line 2): it must be 262144 to 67108864 bytes";
+//! assert_eq!(error.to_string(), text);
+//! # Ok::<(), rocketbufs::config::ConfigError>(())
+//! ```
+
+mod error;
+mod knob;
+mod origins;
+mod reference;
+mod settings;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+pub use error::{ConfigError, Origin, Relation};
+pub use knob::Knob;
+use knob::{Range, Setting, Spec};
+use origins::{Lines, Origins};
+pub use reference::{example_toml, knobs, section_help};
+pub use settings::{BufferSettings, Limits, SessionSettings, TcpSettings};
+
+/// What the names of environment variables begin with.
+pub const ENV_PREFIX: &str = "ROCKETBUFS_";
+
+/// The sections of a file, in the order in which they are written.
+const SECTIONS: [&str; 4] = ["tcp", "buffers", "session", "limits"];
+
+/// What carries the bytes. Changing it changes no line of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum TransportKind {
+    /// TCP.
+    #[default]
+    Tcp,
+}
+
+impl TransportKind {
+    /// Its name in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for TransportKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "tcp" => Ok(Self::Tcp),
+            other => Err(format!("'{other}' is no transport of this build; there is: tcp")),
+        }
+    }
+}
+
+static TRANSPORT: Spec = Spec {
+    name: "transport",
+    unit: "",
+    range: Range::Choice(&["tcp"]),
+    cost: "see the transport's own section",
+    help: " What carries the bytes between processes. Both ends of a connection must use the same.\n",
+};
+
+/// Everything that can be configured. The fields are public: a program may also just assign them, and
+/// [`Config::validate`] tells what is wrong. See [the module](self) for where values come from.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Config {
+    /// What carries the bytes.
+    pub transport: TransportKind,
+    /// The TCP transport.
+    pub tcp: TcpSettings,
+    /// Buffers and their memory.
+    pub buffers: BufferSettings,
+    /// Sessions.
+    pub session: SessionSettings,
+    /// Limits.
+    pub limits: Limits,
+    /// Where the values came from, for errors. Not part of what is configured, and ignored when compared.
+    #[serde(skip)]
+    pub origins: Origins,
+}
+
+impl PartialEq for Config {
+    fn eq(&self, other: &Self) -> bool {
+        self.transport == other.transport
+            && self.tcp == other.tcp
+            && self.buffers == other.buffers
+            && self.session == other.session
+            && self.limits == other.limits
+    }
+}
+
+impl Eq for Config {}
+
+impl<'de> Deserialize<'de> for Config {
+    /// As [`Config::from_table`], where a name that is no setting is an error.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (config, rest) =
+            Self::from_table(Table::deserialize(deserializer)?).map_err(serde::de::Error::custom)?;
+        let lines = Lines::default();
+        refuse_rest(&rest, &lines).map_err(serde::de::Error::custom)?;
+        config.validate().map_err(serde::de::Error::custom)?;
+        Ok(config)
+    }
+}
+
+impl Config {
+    /// Reads a TOML text. What it does not name keeps its default.
+    ///
+    /// # Errors
+    /// What is wrong, with the line: not TOML, an unknown name, a value of the wrong type or out of range, or
+    /// settings that do not go together.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config = Self::whole(text, None)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// What a program starts with: the file, if there is one, and over it the process's environment.
+    ///
+    /// # Errors
+    /// What is wrong, with the file and line or the variable. Nothing is taken over in part.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut config = match path {
+            None => Self::default(),
+            Some(path) => Self::whole(&read_file(path)?, Some(path))?,
+        };
+        config.apply_env(environment())?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Reads the text of a file that other parts of a program share: returns the configuration and the top-level
+    /// names that are not its own, untouched (RBMQ's `[broker]`). `path` is only named in errors. Settings that do
+    /// not go together are found by [`Config::validate`], once everything was applied.
+    ///
+    /// # Errors
+    /// As [`Config::from_toml`], but for names at the top level that are not known here.
+    ///
+    /// ```
+    /// use rocketbufs::Config;
+    /// let (config, rest) = Config::from_toml_shared("[tcp]\nnodelay = false\n[broker]\nname = 'a'", None)?;
+    /// assert!(!config.tcp.nodelay);
+    /// assert_eq!(rest["broker"]["name"].as_str(), Some("a"));
+    /// # Ok::<(), rocketbufs::config::ConfigError>(())
+    /// ```
+    pub fn from_toml_shared(text: &str, path: Option<&Path>) -> Result<(Self, Table), ConfigError> {
+        let (table, lines) = origins::parse(text, path)?;
+        Self::from_parsed(table, &lines)
+    }
+
+    /// As [`Config::from_toml_shared`] for a file.
+    ///
+    /// # Errors
+    /// As there, and [`ConfigError::Read`].
+    pub fn load_shared(path: &Path) -> Result<(Self, Table), ConfigError> {
+        Self::from_toml_shared(&read_file(path)?, Some(path))
+    }
+
+    /// Takes its own sections out of a table; returns the configuration and what is left. Errors cannot name lines;
+    /// where there is a text, [`Config::from_toml_shared`] does.
+    ///
+    /// # Errors
+    /// As [`Config::from_toml_shared`].
+    pub fn from_table(table: Table) -> Result<(Self, Table), ConfigError> {
+        Self::from_parsed(table, &Lines::default())
+    }
+
+    fn whole(text: &str, path: Option<&Path>) -> Result<Self, ConfigError> {
+        let (table, lines) = origins::parse(text, path)?;
+        let (config, rest) = Self::from_parsed(table, &lines)?;
+        refuse_rest(&rest, &lines)?;
+        Ok(config)
+    }
+
+    fn from_parsed(mut table: Table, lines: &Lines) -> Result<(Self, Table), ConfigError> {
+        let mut config = Self::default();
+        if let Some(value) = table.remove(TRANSPORT.name) {
+            config.assign(TRANSPORT.name, &value, lines.origin(TRANSPORT.name))?;
+        }
+        for section in SECTIONS {
+            match table.remove(section) {
+                None => {}
+                Some(Value::Table(fields)) => {
+                    for (field, value) in fields {
+                        let name = format!("{section}.{field}");
+                        config.assign(&name, &value, lines.origin(&name))?;
+                    }
+                }
+                Some(other) => {
+                    let message = format!("'{section}' is a section, not a {}", other.type_str());
+                    return Err(ConfigError::Syntax { origin: lines.origin(section), message });
+                }
+            }
+        }
+        Ok((config, table))
+    }
+
+    /// Applies the environment: `ROCKETBUFS_TRANSPORT`, and `ROCKETBUFS_<SECTION>_<FIELD>` for each setting. Other
+    /// variables are not looked at; one that begins with a section's name and is no setting is an error, so that a
+    /// misspelt one is noticed. An empty value unsets an optional setting.
+    ///
+    /// # Errors
+    /// With the variable's name; what came before it was applied.
+    pub fn apply_env(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
+        let names = self.names();
+        for (variable, text) in variables {
+            let origin = Origin::Variable(variable.clone());
+            if let Some(name) = names.iter().find(|name| knob::variable(name) == variable) {
+                self.assign_text(name, &text, origin)?;
+                continue;
+            }
+            let begins = |section: &str| variable.starts_with(&format!("{}_", knob::variable(section)));
+            if SECTIONS.into_iter().any(begins) {
+                let known: Vec<String> = names.iter().map(|n| knob::variable(n)).collect();
+                let nearest = error::nearest(&variable, known.iter().map(String::as_str));
+                return Err(ConfigError::Unknown { name: variable, origin, nearest });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets one setting from a text, as an argument of a program: `set("tcp.nodelay", "false")`. Numbers of bytes may
+    /// have a unit (`64 MiB`); an empty text unsets an optional setting.
+    ///
+    /// # Errors
+    /// An unknown name, or a value of the wrong type or out of range; the configuration is then unchanged.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+        self.assign_text(name, text, Origin::Argument)
+    }
+
+    fn assign_text(&mut self, name: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
+        self.with_setting(name, origin, |spec, setting| match text.trim() {
+            "" if setting.unset() => Ok(()),
+            text => read_setting(spec, setting, &knob::value_of_text(text, spec)),
+        })
+    }
+
+    fn assign(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), ConfigError> {
+        self.with_setting(name, origin, |spec, setting| read_setting(spec, setting, value))
+    }
+
+    /// Changes one setting, remembers where it came from, and takes the change back where it is refused. `change`
+    /// returns the value that it could not take, as text.
+    fn with_setting(
+        &mut self,
+        name: &str,
+        origin: Origin,
+        change: impl FnOnce(&'static Spec, &mut dyn Setting) -> Result<(), String>,
+    ) -> Result<(), ConfigError> {
+        let before = self.clone();
+        let (mut change, mut outcome) = (Some(change), None);
+        self.visit_mut(&mut |spec, setting| {
+            if spec.name == name
+                && let Some(change) = change.take()
+            {
+                outcome = Some((spec, change(spec, setting), shown(setting)));
+            }
+        });
+        match outcome {
+            None => {
+                let nearest = error::nearest(name, self.names().into_iter());
+                Err(ConfigError::Unknown { name: name.to_owned(), origin, nearest })
+            }
+            Some((spec, Ok(()), now)) => {
+                self.origins.remember(spec.name, origin, now);
+                Ok(())
+            }
+            Some((spec, Err(value), _)) => {
+                *self = before;
+                Err(ConfigError::Value { name: spec.name, value, origin, expects: spec.expects() })
+            }
+        }
+    }
+
+    /// Checks every setting's range and what must hold between settings. To be called after the last change; a
+    /// context refuses a configuration that does not pass.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with where the value came from.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let mut wrong = None;
+        self.visit(&mut |spec, setting| {
+            if wrong.is_none() && !setting.fits(&spec.range) {
+                let (name, value) = (spec.name, shown(setting));
+                let origin = self.origin(name);
+                wrong = Some(ConfigError::Value { name, value, origin, expects: spec.expects() });
+            }
+        });
+        wrong.map_or_else(|| self.check_relations(), Err)
+    }
+
+    fn check_relations(&self) -> Result<(), ConfigError> {
+        let buffers = &self.buffers;
+        let size = buffers.size_bytes;
+        let retain = buffers.retain_bytes.unwrap_or(0);
+        let (transfer, queue) = (self.tcp.max_transfer_bytes.into(), self.tcp.tx_queue_bytes.into());
+        let (most, reservation) = (buffers.max_ring_bytes, buffers.reservation_bytes);
+        let ring = "buffers.size_bytes";
+        let three_quarters = "at most three quarters of";
+        for (good, name, value, must_be, other, other_value) in [
+            (transfer <= queue, "tcp.max_transfer_bytes", transfer, "at most", "tcp.tx_queue_bytes", queue),
+            (retain <= size / 4 * 3, "buffers.retain_bytes", retain, three_quarters, ring, size),
+            (size <= reservation, "buffers.reservation_bytes", reservation, "at least", ring, size),
+            (size <= most, "buffers.max_ring_bytes", most, "at least", ring, size),
+        ] {
+            if !good {
+                let (origin, other_origin) = (self.origin(name), self.origin(other));
+                let wrong = Relation { name, value, origin, must_be, other, other_value, other_origin };
+                return Err(ConfigError::Relation(Box::new(wrong)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the value of a setting came from.
+    ///
+    /// ```
+    /// use rocketbufs::{Config, config::Origin};
+    /// let mut config = Config::default();
+    /// config.set("tcp.nodelay", "false").unwrap();
+    /// config.limits.max_buffers = 5;
+    /// assert_eq!(config.origin("tcp.nodelay"), Origin::Argument);
+    /// assert_eq!(config.origin("limits.max_buffers"), Origin::Program);
+    /// assert_eq!(config.origin("tcp.backlog"), Origin::Default);
+    /// ```
+    pub fn origin(&self, name: &str) -> Origin {
+        let (now, default) = (self.text_of(name), Self::default().text_of(name));
+        match self.origins.of(name) {
+            Some((origin, value)) if Some(value) == now.as_deref() => origin.clone(),
+            _ if now == default => Origin::Default,
+            _ => Origin::Program,
+        }
+    }
+
+    /// The whole configuration as TOML, unset settings left out. Reading it gives the same configuration.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        self.visit(&mut |spec, setting| {
+            let Some(value) = setting.value() else { return };
+            let (own, field) = spec.name.split_once('.').unwrap_or(("", spec.name));
+            if own != section {
+                section = own;
+                text.push_str(&format!("\n[{section}]\n"));
+            }
+            text.push_str(&format!("{field} = {value}\n"));
+        });
+        text
+    }
+
+    fn text_of(&self, name: &str) -> Option<String> {
+        let mut text = None;
+        self.visit(&mut |spec, setting| {
+            if spec.name == name {
+                text = Some(shown(setting));
+            }
+        });
+        text
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        self.visit(&mut |spec, _| names.push(spec.name));
+        names
+    }
+
+    fn visit(&self, f: &mut dyn FnMut(&'static Spec, &dyn Setting)) {
+        f(&TRANSPORT, &self.transport);
+        self.tcp.visit(f);
+        self.buffers.visit(f);
+        self.session.visit(f);
+        self.limits.visit(f);
+    }
+
+    fn visit_mut(&mut self, f: &mut dyn FnMut(&'static Spec, &mut dyn Setting)) {
+        f(&TRANSPORT, &mut self.transport);
+        self.tcp.visit_mut(f);
+        self.buffers.visit_mut(f);
+        self.session.visit_mut(f);
+        self.limits.visit_mut(f);
+    }
+}
+
+/// Takes a value over if it has the type and lies in the range; otherwise returns it as text.
+fn read_setting(spec: &Spec, setting: &mut dyn Setting, value: &Value) -> Result<(), String> {
+    if setting.read(value, spec) && setting.fits(&spec.range) { Ok(()) } else { Err(value.to_string()) }
+}
+
+fn shown(setting: &dyn Setting) -> String {
+    setting.value().map_or_else(|| "(unset)".to_owned(), |value| value.to_string())
+}
+
+fn refuse_rest(rest: &Table, lines: &Lines) -> Result<(), ConfigError> {
+    let Some(name) = rest.keys().next() else { return Ok(()) };
+    let known = SECTIONS.into_iter().chain([TRANSPORT.name]);
+    let nearest = error::nearest(name, known);
+    Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
+}
+
+fn read_file(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// The process's environment, without what is not Unicode (no setting's value can be).
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+}

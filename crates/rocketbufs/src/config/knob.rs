@@ -1,0 +1,229 @@
+//! What a knob is: its description, the values it takes, and how they are read and shown.
+
+use toml::Value;
+
+use super::TransportKind;
+
+/// A knob's description, from which the reference (docs/CONFIGURATION.md) and the commented example file are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Knob {
+    /// Section and field, as [`Config::set`](super::Config::set) takes it: `tcp.nodelay`.
+    pub name: &'static str,
+    /// What its number counts; empty for what is no number.
+    pub unit: &'static str,
+    /// The default, as it would stand in a file; `(unset)` where the default is to leave it out.
+    pub default: String,
+    /// The values it takes.
+    pub range: String,
+    /// What it costs, in memory and processor time.
+    pub cost: &'static str,
+    /// What it does, and what goes wrong at either end.
+    pub help: &'static str,
+}
+
+impl Knob {
+    /// The environment variable that sets it.
+    ///
+    /// ```
+    /// let knobs = rocketbufs::config::knobs();
+    /// let knob = knobs.iter().find(|k| k.name == "tcp.nodelay").unwrap();
+    /// assert_eq!(knob.variable(), "ROCKETBUFS_TCP_NODELAY");
+    /// ```
+    pub fn variable(&self) -> String {
+        variable(self.name)
+    }
+}
+
+/// The environment variable of a knob.
+pub(super) fn variable(name: &str) -> String {
+    format!("{}{}", super::ENV_PREFIX, name.replace('.', "_").to_ascii_uppercase())
+}
+
+/// The part of a knob's description that is fixed when the program is built.
+#[derive(Debug)]
+pub(super) struct Spec {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub range: Range,
+    pub cost: &'static str,
+    pub help: &'static str,
+}
+
+impl Spec {
+    /// The values it takes, with their unit, for people.
+    pub fn expects(&self) -> String {
+        match &self.range {
+            Range::Int { zero, min, max } => {
+                let zero = if *zero { "0 or " } else { "" };
+                format!("{zero}{min} to {max} {}", self.unit).trim_end().to_owned()
+            }
+            Range::Bool => "true or false".to_owned(),
+            Range::Word { max_bytes } => {
+                format!("a word of 1 to {max_bytes} letters, digits, '_' and '-'")
+            }
+            Range::Choice(words) => format!("one of: {}", words.join(", ")),
+        }
+    }
+
+    /// Whether numbers of this knob may be written with a unit of their own (`64 MiB`).
+    pub fn is_size(&self) -> bool {
+        self.unit == "bytes"
+    }
+}
+
+/// The values a knob takes.
+#[derive(Debug)]
+pub(super) enum Range {
+    /// A whole number; `zero`: also 0, which has a meaning of its own.
+    Int { zero: bool, min: u64, max: u64 },
+    /// `true` or `false`.
+    Bool,
+    /// Letters, digits, `_`, `-`.
+    Word { max_bytes: usize },
+    /// One of these.
+    Choice(&'static [&'static str]),
+}
+
+/// What the fields of the settings have in common.
+pub(super) trait Setting {
+    /// Takes the value over if it is of this field's type. Its range is [`Setting::fits`]'s business.
+    fn read(&mut self, value: &Value, spec: &Spec) -> bool;
+    /// Back to the default of an optional field; false if the field is not optional.
+    fn unset(&mut self) -> bool {
+        false
+    }
+    /// The value for a file; none if it is left out.
+    fn value(&self) -> Option<Value>;
+    /// Whether the value is in the range.
+    fn fits(&self, range: &Range) -> bool;
+}
+
+macro_rules! number {
+    ($($type:ty),*) => {$(
+        impl Setting for $type {
+            fn read(&mut self, value: &Value, spec: &Spec) -> bool {
+                let number = match value {
+                    Value::Integer(number) => u64::try_from(*number).ok(),
+                    Value::String(text) if spec.is_size() => size(text),
+                    _ => None,
+                };
+                match number.and_then(|n| <$type>::try_from(n).ok()) {
+                    Some(number) => *self = number,
+                    None => return false,
+                }
+                true
+            }
+
+            fn value(&self) -> Option<Value> {
+                Some(Value::Integer(i64::try_from(*self).unwrap_or(i64::MAX)))
+            }
+
+            fn fits(&self, range: &Range) -> bool {
+                let &Range::Int { zero, min, max } = range else { return false };
+                let number = *self as u64;
+                (zero && number == 0) || (min..=max).contains(&number)
+            }
+        }
+    )*};
+}
+
+number!(u32, u64, usize);
+
+impl Setting for bool {
+    fn read(&mut self, value: &Value, _: &Spec) -> bool {
+        value.as_bool().map(|v| *self = v).is_some()
+    }
+
+    fn value(&self) -> Option<Value> {
+        Some(Value::Boolean(*self))
+    }
+
+    fn fits(&self, range: &Range) -> bool {
+        matches!(range, Range::Bool)
+    }
+}
+
+impl Setting for String {
+    fn read(&mut self, value: &Value, _: &Spec) -> bool {
+        value.as_str().map(|v| v.clone_into(self)).is_some()
+    }
+
+    fn value(&self) -> Option<Value> {
+        Some(Value::String(self.clone()))
+    }
+
+    fn fits(&self, range: &Range) -> bool {
+        let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        match range {
+            Range::Word { max_bytes } => (1..=*max_bytes).contains(&self.len()) && self.bytes().all(word),
+            _ => false,
+        }
+    }
+}
+
+impl Setting for TransportKind {
+    fn read(&mut self, value: &Value, _: &Spec) -> bool {
+        value.as_str().and_then(|v| v.parse().ok()).map(|v| *self = v).is_some()
+    }
+
+    fn value(&self) -> Option<Value> {
+        Some(Value::String(self.as_str().to_owned()))
+    }
+
+    fn fits(&self, range: &Range) -> bool {
+        matches!(range, Range::Choice(words) if words.contains(&self.as_str()))
+    }
+}
+
+impl<T: Setting + Default> Setting for Option<T> {
+    fn read(&mut self, value: &Value, spec: &Spec) -> bool {
+        let mut inner = T::default();
+        let good = inner.read(value, spec);
+        if good {
+            *self = Some(inner);
+        }
+        good
+    }
+
+    fn unset(&mut self) -> bool {
+        *self = None;
+        true
+    }
+
+    fn value(&self) -> Option<Value> {
+        self.as_ref().and_then(Setting::value)
+    }
+
+    fn fits(&self, range: &Range) -> bool {
+        self.as_ref().is_none_or(|inner| inner.fits(range))
+    }
+}
+
+/// A number of bytes with a unit: `64 MiB`, `1GiB`, `512 B`, `4096`.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let shift = match text[digits..].trim_start() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return None,
+    };
+    let number: u64 = text[..digits].replace('_', "").parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+/// What a text from the environment or the command line means as a value of this knob.
+pub(super) fn value_of_text(text: &str, spec: &Spec) -> Value {
+    let text = text.trim();
+    let number = || text.replace('_', "").parse().ok().map(Value::Integer);
+    let parsed = match spec.range {
+        Range::Int { .. } => number(),
+        Range::Bool => text.parse().ok().map(Value::Boolean),
+        Range::Word { .. } | Range::Choice(_) => None,
+    };
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}

@@ -1,0 +1,65 @@
+//! The knobs as a table and as a commented file, made from their declarations.
+
+use super::knob::{Knob, Setting, Spec};
+use super::settings::{BufferSettings, Limits, SessionSettings, TcpSettings};
+use super::{Config, shown};
+
+/// Every knob, in the order of the file.
+///
+/// ```
+/// let knobs = rocketbufs::config::knobs();
+/// assert_eq!(knobs[0].name, "transport");
+/// assert!(knobs.iter().all(|knob| !knob.help.is_empty() && !knob.cost.is_empty()));
+/// ```
+pub fn knobs() -> Vec<Knob> {
+    let mut knobs = Vec::new();
+    Config::default().visit(&mut |spec: &'static Spec, setting: &dyn Setting| {
+        knobs.push(Knob {
+            name: spec.name,
+            unit: spec.unit,
+            default: shown(setting),
+            range: spec.expects(),
+            cost: spec.cost,
+            help: spec.help.trim(),
+        });
+    });
+    knobs
+}
+
+/// What a section is about; none if there is no such section.
+pub fn section_help(section: &str) -> Option<&'static str> {
+    Some(match section {
+        "tcp" => TcpSettings::ABOUT.trim(),
+        "buffers" => BufferSettings::ABOUT.trim(),
+        "session" => SessionSettings::ABOUT.trim(),
+        "limits" => Limits::ABOUT.trim(),
+        _ => return None,
+    })
+}
+
+/// A configuration file with every knob at its default, commented out, and what it does.
+pub fn example_toml() -> String {
+    let mut text = String::from(
+        "# Every setting of RocketBufs with its default. Take the # away before what you change.\n\
+         # Over the file go environment variables: ROCKETBUFS_TCP_NODELAY=false sets nodelay of [tcp].\n\n",
+    );
+    let mut section = "";
+    for knob in knobs() {
+        let (own, field) = knob.name.split_once('.').unwrap_or(("", knob.name));
+        if own != section {
+            section = own;
+            text.push_str(&format!("# {}\n[{section}]\n\n", section_help(own).unwrap_or_default()));
+        }
+        for line in knob.help.lines() {
+            text.push_str(&format!("# {}\n", line.trim()));
+        }
+        let unset = knob.default == "(unset)";
+        let value = if unset { "" } else { &knob.default };
+        let note = if unset { "  (unset)" } else { "" };
+        text.push_str(&format!("# It is {}; it costs {}.\n", knob.range, knob.cost));
+        text.push_str(&format!("#{field} = {value}{note}\n\n"));
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}

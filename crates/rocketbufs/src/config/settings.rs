@@ -1,0 +1,223 @@
+//! Every knob, declared once: the field, its documentation, its default, range and cost, and by that the reference.
+
+use serde::Serialize;
+
+use super::knob::{Range, Setting, Spec};
+
+/// The range of a knob, from how it is written in a declaration.
+macro_rules! range {
+    (true or false) => {
+        Range::Bool
+    };
+    (a word of at most $max:literal bytes) => {
+        Range::Word { max_bytes: $max }
+    };
+    (0 or $min:literal to $max:literal) => {
+        Range::Int { zero: true, min: $min, max: $max }
+    };
+    ($min:literal to $max:literal) => {
+        Range::Int { zero: false, min: $min, max: $max }
+    };
+}
+
+/// Declares a section: the structure with documented fields, its defaults, and the visitors that everything else
+/// (reading, checking, writing, the reference) is made of.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $section:literal $name:ident {
+            $(
+                $(#[doc = $help:literal])+
+                $field:ident: $type:ty = $default:expr, $unit:literal, range [$($range:tt)+], cost $cost:literal;
+            )+
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $(
+                $(#[doc = $help])+
+                #[doc = concat!(
+                    "\n\nUnit: ", $unit, ". Default: `", stringify!($default),
+                    "`. Range: `", stringify!($($range)+), "`. Cost: ", $cost, "."
+                )]
+                pub $field: $type,
+            )+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default),+ }
+            }
+        }
+
+        impl $name {
+            /// What the section is about, for the reference.
+            pub(super) const ABOUT: &str = concat!($($about, "\n"),+);
+            const SPECS: &[Spec] = &[$(Spec {
+                name: concat!($section, ".", stringify!($field)),
+                unit: $unit,
+                range: range!($($range)+),
+                cost: $cost,
+                help: concat!($($help, "\n"),+),
+            }),+];
+
+            pub(super) fn visit(&self, f: &mut dyn FnMut(&'static Spec, &dyn Setting)) {
+                let mut specs = Self::SPECS.iter();
+                $(f(specs.next().expect("one for each field"), &self.$field);)+
+            }
+
+            pub(super) fn visit_mut(&mut self, f: &mut dyn FnMut(&'static Spec, &mut dyn Setting)) {
+                let mut specs = Self::SPECS.iter();
+                $(f(specs.next().expect("one for each field"), &mut self.$field);)+
+            }
+        }
+    };
+}
+
+section! {
+    /// The TCP transport: threads, sockets, and how much is moved at a time.
+    "tcp" TcpSettings {
+        /// Worker threads that own the TCP connections (paper 1, section 3.6). 0: one per processor core. Too few:
+        /// one core is full while others are idle. More than cores: threads take turns and every turn costs a switch
+        /// of context; with one busy connection a second thread gains nothing, a connection stays on its thread.
+        tcp_num_threads: usize = 1, "threads", range [0 or 1 to 1024],
+            cost "each thread: about 0.5 MiB (staging, stack, tables) and an epoll descriptor";
+        /// Binds each worker thread to one core (paper 1, section 3.6). Off: the kernel places threads, and now and
+        /// then puts two busy ones on one core. On: steady and load-balanced on a machine of its own, harmful where
+        /// other programs want the same cores.
+        tcp_thread_pinning: bool = false, "", range [true or false], cost "none";
+        /// TCP_NODELAY. Off: the kernel holds small segments back until earlier ones are acknowledged: fewer packets on
+        /// a slow network, and tens of milliseconds of delay. Batching here comes from what is pending, so it is
+        /// rarely wanted off.
+        nodelay: bool = true, "", range [true or false], cost "none";
+        /// TCP_CONGESTION of every socket: "cubic", "bbr", "reno". Unset: the system's. It decides more than any other
+        /// knob: one that paces (bbr) makes transfers within a machine 1.5 to 2.4 times slower, and is good on long
+        /// paths that lose packets. A name that the kernel does not have or allow fails when the first socket is made.
+        congestion_control: Option<String> = None, "", range [a word of at most 15 bytes], cost "none";
+        /// SO_SNDBUF of every socket. Unset: the kernel tunes it, which measured best. Too small: long paths starve.
+        /// Too large: back-pressure is noticed late and newest data waits behind old.
+        send_buffer_bytes: Option<u32> = None, "bytes", range [4096 to 1073741824],
+            cost "up to twice this of kernel memory per connection";
+        /// SO_RCVBUF of every socket. Unset: the kernel tunes it, which measured best. Too small: long paths starve,
+        /// and every read is small. Too large: memory that a slow receiver fills.
+        receive_buffer_bytes: Option<u32> = None, "bytes", range [4096 to 1073741824],
+            cost "up to twice this of kernel memory per connection";
+        /// Bytes read from one ready connection before others get their turn. Below the lower end throughput fell by up
+        /// to 28 %; far above 1 MiB the other connections of the thread wait while one is served.
+        read_bytes: u32 = 1 << 20, "bytes", range [262144 to 67108864],
+            cost "no memory: large ranges are read to where they stay";
+        /// The buffer that headers and small ranges are read into before they are copied to their rings. Small: a system
+        /// call for every few small transfers. Large: nothing gained once it exceeds what a socket holds, and the
+        /// processor's cache is lost to it.
+        staging_bytes: u32 = 256 << 10, "bytes", range [4096 to 16777216],
+            cost "once per worker thread; at most once more per connection that waits for its application";
+        /// Bytes of ranges that one connection queues towards the kernel. Small: more system calls. Large: one buffer's
+        /// backlog delays the other buffers and the control messages of its connection.
+        tx_queue_bytes: u32 = 1 << 20, "bytes", range [4096 to 1073741824],
+            cost "none while queued (ranges stay in their rings); at most this per connection when a slow subscription is cut off";
+        /// Connections that the kernel completes before they are accepted; net.core.somaxconn also holds. Small: when
+        /// many connect at once some wait for a second or more. Large: peers of a process that hangs are told late.
+        backlog: u32 = 1024, "connections", range [1 to 65535], cost "kernel memory, about 1 KiB for each that waits";
+        /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged before the connection breaks. 0: the kernel's,
+        /// about 15 minutes; heartbeats usually notice earlier. Small: a connection breaks during a short outage of the
+        /// network that it would have survived.
+        user_timeout_ms: u32 = 0, "ms", range [0 or 100 to 86400000], cost "none";
+        /// The largest single transfer, which is a buffer's turn when several buffers of a connection have data. Small: a
+        /// header and a system call's share for every few bytes. Large: the other buffers of the connection wait longer.
+        /// At most `tx_queue_bytes`.
+        max_transfer_bytes: u32 = 256 << 10, "bytes", range [4096 to 1073741824], cost "none";
+    }
+}
+
+section! {
+    /// Buffers and their memory (paper 1, sections 3.1 and 3.6; paper 3, section 2.2).
+    "buffers" BufferSettings {
+        /// Capacity of a buffer's ring where the program names none; rounded up to a power of two. A rule of thumb is ten
+        /// times the largest message. Small: a writer waits for its slowest subscriber more often, and the largest
+        /// delivery is a quarter of it. Large: memory, and a working set beyond the processor's cache.
+        size_bytes: u64 = 1 << 20, "bytes", range [4096 to 1099511627776],
+            cost "this much memory per buffer, at a writer and at every receiver, once it has been filled";
+        /// The history that a buffer keeps for those who join, resume or replay, in buffers that an rOut creates or
+        /// splices. Unset: half of each buffer's size. 0: none, a new subscriber gets only what comes after it. Large: a
+        /// writer may run only `size - retain` ahead of its subscribers. At most three quarters of `size_bytes`.
+        retain_bytes: Option<u64> = None, "bytes", range [0 or 1 to 1099511627776],
+            cost "none of its own; it is part of the ring, taken from what absorbs bursts";
+        /// Address space that is reserved at a time and that rings are cut from. The memory behind it is taken on first
+        /// use. Small: many reservations, each with a descriptor. Large: refused where address space is limited
+        /// (ulimit -v, containers). At least `size_bytes`.
+        reservation_bytes: u64 = 1 << 30, "bytes", range [1048576 to 17592186044416],
+            cost "address space and one file descriptor per reservation; no memory before use";
+        /// The sum of all rings' capacities; more is refused, with the arithmetic. It is what keeps peers and programs
+        /// from using all of the machine's memory. Small: subscriptions and buffers are refused. Beyond the machine's
+        /// memory: the kernel ends the process instead. At least `size_bytes`.
+        max_ring_bytes: u64 = 4 << 30, "bytes", range [4096 to 17592186044416],
+            cost "none by itself: the most that rings may take";
+    }
+}
+
+section! {
+    /// Sessions: signs of life, waiting, and what happens to the slow and the gone.
+    "session" SessionSettings {
+        /// A connection that has sent nothing for this long sends a sign of life; a peer that is silent for three times
+        /// its own announced time is taken for dead. 0: no signs are sent, and the peer must not take this end for dead.
+        /// Small: traffic and wake-ups on idle connections, and a busy peer is taken for dead. Large: dead peers are
+        /// noticed late, and hold their writers until then.
+        heartbeat_ms: u32 = 5000, "ms", range [0 or 10 to 3600000],
+            cost "one message of 17 bytes per idle connection and interval";
+        /// How long a connection may take from being made to its first message. Small: slow networks and busy peers are
+        /// refused. Large: strangers that connect and say nothing hold a connection for as long.
+        handshake_timeout_ms: u32 = 5000, "ms", range [10 to 3600000], cost "none";
+        /// How long an outgoing connection may take to be made, with its handshake. Small: fails on slow networks. Large: a
+        /// program that waits for a machine that is gone waits for as long.
+        connect_timeout_ms: u32 = 5000, "ms", range [10 to 3600000], cost "none";
+        /// A subscription with policy `block` that makes no progress for this long while others wait for it is
+        /// disconnected, with the reason. 0: ever. Small: a pause of a healthy receiver ends its connection. Large or 0:
+        /// one receiver that hangs stops the writer and everybody else for as long.
+        block_timeout_ms: u32 = 10_000, "ms", range [0 or 10 to 3600000], cost "none";
+        /// How long a spliced buffer whose writer's connection was lost waits for it to come back before its subscribers
+        /// are told that it is gone. Small: every short outage ends the log. Large: subscribers learn late, and the
+        /// buffer's memory is held for as long.
+        linger_ms: u32 = 10_000, "ms", range [0 or 10 to 3600000], cost "the memory of the buffer, for as long";
+        /// The lag at which the policies `drop` and `disconnect` act, where the subscriber named none. 0: half of what the
+        /// ring lets a subscriber lag. Small: bursts that would have been caught up with are dropped. Large: acts only
+        /// when the ring is full, and what is delivered then is old.
+        max_lag_bytes: u64 = 0, "bytes", range [0 or 1 to 1099511627776], cost "none";
+        /// How long a connection that is closed in order may take to send what is queued. Small: the last messages and the
+        /// reason are lost on slow networks. Large: a program waits for as long for a peer that does not read.
+        close_linger_ms: u32 = 2000, "ms", range [0 or 10 to 600000], cost "none";
+    }
+}
+
+section! {
+    /// Limits: how much peers and programs may ask for. Reaching one is an error that names it.
+    "limits" Limits {
+        /// Connections open at once, in and out; more are closed when they arrive. Small: clients are refused. Beyond
+        /// `ulimit -n`: the system refuses first, less politely.
+        max_connections: usize = 10_000, "connections", range [1 to 1048576],
+            cost "each open connection: one file descriptor and about 1 KiB, besides the kernel's buffers";
+        /// Buffers of one rOut. Small: `create_buffer` and splices are refused. Large: memory for tables.
+        max_buffers: usize = 65_536, "buffers", range [1 to 16777216],
+            cost "each buffer: about 1 KiB besides its ring";
+        /// Subscriptions of one connection. Small: subscriptions are refused (TooMany). Large: one peer can make this end
+        /// keep that many cursors.
+        max_subscriptions_per_connection: usize = 65_536, "subscriptions", range [1 to 16777216],
+            cost "each subscription: about 512 bytes at either end, besides the receiver's ring";
+        /// The largest control message taken from a peer; a larger one ends the connection. Applications' own messages are
+        /// control messages. The lower end is what the handshake needs. Large: a peer can make each connection hold that
+        /// much.
+        max_control_bytes: u32 = 65_536, "bytes", range [2048 to 16777216],
+            cost "at most this per connection, while a message is incomplete";
+        /// Named subscriptions whose place is kept while they are away. Beyond it a subscription that leaves is not held.
+        max_held_subscriptions: usize = 10_000, "subscriptions", range [0 or 1 to 16777216],
+            cost "each held: about 512 bytes, and the history it holds in its buffer";
+        /// The longest time for which a place is kept, whatever the subscriber asks for. Small: a subscriber that restarts
+        /// finds its place gone. Large: subscribers that never come back hold their writers for as long (policy `block`).
+        max_hold_ms: u32 = 600_000, "ms", range [0 or 1 to 4294967295], cost "none by itself";
+        /// Deliveries of one buffer whose contexts wait for their callback. More are refused when delivered. Small: writers
+        /// with many deliveries under way are stopped before the ring is full. Large: memory.
+        max_pending_contexts: usize = 65_536, "deliveries", range [1 to 16777216],
+            cost "each pending: 16 bytes";
+    }
+}
