@@ -1,0 +1,172 @@
+//! The virtual clock: what will happen and when, who cannot reach whom, and the network's chance and trace.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::rng::Rng;
+use super::trace::Trace;
+use crate::sim::SimConfig;
+
+/// Something that will happen. `side` is the end that sends, or that the event is for where nobody sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A connection request reaches the listener.
+    Syn { conn: u64 },
+    /// The answer reaches who asked.
+    SynAck { conn: u64 },
+    /// Nobody listens there, or nobody answers.
+    Refuse { conn: u64 },
+    /// Nobody adopted the connection.
+    Orphan { conn: u64 },
+    /// The network may take more from this end.
+    Pump { conn: u64, side: usize },
+    /// A piece of a stream reaches the receiver's machine.
+    Arrive { conn: u64, side: usize },
+    /// A one-sided write or message reaches the receiver's adapter.
+    Land { conn: u64, side: usize, seq: u64 },
+    /// The receiver's completion queue gets to know.
+    Notify { conn: u64, side: usize, seq: u64 },
+    /// The sender's completion queue gets to know.
+    Complete { conn: u64, side: usize, seq: u64 },
+    /// The receiver has receives again.
+    Retry { conn: u64, side: usize },
+    /// One-sided: this end disconnected in order and the other gets to know.
+    Fin { conn: u64, side: usize },
+    /// This end gets to know that the connection is broken.
+    Break { conn: u64, side: usize },
+    /// A close has had its time.
+    Linger { conn: u64, side: usize },
+    /// A partition ends.
+    Heal { pair: Pair },
+}
+
+impl Kind {
+    /// The connection, if the event needs the network between its two hosts.
+    pub(super) fn crosses(self) -> Option<u64> {
+        match self {
+            Self::Syn { conn }
+            | Self::SynAck { conn }
+            | Self::Arrive { conn, .. }
+            | Self::Land { conn, .. }
+            | Self::Complete { conn, .. }
+            | Self::Fin { conn, .. } => Some(conn),
+            _ => None,
+        }
+    }
+}
+
+/// Two hosts' numbers, the smaller first.
+pub(super) type Pair = (u32, u32);
+
+pub(super) fn pair(a: u32, b: u32) -> Pair {
+    (a.min(b), a.max(b))
+}
+
+/// Everything of the network but its hosts and connections.
+pub(super) struct Clock {
+    pub(super) config: SimConfig,
+    pub(super) now: u64,
+    pub(super) rng: Rng,
+    pub(super) trace: Trace,
+    /// Ties are broken by the order of scheduling.
+    coming: BinaryHeap<Reverse<(u64, u64, Kind)>>,
+    scheduled: u64,
+    partitions: BTreeMap<Pair, u64>,
+    parked: Vec<(Pair, Kind)>,
+}
+
+impl Clock {
+    pub(super) fn new(seed: u64, config: SimConfig) -> Self {
+        let trace = Trace::new(config.trace_lines);
+        Self {
+            config,
+            now: 0,
+            rng: Rng::new(seed),
+            trace,
+            coming: BinaryHeap::new(),
+            scheduled: 0,
+            partitions: BTreeMap::new(),
+            parked: Vec::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, verb: &'static str, conn: u64, wire: u32, a: u64, b: u64) {
+        self.trace.note(self.now, verb, conn, wire, a, b);
+    }
+
+    /// How long something takes: near the smallest delay mostly, now and then anything up to the largest.
+    pub(super) fn delay(&mut self) -> u64 {
+        let (low, high) = (self.config.min_delay_ns, self.config.max_delay_ns);
+        let high = if self.rng.one_in(8) { high } else { low + (high - low) / 8 };
+        self.rng.between(low, high)
+    }
+
+    pub(super) fn at(&mut self, time: u64, kind: Kind) {
+        self.scheduled += 1;
+        self.coming.push(Reverse((time.max(self.now), self.scheduled, kind)));
+    }
+
+    /// Schedules after a drawn delay; returns when.
+    pub(super) fn soon(&mut self, kind: Kind) -> u64 {
+        let time = self.now.saturating_add(self.delay());
+        self.at(time, kind);
+        time
+    }
+
+    /// The next event that still means something; the others are dropped without the clock moving.
+    pub(super) fn peek(&mut self, mut stale: impl FnMut(Kind) -> bool) -> Option<u64> {
+        while let Some(&Reverse((time, _, kind))) = self.coming.peek() {
+            if !stale(kind) {
+                return Some(time);
+            }
+            self.coming.pop();
+        }
+        None
+    }
+
+    /// Moves the clock to the next event and returns it.
+    pub(super) fn pop(&mut self) -> Option<Kind> {
+        let Reverse((time, _, kind)) = self.coming.pop()?;
+        self.now = self.now.max(time);
+        Some(kind)
+    }
+
+    /// Until when these two cannot reach each other, if now they cannot.
+    pub(super) fn parted(&self, pair: Pair) -> Option<u64> {
+        self.partitions.get(&pair).copied()
+    }
+
+    pub(super) fn part(&mut self, pair: Pair, until: u64) {
+        self.note("partition", u64::from(pair.0), pair.1, until, 0);
+        self.partitions.insert(pair, until);
+        if until != u64::MAX {
+            self.at(until, Kind::Heal { pair });
+        }
+    }
+
+    /// A Heal that a later call has put off is stale.
+    pub(super) fn heals(&self, pair: Pair, time: u64) -> bool {
+        self.partitions.get(&pair).is_some_and(|&until| until <= time)
+    }
+
+    pub(super) fn park(&mut self, pair: Pair, kind: Kind) {
+        self.parked.push((pair, kind));
+    }
+
+    /// Ends a partition: what waited goes on in the order in which it waited.
+    pub(super) fn heal(&mut self, pair: Pair) {
+        if self.partitions.remove(&pair).is_none() {
+            return;
+        }
+        self.note("heal", u64::from(pair.0), pair.1, 0, 0);
+        let mut time = self.now;
+        for (of, kind) in std::mem::take(&mut self.parked) {
+            if of == pair {
+                time = time.saturating_add(self.rng.between(0, self.config.min_delay_ns));
+                self.at(time, kind);
+            } else {
+                self.parked.push((of, kind));
+            }
+        }
+    }
+}

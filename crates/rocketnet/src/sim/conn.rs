@@ -1,0 +1,349 @@
+//! One simulated connection: two ends, and a lane in each direction.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rocketring::{Inlet, Position};
+
+use super::clock::{Clock, Kind};
+use super::fabric::Fabric;
+use super::outbox::Outbox;
+use super::stream::Stream;
+use crate::contract::{ConnId, Down, Event, WireId};
+use crate::sim::Mode;
+
+/// Where an end is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Asked for, not answered.
+    Connecting,
+    /// Told as Incoming, adopted by nobody yet.
+    Pending,
+    /// Both ways work.
+    Up,
+    /// Closed here for this reason; what is queued still leaves.
+    Closing(String),
+    /// Down was told, or will be by the next poll.
+    Down,
+    /// Forgotten, or its host is dead.
+    Gone,
+}
+
+/// An inlet, bound to a wire id.
+pub(super) struct Bound {
+    pub(super) inlet: Inlet,
+    /// Changes when what one-sided writes have put ahead of the head does not belong there any more.
+    pub(super) era: u64,
+}
+
+/// What one host has of a connection.
+pub(super) struct End {
+    pub(super) host: u32,
+    pub(super) owner: Option<u64>,
+    pub(super) phase: Phase,
+    pub(super) paused: bool,
+    pub(super) inlets: BTreeMap<WireId, Bound>,
+    /// Events that do not come from arriving bytes. At most one Sent and one Landed per wire.
+    pub(super) events: VecDeque<Event>,
+    /// The connection broke; what has arrived may still be read.
+    pub(super) breaking: bool,
+    eras: u64,
+}
+
+impl End {
+    pub(super) fn new(host: u32, owner: Option<u64>, phase: Phase) -> Self {
+        Self {
+            host,
+            owner,
+            phase,
+            paused: false,
+            inlets: BTreeMap::new(),
+            events: VecDeque::new(),
+            breaking: false,
+            eras: 0,
+        }
+    }
+
+    pub(super) fn next_era(&mut self) -> u64 {
+        self.eras += 1;
+        self.eras
+    }
+
+    pub(super) fn over(&self) -> bool {
+        matches!(self.phase, Phase::Down | Phase::Gone)
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        matches!(self.phase, Phase::Up | Phase::Closing(_))
+    }
+
+    /// Sent and Landed are cumulative: one that was not told yet is moved on instead of another being queued.
+    pub(super) fn tell_sent(&mut self, id: ConnId, wire: WireId, to: Position) {
+        if self.phase != Phase::Up {
+            return;
+        }
+        for event in &mut self.events {
+            if let Event::Sent(_, w, told) = event
+                && *w == wire
+            {
+                *told = to.max(*told);
+                return;
+            }
+        }
+        self.events.push_back(Event::Sent(id, wire, to));
+    }
+
+    pub(super) fn tell_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
+        if self.phase != Phase::Up {
+            return;
+        }
+        for event in &mut self.events {
+            if let Event::Landed(_, w, told) = event
+                && *w == wire
+            {
+                *told = to.max(*told);
+                return;
+            }
+        }
+        self.events.push_back(Event::Landed(id, wire, to));
+    }
+}
+
+/// How a lane carries bytes.
+pub(super) enum Pipe {
+    Stream(Stream),
+    Fabric(Fabric),
+}
+
+/// One direction: `lanes[s]` carries what end `s` sends.
+pub(super) struct Lane {
+    pub(super) out: Outbox,
+    pub(super) pipe: Pipe,
+    /// A Pump is scheduled.
+    pub(super) pump_due: bool,
+    /// The sender closed in order, and the receiver has everything that came before.
+    pub(super) fin: bool,
+}
+
+impl Lane {
+    fn new(clock: &Clock) -> Self {
+        let pipe = match clock.config.mode {
+            Mode::Stream => Pipe::Stream(Stream::default()),
+            Mode::OneSided => Pipe::Fabric(Fabric::new(clock.config.receive_depth)),
+        };
+        Self { out: Outbox::default(), pipe, pump_due: false, fin: false }
+    }
+
+    /// Nothing is left for the receiver to read.
+    fn is_read(&self) -> bool {
+        match &self.pipe {
+            Pipe::Stream(stream) => stream.is_read(),
+            Pipe::Fabric(fabric) => fabric.is_read(),
+        }
+    }
+
+    /// Everything that was queued has left.
+    pub(super) fn has_left(&self) -> bool {
+        self.out.is_empty()
+            && match &self.pipe {
+                Pipe::Stream(_) => true,
+                Pipe::Fabric(fabric) => fabric.is_idle(),
+            }
+    }
+}
+
+/// A connection.
+pub(super) struct Conn {
+    pub(super) no: u64,
+    pub(super) addr: String,
+    pub(super) ends: [End; 2],
+    pub(super) lanes: [Lane; 2],
+    /// Nothing crosses any more.
+    pub(super) cut: bool,
+}
+
+impl Conn {
+    pub(super) fn new(clock: &Clock, no: u64, addr: &str, from: (u32, u64), to_host: u32) -> Self {
+        Self {
+            no,
+            addr: addr.to_owned(),
+            ends: [
+                End::new(from.0, Some(from.1), Phase::Connecting),
+                End::new(to_host, None, Phase::Pending),
+            ],
+            lanes: [Lane::new(clock), Lane::new(clock)],
+            cut: false,
+        }
+    }
+
+    pub(super) fn id(&self, side: usize) -> ConnId {
+        ConnId(self.no * 2 + side as u64)
+    }
+
+    /// The network takes what it can of what `side` has flushed.
+    pub(super) fn pump(&mut self, clock: &mut Clock, side: usize) {
+        if self.ends[side].may_send() {
+            match self.lanes[side].pipe {
+                Pipe::Stream(_) => super::stream::take(clock, self, side),
+                Pipe::Fabric(_) => super::fabric::post(clock, self, side),
+            }
+            let lane = &mut self.lanes[side];
+            if self.ends[side].phase == Phase::Up && lane.out.becomes_writable(&clock.config) {
+                let id = self.id(side);
+                self.ends[side].events.push_back(Event::Writable(id));
+            }
+        }
+        self.finish_close(clock, side);
+    }
+
+    /// Schedules a pump, if none is and there is something to take.
+    pub(super) fn pump_soon(&mut self, clock: &mut Clock, side: usize) {
+        let lane = &mut self.lanes[side];
+        if !lane.pump_due && lane.out.is_ready() {
+            lane.pump_due = true;
+            clock.soon(Kind::Pump { conn: self.no, side });
+        }
+    }
+
+    /// A closing end whose queue has left says goodbye.
+    fn finish_close(&mut self, clock: &mut Clock, side: usize) {
+        let Phase::Closing(why) = &self.ends[side].phase else { return };
+        if !self.lanes[side].has_left() {
+            return;
+        }
+        let why = why.clone();
+        if !self.cut {
+            match &mut self.lanes[side].pipe {
+                Pipe::Stream(stream) => stream.send_fin(clock, self.no, side),
+                Pipe::Fabric(_) => {
+                    clock.soon(Kind::Fin { conn: self.no, side });
+                }
+            }
+        }
+        self.down(clock, side, Down::Local(why));
+    }
+
+    /// Ends this end and tells it why. Frees the rings that it was sending from.
+    pub(super) fn down(&mut self, clock: &mut Clock, side: usize, reason: Down) {
+        if self.ends[side].over() {
+            return;
+        }
+        let id = self.id(side);
+        clock.note("down", id.0, 0, 0, 0);
+        let end = &mut self.ends[side];
+        end.phase = Phase::Down;
+        end.events.push_back(Event::Down(id, reason));
+        let lane = &mut self.lanes[side];
+        lane.out.clear();
+        if let Pipe::Fabric(fabric) = &mut lane.pipe {
+            fabric.clear_posted();
+        }
+    }
+
+    /// Ends this end for a fault of the peer's (or of the caller's own will), and breaks the peer's.
+    pub(super) fn fail(&mut self, clock: &mut Clock, side: usize, reason: Down) {
+        self.down(clock, side, reason);
+        self.cut_lanes();
+        self.break_soon(clock, 1 - side);
+    }
+
+    /// The end gets to know after a while that the connection is broken.
+    pub(super) fn break_soon(&mut self, clock: &mut Clock, side: usize) {
+        if !self.ends[side].over() {
+            clock.soon(Kind::Break { conn: self.no, side });
+        }
+    }
+
+    /// Nothing that is on its way arrives any more.
+    pub(super) fn cut_lanes(&mut self) {
+        self.cut = true;
+        for lane in &mut self.lanes {
+            match &mut lane.pipe {
+                Pipe::Stream(stream) => stream.clear_flight(),
+                Pipe::Fabric(fabric) => fabric.clear_posted(),
+            }
+        }
+    }
+
+    /// The end is told that the connection is broken: what had arrived is lost with it, or is read first.
+    pub(super) fn broken(&mut self, clock: &mut Clock, side: usize) {
+        let reason = match &self.ends[side].phase {
+            Phase::Closing(why) => Down::Local(why.clone()),
+            Phase::Connecting => {
+                Down::Refused { addr: self.addr.clone(), reason: "the connection was reset".to_owned() }
+            }
+            Phase::Down | Phase::Gone => return,
+            Phase::Pending => {
+                self.ends[side].breaking = true;
+                return;
+            }
+            Phase::Up if self.ends[side].paused || clock.rng.one_in(2) => reset(),
+            Phase::Up => {
+                self.ends[side].breaking = true;
+                return;
+            }
+        };
+        self.down(clock, side, reason);
+    }
+
+    /// Hands out what happened to this end.
+    pub(super) fn poll(&mut self, clock: &mut Clock, side: usize, events: &mut Vec<Event>) {
+        let end = &mut self.ends[side];
+        events.extend(end.events.drain(..));
+        if end.phase == Phase::Up {
+            if !end.paused {
+                self.read(clock, side, events);
+            } else if end.breaking {
+                self.down(clock, side, reset());
+            }
+        }
+        events.extend(self.ends[side].events.drain(..));
+    }
+
+    fn read(&mut self, clock: &mut Clock, side: usize, events: &mut Vec<Event>) {
+        let lane = &mut self.lanes[1 - side];
+        let read = match &mut lane.pipe {
+            Pipe::Stream(_) => super::stream::read(clock, self, side, events),
+            Pipe::Fabric(_) => super::fabric::read(clock, self, side, events),
+        };
+        if let Err(reason) = read {
+            return self.fail(clock, side, reason);
+        }
+        let lane = &self.lanes[1 - side];
+        if !lane.is_read() {
+            return;
+        }
+        if lane.fin {
+            let inside = matches!(&lane.pipe, Pipe::Stream(stream) if stream.is_inside());
+            let reason = if inside {
+                Down::Broken("the stream ended inside a transfer".to_owned())
+            } else {
+                Down::PeerClosed
+            };
+            self.down(clock, side, reason);
+        } else if self.ends[side].breaking {
+            self.down(clock, side, reset());
+        }
+    }
+
+    /// Nobody has anything of it any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.ends.iter().all(|end| end.phase == Phase::Gone)
+    }
+
+    /// The end lets go of everything without a word to its owner.
+    pub(super) fn leave(&mut self, side: usize) {
+        let end = &mut self.ends[side];
+        end.phase = Phase::Gone;
+        end.inlets.clear();
+        end.events.clear();
+        let lane = &mut self.lanes[side];
+        lane.out.clear();
+        if let Pipe::Fabric(fabric) = &mut lane.pipe {
+            fabric.clear_posted();
+        }
+    }
+}
+
+fn reset() -> Down {
+    Down::Broken("the connection was reset".to_owned())
+}

@@ -1,0 +1,312 @@
+//! RDMA's twin: one direction of one-sided writes and messages.
+//!
+//! ```text
+//!            post            land                    notify                 poll
+//!  outbox ─────────▶ flying ──────▶ in memory, past ────────▶ completion ────────▶ Inlet::land, Arrived
+//!          send_depth   │ ▲          the peer's head           queue                (gives a receive back)
+//!                       ▼ │ no receive left: waits                 │
+//!                      (RNR)                                       └─ complete ─▶ Sent, Landed at the sender
+//! ```
+//!
+//! * The bytes of a range are read from its ring when it lands, and are put into the peer's memory at that moment,
+//!   without the peer's code, as long as that is safe: the wire is bound, its ring has flow control, the range was
+//!   granted, and everything of the wire before it was put there too. Otherwise, and in unordered mode whenever
+//!   another write of the wire is on its way, the network keeps them and lands them when the receiver polls.
+//! * Ordered: everything lands in order; notifications of different wires may pass each other, but none
+//!   passes a control message. Unordered: only control messages keep their order among themselves.
+//! * A write completes at the sender only after the receiver's completion queue has it, so what is sent
+//!   after [`Event::Landed`] is seen after the data.
+
+use std::collections::VecDeque;
+
+use super::clock::{Clock, Kind};
+use super::conn::{Bound, Conn, End, Phase, Pipe};
+use super::outbox::Item;
+use super::stream::{Reading, check_room, copy_in};
+use crate::contract::{Down, Event, WireId};
+use crate::wire::CONTROL_WIRE;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// On its way.
+    Flying,
+    /// At the receiver's adapter, which had no receive for it or waits for what came before.
+    Due,
+    /// Landed; the receiver is told at this time.
+    Landed(u64),
+    /// The receiver's completion queue has it.
+    Notified,
+}
+
+/// A write or message that the network has taken and that has not completed.
+struct Posted {
+    seq: u64,
+    item: Item,
+    state: State,
+    /// What landed, until the notice takes it.
+    notice: Option<Notice>,
+}
+
+impl Posted {
+    fn is_unlanded(&self) -> bool {
+        matches!(self.state, State::Flying | State::Due)
+    }
+}
+
+/// An entry of the receiver's completion queue.
+struct Notice {
+    wire: WireId,
+    more: bool,
+    bytes: Vec<u8>,
+    /// The era of the binding in whose memory the bytes already lie.
+    placed: Option<u64>,
+}
+
+impl Notice {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+/// The lane's state.
+pub(super) struct Fabric {
+    posted: VecDeque<Posted>,
+    next_seq: u64,
+    last_land: u64,
+    last_complete: u64,
+    /// Receives that the receiver has posted and nothing has used.
+    receives: usize,
+    completions: VecDeque<Notice>,
+}
+
+impl Fabric {
+    pub(super) fn new(receive_depth: usize) -> Self {
+        Self {
+            posted: VecDeque::new(),
+            next_seq: 0,
+            last_land: 0,
+            last_complete: 0,
+            receives: receive_depth,
+            completions: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        self.completions.is_empty()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    pub(super) fn clear_posted(&mut self) {
+        self.posted.clear();
+    }
+
+    /// Copies out of the ring what has not landed.
+    pub(super) fn detach(&mut self, wire: WireId) -> u64 {
+        let unlanded = self.posted.iter_mut().filter(|p| p.is_unlanded() && p.item.wire == wire);
+        unlanded.map(|p| p.item.detach()).sum()
+    }
+
+    fn find(&mut self, seq: u64) -> Option<&mut Posted> {
+        self.posted.iter_mut().find(|p| p.seq == seq)
+    }
+
+    /// The next write that may land: due, and nothing that must land first is before it.
+    fn next_due(&self, reorder: bool) -> Option<usize> {
+        let mut control_before = false;
+        for (at, posted) in self.posted.iter().enumerate() {
+            let control = posted.item.is_control();
+            match posted.state {
+                State::Due if !(control && control_before) => return Some(at),
+                State::Due | State::Flying if !reorder => return None,
+                State::Due | State::Flying => control_before |= control,
+                State::Landed(_) | State::Notified => {}
+            }
+        }
+        None
+    }
+
+    /// The earliest time at which the receiver may be told of this item.
+    fn not_before(&self, item: &Item, reorder: bool) -> u64 {
+        let after = |p: &&Posted| {
+            let (control, earlier) = (item.is_control(), p.item.is_control());
+            if reorder { control && earlier } else { control || earlier || p.item.wire == item.wire }
+        };
+        let times = self.posted.iter().filter(after).filter_map(|p| match p.state {
+            State::Landed(time) => Some(time),
+            _ => None,
+        });
+        times.max().unwrap_or(0)
+    }
+
+    /// How far past the receiver's head the next bytes of the wire belong: what was put there in this era and not
+    /// announced yet. None if something of the wire was not put there, or may be announced in another order.
+    fn ahead(&self, wire: WireId, era: u64, reorder: bool) -> Option<u64> {
+        let landed = self.posted.iter().filter_map(|p| p.notice.as_ref());
+        let mut unannounced = landed.chain(&self.completions).filter(|notice| notice.wire == wire);
+        if reorder {
+            return unannounced.next().is_none().then_some(0);
+        }
+        unannounced.try_fold(0, |sum, notice| (notice.placed == Some(era)).then_some(sum + notice.len()))
+    }
+}
+
+/// Takes flushed items into the send queue.
+pub(super) fn post(clock: &mut Clock, conn: &mut Conn, side: usize) {
+    let (no, id, cut) = (conn.no, conn.id(side), conn.cut);
+    let lane = &mut conn.lanes[side];
+    let Pipe::Fabric(fabric) = &mut lane.pipe else { return };
+    while fabric.posted.len() < clock.config.send_depth {
+        let Some(item) = lane.out.pop() else { break };
+        fabric.next_seq += 1;
+        let seq = fabric.next_seq;
+        clock.note("post", id.0, item.wire, item.from, item.len);
+        let mut time = clock.now.saturating_add(clock.delay());
+        if !clock.config.reorder {
+            time = time.max(fabric.last_land);
+            fabric.last_land = time;
+        }
+        fabric.posted.push_back(Posted { seq, item, state: State::Flying, notice: None });
+        // On a cut connection the send queue fills up and nothing ever completes.
+        if !cut {
+            clock.at(time, Kind::Land { conn: no, side, seq });
+        }
+    }
+}
+
+/// A write reaches the receiver's adapter.
+pub(super) fn arrive(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
+    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
+    if let Some(posted) = fabric.find(seq) {
+        posted.state = State::Due;
+        land_due(clock, conn, side);
+    }
+}
+
+/// Lands what is due, as long as there are receives.
+pub(super) fn land_due(clock: &mut Clock, conn: &mut Conn, side: usize) {
+    let (no, id) = (conn.no, conn.id(side));
+    let reorder = clock.config.reorder;
+    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
+    while let Some(at) = fabric.next_due(reorder) {
+        let wire = fabric.posted[at].item.wire;
+        if fabric.receives == 0 {
+            clock.note("rnr", id.0, wire, 0, 0);
+            return; // the receiver gives receives back and retries
+        }
+        fabric.receives -= 1;
+        let mut time = clock.now.saturating_add(clock.delay());
+        time = time.max(fabric.not_before(&fabric.posted[at].item, reorder));
+        let bytes = fabric.posted[at].item.body();
+        let placed = place(fabric, &mut conn.ends[1 - side], wire, &bytes, reorder);
+        let posted = &mut fabric.posted[at];
+        clock.note("land", id.0, wire, posted.item.from, u64::from(placed.is_some()));
+        posted.state = State::Landed(time);
+        posted.notice = Some(Notice { wire, more: posted.item.more, bytes, placed });
+        clock.at(time, Kind::Notify { conn: no, side, seq: posted.seq });
+    }
+}
+
+/// Puts what landed into the receiver's memory, past its head. Returns in which era of the binding.
+fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bool) -> Option<u64> {
+    let Bound { inlet, era } = end.inlets.get_mut(&wire)?;
+    if !inlet.ring().flow_control() {
+        return None;
+    }
+    let ahead = fabric.ahead(wire, *era, reorder)?;
+    super::memory::put(inlet, ahead, bytes).then_some(*era)
+}
+
+/// The receiver's completion queue has it.
+pub(super) fn notify(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
+    let (no, id) = (conn.no, conn.id(side));
+    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
+    let Some(posted) = fabric.find(seq) else { return };
+    posted.state = State::Notified;
+    let wire = posted.item.wire;
+    if let Some(notice) = posted.notice.take()
+        && !conn.ends[1 - side].over()
+    {
+        fabric.completions.push_back(notice);
+    }
+    clock.note("notify", id.0, wire, seq, 0);
+    let mut time = clock.now.saturating_add(clock.delay());
+    if !clock.config.reorder {
+        time = time.max(fabric.last_complete);
+        fabric.last_complete = time;
+    }
+    clock.at(time, Kind::Complete { conn: no, side, seq });
+}
+
+/// The sender gets to know.
+pub(super) fn complete(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
+    let id = conn.id(side);
+    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
+    let Some(at) = fabric.posted.iter().position(|p| p.seq == seq) else { return };
+    let Some(Posted { item, .. }) = fabric.posted.remove(at) else { return };
+    clock.note("complete", id.0, item.wire, item.from, item.len);
+    if !item.is_control() {
+        let end = &mut conn.ends[side];
+        if item.wants_sent() {
+            end.tell_sent(id, item.wire, item.to());
+        }
+        end.tell_landed(id, item.wire, item.to());
+    }
+    conn.pump(clock, side);
+}
+
+/// Polls the completion queue at `side`: some notices, at least one if there is any.
+pub(super) fn read(
+    clock: &mut Clock,
+    conn: &mut Conn,
+    side: usize,
+    events: &mut Vec<Event>,
+) -> Result<(), Down> {
+    let id = conn.id(side);
+    let Pipe::Fabric(fabric) = &mut conn.lanes[1 - side].pipe else { return Ok(()) };
+    let max_control = clock.config.max_control_bytes;
+    let mut reading = Reading { id, max_control, arrived: Vec::new(), events };
+    let most = fabric.completions.len();
+    if most == 0 {
+        return Ok(());
+    }
+    for _ in 0..clock.rng.cut(most) {
+        let Some(notice) = fabric.completions.pop_front() else { break };
+        fabric.receives += 1;
+        clock.note("read", id.0, notice.wire, notice.bytes.len() as u64, 0);
+        if notice.wire == CONTROL_WIRE {
+            let size = notice.bytes.len();
+            if size > max_control {
+                return Err(Down::ControlTooLarge { size: size as u64, max: max_control as u64 });
+            }
+            reading.events.push(Event::Control(id, notice.bytes));
+            break;
+        }
+        take_in(&mut conn.ends[side], &notice)?;
+        reading.arrived(notice.wire);
+    }
+    if conn.ends[1 - side].phase != Phase::Gone && fabric.next_due(clock.config.reorder).is_some() {
+        clock.soon(Kind::Retry { conn: conn.no, side: 1 - side });
+    }
+    Ok(())
+}
+
+/// Moves head over what the notice announces.
+fn take_in(end: &mut End, notice: &Notice) -> Result<(), Down> {
+    let next_era = end.next_era();
+    let Bound { inlet, era } = end.inlets.get_mut(&notice.wire).ok_or(Down::UnknownWire(notice.wire))?;
+    if notice.placed == Some(*era) {
+        inlet.land(notice.bytes.len());
+    } else {
+        check_room(inlet, notice.wire, notice.len())?;
+        copy_in(inlet, notice.wire, &notice.bytes)?;
+        // What was put ahead of the old head does not lie at its place any more.
+        *era = next_era;
+    }
+    if !notice.more {
+        inlet.end();
+    }
+    Ok(())
+}

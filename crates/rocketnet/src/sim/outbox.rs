@@ -1,0 +1,255 @@
+//! What one end of a connection has queued and the network has not taken yet. Bounded by bytes, by writes and,
+//! apart from them, by control messages.
+
+use std::collections::VecDeque;
+
+use rocketring::{Position, Ring};
+
+use crate::contract::{SourceRange, WireId};
+use crate::sim::SimConfig;
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+
+/// Where the bytes of an item lie.
+enum Source {
+    /// In the ring, at `from` and after: read when the network takes them, not before.
+    Ring(Ring),
+    /// Copied: a control message, or the rest of a range that was detached. Begins at this offset of the item.
+    Owned(u64, Vec<u8>),
+}
+
+/// A range or a control message.
+pub(super) struct Item {
+    pub(super) wire: WireId,
+    pub(super) more: bool,
+    pub(super) from: Position,
+    pub(super) len: u64,
+    /// Bytes of header and body that a stream has taken.
+    taken: u64,
+    source: Source,
+    /// Detached: nobody waits for [`crate::Event::Sent`].
+    detached: bool,
+}
+
+impl Item {
+    fn range(wire: WireId, source: SourceRange, more: bool) -> Self {
+        let len = source.to - source.from;
+        Self {
+            wire,
+            more,
+            from: source.from,
+            len,
+            taken: 0,
+            source: Source::Ring(source.ring),
+            detached: false,
+        }
+    }
+
+    fn control(message: &[u8]) -> Self {
+        let source = Source::Owned(0, message.to_vec());
+        let len = message.len() as u64;
+        Self { wire: CONTROL_WIRE, more: false, from: 0, len, taken: 0, source, detached: false }
+    }
+
+    pub(super) fn is_control(&self) -> bool {
+        self.wire == CONTROL_WIRE
+    }
+
+    pub(super) fn to(&self) -> Position {
+        self.from + self.len
+    }
+
+    /// Who made the write waits for Sent: it is a range, and it still lies in its ring.
+    pub(super) fn wants_sent(&self) -> bool {
+        !self.is_control() && !self.detached
+    }
+
+    /// Body bytes that a stream has taken.
+    pub(super) fn body_taken(&self) -> u64 {
+        self.taken.saturating_sub(HEADER_BYTES as u64)
+    }
+
+    fn untaken(&self) -> u64 {
+        HEADER_BYTES as u64 + self.len - self.taken
+    }
+
+    /// Copies body bytes from `offset` to the end of `out`, from where they lie now. A range that was overwritten in
+    /// its ring gives whatever is there, as it would to a network adapter; the marks of such rings tell the reader.
+    fn read(&self, offset: u64, size: usize, out: &mut Vec<u8>) {
+        match &self.source {
+            Source::Ring(ring) => {
+                let start = out.len();
+                out.resize(start + size, 0);
+                let from = self.from + offset;
+                let _lapped = ring.view(from, from + size as u64).copy_to(0, &mut out[start..]);
+            }
+            Source::Owned(base, bytes) => {
+                let at = (offset - base) as usize;
+                out.extend_from_slice(&bytes[at..at + size]);
+            }
+        }
+    }
+
+    /// The whole body, for a one-sided write.
+    pub(super) fn body(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len as usize);
+        self.read(0, self.len as usize, &mut out);
+        out
+    }
+
+    /// Copies what is not taken yet out of the ring, which is then no longer needed. Returns how much that was.
+    pub(super) fn detach(&mut self) -> u64 {
+        if self.detached || self.is_control() {
+            return 0;
+        }
+        self.detached = true;
+        let done = self.body_taken();
+        let left = self.len - done;
+        if !super::planted(9) {
+            let mut bytes = Vec::with_capacity(left as usize);
+            self.read(done, left as usize, &mut bytes);
+            self.source = Source::Owned(done, bytes);
+        }
+        left
+    }
+}
+
+/// The queue.
+#[derive(Default)]
+pub(super) struct Outbox {
+    items: VecDeque<Item>,
+    /// The first `ready` items were flushed and may leave.
+    ready: usize,
+    writes: usize,
+    controls: usize,
+    bytes: u64,
+    /// Somebody was told that there is no room for so many bytes, and waits for Writable.
+    wanted: Option<u64>,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether something may leave now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready > 0
+    }
+
+    fn free(&self, config: &SimConfig) -> u64 {
+        if self.writes >= config.queue_writes { 0 } else { config.queue_bytes.saturating_sub(self.bytes) }
+    }
+
+    /// Bytes that a write may have now; remembers who was told 0.
+    pub(super) fn room(&mut self, config: &SimConfig) -> u64 {
+        let free = self.free(config);
+        if free == 0 {
+            self.wanted = Some(self.wanted.unwrap_or(0).max(1));
+        }
+        free
+    }
+
+    pub(super) fn write(
+        &mut self,
+        config: &SimConfig,
+        wire: WireId,
+        source: SourceRange,
+        more: bool,
+    ) -> bool {
+        let item = Item::range(wire, source, more);
+        if self.writes >= config.queue_writes || item.len > self.free(config) {
+            self.wanted = Some(self.wanted.unwrap_or(0).max(item.len.max(1)));
+            return false;
+        }
+        self.writes += 1;
+        self.bytes += item.len;
+        self.items.push_back(item);
+        true
+    }
+
+    pub(super) fn control(&mut self, config: &SimConfig, message: &[u8]) -> bool {
+        if self.controls >= config.queue_controls {
+            return false;
+        }
+        self.controls += 1;
+        self.items.push_back(Item::control(message));
+        true
+    }
+
+    /// Everything queued may leave from now on.
+    pub(super) fn flush(&mut self) {
+        self.ready = self.items.len();
+    }
+
+    /// Whether Writable is due: once half the queue is free, and the write that was refused fits.
+    pub(super) fn becomes_writable(&mut self, config: &SimConfig) -> bool {
+        let Some(wanted) = self.wanted else { return false };
+        let due = self.free(config) >= wanted.max(config.queue_bytes / 2);
+        if due {
+            self.wanted = None;
+        }
+        due
+    }
+
+    /// Takes the oldest ready item, whole.
+    pub(super) fn pop(&mut self) -> Option<Item> {
+        if self.ready == 0 {
+            return None;
+        }
+        let item = self.items.pop_front()?;
+        self.ready -= 1;
+        if item.is_control() {
+            self.controls -= 1;
+        } else {
+            self.writes -= 1;
+            self.bytes -= item.len;
+        }
+        Some(item)
+    }
+
+    /// Bytes of headers and bodies that may leave now.
+    pub(super) fn ready_bytes(&self) -> u64 {
+        self.items.iter().take(self.ready).map(Item::untaken).sum()
+    }
+
+    /// Takes up to `size` bytes of headers and bodies, as a socket does. `sent` is called for each range that was
+    /// read further: wire id, how far, and whether that is its end.
+    pub(super) fn take(&mut self, mut size: usize, mut sent: impl FnMut(WireId, Position, bool)) -> Vec<u8> {
+        let mut out = Vec::with_capacity(size);
+        while size > 0 && self.ready > 0 {
+            let Some(item) = self.items.front_mut() else { break };
+            if item.taken < HEADER_BYTES as u64 {
+                let header = Header { wire: item.wire, more: item.more, size: item.len as u32 }.encode();
+                let rest = &header[item.taken as usize..];
+                let n = rest.len().min(size);
+                out.extend_from_slice(&rest[..n]);
+                item.taken += n as u64;
+                size -= n;
+            }
+            if item.taken >= HEADER_BYTES as u64 {
+                let n = item.untaken().min(size as u64);
+                item.read(item.body_taken(), n as usize, &mut out);
+                item.taken += n;
+                size -= n as usize;
+                let done = item.untaken() == 0;
+                if item.wants_sent() && (n > 0 || done) {
+                    sent(item.wire, item.from + item.body_taken(), done);
+                }
+                if done {
+                    self.pop();
+                }
+            }
+        }
+        out
+    }
+
+    /// Copies out of the ring what is queued for `wire`.
+    pub(super) fn detach(&mut self, wire: WireId) -> u64 {
+        self.items.iter_mut().filter(|item| item.wire == wire).map(Item::detach).sum()
+    }
+
+    /// Lets go of everything: the connection is down.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
