@@ -219,7 +219,8 @@ impl Config {
                     }
                 }
                 Some(other) => {
-                    let message = format!("'{section}' is a section, not a {}", other.type_str());
+                    let message =
+                        format!("'{section}' is a section and cannot be of type {}", other.type_str());
                     return Err(ConfigError::Syntax { origin: lines.origin(section), message });
                 }
             }
@@ -329,13 +330,12 @@ impl Config {
         let size = buffers.size_bytes;
         let retain = buffers.retain_bytes.unwrap_or(0);
         let (transfer, queue) = (self.tcp.max_transfer_bytes.into(), self.tcp.tx_queue_bytes.into());
-        let (most, reservation) = (buffers.max_ring_bytes, buffers.reservation_bytes);
+        let most = buffers.max_ring_bytes;
         let ring = "buffers.size_bytes";
         let three_quarters = "at most three quarters of";
         for (good, name, value, must_be, other, other_value) in [
             (transfer <= queue, "tcp.max_transfer_bytes", transfer, "at most", "tcp.tx_queue_bytes", queue),
             (retain <= size / 4 * 3, "buffers.retain_bytes", retain, three_quarters, ring, size),
-            (size <= reservation, "buffers.reservation_bytes", reservation, "at least", ring, size),
             (size <= most, "buffers.max_ring_bytes", most, "at least", ring, size),
         ] {
             if !good {

@@ -53,11 +53,8 @@ pub fn example_toml() -> String {
         for line in knob.help.lines() {
             text.push_str(&format!("# {}\n", line.trim()));
         }
-        let unset = knob.default == "(unset)";
-        let value = if unset { "" } else { &knob.default };
-        let note = if unset { "  (unset)" } else { "" };
-        text.push_str(&format!("# It is {}; it costs {}.\n", knob.range, knob.cost));
-        text.push_str(&format!("#{field} = {value}{note}\n\n"));
+        text.push_str(&format!("# Values: {}. Cost: {}.\n", knob.range, knob.cost));
+        text.push_str(&format!("#{field} = {}\n\n", knob.default));
     }
     text.truncate(text.trim_end().len());
     text.push('\n');

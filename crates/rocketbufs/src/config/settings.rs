@@ -138,17 +138,17 @@ section! {
         /// times the largest message. Small: a writer waits for its slowest subscriber more often, and the largest
         /// delivery is a quarter of it. Large: memory, and a working set beyond the processor's cache.
         size_bytes: u64 = 1 << 20, "bytes", range [4096 to 1099511627776],
-            cost "this much memory per buffer, at a writer and at every receiver, once it has been filled";
+            cost "this much memory per buffer, at a writer and at every receiver, once it has been filled, and two mappings (vm.max_map_count)";
         /// The history that a buffer keeps for those who join, resume or replay, in buffers that an rOut creates or
         /// splices. Unset: half of each buffer's size. 0: none, a new subscriber gets only what comes after it. Large: a
         /// writer may run only `size - retain` ahead of its subscribers. At most three quarters of `size_bytes`.
         retain_bytes: Option<u64> = None, "bytes", range [0 or 1 to 1099511627776],
             cost "none of its own; it is part of the ring, taken from what absorbs bursts";
         /// Address space that is reserved at a time and that rings are cut from. The memory behind it is taken on first
-        /// use. Small: many reservations, each with a descriptor. Large: refused where address space is limited
-        /// (ulimit -v, containers). At least `size_bytes`.
+        /// use; a ring that is larger gets a reservation of its own size. Small: many reservations, each with a
+        /// descriptor. Large: refused where the size of files is limited (ulimit -f).
         reservation_bytes: u64 = 1 << 30, "bytes", range [1048576 to 17592186044416],
-            cost "address space and one file descriptor per reservation; no memory before use";
+            cost "one file descriptor per reservation; no memory before use";
         /// The sum of all rings' capacities; more is refused, with the arithmetic. It is what keeps peers and programs
         /// from using all of the machine's memory. Small: subscriptions and buffers are refused. Beyond the machine's
         /// memory: the kernel ends the process instead. At least `size_bytes`.
