@@ -1,1 +1,73 @@
-//! rocketring
+//! Rings: the memory under everything else in RocketBufs.
+//!
+//! A *buffer* is an endless log of bytes made by one writer and addressed by 64-bit positions. A [`Ring`] is
+//! memory that holds the last `capacity` bytes of that log. Everybody is a cursor in the log; nothing here is a
+//! queue of messages, and the memory does not grow with the number of readers.
+//!
+//! ```text
+//!    the log      tail        cursors        boundary    head           horizon = tail + capacity
+//!   ───┬───────────┬─────────────┬──────┬────────┬─────────┬───────────────┬──────────▶ positions
+//!      │  gone     │  h1 ▲    h2 ▲       │        │ part of │  free: the    │  not the writer's yet
+//!      │           │ stable, may be read │        │ a del.  │  writer's     │
+//!      start       └── read up to ───────┴────────┴─────────┘
+//!
+//!    the memory   position p lies at offset p & (capacity − 1), and the same pages are mapped twice:
+//!                 ┌───────────────┬───────────────┐
+//!                 │ first mapping │ second mapping│     so that any range of at most `capacity` bytes is one
+//!                 └──────────▲────┴────▲──────────┘     contiguous piece of memory, also across the end
+//!                            └─ range ─┘
+//! ```
+//!
+//! * `head` is the end of what was written; `boundary` ≤ `head` the end of the last complete delivery.
+//! * The *horizon* is how far the writer may write without saying more. It never moves back. What lies below
+//!   `tail = horizon − capacity` may be overwritten at any time.
+//! * With flow control the horizon is `min(slowest hold + capacity, head + capacity − retain)`: a [`Hold`] keeps
+//!   the writer from the bytes above it, and `retain` bytes of history are kept for those who join.
+//! * Without flow control the writer announces the horizon itself before it writes past the old one. A reader
+//!   copies and then asks whether what it copied was still there ([`View::copy_to`], [`Ring::is_stable`]).
+//!
+//! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
+//! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work.
+//!
+//! ```
+//! use rocketring::{Pool, PoolConfig, RingConfig};
+//!
+//! let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() })?;
+//! let ring = pool.ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() })?;
+//! let hold = ring.hold(ring.head())?;
+//! let mut writer = ring.writer().expect("the first writer");
+//! let end = writer.append(&[b"hello, ", b"ring"])?;
+//! assert_eq!(ring.view(hold.position(), end).to_vec()?, b"hello, ring");
+//! hold.advance(end);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `inlet`
+//! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
+
+mod control;
+mod event;
+mod extent;
+mod index;
+mod inlet;
+mod marks;
+mod memory;
+pub mod planted;
+mod pool;
+mod ring;
+mod shape;
+pub mod sync;
+mod view;
+mod wake;
+mod writer;
+
+pub use inlet::Inlet;
+pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
+pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
+pub use ring::{Gap, Hold, Overwritten, Ring};
+pub use view::{Lapped, View};
+pub use wake::{PendingSet, Sleeper};
+pub use writer::{Claim, ClaimError, DeliverError, Delivered, MAX_OPEN_CLAIMS, Writer};
+
+/// A place in a writer's log, in bytes since that log's position 0. It means something only with the log's epoch.
+pub type Position = u64;

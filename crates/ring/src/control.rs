@@ -1,0 +1,128 @@
+//! What is decided under a ring's lock: who holds, how far the writer may go, which positions never arrived.
+
+use std::collections::VecDeque;
+
+use crate::Position;
+use crate::planted;
+use crate::ring::Gap;
+use crate::sync::{Apart, Arc, AtomicU64, Ordering};
+
+/// Holes that a ring remembers one by one; beyond that the newest is widened.
+pub(crate) const MAX_GAPS: usize = 64;
+
+/// A hold's cursor: moved by its owner without the lock, read under it.
+pub(crate) type Cursor = Arc<Apart<AtomicU64>>;
+
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// By slot; a hold that is gone leaves its slot to the next.
+    holds: Vec<Option<Cursor>>,
+    free: Vec<usize>,
+    /// The slot taken last, for a planted bug.
+    #[cfg(feature = "planted-bugs")]
+    newest: Option<usize>,
+    /// The nearest position that a writer was refused and has not been granted since.
+    wanted: Option<Position>,
+    /// Threads in `wait_grant`.
+    pub(crate) sleepers: usize,
+    /// Counts `poke`s, so that a sleeper sees one that happened.
+    pub(crate) pokes: u64,
+    /// A `poke` found no sleeper: the next one does not sleep.
+    pub(crate) poked_early: bool,
+    gaps: VecDeque<Gap>,
+}
+
+impl Control {
+    pub(crate) fn new() -> Control {
+        Control {
+            holds: Vec::new(),
+            free: Vec::new(),
+            #[cfg(feature = "planted-bugs")]
+            newest: None,
+            wanted: None,
+            sleepers: 0,
+            pokes: 0,
+            poked_early: false,
+            gaps: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn add_hold(&mut self, at: Position) -> (usize, Cursor) {
+        let cursor = Arc::new(Apart(AtomicU64::new(at)));
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.holds.push(None);
+            self.holds.len() - 1
+        });
+        self.holds[slot] = Some(Arc::clone(&cursor));
+        #[cfg(feature = "planted-bugs")]
+        {
+            self.newest = Some(slot);
+        }
+        (slot, cursor)
+    }
+
+    pub(crate) fn remove_hold(&mut self, slot: usize) {
+        self.holds[slot] = None;
+        self.free.push(slot);
+        #[cfg(feature = "planted-bugs")]
+        {
+            self.newest = self.newest.filter(|&newest| newest != slot);
+        }
+    }
+
+    /// The lowest cursor. Acquire pairs with the Release in `Hold::advance`: what the reader did with the bytes
+    /// below happened before whatever is written over them.
+    pub(crate) fn slowest_hold(&self) -> Option<Position> {
+        let positions = self.holds.iter().enumerate().filter_map(|(slot, hold)| {
+            let position = hold.as_ref()?.load(Ordering::Acquire);
+            (!self.is_ignored(slot)).then_some(position)
+        });
+        positions.min()
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn is_ignored(&self, slot: usize) -> bool {
+        planted::is(2) && self.newest == Some(slot)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    fn is_ignored(&self, _slot: usize) -> bool {
+        planted::is(2)
+    }
+
+    /// A writer was refused, and would go on at `until`.
+    pub(crate) fn want(&mut self, until: Position) {
+        self.wanted = Some(self.wanted.map_or(until, |wanted| wanted.min(until)));
+    }
+
+    /// Whether nobody who was refused waits for more than `horizon`; forgets who does not. Several may wait: the
+    /// nearest decides, and who is woken too early asks again.
+    pub(crate) fn satisfied(&mut self, horizon: Position) -> bool {
+        self.wanted = self.wanted.filter(|&wanted| wanted > horizon);
+        self.wanted.is_none()
+    }
+
+    /// Remembers that `[gap.from, gap.to)` never arrived, and returns what is remembered: with too many holes the
+    /// newest is widened, which gives up what lies between. Holes that end at or below `gone` are forgotten.
+    pub(crate) fn add_gap(&mut self, gap: Gap, gone: Position) -> Gap {
+        while self.gaps.front().is_some_and(|first| first.to <= gone) {
+            self.gaps.pop_front();
+        }
+        let full = self.gaps.len() == MAX_GAPS;
+        match self.gaps.back_mut() {
+            Some(last) if full || last.to == gap.from => {
+                last.to = gap.to;
+                *last
+            }
+            _ => {
+                self.gaps.push_back(gap);
+                gap
+            }
+        }
+    }
+
+    pub(crate) fn gap_after(&self, p: Position) -> Option<Gap> {
+        // Ordered by position: the first that ends above p.
+        self.gaps.get(self.gaps.partition_point(|gap| gap.to <= p)).copied()
+    }
+}

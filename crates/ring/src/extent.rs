@@ -1,0 +1,44 @@
+//! Which parts of a reservation are free: first fit over a sorted map, neighbours joined when one comes back.
+//!
+//! Rings are few and large, so a search through the free extents is cheaper than anything clever.
+
+use std::collections::BTreeMap;
+
+/// The free extents of one reservation, by offset. No two of them touch.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    free: BTreeMap<u64, u64>,
+}
+
+impl Extents {
+    /// One free extent of `size` bytes.
+    pub(crate) fn new(size: u64) -> Extents {
+        Extents { free: BTreeMap::from([(0, size)]) }
+    }
+
+    /// Takes the first `size` bytes that are free in one piece.
+    pub(crate) fn take(&mut self, size: u64) -> Option<u64> {
+        let (&at, &len) = self.free.iter().find(|&(_, &len)| len >= size)?;
+        self.free.remove(&at);
+        if len > size {
+            self.free.insert(at + size, len - size);
+        }
+        Some(at)
+    }
+
+    /// Gives `[at, at + size)` back, joined with the free neighbours it touches.
+    pub(crate) fn give(&mut self, at: u64, size: u64) {
+        let (mut from, mut len) = (at, size);
+        if let Some((&before, &before_len)) = self.free.range(..at).next_back() {
+            debug_assert!(before + before_len <= at, "an extent was given back twice");
+            if before + before_len == at {
+                self.free.remove(&before);
+                (from, len) = (before, len + before_len);
+            }
+        }
+        if let Some(after_len) = self.free.remove(&(at + size)) {
+            len += after_len;
+        }
+        self.free.insert(from, len);
+    }
+}

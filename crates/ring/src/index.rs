@@ -1,0 +1,98 @@
+//! Where deliveries ended, roughly: one boundary per block of the ring, in memory of a fixed size.
+//!
+//! ```text
+//!   log      ──|──────b──b────|─────────────|──b───────────|─ b ──▶      b: a delivery ended here
+//!   slot            last b         (old)         b            b          slot = block mod slots
+//! ```
+//!
+//! A slot keeps the *last* boundary of its block. A reader knows a slot for stale when the position in it lies
+//! in another block than the one it looked for, so a slot needs no lock and is never cleared.
+
+use crate::Position;
+use crate::planted;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Slots of a ring whose deliveries may be large; more where they are small (see [`BoundaryIndex::new`]).
+#[cfg(not(loom))]
+const MIN_SLOTS: u64 = 256;
+/// A model pays for every atomic.
+#[cfg(loom)]
+const MIN_SLOTS: u64 = 2;
+
+/// What is known about a ring at the moment of a question: answers lie in `[tail, boundary]`.
+pub(crate) struct Known {
+    pub(crate) start: Position,
+    pub(crate) tail: Position,
+    pub(crate) boundary: Position,
+}
+
+#[derive(Debug)]
+pub(crate) struct BoundaryIndex {
+    slots: Box<[AtomicU64]>,
+    /// A block is `1 << shift` bytes.
+    shift: u32,
+}
+
+impl BoundaryIndex {
+    /// At least 16 slots per largest delivery, so that rounding up to a boundary costs little more than one
+    /// delivery; `capacity` and with it everything here is a power of two.
+    pub(crate) fn new(capacity: u64, max_delivery: u64) -> BoundaryIndex {
+        let slots = (16 * capacity / max_delivery).max(MIN_SLOTS).next_power_of_two().min(capacity);
+        // u64::MAX lies in no block that anybody asks for.
+        let empty = (0..slots).map(|_| AtomicU64::new(u64::MAX)).collect();
+        BoundaryIndex { slots: empty, shift: (capacity / slots).trailing_zeros() }
+    }
+
+    /// A delivery ended at `at`. Called by the one writer before it publishes its boundary (Release), which is
+    /// what makes the slot visible to those who read the boundary (Acquire) first.
+    #[inline]
+    pub(crate) fn record(&self, at: Position) {
+        self.slot(at >> self.shift).store(at, Ordering::Relaxed);
+    }
+
+    /// The smallest known boundary that is at least `p`.
+    pub(crate) fn at_or_after(&self, p: Position, known: &Known) -> Option<Position> {
+        if p > known.boundary {
+            return None;
+        }
+        let low = p.max(known.tail);
+        if known.start >= low && known.start <= known.boundary {
+            return Some(known.start);
+        }
+        let last = known.boundary >> self.shift;
+        let first = (low >> self.shift).max(self.first_block(last));
+        let indexed =
+            (first..=last).find_map(|block| self.read(block).filter(|&at| at >= low && at <= known.boundary));
+        Some(indexed.unwrap_or(known.boundary))
+    }
+
+    /// The largest known boundary that is at most `p` and not below the tail.
+    pub(crate) fn at_or_before(&self, p: Position, known: &Known) -> Option<Position> {
+        if p >= known.boundary {
+            return Some(known.boundary).filter(|&at| at >= known.tail);
+        }
+        if planted::is(7) && p >= known.tail {
+            return Some((p >> self.shift << self.shift).max(known.tail));
+        }
+        let last = p >> self.shift;
+        let first = (known.tail >> self.shift).max(self.first_block(known.boundary >> self.shift));
+        let indexed =
+            (first..=last).rev().find_map(|block| self.read(block).filter(|&at| at >= known.tail && at <= p));
+        indexed.or(Some(known.start).filter(|&start| start >= known.tail && start <= p))
+    }
+
+    /// The oldest block that can still have its slot when `last` is the newest.
+    fn first_block(&self, last: u64) -> u64 {
+        last.saturating_sub(self.slots.len() as u64 - 1)
+    }
+
+    fn read(&self, block: u64) -> Option<Position> {
+        let at = self.slot(block).load(Ordering::Relaxed);
+        (at >> self.shift == block && at != u64::MAX).then_some(at)
+    }
+
+    #[inline]
+    fn slot(&self, block: u64) -> &AtomicU64 {
+        &self.slots[(block & (self.slots.len() as u64 - 1)) as usize]
+    }
+}

@@ -1,0 +1,169 @@
+//! The landing end: where a transport writes what arrives.
+//!
+//! ```text
+//!      boundary      head      spare            horizon
+//!   ──────┬────────────┬─────────┬─────────────────┬──▶
+//!         │ MORE…      │ n bytes │                 │    land(n): the head moves
+//!         │ part of a  │ arrive  │                 │    end():   the boundary follows, a delivery is complete
+//!         │ delivery   │ here    │                 │    skip(to): [boundary, to) never arrived
+//! ```
+
+use crate::Position;
+use crate::planted;
+use crate::ring::{Gap, Ring};
+
+/// The one landing end of a ring that a transport fills.
+#[derive(Debug)]
+pub struct Inlet {
+    ring: Ring,
+    head: Position,
+    boundary: Position,
+    /// The horizon as last seen.
+    horizon: Position,
+    /// Where the last landed piece began, for a planted bug.
+    #[cfg(feature = "planted-bugs")]
+    before_last: Position,
+}
+
+impl Inlet {
+    pub(crate) fn new(ring: Ring) -> Inlet {
+        let (head, horizon) = (ring.head(), ring.horizon());
+        Inlet {
+            ring,
+            head,
+            boundary: head,
+            horizon,
+            #[cfg(feature = "planted-bugs")]
+            before_last: head,
+        }
+    }
+
+    /// The ring that is filled.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// How many bytes may land now: with flow control what was granted, without an eighth of the capacity.
+    pub fn room(&self) -> u64 {
+        if self.ring.flow_control() {
+            self.ring.horizon() - self.head
+        } else {
+            self.ring.shared().shape.chunk()
+        }
+    }
+
+    /// Where the next bytes go, and how many: at most `max` and [`Inlet::room`], in one piece. Writing there
+    /// needs `unsafe`; the bytes are this inlet's alone until they land, and the pointer is good until the ring
+    /// goes away. Without flow control this announces that what was there is gone.
+    pub fn spare(&mut self, max: usize) -> (*mut u8, usize) {
+        let room = self.reserve(max);
+        (self.ring.shared().memory.at(self.head), room)
+    }
+
+    /// Makes sure that up to `max` bytes at the head may be overwritten, and returns how many.
+    fn reserve(&mut self, max: usize) -> usize {
+        let shared = self.ring.shared();
+        if shared.shape.flow_control {
+            if max as u64 > self.horizon - self.head {
+                self.horizon = self.ring.horizon();
+            }
+            return (self.horizon - self.head).min(max as u64) as usize;
+        }
+        let n = shared.shape.chunk().min(max as u64).min(u64::MAX - self.head);
+        if self.head + n > self.horizon {
+            self.horizon = shared.ahead(self.head, self.head + n);
+            shared.announce(self.horizon);
+        }
+        n as usize
+    }
+
+    /// Copies as many of `bytes` as there is room for to the head, lands them, and returns how many.
+    pub fn copy_in(&mut self, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let n = self.reserve(bytes.len() - done);
+            if n == 0 {
+                break;
+            }
+            self.write(&bytes[done..done + n]);
+            self.land(n);
+            done += n;
+        }
+        done
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let memory = &self.ring.shared().memory;
+        // SAFETY: `[head, horizon)` is the inlet's alone, as for `Writer::fill`, and `reserve` found room.
+        unsafe { memory.write(self.head, bytes) };
+        let capacity = self.ring.capacity();
+        if planted::is(4) && (self.head & (capacity - 1)) + bytes.len() as u64 > capacity {
+            let last = !bytes[bytes.len() - 1];
+            // SAFETY: the last of the bytes written above.
+            unsafe { memory.write(self.head + bytes.len() as u64 - 1, &[last]) };
+        }
+    }
+
+    /// The next `n` bytes have been written (at [`Inlet::spare`], or by a peer that was granted them): the head
+    /// moves.
+    ///
+    /// # Panics
+    /// With flow control, if that is more than [`Inlet::room`]. A length that a peer sent must be checked first.
+    pub fn land(&mut self, n: usize) {
+        if n as u64 > self.horizon - self.head {
+            let room = self.reserve(n);
+            let granted = !self.ring.flow_control() || n <= room;
+            assert!(granted, "{n} bytes landed where there was room for {room}");
+        }
+        #[cfg(feature = "planted-bugs")]
+        {
+            self.before_last = self.head;
+        }
+        self.head += n as u64;
+        self.ring.shared().publish_head(self.head);
+    }
+
+    /// What has landed ends with a complete delivery: the boundary moves to the head.
+    pub fn end(&mut self) {
+        self.boundary = self.end_of_delivery();
+        let shared = self.ring.shared();
+        shared.index.record(self.boundary);
+        shared.publish_boundary(self.boundary);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn end_of_delivery(&self) -> Position {
+        if planted::is(3) { self.before_last.max(self.boundary) } else { self.head }
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    fn end_of_delivery(&self) -> Position {
+        self.head
+    }
+
+    /// The positions from the boundary to `to` will never arrive. What had landed of an incomplete delivery is
+    /// dropped; head and boundary go on at `to` (or at the head, if that is further). The horizon moves as far,
+    /// not further: what others hold is not overwritten before they have moved.
+    ///
+    /// Returns the hole as readers will find it with `Ring::gap_after`. It begins earlier where it touches the
+    /// one before, or where 64 holes are remembered already: then what lies between is given up too.
+    pub fn skip(&mut self, to: Position) -> Gap {
+        let to = to.max(self.head);
+        let gap = Gap { from: self.boundary, to };
+        if gap.from == to {
+            return gap;
+        }
+        let shared = self.ring.shared();
+        // The hole first: who sees the new boundary must find it.
+        let gap = shared.add_gap(gap);
+        shared.index.record(to);
+        self.head = to;
+        shared.publish_head(to);
+        if !planted::is(5) {
+            self.boundary = to;
+            shared.publish_boundary(to);
+        }
+        self.horizon = self.ring.horizon();
+        gap
+    }
+}

@@ -1,0 +1,127 @@
+//! Consistency marks: what makes a delivery in an overwritable ring prove that it is whole.
+//!
+//! ```text
+//!   ┌── head, 16 bytes ──────┬───────────┬── tail, 16 bytes ─────────────────────┐
+//!   │ u64 position │ u64 size│  payload  │ u64 position │ u32 crc32c │ u32 zero  │   little endian
+//!   └────────────────────────┴───────────┴───────────────────────────────────────┘
+//! ```
+//!
+//! `position` is where the head lies in the log, `size` the payload's length; the checksum covers head and
+//! payload. A writer that laps a reader changes the position in at least one of the marks; what a transport or
+//! another process tore otherwise fails the checksum.
+
+use crate::Position;
+use crate::view::{Lapped, View};
+
+/// Bytes before the payload.
+pub const MARK_HEAD_BYTES: usize = 16;
+/// Bytes after the payload.
+pub const MARK_TAIL_BYTES: usize = 16;
+const MARKS_BYTES: usize = MARK_HEAD_BYTES + MARK_TAIL_BYTES;
+/// How much of a payload is copied at a time to be checked: fits the first-level cache.
+const CHUNK_BYTES: usize = 4096;
+
+/// Where the payload of a verified delivery lies within its view, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Payload {
+    /// Where it begins.
+    pub offset: usize,
+    /// Its length.
+    pub len: usize,
+    /// Length of the delivery with its marks: where the next one begins.
+    pub total: usize,
+}
+
+/// Why a delivery was not handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MarkError {
+    /// The view ends before the delivery does: wait for more, unless the view ended at a boundary, in which
+    /// case the delivery is damaged.
+    #[error("the delivery needs {need} bytes, there are {have}")]
+    Short {
+        /// Bytes of the delivery, as far as is known.
+        need: u64,
+        /// Bytes of the view.
+        have: u64,
+    },
+    /// A mark does not belong to a delivery at this position: it was overwritten, or its writer is at fault.
+    #[error("no whole delivery at position {at}: its marks disagree")]
+    Torn {
+        /// Where the view begins.
+        at: Position,
+    },
+    /// The marks are right but the content is not what was written.
+    #[error("the delivery at position {at} has another checksum than its writer gave it")]
+    Checksum {
+        /// Where the view begins.
+        at: Position,
+    },
+    /// The delivery was being overwritten while it was read.
+    #[error(transparent)]
+    Lapped(#[from] Lapped),
+}
+
+/// Fills in the marks of a delivery that will lie at `at`. `buf` is the whole delivery, its payload is in place
+/// between [`MARK_HEAD_BYTES`] and the last [`MARK_TAIL_BYTES`].
+///
+/// # Panics
+/// If `buf` is too short for both marks.
+pub fn write_marks(buf: &mut [u8], at: Position) {
+    let payload = buf.len().checked_sub(MARKS_BYTES).expect("a delivery with marks is at least 32 bytes");
+    buf[..8].copy_from_slice(&at.to_le_bytes());
+    buf[8..16].copy_from_slice(&(payload as u64).to_le_bytes());
+    let (content, tail) = buf.split_at_mut(MARK_HEAD_BYTES + payload);
+    tail[..8].copy_from_slice(&at.to_le_bytes());
+    tail[8..12].copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
+    tail[12..].fill(0);
+}
+
+/// Checks the delivery at the view's start, whatever bytes are there, and says where its payload lies. The view
+/// may go on behind it. The payload must still be copied out with [`View::copy_to`], which checks once more.
+///
+/// # Errors
+/// [`MarkError`]; nothing of the delivery may be used then.
+pub fn verify(view: &View) -> Result<Payload, MarkError> {
+    let (at, have) = (view.from(), view.len() as u64);
+    if have < MARKS_BYTES as u64 {
+        return Err(MarkError::Short { need: MARKS_BYTES as u64, have });
+    }
+    let mut head = [0; MARK_HEAD_BYTES];
+    view.copy_to(0, &mut head)?;
+    let (position, size) = (u64_at(&head, 0), u64_at(&head, 8));
+    if position != at {
+        return Err(MarkError::Torn { at });
+    }
+    let need = size.checked_add(MARKS_BYTES as u64).ok_or(MarkError::Torn { at })?;
+    if need > have {
+        return Err(MarkError::Short { need, have });
+    }
+    let payload = Payload { offset: MARK_HEAD_BYTES, len: size as usize, total: need as usize };
+    let mut tail = [0; MARK_TAIL_BYTES];
+    view.copy_to(MARK_HEAD_BYTES + payload.len, &mut tail)?;
+    // The checksum and the zero behind it, as one number.
+    let (position, checksum) = (u64_at(&tail, 0), u64_at(&tail, 8));
+    if position != at || checksum > u64::from(u32::MAX) {
+        return Err(MarkError::Torn { at });
+    }
+    if u64::from(checksum_of(view, &head, &payload)?) != checksum {
+        return Err(MarkError::Checksum { at });
+    }
+    Ok(payload)
+}
+
+fn checksum_of(view: &View, head: &[u8], payload: &Payload) -> Result<u32, Lapped> {
+    let mut checksum = crc32c::crc32c(head);
+    let mut chunk = [0; CHUNK_BYTES];
+    for from in (0..payload.len).step_by(CHUNK_BYTES) {
+        let part = &mut chunk[..CHUNK_BYTES.min(payload.len - from)];
+        view.copy_to(payload.offset + from, part)?;
+        checksum = crc32c::crc32c_append(checksum, part);
+    }
+    Ok(checksum)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}

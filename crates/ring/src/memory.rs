@@ -1,0 +1,279 @@
+//! Bytes of rings: memfd reservations, the double mapping, and copies in and out of memory that others may write.
+//!
+//! ```text
+//!   reservation (sparse memfd)   ···│ free │■■ ring A ■■│ free │■■■■ ring B ■■■■│ free ···
+//!                                          ╱            ╲
+//!   address space                 │■■ ring A ■■│■■ ring A ■■│     two mappings of the same pages
+//! ```
+//!
+//! The address space for both mappings is reserved first (without access), so that mapping over it cannot hit
+//! anything else. A page costs memory from its first use until the ring is dropped, when it is punched out.
+
+#[cfg(not(loom))]
+pub(crate) use mapped::{Mapping, Reservation, page_bytes};
+#[cfg(loom)]
+pub(crate) use modelled::{Mapping, Reservation, page_bytes};
+
+#[cfg(not(loom))]
+mod mapped {
+    use std::ffi::c_void;
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::ptr;
+
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+    /// The unit of reservations and mappings.
+    pub(crate) fn page_bytes() -> u64 {
+        rustix::param::page_size() as u64
+    }
+
+    /// A sparse memfd, from which rings are cut.
+    #[derive(Debug)]
+    pub(crate) struct Reservation {
+        memfd: OwnedFd,
+    }
+
+    impl Reservation {
+        pub(crate) fn new(bytes: u64) -> io::Result<Reservation> {
+            let memfd = memfd_create("rocketring", MemfdFlags::CLOEXEC)?;
+            ftruncate(&memfd, bytes)?;
+            Ok(Reservation { memfd })
+        }
+
+        /// Gives the pages of `[offset, offset + bytes)` back to the system; they read as zeros from now on.
+        pub(crate) fn punch(&self, offset: u64, bytes: u64) -> io::Result<()> {
+            Ok(fallocate(&self.memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes)?)
+        }
+    }
+
+    /// A ring's bytes, mapped twice back to back.
+    #[derive(Debug)]
+    pub(crate) struct Mapping {
+        base: *mut u8,
+        bytes: usize,
+    }
+
+    // SAFETY: the mapping belongs to no thread; who may touch which bytes is the business of the methods' callers.
+    unsafe impl Send for Mapping {}
+    // SAFETY: as above; `&Mapping` gives out raw pointers and volatile copies only.
+    unsafe impl Sync for Mapping {}
+
+    impl Mapping {
+        /// Maps `[offset, offset + bytes)` of the reservation twice; both are multiples of the page size.
+        /// `_tracked` is for models.
+        pub(crate) fn new(
+            from: &Reservation,
+            offset: u64,
+            bytes: u64,
+            _tracked: bool,
+        ) -> io::Result<Mapping> {
+            let bytes = usize::try_from(bytes).ok().filter(|b| *b <= isize::MAX as usize / 2);
+            let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+            // SAFETY: a new anonymous mapping wherever the system likes disturbs nothing.
+            let base = unsafe {
+                mmap_anonymous(
+                    ptr::null_mut(),
+                    2 * bytes,
+                    ProtFlags::empty(),
+                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                )
+            }?
+            .cast::<u8>();
+            let mapping = Mapping { base, bytes };
+            for half in 0..2 {
+                // SAFETY: both halves lie in the address space that was reserved above and that nobody knows yet.
+                unsafe {
+                    mmap(
+                        base.add(half * bytes).cast::<c_void>(),
+                        bytes,
+                        ProtFlags::READ | ProtFlags::WRITE,
+                        MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
+                        &from.memfd,
+                        offset,
+                    )
+                }?;
+            }
+            Ok(mapping)
+        }
+
+        /// Where the byte of `position` lies. The `bytes` bytes from there on are mapped.
+        #[inline]
+        pub(crate) fn at(&self, position: u64) -> *mut u8 {
+            let offset = position as usize & (self.bytes - 1);
+            // SAFETY: the offset is below `bytes`, and 2 × `bytes` are mapped.
+            unsafe { self.base.add(offset) }
+        }
+
+        /// Copies `from` to `position`.
+        ///
+        /// # Safety
+        /// `from` is at most a ring long, and the caller alone may write the bytes. Others may read them by
+        /// [`Mapping::read`] at the same time only if they throw away what they got (see `View::copy_to`).
+        #[inline]
+        pub(crate) unsafe fn write(&self, position: u64, from: &[u8]) {
+            debug_assert!(from.len() <= self.bytes);
+            // SAFETY: in bounds by `at`; a caller's slice cannot overlap bytes that the caller alone may write.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(position), from.len()) }
+        }
+
+        /// Copies from `position` into `to`, in whatever state the bytes are: somebody may be writing them.
+        ///
+        /// Volatile loads, a word at a time, tell the compiler that nothing may be concluded from what is read.
+        pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
+            assert!(to.len() <= self.bytes, "a range longer than its ring");
+            let from = self.at(position).cast_const();
+            let lead = from.align_offset(size_of::<u64>()).min(to.len());
+            let (head, body) = to.split_at_mut(lead);
+            // SAFETY: the three pieces lie one after the other in `bytes` mapped bytes; the middle is aligned.
+            unsafe {
+                read_bytes(from, head);
+                let words = read_words(from.add(lead).cast::<u64>(), body);
+                read_bytes(from.add(lead + words), &mut body[words..]);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `to.len()` bytes are mapped at `from`.
+    unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
+        for (i, byte) in to.iter_mut().enumerate() {
+            // SAFETY: by the caller's promise.
+            *byte = unsafe { from.add(i).read_volatile() };
+        }
+    }
+
+    /// Reads as many whole words as fit and returns how many bytes that was.
+    ///
+    /// # Safety
+    /// `to.len()` bytes are mapped at `from`, which is aligned.
+    unsafe fn read_words(from: *const u64, to: &mut [u8]) -> usize {
+        const WORD: usize = size_of::<u64>();
+        let (mut at, mut done) = (from, 0);
+        let mut groups = to.chunks_exact_mut(4 * WORD);
+        for group in &mut groups {
+            // Four at a time, so that the loop costs less than the loads.
+            // SAFETY: by the caller's promise; 32 bytes of `to` are left.
+            let words = unsafe {
+                [
+                    at.read_volatile(),
+                    at.add(1).read_volatile(),
+                    at.add(2).read_volatile(),
+                    at.add(3).read_volatile(),
+                ]
+            };
+            for (bytes, word) in group.chunks_exact_mut(WORD).zip(words) {
+                bytes.copy_from_slice(&word.to_ne_bytes());
+            }
+            // SAFETY: one past the 32 bytes just read, at most the end of what is mapped.
+            at = unsafe { at.add(4) };
+            done += 4 * WORD;
+        }
+        for bytes in groups.into_remainder().chunks_exact_mut(WORD) {
+            // SAFETY: by the caller's promise; 8 bytes of `to` are left.
+            unsafe {
+                bytes.copy_from_slice(&at.read_volatile().to_ne_bytes());
+                at = at.add(1);
+            }
+            done += WORD;
+        }
+        done
+    }
+
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // SAFETY: the address space was reserved by `new` and nobody has a pointer into it any more: all of
+            // them are borrowed from, or promised not to outlive, the ring that owns this mapping.
+            let unmapped = unsafe { munmap(self.base.cast::<c_void>(), 2 * self.bytes) };
+            debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
+        }
+    }
+}
+
+/// What loom can follow: one cell per byte. A tracked (flow-controlled) ring's cells report every unsynchronised
+/// access; an overwritable ring's are relaxed atomics, because there the race is part of the algorithm.
+#[cfg(loom)]
+mod modelled {
+    use std::io;
+
+    use loom::cell::UnsafeCell;
+
+    use crate::sync::{AtomicU8, Ordering};
+
+    pub(crate) fn page_bytes() -> u64 {
+        8
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Reservation;
+
+    impl Reservation {
+        pub(crate) fn new(_bytes: u64) -> io::Result<Reservation> {
+            Ok(Reservation)
+        }
+
+        pub(crate) fn punch(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[derive(Debug)]
+    enum Cells {
+        Tracked(Box<[UnsafeCell<u8>]>),
+        Racing(Box<[AtomicU8]>),
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Mapping {
+        cells: Cells,
+        mask: u64,
+        /// What `at` points into: pointers cannot be followed by loom, so models use `write` and `read`.
+        opaque: Box<[std::cell::UnsafeCell<u8>]>,
+    }
+
+    // SAFETY: the cells are checked by loom; `opaque` is only ever a source of raw pointers.
+    unsafe impl Send for Mapping {}
+    // SAFETY: as above.
+    unsafe impl Sync for Mapping {}
+
+    impl Mapping {
+        pub(crate) fn new(_: &Reservation, _offset: u64, bytes: u64, tracked: bool) -> io::Result<Mapping> {
+            let cells = if tracked {
+                Cells::Tracked((0..bytes).map(|_| UnsafeCell::new(0)).collect())
+            } else {
+                Cells::Racing((0..bytes).map(|_| AtomicU8::new(0)).collect())
+            };
+            let opaque = (0..2 * bytes).map(|_| std::cell::UnsafeCell::new(0)).collect();
+            Ok(Mapping { cells, mask: bytes - 1, opaque })
+        }
+
+        pub(crate) fn at(&self, position: u64) -> *mut u8 {
+            self.opaque[(position & self.mask) as usize].get()
+        }
+
+        /// # Safety
+        /// As for the real one; loom checks it.
+        pub(crate) unsafe fn write(&self, position: u64, from: &[u8]) {
+            for (at, byte) in (position..).zip(from) {
+                let at = (at & self.mask) as usize;
+                match &self.cells {
+                    // SAFETY: loom reports a second access.
+                    Cells::Tracked(cells) => cells[at].with_mut(|cell| unsafe { *cell = *byte }),
+                    Cells::Racing(cells) => cells[at].store(*byte, Ordering::Relaxed),
+                }
+            }
+        }
+
+        pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
+            for (at, byte) in (position..).zip(to) {
+                let at = (at & self.mask) as usize;
+                *byte = match &self.cells {
+                    // SAFETY: loom reports a concurrent write.
+                    Cells::Tracked(cells) => cells[at].with(|cell| unsafe { *cell }),
+                    Cells::Racing(cells) => cells[at].load(Ordering::Relaxed),
+                };
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Bugs on purpose: a simulator switches one on at run time and must then fail.
+//!
+//! Without the feature `planted-bugs`, [`is`] is a constant `false` and the bugs are not compiled in.
+
+/// The planted bugs of this crate: number and what goes wrong.
+pub const BUGS: &[(u32, &str)] = &[
+    (1, "credit: the horizon lies one byte beyond what the slowest hold allows"),
+    (2, "credit: the newest hold is ignored"),
+    (3, "inlet: a delivery's boundary is recorded where its last transfer began"),
+    (4, "inlet: the last byte of a copy across the ring's end is wrong"),
+    (5, "inlet: skipping a hole does not move the boundary"),
+    (6, "pending set: a mark is dropped when its word already has another"),
+    (7, "index: boundary_at_or_before rounds down to the block instead of to a boundary"),
+];
+
+/// The bug that is switched on; 0 for none.
+#[cfg(feature = "planted-bugs")]
+pub static ACTIVE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Whether bug `n` is switched on.
+#[cfg(feature = "planted-bugs")]
+#[inline]
+pub fn is(n: u32) -> bool {
+    ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == n
+}
+
+/// Whether bug `n` is switched on: never, in a build without the feature `planted-bugs`.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline]
+pub const fn is(_n: u32) -> bool {
+    false
+}

@@ -1,0 +1,461 @@
+//! The ring itself: its positions, its horizon, who holds it, and who waits for room.
+//!
+//! The writing end ([`Writer`] or [`Inlet`]) publishes `head` and `boundary`; under the control lock the horizon
+//! moves and holds come and go. A hold is therefore either there before the horizon is computed, and counts, or
+//! comes after, and is refused if what it asks for is gone.
+//!
+//! A full writer and an advancing hold find each other without a lock on the hold's side:
+//!
+//! ```text
+//!   writer (lock held)              hold
+//!   waits = true                    cursor = to
+//!   ── fence ──                     ── fence ──
+//!   read cursors → enough?          waits? → take the lock, grant, wake
+//! ```
+
+use std::time::{Duration, Instant};
+
+use crate::Position;
+use crate::control::{Control, Cursor};
+use crate::index::{BoundaryIndex, Known};
+use crate::inlet::Inlet;
+use crate::planted;
+use crate::pool::Memory;
+use crate::shape::Shape;
+use crate::sync::{Apart, Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
+use crate::view::View;
+use crate::writer::Writer;
+
+/// Memory that holds the last `capacity` bytes of a log. A handle: clones are the same ring.
+#[derive(Clone, Debug)]
+pub struct Ring(Arc<Shared>);
+
+/// A hole in the log: the positions `[from, to)` never arrived in this ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first position that is missing; a boundary.
+    pub from: Position,
+    /// The first position after it that is not; a boundary.
+    pub to: Position,
+}
+
+/// The position asked for is no longer in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the bytes there are gone: the ring begins at position {tail} now")]
+pub struct Overwritten {
+    /// The lowest position that can still be read.
+    pub tail: Position,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) shape: Shape,
+    pub(crate) memory: Memory,
+    pub(crate) index: BoundaryIndex,
+    control: Mutex<Control>,
+    /// Woken with the control lock held.
+    granted: Condvar,
+    end_taken: AtomicBool,
+    /// Where the last hole ends; 0 if there was none.
+    last_gap_to: AtomicU64,
+    /// Written by the writing end alone.
+    pub(crate) ends: Apart<Ends>,
+    horizon: Apart<AtomicU64>,
+    /// Whether a writer was refused and waits for a hold to advance.
+    waits: Apart<AtomicBool>,
+    /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
+    pub(crate) lost_claims: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ends {
+    head: AtomicU64,
+    boundary: AtomicU64,
+}
+
+impl Shared {
+    /// Publishes that the log was written up to `head`, all of it whole deliveries. The index must have them.
+    #[inline]
+    pub(crate) fn publish(&self, head: Position) {
+        // Head first: who reads the boundary and then the head never sees the boundary above it.
+        self.publish_head(head);
+        self.publish_boundary(head);
+    }
+
+    #[inline]
+    pub(crate) fn publish_head(&self, head: Position) {
+        // Pairs with the Acquire in `Ring::head`: the bytes below were written before.
+        self.ends.head.store(head, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn publish_boundary(&self, boundary: Position) {
+        // Pairs with the Acquire in `Ring::boundary`: head, index and holes were written before.
+        self.ends.boundary.store(boundary, Ordering::Release);
+    }
+
+    /// Overwritable rings: says that everything below `horizon − capacity` is about to be overwritten. Called by
+    /// the one writing end before it writes there.
+    pub(crate) fn announce(&self, horizon: Position) {
+        self.horizon.store(horizon, Ordering::Relaxed);
+        // Pairs with the Acquire fence in `Ring::is_stable`: who has read one of the bytes written from now on
+        // sees this horizon, as in a sequence lock.
+        fence(Ordering::Release);
+    }
+
+    /// How far an overwritable ring's end may be announced to write `[from, end)`.
+    pub(crate) fn ahead(&self, from: Position, end: Position) -> Position {
+        end.max(from.saturating_add(self.shape.chunk()))
+    }
+
+    /// Recomputes the horizon, publishes it and wakes who was waiting for it.
+    fn grant(&self, control: &mut Control) -> Position {
+        let before = self.horizon.load(Ordering::Relaxed);
+        if !self.shape.flow_control {
+            return before;
+        }
+        let Shape { capacity, retain, .. } = self.shape;
+        let by_history = self.ends.head.load(Ordering::Acquire).saturating_add(capacity - retain);
+        let window = capacity + u64::from(planted::is(1));
+        let by_holds = control.slowest_hold().map_or(u64::MAX, |slowest| slowest.saturating_add(window));
+        let horizon = before.max(by_history.min(by_holds));
+        // Pairs with the Acquire in `Ring::horizon`: whoever writes up to here has seen the cursors.
+        self.horizon.store(horizon, Ordering::Release);
+        if self.waits.load(Ordering::Relaxed) && control.satisfied(horizon) {
+            self.waits.store(false, Ordering::Relaxed);
+            self.granted.notify_all();
+        }
+        horizon
+    }
+
+    /// Grants, and if that is less than `until` says so in `waits`, where the next hold to advance sees it.
+    fn grant_or_wait(&self, control: &mut Control, until: Position) -> Position {
+        let horizon = self.grant(control);
+        if horizon >= until || !self.shape.flow_control {
+            return horizon;
+        }
+        control.want(until);
+        self.waits.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `after_advance`: either the cursor's new place is seen by this second look, or
+        // the hold's owner sees `waits`.
+        fence(Ordering::SeqCst);
+        self.grant(control)
+    }
+
+    /// The slow path of a writer that wants to write up to `until`.
+    pub(crate) fn request(&self, until: Position) -> Position {
+        self.grant_or_wait(&mut self.control(), until)
+    }
+
+    /// A hold moved or went away: a writer that waits for it is granted what it gets.
+    fn after_advance(&self) {
+        fence(Ordering::SeqCst);
+        if self.waits.load(Ordering::Relaxed) {
+            self.grant(&mut self.control());
+        }
+    }
+
+    /// Remembers that the positions of `gap` never arrived, and lets the horizon follow.
+    pub(crate) fn add_gap(&self, gap: Gap) -> Gap {
+        let mut control = self.control();
+        let before = self.horizon.load(Ordering::Relaxed);
+        let gone = self.tail_of(before).min(control.slowest_hold().unwrap_or(u64::MAX));
+        let gap = control.add_gap(gap, gone);
+        // Release; pairs with the Acquire in `Ring::gap_after`, although who needs this hole has seen a boundary
+        // published after it.
+        self.last_gap_to.store(gap.to, Ordering::Release);
+        if gap.to > before {
+            self.announce(gap.to);
+        }
+        gap
+    }
+
+    /// By how many bytes `from` is below what is stable, if it is. To be asked after the bytes were read.
+    pub(crate) fn lapped_by(&self, from: Position) -> Option<u64> {
+        // Pairs with the Release fence in `announce`.
+        fence(Ordering::Acquire);
+        let tail = self.tail_of(self.horizon.load(Ordering::Relaxed));
+        if from >= tail {
+            return None;
+        }
+        // After a hole the horizon can lie further ahead of a hold than the capacity; nothing is written there
+        // before the hold has moved, so what it holds is still whole.
+        let held = self.shape.flow_control && self.control().slowest_hold().is_some_and(|hold| hold <= from);
+        (!held).then_some(tail - from)
+    }
+
+    fn tail_of(&self, horizon: Position) -> Position {
+        horizon.saturating_sub(self.shape.capacity).max(self.shape.start)
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        lock(&self.control)
+    }
+}
+
+impl Ring {
+    pub(crate) fn new(memory: Memory, shape: Shape) -> Ring {
+        let ahead = if shape.flow_control { shape.capacity - shape.retain } else { 0 };
+        let horizon = shape.start.saturating_add(ahead);
+        Ring(Arc::new(Shared {
+            shape,
+            memory,
+            index: BoundaryIndex::new(shape.capacity, shape.max_delivery),
+            control: Mutex::new(Control::new()),
+            granted: Condvar::new(),
+            end_taken: AtomicBool::new(false),
+            last_gap_to: AtomicU64::new(0),
+            ends: Apart(Ends { head: AtomicU64::new(shape.start), boundary: AtomicU64::new(shape.start) }),
+            horizon: Apart(AtomicU64::new(horizon)),
+            waits: Apart(AtomicBool::new(false)),
+            lost_claims: AtomicU64::new(0),
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    /// Bytes of the log that the ring keeps: a power of two.
+    #[inline]
+    pub fn capacity(&self) -> u64 {
+        self.0.shape.capacity
+    }
+
+    /// Bytes of history kept although nobody holds them.
+    pub fn retain(&self) -> u64 {
+        self.0.shape.retain
+    }
+
+    /// The largest delivery, in bytes.
+    pub fn max_delivery(&self) -> u64 {
+        self.0.shape.max_delivery
+    }
+
+    /// Whether holds keep the writer from overwriting.
+    pub fn flow_control(&self) -> bool {
+        self.0.shape.flow_control
+    }
+
+    /// Where this ring's part of the log begins.
+    pub fn start(&self) -> Position {
+        self.0.shape.start
+    }
+
+    /// End of what was written.
+    #[inline]
+    pub fn head(&self) -> Position {
+        self.0.ends.head.load(Ordering::Acquire)
+    }
+
+    /// End of the last complete delivery. Read before [`Ring::head`] it is never above it.
+    #[inline]
+    pub fn boundary(&self) -> Position {
+        self.0.ends.boundary.load(Ordering::Acquire)
+    }
+
+    /// How far the writer may write without saying more. Never moves back.
+    #[inline]
+    pub fn horizon(&self) -> Position {
+        self.0.horizon.load(Ordering::Acquire)
+    }
+
+    /// The lowest position that is still stable: `horizon − capacity`, but not below the start. Can be above the
+    /// boundary where a delivery is longer than the ring was made for.
+    pub fn tail(&self) -> Position {
+        self.0.tail_of(self.horizon())
+    }
+
+    /// The writing end for a local writer, once; `None` if it or the inlet was handed out before.
+    pub fn writer(&self) -> Option<Writer> {
+        self.take_end().then(|| Writer::new(self.clone()))
+    }
+
+    /// The writing end for a transport, once; `None` if it or the writer was handed out before.
+    pub fn inlet(&self) -> Option<Inlet> {
+        self.take_end().then(|| Inlet::new(self.clone()))
+    }
+
+    fn take_end(&self) -> bool {
+        !self.0.end_taken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Registers a cursor at `at`, which may lie above the head. With flow control nothing at or above it is
+    /// overwritten until it moves or is dropped; without, it is only a place that [`Ring::slowest_hold`] sees.
+    ///
+    /// # Errors
+    /// [`Overwritten`] if that part of the log is gone. Nothing is registered then.
+    pub fn hold(&self, at: Position) -> Result<Hold, Overwritten> {
+        let mut control = self.0.control();
+        let tail = self.tail();
+        if at < tail {
+            return Err(Overwritten { tail });
+        }
+        let (slot, cursor) = control.add_hold(at);
+        Ok(Hold { ring: self.clone(), cursor, slot })
+    }
+
+    /// The lowest cursor of all holds.
+    pub fn slowest_hold(&self) -> Option<Position> {
+        self.0.control().slowest_hold()
+    }
+
+    /// With flow control: moves the horizon as far as holds and history allow, wakes a writer that waits for it,
+    /// and returns it. A receiver calls it to tell the sender how far it may write. Without: the horizon.
+    pub fn grant(&self) -> Position {
+        self.0.grant(&mut self.0.control())
+    }
+
+    /// The smallest known boundary at or above both `p` and the tail. The start and the last boundary are always
+    /// known, others by an index that keeps one per block (about a sixteenth of the largest delivery). `None` if
+    /// `p` is above the last boundary.
+    pub fn boundary_at_or_after(&self, p: Position) -> Option<Position> {
+        self.0.index.at_or_after(p, &self.known())
+    }
+
+    /// The largest known boundary at or below `p` that is not below the tail.
+    pub fn boundary_at_or_before(&self, p: Position) -> Option<Position> {
+        self.0.index.at_or_before(p, &self.known())
+    }
+
+    fn known(&self) -> Known {
+        // The boundary first: the index has everything up to it. A tail read later is only stricter.
+        let boundary = self.boundary();
+        Known { start: self.start(), tail: self.tail(), boundary }
+    }
+
+    /// The first hole that ends above `p`. Costs a load where there is none. A reader that has seen a boundary
+    /// sees every hole below it.
+    pub fn gap_after(&self, p: Position) -> Option<Gap> {
+        if self.0.last_gap_to.load(Ordering::Acquire) <= p {
+            return None;
+        }
+        self.0.control().gap_after(p)
+    }
+
+    /// The range `[from, to)`, to be read. Nothing is copied or checked yet.
+    ///
+    /// # Panics
+    /// If `to` is below `from`, or the range is longer than the ring.
+    pub fn view(&self, from: Position, to: Position) -> View {
+        View::new(self.clone(), from, to)
+    }
+
+    /// Whether what was read at or above `from` was not being overwritten. To be asked *after* the bytes were
+    /// used: an answer given before says nothing.
+    pub fn is_stable(&self, from: Position) -> bool {
+        self.0.lapped_by(from).is_none()
+    }
+
+    /// Where the bytes of `[from, from + len)` lie, in one piece: for a transport's `writev`. The ring's memory
+    /// must outlive the use of the pointer, and the bytes may change at any time unless they are held.
+    ///
+    /// # Panics
+    /// If `len` is more than the capacity.
+    pub fn raw(&self, from: Position, len: usize) -> *const u8 {
+        assert!(len as u64 <= self.capacity(), "a range longer than its ring");
+        self.0.memory.at(from).cast_const()
+    }
+
+    /// Whether both are handles to the same ring.
+    pub fn ptr_eq(&self, other: &Ring) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Sleeps until the horizon is at `until`; `true` if it is. `false`: the time was over (`None`: never), or
+    /// [`Ring::poke`] was called, also shortly before this call. Only holds that advance or are dropped, grants and pokes
+    /// wake; who keeps a claim open and waits for room behind it waits for ever. Without flow control the answer
+    /// is `true` at once.
+    pub fn wait_grant(&self, until: Position, timeout: Option<Duration>) -> bool {
+        let shared = &*self.0;
+        if !shared.shape.flow_control {
+            return true;
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut control = shared.control();
+        let pokes = control.pokes;
+        loop {
+            if shared.grant_or_wait(&mut control, until) >= until {
+                return true;
+            }
+            if control.pokes != pokes || std::mem::take(&mut control.poked_early) {
+                return false;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
+            control.sleepers += 1;
+            control = shared.sleep(control, left);
+            control.sleepers -= 1;
+        }
+    }
+
+    /// Wakes everybody in [`Ring::wait_grant`] (the ring is closed or destroyed). If there is nobody, the next
+    /// one to come does not sleep: who checks "closed?" and then waits misses nothing.
+    pub fn poke(&self) {
+        let mut control = self.0.control();
+        control.pokes += 1;
+        control.poked_early = control.sleepers == 0;
+        self.0.granted.notify_all();
+    }
+
+    /// Whether somebody wanted more room than there was, and has not been granted it since.
+    pub fn writer_waits(&self) -> bool {
+        self.0.waits.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn sleep<'a>(&self, control: MutexGuard<'a, Control>, left: Option<Duration>) -> MutexGuard<'a, Control> {
+        use std::sync::PoisonError;
+        match left {
+            None => self.granted.wait(control).unwrap_or_else(PoisonError::into_inner),
+            Some(left) => self.granted.wait_timeout(control, left).unwrap_or_else(PoisonError::into_inner).0,
+        }
+    }
+}
+
+/// A cursor that holds the horizon: with flow control nothing at or above it is overwritten. Dropping releases it.
+#[derive(Debug)]
+pub struct Hold {
+    ring: Ring,
+    cursor: Cursor,
+    slot: usize,
+}
+
+impl Hold {
+    /// Gives back what lies below `to`; a smaller `to` than before does nothing. Costs a fence; the lock and a
+    /// wake-up only if a writer waits.
+    #[inline]
+    pub fn advance(&self, to: Position) {
+        // A maximum, because several threads may share a hold. Release pairs with the Acquire in
+        // `Control::slowest_hold`.
+        if self.cursor.fetch_max(to, Ordering::Release) < to {
+            self.ring.0.after_advance();
+        }
+    }
+
+    /// Where the cursor is.
+    #[inline]
+    pub fn position(&self) -> Position {
+        self.cursor.load(Ordering::Acquire)
+    }
+
+    /// The ring that is held.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let shared = self.ring.shared();
+        let mut control = shared.control();
+        control.remove_hold(self.slot);
+        if shared.waits.load(Ordering::Relaxed) {
+            shared.grant(&mut control);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Atomics and locks, from std or (under `cfg(loom)`) from loom, which tries the interleavings.
+//!
+//! The rest of the crate takes them from here only; `tests/style.rs` looks for the others. (Clippy cannot: it sees
+//! through the re-exports below.)
+
+#[cfg(not(loom))]
+mod imp {
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+}
+
+#[cfg(loom)]
+mod imp {
+    pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+    pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+}
+
+pub use imp::*;
+
+/// Locks, also after a panic elsewhere: nothing in this crate leaves its data half changed by a panic.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Keeps what different threads write on different cache lines. 128 bytes: x86-64 fetches lines in pairs, and
+/// some arm64 lines are that long.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub struct Apart<T>(pub T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,115 @@
+//! Reading ranges of a ring, also while they are being overwritten.
+
+use std::ops::Range;
+
+use crate::Position;
+use crate::ring::{Hold, Ring};
+
+/// A range of a ring's log. Keeps the ring's memory alive, but does not hold the range: what is to stay must be
+/// held ([`Ring::hold`]), and without flow control nothing can be.
+#[derive(Clone, Debug)]
+pub struct View {
+    ring: Ring,
+    from: Position,
+    to: Position,
+}
+
+/// What was to be read was, or was about to be, overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reader was lapped by {by} bytes: it reads too slowly or the ring is too small")]
+pub struct Lapped {
+    /// How many bytes the first one read lies below the tail.
+    pub by: u64,
+}
+
+impl View {
+    pub(crate) fn new(ring: Ring, from: Position, to: Position) -> View {
+        assert!(from <= to && to - from <= ring.capacity(), "no range of this ring: from {from} to {to}");
+        View { ring, from, to }
+    }
+
+    /// The first position.
+    pub fn from(&self) -> Position {
+        self.from
+    }
+
+    /// The position after the last.
+    pub fn to(&self) -> Position {
+        self.to
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        (self.to - self.from) as usize
+    }
+
+    /// Whether the range is empty.
+    pub fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+
+    /// The part `range` of this view, in bytes from its beginning.
+    ///
+    /// # Panics
+    /// If the range is not within the view.
+    pub fn sub(&self, range: Range<usize>) -> View {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of a view of {}", self.len());
+        View {
+            ring: self.ring.clone(),
+            from: self.from + range.start as u64,
+            to: self.from + range.end as u64,
+        }
+    }
+
+    /// Copies `dst.len()` bytes from `offset` on, and then checks that they were still there.
+    ///
+    /// # Errors
+    /// [`Lapped`]: the bytes were being overwritten; `dst` then holds a mixture that means nothing.
+    ///
+    /// # Panics
+    /// If the bytes are not within the view.
+    pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
+        assert!(offset <= self.len() && dst.len() <= self.len() - offset, "beyond the end of the view");
+        let from = self.from + offset as u64;
+        let shared = self.ring.shared();
+        shared.memory.read(from, dst);
+        shared.lapped_by(from).map_or(Ok(()), |by| Err(Lapped { by }))
+    }
+
+    /// The bytes, copied.
+    ///
+    /// # Errors
+    /// As for [`View::copy_to`].
+    pub fn to_vec(&self) -> Result<Vec<u8>, Lapped> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The bytes where they are.
+    ///
+    /// # Safety
+    /// The range lies below the head of a flow-controlled ring that no other process can write, and some
+    /// [`Hold`] at or below [`View::from`] neither moves above it nor is dropped for as long as the slice lives.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        let at = self.ring.shared().memory.at(self.from).cast_const();
+        // SAFETY: the range is mapped in one piece for as long as the ring lives, and by the caller's promise
+        // nobody writes it meanwhile.
+        unsafe { std::slice::from_raw_parts(at, self.len()) }
+    }
+
+    /// The bytes where they are, if `hold` holds them at this moment and the whole range was written.
+    ///
+    /// # Safety
+    /// The ring's memory cannot be written by another process, and `hold` is not advanced above [`View::from`]
+    /// for as long as the slice lives. (That it is not dropped is checked by the borrow.)
+    pub unsafe fn held<'h>(&self, hold: &'h Hold) -> Option<&'h [u8]> {
+        let held = self.ring.flow_control()
+            && self.ring.ptr_eq(hold.ring())
+            && hold.position() <= self.from
+            && self.to <= self.ring.head();
+        let at = self.ring.shared().memory.at(self.from).cast_const();
+        // SAFETY: checked here and promised by the caller as for `as_slice`; the borrowed hold keeps the memory.
+        held.then(|| unsafe { std::slice::from_raw_parts(at, self.len()) })
+    }
+}

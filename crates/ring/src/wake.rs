@@ -1,0 +1,170 @@
+//! Telling a worker that there is something to do, without a system call while it is busy.
+//!
+//! ```text
+//!   producer                         worker
+//!   publish (head, …)                loop: drain() → clear bit, fence, call f, which reads head, …
+//!   mark(slot) ── true ─▶ wake()           nothing left: prepare(); is_empty()? sleep on fd(); woken()
+//! ```
+//!
+//! Two hand-shakes keep a wake-up from being lost, each of them "write mine, fence, read yours" on both sides,
+//! so that at least one side sees the other: publish/mark against clear/read, and mark/wake against
+//! prepare/is_empty.
+
+use std::io;
+#[cfg(not(loom))]
+use std::os::fd::BorrowedFd;
+
+use crate::event::Event;
+use crate::planted;
+use crate::sync::{Apart, AtomicU32, AtomicU64, Ordering, fence};
+
+const AWAKE: u32 = 0;
+const SLEEPING: u32 = 1;
+/// Somebody took it upon himself to wake the sleeper, and has written to the event or will do so at once.
+const NOTIFIED: u32 = 2;
+
+/// One worker that sleeps on a descriptor, and everybody who wakes it. A wake-up costs a system call only if the
+/// worker sleeps, and only the first of several.
+#[derive(Debug)]
+pub struct Sleeper {
+    state: Apart<AtomicU32>,
+    /// Wake-ups announced by NOTIFIED whose write has not been taken from the event yet. Worker only.
+    owed: AtomicU64,
+    event: Event,
+}
+
+impl Sleeper {
+    /// A sleeper whose worker is awake.
+    ///
+    /// # Errors
+    /// The system gave no eventfd.
+    pub fn new() -> io::Result<Sleeper> {
+        Ok(Sleeper { state: Apart(AtomicU32::new(AWAKE)), owed: AtomicU64::new(0), event: Event::new()? })
+    }
+
+    /// What to sleep on: readable once [`Sleeper::wake`] was called after [`Sleeper::prepare`]. Lives as long as
+    /// the sleeper and belongs to it.
+    #[cfg(not(loom))]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.event.fd()
+    }
+
+    /// Sleeps as if on the descriptor; models only.
+    #[cfg(loom)]
+    pub fn sleep(&self) {
+        self.event.sleep();
+    }
+
+    /// The worker is about to sleep. It must look for work once more after this, sleep only if there
+    /// is none, and call [`Sleeper::woken`] in either case.
+    pub fn prepare(&self) {
+        self.state.store(SLEEPING, Ordering::Relaxed);
+        // Pairs with the fence in `wake`: either the worker's next look sees the work, or `wake` sees SLEEPING.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The worker is awake again, for whatever reason. Empties the event if it was written.
+    pub fn woken(&self) {
+        // Acquire pairs with the Release in `wake`.
+        let notified = self.state.swap(AWAKE, Ordering::Acquire) == NOTIFIED;
+        let owed = self.owed.load(Ordering::Relaxed) + u64::from(notified);
+        if owed > 0 {
+            // The write can still be on its way if the worker woke for another reason. It is then taken at a
+            // later wake-up; forgotten, it would keep the descriptor readable for good.
+            self.owed.store(owed.saturating_sub(self.event.take()), Ordering::Relaxed);
+        }
+    }
+
+    /// There is work, published before this call: wakes the worker if it sleeps or is about to.
+    #[inline]
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) == SLEEPING
+            && self.state.compare_exchange(SLEEPING, NOTIFIED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            self.event.add();
+        }
+    }
+}
+
+const BITS: usize = u64::BITS as usize;
+
+/// Which of a fixed number of slots have something to do: one bit each, and one bit per 64 of them above, so that
+/// finding the few among many thousands costs what is pending and not what exists.
+///
+/// Marked from any thread, drained by one.
+#[derive(Debug)]
+pub struct PendingSet {
+    words: Box<[AtomicU64]>,
+    summary: Box<[AtomicU64]>,
+}
+
+impl PendingSet {
+    /// A set of the slots `0..slots`, all clear. Costs a bit and a 64th of memory per slot.
+    pub fn new(slots: usize) -> PendingSet {
+        let zeros = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        let words = slots.div_ceil(BITS);
+        PendingSet { words: zeros(words), summary: zeros(words.div_ceil(BITS)) }
+    }
+
+    /// Slot `slot` has something to do, published before this call. `true` if it was clear: the caller must then
+    /// wake the worker. A stream of marks of the same slot costs a fence and a load each.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[inline]
+    pub fn mark(&self, slot: u32) -> bool {
+        let (word, bit) = (slot as usize / BITS, 1 << (slot as usize % BITS));
+        // Pairs with the fence in `drain`: if we see a bit that is about to be cleared, who clears it sees what
+        // we published.
+        fence(Ordering::SeqCst);
+        if self.words[word].load(Ordering::Relaxed) & bit != 0 {
+            return false;
+        }
+        self.mark_clear(word, bit)
+    }
+
+    fn mark_clear(&self, word: usize, bit: u64) -> bool {
+        let (top, top_bit) = (&self.summary[word / BITS], 1 << (word % BITS));
+        if planted::is(6) && top.load(Ordering::Relaxed) & top_bit != 0 {
+            return false;
+        }
+        // Release, and in this order: who takes the summary's bit (Acquire) finds the word's.
+        let before = self.words[word].fetch_or(bit, Ordering::Release);
+        top.fetch_or(top_bit, Ordering::Release);
+        before & bit == 0
+    }
+
+    /// Clears every mark and calls `f` with its slot. A slot that is marked meanwhile may be visited again now,
+    /// or at the next drain. One thread at a time.
+    pub fn drain(&self, mut f: impl FnMut(u32)) {
+        for (group, summary) in self.summary.iter().enumerate() {
+            if summary.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            for word in ones(summary.swap(0, Ordering::Acquire)).map(|bit| group * BITS + bit) {
+                let slots = self.words[word].swap(0, Ordering::Acquire);
+                // Pairs with the fence in `mark`.
+                fence(Ordering::SeqCst);
+                ones(slots).for_each(|bit| f((word * BITS + bit) as u32));
+            }
+        }
+    }
+
+    /// Whether nothing is marked. A mark that is being set at this moment may be missed, but then its caller has
+    /// not woken the worker yet.
+    pub fn is_empty(&self) -> bool {
+        self.summary.iter().all(|word| word.load(Ordering::Acquire) == 0)
+    }
+}
+
+/// The numbers of the bits that are set, lowest first.
+fn ones(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        (word != 0).then(|| {
+            word &= word - 1;
+            bit
+        })
+    })
+}

@@ -1,0 +1,332 @@
+//! The local writing end: claim a piece, fill it, deliver it.
+//!
+//! ```text
+//!        head        next = end of the claims       horizon (as last seen)
+//!   ──────┬───────┬──────┬────────┬───────────────────┬──▶
+//!         │ open  │ done │  open  │  free             │
+//!         └ #7    └ #8   └ #9: the newest, may be short or given back
+//! ```
+//!
+//! Claims become visible in the order in which they were claimed: #8 has been delivered, but the head stays
+//! until #7 is. Each delivered claim ends at a boundary of its own.
+
+use std::collections::VecDeque;
+
+use crate::Position;
+use crate::ring::Ring;
+use crate::sync::Ordering;
+
+/// Claims of one writer that can be open at a time.
+pub const MAX_OPEN_CLAIMS: usize = 64;
+const _: () = assert!(MAX_OPEN_CLAIMS == u64::BITS as usize, "a lost claim is a bit of a word");
+
+/// The one local writer of a ring.
+///
+/// A [`Claim`] that is dropped without being delivered is given back with the writer's next call if it is the
+/// newest. If a later one has been claimed meanwhile, its place cannot be given back: the head can never move
+/// over bytes that nobody wrote. The writer then refuses further claims with [`ClaimError::ClaimLost`], until
+/// the later ones have been given back too; if one of them was delivered, for good.
+#[derive(Debug)]
+pub struct Writer {
+    ring: Ring,
+    /// What is published, and the end of what is claimed.
+    head: Position,
+    next: Position,
+    /// The horizon as last seen: up to here no question is asked.
+    horizon: Position,
+    /// The claims from `head` to `next`, oldest first; the first is number `first`, and open.
+    claims: VecDeque<Slot>,
+    first: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    end: Position,
+    delivered: bool,
+}
+
+/// A piece of the ring that its owner alone may write, until it is delivered.
+///
+/// Deliver it with [`Writer::deliver`], also to give it back. See [`Writer`] for one that is dropped instead.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped can stop its writer"]
+pub struct Claim {
+    ring: Ring,
+    from: Position,
+    len: usize,
+    number: u64,
+    returned: bool,
+}
+
+/// What a delivery did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// Where the delivered bytes begin.
+    pub from: Position,
+    /// Where they end; equal to `from` if the claim was given back.
+    pub to: Position,
+    /// Whether the head moved: this and perhaps later claims became visible. `false` while an older one is open.
+    pub published: bool,
+}
+
+/// Why nothing was claimed. Nothing has changed; the same call can be made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The caller's mistake: no delivery in this ring is that large.
+    #[error("a claim of {size} bytes: deliveries in this ring have at most {max_delivery}")]
+    TooLarge {
+        /// The size asked for.
+        size: u64,
+        /// The largest one possible.
+        max_delivery: u64,
+    },
+    /// The caller's mistake: a delivery has at least one byte.
+    #[error("a claim of no bytes: a delivery has at least one")]
+    Empty,
+    /// An outcome: the readers have not given back enough. `Ring::wait_grant` waits for it.
+    #[error("the ring is full: its readers have not given back enough")]
+    Full,
+    /// The caller has too many claims open, or too many bytes in them. Deliver the oldest.
+    #[error("too many open claims; deliver the oldest")]
+    TooManyClaims,
+    /// An older claim was dropped without being delivered, and those after it cannot become visible.
+    #[error("the claim at position {from} was dropped, not delivered: what was claimed after it is stuck")]
+    ClaimLost {
+        /// Where the lost claim begins.
+        from: Position,
+    },
+}
+
+/// Why a claim was not delivered. It comes back, unchanged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// Only the newest claim can be delivered short or given back: what comes after it has its place already.
+    #[error("only the newest claim can be delivered short or given back")]
+    ShortDeliver(Claim),
+    /// More bytes than were claimed.
+    #[error("more bytes delivered than the {} claimed", .0.len())]
+    TooLong(Claim),
+    /// A claim of another writer.
+    #[error("this claim is not one of this writer's")]
+    Foreign(Claim),
+}
+
+impl Writer {
+    pub(crate) fn new(ring: Ring) -> Writer {
+        let (head, horizon) = (ring.head(), ring.horizon());
+        let claims = VecDeque::with_capacity(MAX_OPEN_CLAIMS);
+        Writer { ring, head, next: head, horizon, claims, first: 0 }
+    }
+
+    /// The ring that is written.
+    #[inline]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// End of what is visible.
+    #[inline]
+    pub fn head(&self) -> Position {
+        self.head
+    }
+
+    /// Takes the next `size` bytes of the log. Their content is arbitrary until written.
+    ///
+    /// # Errors
+    /// [`ClaimError`], also as an outcome ([`ClaimError::Full`], after which `Ring::writer_waits` is set).
+    pub fn claim(&mut self, size: u64) -> Result<Claim, ClaimError> {
+        self.reclaim()?;
+        let end = self.admit(size)?;
+        let from = std::mem::replace(&mut self.next, end);
+        self.claims.push_back(Slot { end, delivered: false });
+        let number = self.first + self.claims.len() as u64 - 1;
+        Ok(Claim { ring: self.ring.clone(), from, len: size as usize, number, returned: false })
+    }
+
+    /// Delivers the first `size` bytes of `claim`; with 0 gives it back. They become visible when all older
+    /// claims are delivered.
+    ///
+    /// # Errors
+    /// [`DeliverError`], with the claim in it.
+    pub fn deliver(&mut self, mut claim: Claim, size: u64) -> Result<Delivered, DeliverError> {
+        if !claim.ring.ptr_eq(&self.ring) {
+            return Err(DeliverError::Foreign(claim));
+        }
+        if size > claim.len as u64 {
+            return Err(DeliverError::TooLong(claim));
+        }
+        // A lost claim behind this one is out of the way first. One before it is reported by the next claim.
+        let _ = self.reclaim();
+        let index = (claim.number - self.first) as usize;
+        let newest = index + 1 == self.claims.len();
+        if size < claim.len as u64 && !newest {
+            return Err(DeliverError::ShortDeliver(claim));
+        }
+        claim.returned = true;
+        let (from, to) = (claim.from, claim.from + size);
+        if newest {
+            self.next = to;
+        }
+        if size == 0 {
+            self.claims.pop_back();
+            return Ok(Delivered { from, to, published: false });
+        }
+        self.claims[index] = Slot { end: to, delivered: true };
+        Ok(Delivered { from, to, published: self.publish() })
+    }
+
+    /// Claims, fills and delivers in one step: the `parts`, one after the other, as one delivery. Returns where
+    /// it ends. Without any bytes it does nothing. A few nanoseconds for a small message.
+    ///
+    /// # Errors
+    /// As for [`Writer::claim`]; nothing was written then.
+    #[inline]
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, ClaimError> {
+        let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        if size == 0 {
+            return Ok(self.next);
+        }
+        let most = self.ring.shared().shape.max_delivery.min(self.horizon - self.next);
+        if size > most || !self.claims.is_empty() {
+            return self.append_slowly(parts, size);
+        }
+        self.fill(parts);
+        let end = self.next + size;
+        let shared = self.ring.shared();
+        (self.next, self.head) = (end, end);
+        shared.index.record(end);
+        shared.publish(end);
+        Ok(end)
+    }
+
+    #[cold]
+    fn append_slowly(&mut self, parts: &[&[u8]], size: u64) -> Result<Position, ClaimError> {
+        self.reclaim()?;
+        let end = self.admit(size)?;
+        self.fill(parts);
+        self.next = end;
+        self.claims.push_back(Slot { end, delivered: true });
+        self.publish();
+        Ok(end)
+    }
+
+    /// Writes the parts at `next`. The caller has seen to it that they fit below the horizon.
+    #[inline]
+    fn fill(&self, parts: &[&[u8]]) {
+        let mut at = self.next;
+        for part in parts {
+            // SAFETY: `[next, horizon)` belongs to this writer alone: it is neither published nor claimed, and
+            // with flow control nobody holds what was there before. Without, readers discard what they read
+            // there, because the horizon was announced first.
+            unsafe { self.ring.shared().memory.write(at, part) };
+            at += part.len() as u64;
+        }
+    }
+
+    /// Where the next claim, of `size` bytes, would end, if there is room for it.
+    fn admit(&mut self, size: u64) -> Result<Position, ClaimError> {
+        let shared = self.ring.shared();
+        let shape = &shared.shape;
+        if size > shape.max_delivery {
+            return Err(ClaimError::TooLarge { size, max_delivery: shape.max_delivery });
+        }
+        if size == 0 {
+            return Err(ClaimError::Empty);
+        }
+        if self.claims.len() == MAX_OPEN_CLAIMS {
+            return Err(ClaimError::TooManyClaims);
+        }
+        let end = self.next.checked_add(size).ok_or(ClaimError::Full)?;
+        if end <= self.horizon {
+            return Ok(end);
+        }
+        if shape.flow_control {
+            self.horizon = shared.request(end);
+            return if end <= self.horizon { Ok(end) } else { Err(ClaimError::Full) };
+        }
+        // Nobody stops this writer, but its own open claims must not be overwritten.
+        if end - self.head > shape.capacity - shape.retain {
+            return Err(ClaimError::TooManyClaims);
+        }
+        self.horizon = shared.ahead(self.next, end);
+        shared.announce(self.horizon);
+        Ok(end)
+    }
+
+    /// Makes the delivered claims visible, up to the first that is not. Whether there were any.
+    fn publish(&mut self) -> bool {
+        let shared = self.ring.shared();
+        let before = self.head;
+        while let Some(slot) = self.claims.pop_front_if(|slot| slot.delivered) {
+            shared.index.record(slot.end);
+            self.head = slot.end;
+            self.first += 1;
+        }
+        if self.head != before {
+            shared.publish(self.head);
+        }
+        self.head != before
+    }
+
+    /// Gives back the newest claims as far as they were dropped, and reports one that is not among those.
+    fn reclaim(&mut self) -> Result<(), ClaimError> {
+        let lost_claims = &self.ring.shared().lost_claims;
+        // Acquire pairs with the Release in `Claim::drop`: who had the claim no longer writes to it.
+        let mut lost = lost_claims.load(Ordering::Acquire);
+        if lost == 0 {
+            return Ok(());
+        }
+        while let Some(newest) = self.claims.len().checked_sub(1) {
+            let bit = lost_bit(self.first + newest as u64);
+            if lost & bit == 0 {
+                break;
+            }
+            lost = lost_claims.fetch_and(!bit, Ordering::Acquire) & !bit;
+            self.claims.pop_back();
+            self.next = self.claims.back().map_or(self.head, |slot| slot.end);
+        }
+        let stuck = (0..self.claims.len()).find(|&i| lost & lost_bit(self.first + i as u64) != 0);
+        stuck.map_or(Ok(()), |i| {
+            let from = i.checked_sub(1).map_or(self.head, |before| self.claims[before].end);
+            Err(ClaimError::ClaimLost { from })
+        })
+    }
+}
+
+/// The bit of a claim: no two of at most 64 consecutive numbers share one.
+fn lost_bit(number: u64) -> u64 {
+    1 << (number % MAX_OPEN_CLAIMS as u64)
+}
+
+impl Claim {
+    /// The claimed bytes. What they contain before they are written is arbitrary.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let at = self.ring.shared().memory.at(self.from);
+        // SAFETY: `len` bytes from there are mapped in one piece for as long as the claim's ring lives. They were
+        // claimed once, are above the head and below the horizon: this claim alone may touch them. (Readers of an
+        // overwritable ring may look at what was there before; they use volatile loads and discard the result.)
+        unsafe { std::slice::from_raw_parts_mut(at, self.len) }
+    }
+
+    /// Where the claim begins.
+    pub fn from(&self) -> Position {
+        self.from
+    }
+
+    /// Its length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a claim is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.returned {
+            // Pairs with the Acquire in `Writer::reclaim`.
+            self.ring.shared().lost_claims.fetch_or(lost_bit(self.number), Ordering::Release);
+        }
+    }
+}
