@@ -20,6 +20,7 @@
 //! * `conformance` (feature): the suite that every transport passes.
 
 pub mod contract;
+pub mod sim;
 pub mod wire;
 
 pub use contract::{

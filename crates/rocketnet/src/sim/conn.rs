@@ -230,6 +230,9 @@ impl Conn {
         let id = self.id(side);
         clock.note("down", id.0, 0, 0, 0);
         let end = &mut self.ends[side];
+        if let Pipe::Fabric(fabric) = &mut self.lanes[1 - side].pipe {
+            fabric.settle(end);
+        }
         end.phase = Phase::Down;
         end.events.push_back(Event::Down(id, reason));
         let lane = &mut self.lanes[side];
@@ -276,7 +279,10 @@ impl Conn {
                 self.ends[side].breaking = true;
                 return;
             }
-            Phase::Up if self.ends[side].paused || clock.rng.one_in(2) => reset(),
+            // A stream may lose what its reader has not read. What was told to the sender as landed is never lost.
+            Phase::Up if matches!(self.lanes[1 - side].pipe, Pipe::Stream(_)) && clock.rng.one_in(2) => {
+                reset()
+            }
             Phase::Up => {
                 self.ends[side].breaking = true;
                 return;
@@ -292,8 +298,10 @@ impl Conn {
         if end.phase == Phase::Up {
             if !end.paused {
                 self.read(clock, side, events);
-            } else if end.breaking {
+            } else if end.breaking && matches!(self.lanes[1 - side].pipe, Pipe::Stream(_)) {
                 self.down(clock, side, reset());
+            } else {
+                self.end_of_reading(clock, side);
             }
         }
         events.extend(self.ends[side].events.drain(..));
@@ -308,6 +316,11 @@ impl Conn {
         if let Err(reason) = read {
             return self.fail(clock, side, reason);
         }
+        self.end_of_reading(clock, side);
+    }
+
+    /// Down follows the last that can be read.
+    fn end_of_reading(&mut self, clock: &mut Clock, side: usize) {
         let lane = &self.lanes[1 - side];
         if !lane.is_read() {
             return;

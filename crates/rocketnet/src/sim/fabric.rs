@@ -15,7 +15,8 @@
 //! * Ordered: everything lands in order; notifications of different wires may pass each other, but none
 //!   passes a control message. Unordered: only control messages keep their order among themselves.
 //! * A write completes at the sender only after the receiver's completion queue has it, so what is sent
-//!   after [`Event::Landed`] is seen after the data.
+//!   after [`Event::Landed`] is seen after the data, and what was told as landed is in the receiver's head when the
+//!   connection is down, however it ended.
 
 use std::collections::VecDeque;
 
@@ -107,6 +108,16 @@ impl Fabric {
     pub(super) fn detach(&mut self, wire: WireId) -> u64 {
         let unlanded = self.posted.iter_mut().filter(|p| p.is_unlanded() && p.item.wire == wire);
         unlanded.map(|p| p.item.detach()).sum()
+    }
+
+    /// The receiving end goes down: what its completion queue has may have been told to the sender as landed, so heads
+    /// move over it before the inlets are given back; up to a control message, which nobody handles any more.
+    pub(super) fn settle(&mut self, end: &mut End) {
+        for notice in self.completions.drain(..) {
+            if notice.wire == CONTROL_WIRE || take_in(end, &notice).is_err() {
+                return;
+            }
+        }
     }
 
     fn find(&mut self, seq: u64) -> Option<&mut Posted> {
@@ -223,14 +234,14 @@ fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bo
 pub(super) fn notify(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
     let (no, id) = (conn.no, conn.id(side));
     let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
+    if conn.ends[1 - side].over() {
+        return; // the write fails with the connection
+    }
     let Some(posted) = fabric.find(seq) else { return };
     posted.state = State::Notified;
     let wire = posted.item.wire;
-    if let Some(notice) = posted.notice.take()
-        && !conn.ends[1 - side].over()
-    {
-        fabric.completions.push_back(notice);
-    }
+    let notice = posted.notice.take();
+    fabric.completions.extend(notice);
     clock.note("notify", id.0, wire, seq, 0);
     let mut time = clock.now.saturating_add(clock.delay());
     if !clock.config.reorder {
