@@ -152,6 +152,16 @@ pub enum TransportError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A setting is outside its range, or the system does not have what it asks for: the configuration's fault.
+    #[error("{field} = {value}: {reason}")]
+    Config {
+        /// The setting.
+        field: &'static str,
+        /// As it was given.
+        value: String,
+        /// What is allowed.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Os {

@@ -19,9 +19,16 @@
 //! * [`sim`]: RDMA's and TCP's twin on a virtual clock, all from a seed;
 //! * `conformance` (feature): the suite that every transport passes.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod contract;
 pub mod sim;
+pub mod tcp;
 pub mod wire;
+
+/// The switch of the planted bugs, by which the simulator proves that it would find them.
+#[cfg(feature = "planted-bugs")]
+pub use rocketring::planted;
 
 pub use contract::{
     Accepted, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport, TransportError, WireId,

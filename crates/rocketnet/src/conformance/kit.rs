@@ -1,0 +1,225 @@
+//! Two transports, driven together.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::Lab;
+use crate::contract::{ConnId, Down, Event, Promises, SourceRange, Transport, WireId};
+
+/// Long enough for a close that is to deliver what is queued.
+pub const LINGER: Duration = Duration::from_secs(20);
+
+/// One transport and all that it told.
+pub struct End<T> {
+    link: Option<T>,
+    /// Everything told about connections, in order.
+    pub seen: Vec<Event>,
+    /// The newest position told by `Sent`.
+    pub sent: HashMap<(ConnId, WireId), u64>,
+    /// The newest position told by `Landed`.
+    pub landed: HashMap<(ConnId, WireId), u64>,
+    paused: HashSet<ConnId>,
+    down: HashMap<ConnId, Down>,
+    incoming: Vec<ConnId>,
+}
+
+impl<T: Transport> End<T> {
+    fn new(link: T) -> Self {
+        Self {
+            link: Some(link),
+            seen: Vec::new(),
+            sent: HashMap::new(),
+            landed: HashMap::new(),
+            paused: HashSet::new(),
+            down: HashMap::new(),
+            incoming: Vec::new(),
+        }
+    }
+
+    /// The transport. Panics after [`Kit::kill`].
+    pub fn link(&mut self) -> &mut T {
+        self.link.as_mut().expect("this end was killed")
+    }
+
+    /// Pauses or resumes; from then on the kit checks that nothing arrives while paused.
+    pub fn pause(&mut self, conn: ConnId, paused: bool) {
+        self.link().pause(conn, paused);
+        if paused {
+            self.paused.insert(conn);
+        } else {
+            self.paused.remove(&conn);
+        }
+    }
+
+    /// The control messages of a connection so far.
+    pub fn controls(&self, conn: ConnId) -> Vec<&[u8]> {
+        let own = |event| match event {
+            &Event::Control(id, ref bytes) if id == conn => Some(bytes.as_slice()),
+            _ => None,
+        };
+        self.seen.iter().filter_map(own).collect()
+    }
+
+    /// Why the connection is down, if it is.
+    pub fn down(&self, conn: ConnId) -> Option<&Down> {
+        self.down.get(&conn)
+    }
+
+    /// How often `Writable` was told.
+    pub fn writable(&self, conn: ConnId) -> usize {
+        self.seen.iter().filter(|event| matches!(event, Event::Writable(id) if *id == conn)).count()
+    }
+
+    /// Writes and panics if the queue is full.
+    pub fn write(&mut self, conn: ConnId, wire: WireId, source: SourceRange, more: bool) {
+        self.link().write(conn, wire, source, more).expect("the queue has place");
+    }
+
+    /// Checks what the contract says of one poll's events, and keeps them.
+    fn take(&mut self, events: Vec<Event>) {
+        let mut arrived = HashSet::new();
+        for event in events {
+            match &event {
+                Event::Arrived(conn, wire) => {
+                    assert!(arrived.insert((*conn, *wire)), "Arrived twice in one poll for {wire}");
+                    assert!(!self.paused.contains(conn), "data arrived at a paused connection");
+                    self.not_down(*conn);
+                }
+                Event::Control(conn, _) => {
+                    assert!(!self.paused.contains(conn), "a control message arrived at a paused connection");
+                    self.not_down(*conn);
+                }
+                Event::Sent(conn, wire, at) => {
+                    self.not_down(*conn);
+                    self.sent.insert((*conn, *wire), *at);
+                }
+                Event::Landed(conn, wire, at) => {
+                    self.not_down(*conn);
+                    self.landed.insert((*conn, *wire), *at);
+                }
+                Event::Connected(conn) | Event::Writable(conn) => self.not_down(*conn),
+                Event::Down(conn, why) => {
+                    assert!(!why.to_string().is_empty());
+                    assert!(self.down.insert(*conn, why.clone()).is_none(), "Down twice");
+                }
+                Event::Incoming(_) => {}
+            }
+            match event {
+                Event::Incoming(accepted) => {
+                    assert!(!accepted.peer.is_empty());
+                    let conn = self.link().adopt(accepted).expect("an accepted connection can be adopted");
+                    self.incoming.push(conn);
+                }
+                event => self.seen.push(event),
+            }
+        }
+    }
+
+    fn not_down(&self, conn: ConnId) {
+        assert!(!self.down.contains_key(&conn), "an event of a connection after its Down");
+    }
+}
+
+/// Two ends and their connections. End 0 listens, end 1 connects.
+pub struct Kit<'l, L: Lab> {
+    lab: &'l mut L,
+    /// The two ends.
+    pub ends: [End<L::Link>; 2],
+    /// The connections: the id at each end.
+    pub conns: Vec<[ConnId; 2]>,
+    idle: usize,
+}
+
+impl<'l, L: Lab> Kit<'l, L> {
+    /// Two transports without connection.
+    pub fn new(lab: &'l mut L) -> Self {
+        let ends = [End::new(lab.transport()), End::new(lab.transport())];
+        Self { lab, ends, conns: Vec::new(), idle: 0 }
+    }
+
+    /// Two transports with one connection, number 0.
+    pub fn connected(lab: &'l mut L) -> Self {
+        let mut kit = Self::new(lab);
+        kit.connect();
+        kit
+    }
+
+    /// Makes one more connection; returns its number.
+    pub fn connect(&mut self) -> usize {
+        let address = self.lab.listen_address();
+        let listening = self.ends[0].link().listen(&address).expect("the lab's address can be listened on");
+        let dial = self.lab.dial_address(&listening);
+        let known = self.ends[0].incoming.len();
+        let id = self.ends[1].link().connect(&dial).expect("the lab's address can be dialled");
+        self.until("a connection", |kit| {
+            let up = |event: &Event| matches!(event, Event::Connected(own) if *own == id);
+            kit.ends[0].incoming.len() > known && kit.ends[1].seen.iter().any(up)
+        });
+        self.conns.push([self.ends[0].incoming[known], id]);
+        self.conns.len() - 1
+    }
+
+    /// The lab.
+    pub fn lab(&mut self) -> &mut L {
+        self.lab
+    }
+
+    /// What the transport promises.
+    pub fn promises(&mut self) -> Promises {
+        self.ends[0].link().promises()
+    }
+
+    /// The id of connection `number` at one end.
+    pub fn id(&self, number: usize, side: usize) -> ConnId {
+        self.conns[number][side]
+    }
+
+    /// Why connection `number` is down at one end.
+    pub fn down(&self, number: usize, side: usize) -> Option<Down> {
+        self.ends[side].down(self.conns[number][side]).cloned()
+    }
+
+    /// Lets one end die without a word.
+    pub fn kill(&mut self, side: usize) {
+        self.ends[side].link = None;
+    }
+
+    /// Sends what is queued and polls both ends once. True if anything was told.
+    pub fn step(&mut self) -> bool {
+        let mut any = false;
+        for side in 0..2 {
+            let end = &mut self.ends[side];
+            let Some(link) = &mut end.link else { continue };
+            for ids in &self.conns {
+                link.flush(ids[side]);
+            }
+            let mut events = Vec::new();
+            self.lab.poll(link, self.idle > 0, &mut events);
+            any |= !events.is_empty();
+            end.take(events);
+        }
+        self.idle = if any { 0 } else { self.idle + 1 };
+        any
+    }
+
+    /// Steps until the condition holds; panics, naming `what`, when nothing happens for too long.
+    pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        self.idle = 0;
+        while !condition(self) {
+            assert!(self.idle < self.lab.patience(), "waited in vain for {what}; {}", self.told());
+            self.step();
+        }
+    }
+
+    /// Steps for a while, whatever happens.
+    pub fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
+    fn told(&self) -> String {
+        let last = |end: &End<_>| format!("{:?}", end.seen.iter().rev().take(5).collect::<Vec<_>>());
+        format!("newest events: {} and {}", last(&self.ends[0]), last(&self.ends[1]))
+    }
+}

@@ -1,0 +1,213 @@
+//! Cases about connections: pausing, binding, closing, dying.
+
+use std::time::Duration;
+
+use super::flow::{Flow, ring};
+use super::kit::LINGER;
+use super::{Kit, Lab};
+use crate::contract::{ConnId, Down, Event, SourceRange, Transport, TransportError};
+
+const CAPACITY: u64 = 64 << 10;
+
+/// While paused nothing is told; after it nothing is missing.
+pub fn pause_loses_nothing<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    let (from, to) = (flow.sender(&kit), flow.receiver(&kit));
+    for round in 0..20_u8 {
+        kit.ends[0].pause(to, true);
+        assert!(flow.produce(700));
+        for more in [true, false] {
+            let n = flow.sendable(&mut kit).min(350);
+            if n == 350 {
+                flow.send(&mut kit, n, more);
+            }
+        }
+        if kit.promises().ordered {
+            kit.ends[1].link().control(from, &[round]).expect("place for a small message");
+        }
+        kit.steps(3);
+        kit.ends[0].pause(to, false);
+        if round % 3 == 0 {
+            kit.ends[0].pause(to, true);
+            kit.steps(1);
+            kit.ends[0].pause(to, false);
+        }
+        // Without order only half of it was in flight.
+        kit.until("the paused data", |kit| {
+            let end = flow.source.head();
+            flow.advance(kit, end, &mut || 1);
+            flow.checked() == end
+        });
+    }
+    if kit.promises().ordered {
+        kit.until("all messages", |kit| kit.ends[0].controls(to).len() == 20);
+        let got = kit.ends[0].controls(to).concat();
+        assert_eq!(got, (0..20).collect::<Vec<u8>>());
+    }
+}
+
+/// An inlet comes back once; data that still comes for its id ends the connection.
+pub fn unbind_gives_back<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let mut flow = Flow::new(&mut kit, 0, 1, 11, CAPACITY, 0);
+    let to = flow.receiver(&kit);
+    flow.run(&mut kit, 5_000, || 1_000);
+    let inlet = kit.ends[0].link().unbind(to, 11).expect("it was bound");
+    assert!(inlet.ring().ptr_eq(&flow.sink));
+    assert!(kit.ends[0].link().unbind(to, 11).is_none());
+    assert!(!kit.ends[0].link().skip(to, 11, 9_000));
+    assert!(flow.produce(10));
+    flow.send(&mut kit, 10, false);
+    kit.until("Down", |kit| kit.down(0, 0).is_some());
+    assert_eq!(kit.down(0, 0), Some(Down::UnknownWire(11)));
+    assert_eq!(flow.sink.head(), 5_000, "nothing lands in a ring that was taken back");
+}
+
+/// An id can be given to another ring once the former was taken back.
+pub fn rebind_after_unbind<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let mut old: Option<Flow> = None;
+    for start in [0, 70_000, 3] {
+        let mut flow = Flow::new(&mut kit, 0, 1, 2, CAPACITY, start);
+        kit.ends[1].sent.clear();
+        kit.ends[1].landed.clear();
+        flow.run(&mut kit, 20_000, || 3_000);
+        // What was sent is told, so that nothing of this flow is taken for the next one's.
+        let (id, end) = (flow.sender(&kit), flow.queued());
+        kit.until("Sent", |kit| kit.ends[1].sent.get(&(id, 2)) == Some(&end));
+        let to = flow.receiver(&kit);
+        assert!(kit.ends[0].link().unbind(to, 2).is_some());
+        if let Some(old) = old.replace(flow) {
+            assert_eq!(old.sink.head(), old.checked(), "the former ring is left alone");
+        }
+    }
+    assert!(kit.down(0, 0).is_none() && kit.down(0, 1).is_none());
+}
+
+/// What is queued when a connection is closed in order arrives before its end does.
+pub fn close_with_linger_delivers<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, 256 << 10, 0);
+    let (from, to) = (flow.sender(&kit), flow.receiver(&kit));
+    let mut total = 0;
+    let wanted = if kit.promises().ordered { 200_000 } else { 8_000 };
+    while total < wanted && flow.produce(8_000) && flow.sendable(&mut kit) >= 8_000 {
+        flow.send(&mut kit, 8_000, false);
+        total += 8_000;
+    }
+    if kit.promises().ordered {
+        kit.ends[1].link().control(from, b"last words").expect("place for a small message");
+    }
+    kit.ends[1].link().close(from, "done", LINGER);
+    assert_eq!(kit.ends[1].link().room(from), 0, "nothing more can be queued");
+    kit.until("both ends down", |kit| {
+        flow.check();
+        kit.down(0, 0).is_some() && kit.down(0, 1).is_some()
+    });
+    flow.check();
+    assert_eq!(flow.checked(), total);
+    assert_eq!(kit.down(0, 0), Some(Down::PeerClosed));
+    assert_eq!(kit.down(0, 1), Some(Down::Local("done".into())));
+    if kit.promises().ordered {
+        assert_eq!(kit.ends[0].controls(to), [b"last words"]);
+    }
+}
+
+/// A close without linger is told at once here and soon there.
+pub fn close_at_once<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let id = kit.id(0, 0);
+    kit.ends[0].link().close(id, "enough", Duration::ZERO);
+    kit.ends[0].link().close(id, "twice is once", LINGER);
+    kit.until("both ends down", |kit| kit.down(0, 0).is_some() && kit.down(0, 1).is_some());
+    assert_eq!(kit.down(0, 0), Some(Down::Local("enough".into())));
+}
+
+/// A peer that dies without a word is told with a reason; the inlets can be taken back.
+pub fn peer_death_is_told<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    flow.run(&mut kit, 10_000, || 999);
+    kit.kill(1);
+    kit.until("Down", |kit| kit.down(0, 0).is_some());
+    let id = kit.id(0, 0);
+    let link = kit.ends[0].link();
+    assert!(link.unbind(id, 1).is_some());
+    link.forget(id);
+}
+
+/// A connection that cannot be made says where to and why; an address that is none is an error.
+pub fn connect_refused<L: Lab>(lab: &mut L) {
+    let dead = lab.dead_address();
+    let mut kit = Kit::new(lab);
+    let id = kit.ends[1].link().connect(&dead).expect("the address is well formed");
+    kit.until("Down", |kit| kit.ends[1].down(id).is_some());
+    match kit.ends[1].down(id) {
+        Some(Down::Refused { addr, reason }) => assert!(*addr == dead && !reason.is_empty()),
+        other => panic!("expected Refused, got {other:?}"),
+    }
+    kit.ends[1].link().forget(id);
+    match kit.ends[1].link().connect("no address at all") {
+        Err(TransportError::Address { addr, .. }) => assert_eq!(addr, "no address at all"),
+        other => panic!("expected an address error, got {other:?}"),
+    }
+}
+
+/// Calls with an id that is down, forgotten or invented do nothing.
+pub fn forgotten_ids_are_harmless<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let id = kit.id(0, 1);
+    kit.ends[1].link().close(id, "over", Duration::ZERO);
+    kit.until("Down", |kit| kit.down(0, 1).is_some());
+    for forgotten in [false, true] {
+        let link = kit.ends[1].link();
+        if forgotten {
+            link.forget(id);
+        }
+        for id in [id, ConnId(u64::MAX >> 2)] {
+            let source = ring(CAPACITY, 0);
+            let range = SourceRange { ring: source.clone(), from: 0, to: 0 };
+            assert!(link.write(id, 1, range, false).is_err());
+            assert!(link.control(id, b"?").is_err());
+            assert_eq!((link.room(id), link.detach(id, 1)), (0, 0));
+            assert!(!link.skip(id, 1, 10) && link.unbind(id, 1).is_none());
+            link.flush(id);
+            link.pause(id, true);
+            link.pause(id, false);
+            link.close(id, "again", LINGER);
+            link.forget(ConnId(u64::MAX >> 3));
+        }
+    }
+    let told = kit.ends[1].seen.len();
+    kit.steps(5);
+    let own = |event: &Event| matches!(event, Event::Down(own, _) if *own == id);
+    assert!(!kit.ends[1].seen[told..].iter().any(own), "nothing is told of a forgotten connection");
+}
+
+/// What happens to one connection does not touch another of the same transports, and ids do not come back.
+pub fn connections_are_independent<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let second = kit.connect();
+    assert_ne!(kit.id(0, 1), kit.id(second, 1));
+    // The same wire id on both.
+    let mut one = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    let mut two = Flow::new(&mut kit, second, 1, 1, CAPACITY, 500);
+    let paused = one.receiver(&kit);
+    kit.ends[0].pause(paused, true);
+    assert!(one.produce(1_000));
+    one.send(&mut kit, 1_000, false);
+    two.run(&mut kit, 2 * CAPACITY.min(20_000), || 1_234);
+    kit.ends[0].pause(paused, false);
+    one.drain(&mut kit);
+    let id = kit.id(0, 1);
+    kit.ends[1].link().close(id, "the first", Duration::ZERO);
+    kit.until("the first down", |kit| kit.down(0, 0).is_some() && kit.down(0, 1).is_some());
+    two.run(&mut kit, 10_000, || 77);
+    kit.ends[1].link().forget(id);
+    let third = kit.connect();
+    assert!(kit.id(third, 1) != id && kit.id(third, 1) != kit.id(second, 1));
+    let mut three = Flow::new(&mut kit, third, 0, 1, CAPACITY, 0);
+    three.run(&mut kit, 10_000, || 5_000);
+    assert!(kit.down(second, 0).is_none() && kit.down(third, 0).is_none());
+}

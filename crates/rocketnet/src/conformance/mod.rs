@@ -1,0 +1,115 @@
+//! The conformance suite: what every transport must do, generic over the transport.
+//!
+//! A transport joins by a [`Lab`], which makes two transports that can reach each other, and one line of
+//! [`conformance_tests!`](crate::conformance_tests) that makes a test of each case:
+//!
+//! ```ignore
+//! rocketnet::conformance_tests!(plain, MyLab::new());
+//! ```
+//!
+//! ```text
+//!        Kit
+//!  ┌───────────────┐  Flow: a source ring at one end, a sink ring at the other; the byte at
+//!  │ A ◀────────▶ B│  each position is known, so that whatever lands can be checked
+//!  └───────────────┘
+//! ```
+//!
+//! Cases ask [`Transport::promises`] and require only what is promised. They are bounded by steps, of which the last
+//! thousands do nothing but wait: a case ends, by a panic that says what it was waiting for.
+
+pub mod control;
+pub mod data;
+pub mod flow;
+pub mod kit;
+pub mod life;
+pub mod proxy;
+pub mod random;
+
+pub use flow::Flow;
+pub use kit::{End, Kit};
+
+use crate::contract::{Event, Transport};
+
+/// Makes transports of one kind for the suite.
+pub trait Lab {
+    /// The transport under test.
+    type Link: Transport;
+
+    /// A fresh transport. Called twice per case: all transports of one lab can reach each other.
+    fn transport(&mut self) -> Self::Link;
+
+    /// An address to listen on, free for each call.
+    fn listen_address(&mut self) -> String;
+
+    /// Where to connect to reach a listener, given the address that `listen` returned: another one if something stands
+    /// between.
+    fn dial_address(&mut self, listening: &str) -> String {
+        listening.into()
+    }
+
+    /// A well-formed address where nobody listens.
+    fn dead_address(&mut self) -> String;
+
+    /// Polls one transport once. `idle`: the last round brought nothing, so that it may wait for about a millisecond
+    /// (or let virtual time pass).
+    fn poll(&mut self, link: &mut Self::Link, idle: bool, events: &mut Vec<Event>);
+
+    /// About how many bytes the largest case may move. Lower it where each byte is expensive.
+    fn bytes(&self) -> u64 {
+        4 << 20
+    }
+
+    /// How many rounds without any event a case may wait.
+    fn patience(&self) -> usize {
+        10_000
+    }
+}
+
+/// Makes one `#[test]` of each case of the suite, in a module `$name`, on the [`Lab`](conformance::Lab) that the
+/// expression makes.
+///
+/// [conformance]: crate::conformance
+#[macro_export]
+macro_rules! conformance_tests {
+    ($name:ident, $lab:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_tests!(@each $lab;
+                data::lands_at_every_kind_of_position,
+                data::many_small_ranges,
+                data::large_ranges,
+                data::interleaved_wires,
+                data::more_and_boundary,
+                data::queue_full_and_writable,
+                data::detach_copies_and_frees,
+                data::skip_in_answer_to_control,
+                data::overrun_ends_the_connection,
+                data::unknown_wire_ends_the_connection,
+                control::both_ways,
+                control::largest,
+                control::too_large,
+                control::in_order_with_data,
+                control::reserve_beside_full_queue,
+                life::pause_loses_nothing,
+                life::unbind_gives_back,
+                life::rebind_after_unbind,
+                life::close_with_linger_delivers,
+                life::close_at_once,
+                life::peer_death_is_told,
+                life::connect_refused,
+                life::forgotten_ids_are_harmless,
+                life::connections_are_independent,
+                random::traffic,
+            );
+        }
+    };
+    (@each $lab:expr; $($group:ident::$case:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::conformance::$group::$case(&mut $lab);
+            }
+        )*
+    };
+}

@@ -1,0 +1,109 @@
+//! What can be set on the TCP transport, and what each knob costs.
+
+use std::time::Duration;
+
+use crate::contract::TransportError;
+use crate::wire::HEADER_BYTES;
+
+/// Ranges and control buffers that one connection queues at most, whatever their size. Bounds what a stream of tiny
+/// writes costs in memory (about 64 bytes each).
+pub(super) const MAX_QUEUED_PIECES: usize = 4096;
+
+/// The settings of one [`Tcp`](super::Tcp). All of its connections and listeners share them.
+///
+/// ```
+/// use rocketnet::tcp::TcpConfig;
+/// let config = TcpConfig { congestion_control: Some("cubic".into()), ..TcpConfig::default() };
+/// assert!(config.nodelay);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// TCP_NODELAY. Default true. False lets the kernel hold small segments back until earlier ones are
+    /// acknowledged: fewer packets on a slow network, tens of milliseconds of delay. Batching here comes from what is
+    /// pending, so it is rarely wanted.
+    pub nodelay: bool,
+    /// TCP_CONGESTION of every socket: "cubic", "bbr", "reno". Default None: the system's. It decides more than any
+    /// other knob: a pacing one (bbr) makes loopback 1.5 to 2.4 times slower and is good on long lossy paths.
+    pub congestion_control: Option<String>,
+    /// SO_SNDBUF in bytes. Default None: the kernel tunes it, which measured best. A fixed one is memory per
+    /// connection; too small starves long paths, too large hides back-pressure.
+    pub send_buffer_bytes: Option<usize>,
+    /// SO_RCVBUF in bytes. Default None: the kernel tunes it, which measured best. See `send_buffer_bytes`.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Bytes read from one ready connection before others get their turn, and the largest single read into a ring.
+    /// Default 512 KiB, from 4 KiB to 64 MiB; costs no memory. Below 256 KiB throughput falls by up to 28 %; above
+    /// 1 MiB the other connections wait.
+    pub read_bytes: usize,
+    /// Bytes of the buffer that small ranges and headers are read into before they are copied to their rings.
+    /// Default 256 KiB, from 4 KiB to 16 MiB. One such buffer per worker; a connection that has a control message
+    /// to be handled before data that already came keeps at most as much for itself. Small values cost a system call
+    /// per few messages.
+    pub staging_bytes: usize,
+    /// Bytes of ranges that one connection queues before [`room`](crate::Transport::room) is 0. Default 1 MiB, from
+    /// 4 KiB to 4 GiB − 1. Ranges stay in their rings, so it costs memory only when
+    /// [`detach`](crate::Transport::detach) copies. Also the largest single write. Small values cost system calls,
+    /// large ones let one buffer delay the others of the connection.
+    pub tx_queue_bytes: u32,
+    /// Bytes of the largest control message that is accepted from a peer; a larger one ends the connection.
+    /// Default 64 KiB, from 256 bytes to 16 MiB. A connection holds at most one incomplete message of this size.
+    pub max_control_bytes: usize,
+    /// Bytes of control messages that one connection queues; the reserve that data cannot use up. Default 1 MiB, at
+    /// least `max_control_bytes`. It fills only when the peer does not read.
+    pub tx_control_bytes: usize,
+    /// Connections open at once, those that are down and not forgotten included. Default 10,000, from 1 to 1,048,576.
+    /// Each costs one file descriptor and about 1 KiB.
+    pub max_connections: usize,
+    /// Connections that the kernel completes before they are taken. Default 1024, at least 1 (the kernel's own limit,
+    /// net.core.somaxconn, also holds). Too small: peers see delays of seconds when many connect at once.
+    pub backlog: u32,
+    /// How long an outgoing connection may take to be made. Default 10 s. Each address of a host name gets this long.
+    pub connect_timeout: Duration,
+    /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged before the connection breaks. Default None: the
+    /// kernel's (about 15 minutes); heartbeats above usually notice earlier. At most about 49 days, at least 1 ms.
+    pub user_timeout: Option<Duration>,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            congestion_control: None,
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+            read_bytes: 512 << 10,
+            staging_bytes: 256 << 10,
+            tx_queue_bytes: 1 << 20,
+            max_control_bytes: 64 << 10,
+            tx_control_bytes: 1 << 20,
+            max_connections: 10_000,
+            backlog: 1024,
+            connect_timeout: Duration::from_secs(10),
+            user_timeout: None,
+        }
+    }
+}
+
+impl TcpConfig {
+    /// Checks every field against its range; the error names the first that is outside.
+    pub(super) fn check(&self) -> Result<(), TransportError> {
+        range("read_bytes", self.read_bytes, 4 << 10, 64 << 20)?;
+        range("staging_bytes", self.staging_bytes, 4 << 10, 16 << 20)?;
+        range("tx_queue_bytes", self.tx_queue_bytes as usize, 4 << 10, u32::MAX as usize)?;
+        range("max_control_bytes", self.max_control_bytes, 256, 16 << 20)?;
+        range("tx_control_bytes", self.tx_control_bytes, self.max_control_bytes + HEADER_BYTES, 1 << 30)?;
+        range("max_connections", self.max_connections, 1, super::slots::MAX_SLOTS)?;
+        range("backlog", self.backlog as usize, 1, i32::MAX as usize)?;
+        range("send_buffer_bytes", self.send_buffer_bytes.unwrap_or(1), 1, 1 << 30)?;
+        range("receive_buffer_bytes", self.receive_buffer_bytes.unwrap_or(1), 1, 1 << 30)?;
+        let user = self.user_timeout.map_or(1, |t| t.as_millis().min(usize::MAX as u128) as usize);
+        range("user_timeout (ms)", user, 1, u32::MAX as usize)
+    }
+}
+
+fn range(field: &'static str, value: usize, min: usize, max: usize) -> Result<(), TransportError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    let reason = format!("must be from {min} to {max}");
+    Err(TransportError::Config { field, value: value.to_string(), reason })
+}

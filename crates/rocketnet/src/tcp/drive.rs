@@ -1,0 +1,296 @@
+//! One poll: what the kernel tells is done, each connection in its turn.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventFlags as Flags};
+
+use super::conn::State;
+use super::receive::{Progress, Turn};
+use super::{LISTENER, SLEEPER, Tcp, socket};
+use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
+
+/// Connections taken from one listener in one poll.
+const ACCEPTS_PER_POLL: usize = 64;
+/// Reads from one connection in one poll, however little each brings.
+const READS_PER_POLL: usize = 8;
+/// How long a listener rests when there is no descriptor left for what it would accept.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+impl Tcp {
+    pub(super) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
+        self.turn += 1;
+        let ready = self.wait(timeout);
+        events.append(&mut self.backlog);
+        let mut again = std::mem::take(&mut self.again);
+        for id in again.drain(..) {
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.listed = false;
+                self.receive(id, events);
+            }
+        }
+        // What was added meanwhile is for the next poll; the allocation is kept.
+        again.append(&mut self.again);
+        self.again = again;
+        for event in &ready {
+            let (token, flags) = (event.data.u64(), event.flags);
+            if token == SLEEPER {
+                continue;
+            } else if token & LISTENER != 0 {
+                self.accept((token & !LISTENER) as usize, events);
+            } else {
+                self.serve(ConnId(token), flags, events);
+            }
+        }
+        self.ready = ready;
+        self.expire(events);
+        self.tell(events);
+    }
+
+    /// Waits for the kernel, unless there is something to do already.
+    fn wait(&mut self, timeout: Option<Duration>) -> Vec<epoll::Event> {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        let busy = !(self.again.is_empty() && self.news.is_empty() && self.backlog.is_empty());
+        let timeout = match self.deadlines.first() {
+            _ if busy => Some(Duration::ZERO),
+            Some((at, _)) => {
+                let left = at.saturating_duration_since(Instant::now());
+                Some(timeout.map_or(left, |timeout| timeout.min(left)))
+            }
+            None => timeout,
+        };
+        // A timeout beyond what the kernel's type holds is as good as none.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let spare = rustix::buffer::spare_capacity(&mut ready);
+        if let Err(e) = epoll::wait(&self.epoll, spare, timeout.as_ref())
+            && e != rustix::io::Errno::INTR
+        {
+            // Only a descriptor that is no epoll set, or foreign memory, can cause others.
+            tracing::error!(error = %e, "waiting for events failed");
+        }
+        ready
+    }
+
+    fn accept(&mut self, key: usize, events: &mut Vec<Event>) {
+        for _ in 0..ACCEPTS_PER_POLL {
+            let Some(listening) = self.listeners.get(key) else { return };
+            match listening.socket.accept().and_then(|(s, peer)| s.set_nonblocking(true).map(|()| (s, peer)))
+            {
+                Ok((socket, peer)) => {
+                    let handle = AcceptedHandle::Tcp(socket);
+                    events.push(Event::Incoming(Accepted { peer: peer.to_string(), handle }));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // The peer was gone before it was taken.
+                Err(e)
+                    if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
+                Err(e) => {
+                    tracing::warn!(error = %e, "cannot accept connections; trying again soon");
+                    return self.rest(key);
+                }
+            }
+        }
+    }
+
+    /// Stops listening for a moment: the kernel would otherwise tell without end what cannot be done.
+    fn rest(&mut self, key: usize) {
+        let Some(listening) = self.listeners.get_mut(key) else { return };
+        let until = Instant::now() + ACCEPT_REST;
+        if epoll::delete(&self.epoll, &listening.socket).is_ok() {
+            listening.resting = Some(until);
+            self.deadlines.insert((until, LISTENER | key as u64));
+        }
+    }
+
+    fn serve(&mut self, id: ConnId, flags: Flags, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        match conn.state {
+            State::Connecting { .. } => return self.finish_connect(id, events),
+            State::Down => return,
+            State::Closing { .. } => {
+                let dead = flags.contains(Flags::OUT) && conn.finish_sending();
+                if dead || self.discard(id) {
+                    return self.fail(id, Down::PeerClosed, events);
+                }
+            }
+            State::Open => {
+                if flags.contains(Flags::OUT) {
+                    conn.flush();
+                }
+                if flags.intersects(Flags::IN | Flags::HUP | Flags::ERR) {
+                    conn.muted = conn.paused && flags.intersects(Flags::HUP | Flags::ERR);
+                    self.receive(id, events);
+                }
+            }
+        }
+        self.watch(id);
+        self.note(id);
+    }
+
+    fn finish_connect(&mut self, id: ConnId, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let Some(outcome) = conn.socket.as_ref().map(socket::connected) else { return };
+        match outcome {
+            Ok(()) => {
+                conn.state = State::Open;
+                conn.set_deadline(None, &mut self.deadlines);
+                events.push(Event::Connected(id));
+                conn.flush();
+                self.watch(id);
+                self.note(id);
+            }
+            Err(e) => self.connect_failed(id, e.to_string(), events),
+        }
+    }
+
+    /// Tries the next address of the name, or gives up.
+    fn connect_failed(&mut self, id: ConnId, mut reason: String, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let State::Connecting { addr, .. } = &conn.state else { return };
+        let addr = addr.clone();
+        if conn.try_next_address(&self.config, &mut reason) {
+            self.set_deadline(id, Some(self.config.connect_timeout));
+            self.watch(id);
+        } else {
+            self.fail(id, Down::Refused { addr, reason }, events);
+        }
+    }
+
+    /// Reads from an open connection that may be read from, up to its share of this poll.
+    fn receive(&mut self, id: ConnId, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if !conn.is_open() || conn.paused || std::mem::replace(&mut conn.served, self.turn) == self.turn {
+            return;
+        }
+        let Some(socket) = &conn.socket else { return };
+        let max_control_bytes = self.config.max_control_bytes;
+        let mut turn = Turn { conn: id, number: self.turn, max_control_bytes, events };
+        let mut outcome = if conn.intake.waits() { conn.intake.go_on(&mut turn) } else { Ok(()) };
+        let mut budget = self.config.read_bytes;
+        for _ in 0..READS_PER_POLL {
+            if outcome.is_err() || budget == 0 || conn.intake.must_stop(self.turn) {
+                break;
+            }
+            match conn.intake.read(socket.as_fd(), &mut self.staging, self.config.read_bytes, &mut turn) {
+                Ok(Progress::Read(bytes)) => budget = budget.saturating_sub(bytes),
+                Ok(Progress::Drained) => break,
+                Err(down) => outcome = Err(down),
+            }
+        }
+        if let Err(down) = outcome {
+            self.fail(id, down, events);
+        } else if conn.intake.waits() && !std::mem::replace(&mut conn.listed, true) {
+            self.again.push(id);
+        }
+    }
+
+    /// Throws away what a closing connection receives, so that the kernel has no reason to cut what was sent. True at
+    /// the end of the stream.
+    fn discard(&mut self, id: ConnId) -> bool {
+        let Some(socket) = self.conns.get(id).and_then(|conn| conn.socket.as_ref()) else { return true };
+        for _ in 0..READS_PER_POLL {
+            match rustix::io::read(socket, &mut *self.staging) {
+                Ok(0) => return true,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return e != rustix::io::Errno::AGAIN,
+            }
+        }
+        false
+    }
+
+    fn expire(&mut self, events: &mut Vec<Event>) {
+        if self.deadlines.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(&(at, token)) = self.deadlines.first() {
+            if at > now {
+                return;
+            }
+            self.deadlines.remove(&(at, token));
+            if token & LISTENER != 0 {
+                self.listen_again((token & !LISTENER) as usize);
+                continue;
+            }
+            let id = ConnId(token);
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            conn.deadline = None;
+            if matches!(conn.state, State::Connecting { .. }) {
+                let reason = format!("no answer within {:?}", self.config.connect_timeout);
+                self.connect_failed(id, reason, events);
+            } else {
+                self.fail(id, Down::PeerClosed, events);
+            }
+        }
+    }
+
+    fn listen_again(&mut self, key: usize) {
+        let Some(listening) = self.listeners.get_mut(key) else { return };
+        if listening.resting.take().is_some() {
+            let data = epoll::EventData::new_u64(LISTENER | key as u64);
+            if let Err(e) = epoll::add(&self.epoll, &listening.socket, data, Flags::IN) {
+                tracing::error!(error = %e, "cannot listen again");
+            }
+        }
+    }
+
+    /// Tells what was sent, of all connections that noted something.
+    fn tell(&mut self, events: &mut Vec<Event>) {
+        for id in self.news.drain(..) {
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.noted = false;
+                conn.out.tell(id, events);
+            }
+        }
+    }
+
+    /// Makes the next poll tell what this connection sent, if it did.
+    pub(super) fn note(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if !conn.is_down() && conn.out.has_news() && !std::mem::replace(&mut conn.noted, true) {
+            self.news.push(id);
+        }
+    }
+
+    pub(super) fn watch(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if let Err(e) = conn.watch(&self.epoll) {
+            self.fail_later(id, Down::Broken(format!("cannot watch the socket: {e}")));
+        }
+    }
+
+    pub(super) fn set_deadline(&mut self, id: ConnId, after: Option<Duration>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        // A time beyond the clock's range is never.
+        let at = after.and_then(|after| Instant::now().checked_add(after));
+        conn.set_deadline(at, &mut self.deadlines);
+    }
+
+    /// Ends a connection outside of a poll; the next one tells.
+    pub(super) fn fail_later(&mut self, id: ConnId, down: Down) {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        self.fail(id, down, &mut backlog);
+        self.backlog = backlog;
+    }
+
+    /// Ends a connection: tells what it had still sent, and why it is down; lets go of its socket and of all source
+    /// rings. Its inlets stay until they are taken back.
+    fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if conn.is_down() {
+            return;
+        }
+        let reason = conn.reason(seen);
+        tracing::debug!(conn = id.0, %reason, "connection down");
+        conn.out.kill();
+        conn.out.tell(id, events);
+        conn.state = State::Down;
+        conn.set_deadline(None, &mut self.deadlines);
+        // Closing it takes it out of the epoll set.
+        conn.socket = None;
+        events.push(Event::Down(id, reason));
+    }
+}

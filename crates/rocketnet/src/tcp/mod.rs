@@ -1,0 +1,311 @@
+//! TCP: non-blocking sockets and one epoll set per worker.
+//!
+//! ```text
+//!                 ┌──────────────── Tcp (one worker) ────────────────┐
+//!   Sleeper ────▶ │ epoll ─▶ listeners ─▶ Event::Incoming            │
+//!                 │       ─▶ connections ─┬▶ receive ─▶ rings, events│
+//!                 │                       └◀ send    ◀─ rings, queue │
+//!                 └──────────────────────────────────────────────────┘
+//! ```
+//!
+//! Each range and each control message has an 8-byte header ([`crate::wire`]). What measured best decides how bytes
+//! are moved: large ranges are read straight into their rings, small ones together into a staging buffer and copied;
+//! what is queued leaves from where it lies, in one system call of up to 1024 parts without a limit in bytes.
+//!
+//! What this transport adds to the contract's words:
+//! * [`room`](Transport::room) is `tx_queue_bytes` less the bytes of ranges queued, and 0 as long as the kernel takes no
+//!   more: what is pending then grows in the ring and leaves as one range. A write larger than the room is refused.
+//! * [`Event::Sent`] means that the kernel has copied the bytes. It is told by the next `poll`, at most once per wire id,
+//!   and after [`detach`](Transport::detach) not at all for what was queued before.
+//! * A range that follows a control message comes out of a later poll than it, so that `bind`, `unbind`, `skip` and
+//!   `pause` made in answer come before the range is looked at.
+//! * `poll` may return early with nothing. The caller calls the sleeper's `prepare()` and `woken()` around a `poll` with a
+//!   timeout other than zero; this transport only watches its descriptor.
+//! * A paused connection that breaks is told after it goes on, when everything that had arrived was read.
+//! * `connect` asks the system's resolver for host names, which may block; addresses never do. All addresses of a name
+//!   are tried in turn.
+//! * A message larger than the peer's limit is refused by the peer, which ends the connection.
+
+mod config;
+mod conn;
+mod drive;
+mod receive;
+mod send;
+mod slots;
+mod socket;
+mod sys;
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketring::{Inlet, Position, Sleeper};
+use rustix::event::epoll;
+
+pub use config::TcpConfig;
+use conn::{Conn, Deadlines, State};
+use slots::Slots;
+
+use crate::contract::{
+    Accepted, AcceptedHandle, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport,
+    TransportError, WireId,
+};
+
+/// The token of the sleeper in the epoll set; connections have their ids, which are below [`LISTENER`].
+const SLEEPER: u64 = u64::MAX;
+/// The bit that marks the token of a listener.
+const LISTENER: u64 = 1 << 63;
+/// Ready descriptors handled in one poll.
+const READY_PER_POLL: usize = 256;
+
+struct Listening {
+    socket: TcpListener,
+    /// Until when no connection is taken, since there was no descriptor left for it.
+    resting: Option<Instant>,
+}
+
+/// TCP for one worker. See the [module](self).
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use rocketnet::{Event, Transport, tcp::{Tcp, TcpConfig}};
+///
+/// let sleeper = Arc::new(rocketring::Sleeper::new()?);
+/// let mut tcp = Tcp::new(TcpConfig::default(), sleeper)?;
+/// let addr = tcp.listen("127.0.0.1:0")?;
+/// let conn = tcp.connect(&addr)?;
+/// tcp.control(conn, b"hello").expect("an empty queue has place");
+/// let mut events = Vec::new();
+/// while !events.iter().any(|event| matches!(event, Event::Connected(id) if *id == conn)) {
+///     tcp.poll(Some(Duration::from_millis(10)), &mut events);
+/// }
+/// assert!(tcp.flush(conn));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Tcp {
+    config: TcpConfig,
+    epoll: OwnedFd,
+    sleeper: Arc<Sleeper>,
+    listeners: slab::Slab<Listening>,
+    conns: Slots<Conn>,
+    /// Where small ranges and headers are read to.
+    staging: Box<[u8]>,
+    ready: Vec<epoll::Event>,
+    /// Connections to go on with without a word from the kernel.
+    again: Vec<ConnId>,
+    /// Connections with something sent to tell.
+    news: Vec<ConnId>,
+    /// Events of calls other than `poll`.
+    backlog: Vec<Event>,
+    deadlines: Deadlines,
+    /// Counts polls.
+    turn: u64,
+}
+
+impl Tcp {
+    /// A transport without connections. Waking `sleeper` makes a `poll` that waits return.
+    ///
+    /// Errors: [`TransportError::Config`] if a setting is outside its range or the system does not know the congestion
+    /// control, [`TransportError::Os`] if descriptors have run out.
+    pub fn new(config: TcpConfig, sleeper: Arc<Sleeper>) -> Result<Self, TransportError> {
+        config.check()?;
+        socket::try_options(&config)?;
+        let os = |what| move |e: rustix::io::Errno| TransportError::Os { what, source: e.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("creating an epoll set"))?;
+        let data = epoll::EventData::new_u64(SLEEPER);
+        epoll::add(&epoll, sleeper.fd(), data, epoll::EventFlags::IN).map_err(os("watching the sleeper"))?;
+        Ok(Self {
+            staging: vec![0; config.staging_bytes].into(),
+            config,
+            epoll,
+            sleeper,
+            listeners: slab::Slab::new(),
+            conns: Slots::new(),
+            ready: Vec::with_capacity(READY_PER_POLL),
+            again: Vec::new(),
+            news: Vec::new(),
+            backlog: Vec::new(),
+            deadlines: Deadlines::new(),
+            turn: 0,
+        })
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &TcpConfig {
+        &self.config
+    }
+
+    /// The sleeper that wakes it.
+    pub fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.sleeper
+    }
+
+    fn check_place(&self) -> Result<(), TransportError> {
+        let (open, max) = (self.conns.len(), self.config.max_connections);
+        if open < max { Ok(()) } else { Err(TransportError::TooManyConnections { open, max }) }
+    }
+
+    /// Puts a connection into the table and the epoll set.
+    fn enrol(&mut self, conn: Conn) -> Result<ConnId, TransportError> {
+        let id = self.conns.insert(conn);
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.id = id;
+            if let Err(source) = conn.watch(&self.epoll) {
+                self.conns.remove(id);
+                return Err(TransportError::Os { what: "watching a connection", source });
+            }
+        }
+        Ok(id)
+    }
+}
+
+impl Transport for Tcp {
+    fn promises(&self) -> Promises {
+        Promises {
+            ordered: true,
+            one_sided: false,
+            zero_copy: true,
+            reports_landed: false,
+            max_write_bytes: self.config.tx_queue_bytes.into(),
+            max_control_bytes: self.config.max_control_bytes,
+        }
+    }
+
+    fn listen(&mut self, addr: &str) -> Result<String, TransportError> {
+        let os = |what| move |source| TransportError::Os { what, source };
+        let socket = socket::listen(addr, &self.config)?;
+        let local = socket.local_addr().map_err(os("asking for the address"))?;
+        let entry = self.listeners.vacant_entry();
+        let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
+        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
+            .map_err(|e| os("watching a listener")(e.into()))?;
+        entry.insert(Listening { socket, resting: None });
+        Ok(local.to_string())
+    }
+
+    fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
+        self.check_place()?;
+        let rest = socket::resolve(addr)?.into_iter();
+        let mut conn = Conn::new(State::Connecting { addr: addr.into(), rest }, None, &self.config);
+        let mut reason = String::new();
+        if !conn.try_next_address(&self.config, &mut reason) {
+            conn.state = State::Down;
+            let id = self.conns.insert(conn);
+            self.conns.get_mut(id).expect("just inserted").id = id;
+            self.backlog.push(Event::Down(id, Down::Refused { addr: addr.into(), reason }));
+            return Ok(id);
+        }
+        let id = self.enrol(conn)?;
+        self.set_deadline(id, Some(self.config.connect_timeout));
+        Ok(id)
+    }
+
+    fn adopt(&mut self, accepted: Accepted) -> Result<ConnId, TransportError> {
+        self.check_place()?;
+        let AcceptedHandle::Tcp(socket) = accepted.handle else {
+            let reason = "it was not accepted by a TCP transport".into();
+            return Err(TransportError::Address { addr: accepted.peer, reason });
+        };
+        socket::set_options(&socket, &self.config)?;
+        self.enrol(Conn::new(State::Open, Some(socket), &self.config))
+    }
+
+    fn pause(&mut self, id: ConnId, paused: bool) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.paused = paused;
+        if !paused {
+            conn.muted = false;
+            if conn.intake.waits() && !std::mem::replace(&mut conn.listed, true) {
+                self.again.push(id);
+            }
+        }
+        self.watch(id);
+    }
+
+    fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet) {
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.intake.bind(wire, inlet);
+        }
+    }
+
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
+        self.conns.get_mut(conn)?.intake.unbind(wire)
+    }
+
+    fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool {
+        self.conns.get_mut(conn).is_some_and(|conn| conn.intake.skip(wire, to))
+    }
+
+    fn room(&self, conn: ConnId) -> u64 {
+        match self.conns.get(conn) {
+            Some(conn) if matches!(conn.state, State::Open | State::Connecting { .. }) => conn.out.room(),
+            _ => 0,
+        }
+    }
+
+    fn write(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        source: SourceRange,
+        more: bool,
+    ) -> Result<(), QueueFull> {
+        match self.conns.get_mut(conn) {
+            Some(conn) if matches!(conn.state, State::Open | State::Connecting { .. }) => {
+                conn.out.write(wire, source, more)
+            }
+            _ => Err(QueueFull),
+        }
+    }
+
+    fn control(&mut self, conn: ConnId, message: &[u8]) -> Result<(), QueueFull> {
+        match self.conns.get_mut(conn) {
+            Some(conn) if matches!(conn.state, State::Open | State::Connecting { .. }) => {
+                conn.out.control(message)
+            }
+            _ => Err(QueueFull),
+        }
+    }
+
+    fn detach(&mut self, conn: ConnId, wire: WireId) -> u64 {
+        self.conns.get_mut(conn).map_or(0, |conn| conn.out.detach(wire))
+    }
+
+    fn flush(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.conns.get_mut(id) else { return true };
+        if conn.out.is_blocked() {
+            return false;
+        }
+        let all = conn.flush();
+        self.watch(id);
+        self.note(id);
+        all
+    }
+
+    fn close(&mut self, id: ConnId, why: &str, linger: Duration) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        match conn.state {
+            State::Connecting { .. } => return self.fail_later(id, Down::Local(why.into())),
+            State::Open => conn.state = State::Closing { why: why.into(), shut: false },
+            State::Closing { .. } | State::Down => return,
+        }
+        let dead = conn.finish_sending();
+        self.note(id);
+        if dead || linger.is_zero() {
+            return self.fail_later(id, Down::Local(why.into()));
+        }
+        self.set_deadline(id, Some(linger));
+        self.watch(id);
+    }
+
+    fn forget(&mut self, id: ConnId) {
+        if let Some(mut conn) = self.conns.remove(id) {
+            conn.set_deadline(None, &mut self.deadlines);
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
+        self.drive(timeout, events);
+    }
+}

@@ -1,0 +1,353 @@
+//! The receiving half of a connection: cuts the stream into ranges and control messages.
+//!
+//! ```text
+//!            ┌────────── all of it here ─────────┐ ◀── a large range: read straight into its ring
+//!  ──┬───────┬───────────────────────────────────┬───────┬──────┬───────┬──────
+//!    │ header│ range                             │ header│ range│ header│ control
+//!  ──┴───────┴───────────────────────────────────┴───────┴──────┴───────┴──────
+//!                              staging buffer ──▶ └──────────────────────────┘  small ones: read together, copied
+//! ```
+//!
+//! A read fills the rest of the range at hand and, behind it, a staging buffer that all connections of the worker
+//! share. While ranges are large the staging part is small, so that little is copied and most headers still come with
+//! the range before them.
+//!
+//! After a control message the layer above may bind, unbind, skip or pause before the next range is looked at.
+//! Therefore a range that follows a control message waits for the next poll: what is already read is carried over, and
+//! nothing more is read for the connection. Control messages in a row come out of one poll together.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rocketring::Inlet;
+
+use super::sys;
+use crate::contract::{ConnId, Down, Event, WireId};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+
+/// From this size on a range is better read straight into its ring than copied there.
+const LARGE_RANGE: usize = 16 << 10;
+/// What is read behind a large range: the next headers.
+const SMALL_STAGING: usize = 4 << 10;
+
+/// Wire ids are chosen at this end, so that nobody can aim at the hash; one multiplication spreads them.
+#[derive(Default)]
+pub(super) struct WireHasher(u64);
+
+impl Hasher for WireHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(byte.into());
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+}
+
+struct Bound {
+    inlet: Inlet,
+    /// The poll in which `Arrived` was told last.
+    arrived: u64,
+}
+
+impl Bound {
+    fn arrived(&mut self, wire: WireId, turn: &mut Turn<'_>) {
+        if self.arrived != turn.number {
+            self.arrived = turn.number;
+            turn.events.push(Event::Arrived(turn.conn, wire));
+        }
+    }
+}
+
+/// One poll, as one connection sees it.
+pub(super) struct Turn<'a> {
+    pub conn: ConnId,
+    /// Counts polls from 1.
+    pub number: u64,
+    pub max_control_bytes: usize,
+    pub events: &'a mut Vec<Event>,
+}
+
+enum Phase {
+    Header {
+        bytes: [u8; HEADER_BYTES],
+        have: usize,
+    },
+    Range {
+        wire: WireId,
+        left: usize,
+        more: bool,
+    },
+    Control {
+        message: Vec<u8>,
+        size: usize,
+    },
+    /// Within a range whose id was unbound: any further byte of it ends the connection.
+    Orphan {
+        wire: WireId,
+    },
+}
+
+const START: Phase = Phase::Header { bytes: [0; HEADER_BYTES], have: 0 };
+
+/// What one read came to.
+pub(super) enum Progress {
+    /// Bytes came and more may be there.
+    Read(usize),
+    /// For now there is nothing more.
+    Drained,
+}
+
+/// The state of what arrives on one connection.
+pub(super) struct Intake {
+    bound: HashMap<WireId, Bound, BuildHasherDefault<WireHasher>>,
+    phase: Phase,
+    /// Bytes read and not looked at, from `carried` on.
+    carry: Vec<u8>,
+    carried: usize,
+    last_range: usize,
+    /// The poll in which a control message was told last.
+    control_turn: u64,
+}
+
+impl Intake {
+    pub fn new() -> Self {
+        Self {
+            bound: HashMap::default(),
+            phase: START,
+            carry: Vec::new(),
+            carried: 0,
+            last_range: 0,
+            control_turn: 0,
+        }
+    }
+
+    pub fn bind(&mut self, wire: WireId, inlet: Inlet) {
+        debug_assert!(wire < CONTROL_WIRE, "a wire id has 31 bits and is not the id of control messages");
+        drop(self.unbind(wire));
+        self.bound.insert(wire, Bound { inlet, arrived: 0 });
+    }
+
+    pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
+        let bound = self.bound.remove(&wire)?;
+        if matches!(self.phase, Phase::Range { wire: current, .. } if current == wire) {
+            self.phase = Phase::Orphan { wire };
+        }
+        Some(bound.inlet)
+    }
+
+    pub fn skip(&mut self, wire: WireId, to: u64) -> bool {
+        let within = matches!(self.phase, Phase::Range { wire: current, .. } if current == wire);
+        let Some(bound) = self.bound.get_mut(&wire) else { return false };
+        let ring = bound.inlet.ring();
+        // Close to the end of all positions their arithmetic would overflow; no honest log ever comes there.
+        let last = u64::MAX - 2 * ring.capacity();
+        if within || to < ring.head() || to > last {
+            return false;
+        }
+        bound.inlet.skip(to);
+        true
+    }
+
+    /// Whether something that was already read waits for the next poll.
+    pub fn waits(&self) -> bool {
+        !self.carry.is_empty() || matches!(self.phase, Phase::Header { have: HEADER_BYTES, .. })
+    }
+
+    /// Whether reading must wait for the next poll, because of a control message in this one.
+    pub fn must_stop(&self, turn: u64) -> bool {
+        self.control_turn == turn || self.waits()
+    }
+
+    /// Looks at what was carried over from earlier polls.
+    pub fn go_on(&mut self, turn: &mut Turn<'_>) -> Result<(), Down> {
+        let carry = std::mem::take(&mut self.carry);
+        let start = std::mem::take(&mut self.carried);
+        let end = start + self.digest(&carry[start..], turn)?;
+        if end < carry.len() {
+            self.carry = carry;
+            self.carried = end;
+        }
+        Ok(())
+    }
+
+    /// One read from the socket. Only when nothing [`Intake::waits`].
+    pub fn read(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        staging: &mut [u8],
+        max: usize,
+        turn: &mut Turn<'_>,
+    ) -> Result<Progress, Down> {
+        let wanted = if self.last_range >= LARGE_RANGE { SMALL_STAGING } else { staging.len() };
+        let staging = &mut staging[..wanted];
+        let landed = match &mut self.phase {
+            Phase::Range { wire, left, .. } => {
+                let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
+                sys::read_to_ring(fd, &mut bound.inlet, *left, max, staging)
+            }
+            _ => rustix::io::read(fd, &mut *staging)
+                .map(|n| sys::Landed { in_ring: 0, staged: n, drained: n < wanted })
+                .map_err(io::Error::from),
+        };
+        let landed = match landed {
+            Ok(landed) => landed,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Progress::Read(0)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Drained),
+            Err(e) => return Err(Down::Broken(e.to_string())),
+        };
+        let total = landed.in_ring + landed.staged;
+        if total == 0 {
+            return Err(self.end_of_stream());
+        }
+        if landed.in_ring > 0 {
+            self.landed(landed.in_ring, turn)?;
+        }
+        let staged = &staging[..landed.staged];
+        let looked_at = self.digest(staged, turn)?;
+        if looked_at < staged.len() {
+            self.carry = staged[looked_at..].to_vec();
+            self.carried = 0;
+        }
+        Ok(if landed.drained { Progress::Drained } else { Progress::Read(total) })
+    }
+
+    fn end_of_stream(&self) -> Down {
+        match &self.phase {
+            Phase::Header { have: 0, .. } => Down::PeerClosed,
+            Phase::Header { .. } => Down::Broken("the peer closed within a header".into()),
+            Phase::Control { .. } => Down::Broken("the peer closed within a control message".into()),
+            Phase::Range { .. } | Phase::Orphan { .. } => {
+                Down::Broken("the peer closed within a range".into())
+            }
+        }
+    }
+
+    /// `n` bytes of the range at hand were read to its ring's head.
+    fn landed(&mut self, n: usize, turn: &mut Turn<'_>) -> Result<(), Down> {
+        let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(()) };
+        let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
+        bound.inlet.land(n);
+        *left -= n;
+        if *left == 0 && !*more {
+            bound.inlet.end();
+        }
+        bound.arrived(*wire, turn);
+        if *left == 0 {
+            self.phase = START;
+        }
+        Ok(())
+    }
+
+    /// Looks at bytes of the stream; returns how many it took. Fewer than all only where a range follows a control
+    /// message.
+    fn digest(&mut self, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Down> {
+        let mut at = 0;
+        loop {
+            match &mut self.phase {
+                Phase::Header { bytes: header, have } => {
+                    let n = (HEADER_BYTES - *have).min(bytes.len() - at);
+                    header[*have..*have + n].copy_from_slice(&bytes[at..at + n]);
+                    *have += n;
+                    at += n;
+                    if *have < HEADER_BYTES {
+                        return Ok(at);
+                    }
+                    let header = Header::decode(*header);
+                    if header.wire == CONTROL_WIRE {
+                        self.begin_control(header, turn)?;
+                    } else if self.control_turn == turn.number {
+                        return Ok(at);
+                    } else {
+                        self.begin_range(header, turn)?;
+                    }
+                }
+                Phase::Range { left, .. } => {
+                    if at == bytes.len() {
+                        return Ok(at);
+                    }
+                    let end = at + (*left).min(bytes.len() - at);
+                    at += self.fill(&bytes[at..end], turn)?;
+                }
+                Phase::Control { message, size } => {
+                    let n = (*size - message.len()).min(bytes.len() - at);
+                    message.extend_from_slice(&bytes[at..at + n]);
+                    at += n;
+                    if message.len() < *size {
+                        return Ok(at);
+                    }
+                    turn.events.push(Event::Control(turn.conn, std::mem::take(message)));
+                    self.control_turn = turn.number;
+                    self.phase = START;
+                }
+                Phase::Orphan { wire } => {
+                    return if at == bytes.len() { Ok(at) } else { Err(Down::UnknownWire(*wire)) };
+                }
+            }
+        }
+    }
+
+    fn begin_control(&mut self, header: Header, turn: &Turn<'_>) -> Result<(), Down> {
+        let size = header.size as usize;
+        if size > turn.max_control_bytes {
+            return Err(Down::ControlTooLarge { size: size as u64, max: turn.max_control_bytes as u64 });
+        }
+        self.phase = Phase::Control { message: Vec::new(), size };
+        Ok(())
+    }
+
+    /// Checks a range against what this end gave away, before a byte of it lands.
+    fn begin_range(&mut self, header: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
+        let Header { wire, more, size } = header;
+        let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
+        self.last_range = size as usize;
+        let size = u64::from(size);
+        if bound.inlet.ring().flow_control() {
+            let room = bound.inlet.room();
+            if size > room {
+                let at = bound.inlet.ring().head();
+                return Err(Down::Overrun { wire, at, size, over: size - room });
+            }
+        }
+        if size > 0 {
+            self.phase = Phase::Range { wire, left: size as usize, more };
+            return Ok(());
+        }
+        if !more {
+            bound.inlet.end();
+        }
+        bound.arrived(wire, turn);
+        self.phase = START;
+        Ok(())
+    }
+
+    /// Copies staged bytes of the range at hand to its ring; returns how many.
+    fn fill(&mut self, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Down> {
+        let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(0) };
+        let wire = *wire;
+        let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
+        let n = bound.inlet.copy_in(bytes);
+        if n == 0 {
+            // The check in `begin_range` makes room certain, since a horizon never goes back.
+            let (at, size) = (bound.inlet.ring().head(), *left as u64);
+            return Err(Down::Overrun { wire, at, size, over: size });
+        }
+        *left -= n;
+        if *left == 0 && !*more {
+            bound.inlet.end();
+        }
+        bound.arrived(wire, turn);
+        if *left == 0 {
+            self.phase = START;
+        }
+        Ok(n)
+    }
+}

@@ -1,0 +1,280 @@
+//! The sending half of a connection: a queue of pieces that leave in order.
+//!
+//! ```text
+//!   front                                                    back
+//!  ┌────────┬──────────────┬──────────┬────────┬─────────────┐
+//!  │ header │ range of ring│ control  │ header │ range, ...  │   one sendmsg, up to 1024 parts
+//!  └────────┴──────────────┴──────────┴────────┴─────────────┘
+//!     └ `front_done` bytes of the front piece have left
+//! ```
+//!
+//! A range is sent from where it lies and holds a handle of its ring; control messages, and what
+//! [`Outgoing::detach`] lets go of, are copies. A range is *sent* when the kernel took its last byte.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rocketring::{Position, Ring};
+
+use super::config::{MAX_QUEUED_PIECES, TcpConfig};
+use super::sys::{self, Part};
+use crate::contract::{Event, QueueFull, SourceRange, WireId};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+
+/// Control messages share a buffer up to this size, so that a stream of small ones is one part.
+const CONTROL_MERGE_BYTES: usize = 16 << 10;
+/// Sent positions that wait to be told are compacted beyond this many.
+const SENT_COMPACT: usize = 1024;
+
+enum Piece {
+    Range {
+        header: [u8; HEADER_BYTES],
+        wire: WireId,
+        ring: Ring,
+        from: Position,
+        to: Position,
+    },
+    /// Control messages with their headers.
+    Control(Vec<u8>),
+    /// What was left of a range, header included, when it was let go; `counted` bytes in the limit of ranges.
+    Copied {
+        bytes: Vec<u8>,
+        counted: u64,
+    },
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Range { from, to, .. } => HEADER_BYTES + (to - from) as usize,
+            Piece::Control(bytes) | Piece::Copied { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// What is left to send after the first `done` bytes.
+    fn parts(&self, done: usize) -> impl Iterator<Item = Part<'_>> {
+        let (bytes, range) = match self {
+            Piece::Range { header, ring, from, to, .. } => {
+                let skip = done.saturating_sub(HEADER_BYTES);
+                let len = (to - from) as usize - skip;
+                let range = Part::Range { ring, from: from + skip as u64, len };
+                (&header[done.min(HEADER_BYTES)..], (len > 0).then_some(range))
+            }
+            Piece::Control(bytes) | Piece::Copied { bytes, .. } => (&bytes[done..], None),
+        };
+        let bytes = (!bytes.is_empty()).then_some(Part::Bytes(bytes));
+        bytes.into_iter().chain(range)
+    }
+}
+
+/// What waits to be sent on one connection, and what is to be told about it.
+pub(super) struct Outgoing {
+    queue: VecDeque<Piece>,
+    front_done: usize,
+    range_bytes: u64,
+    control_bytes: usize,
+    max_range_bytes: u64,
+    max_control_bytes: usize,
+    sent: Vec<(WireId, Position)>,
+    /// The kernel took less than it was offered and has not said since that it takes more.
+    blocked: bool,
+    /// `room` was 0 or a write was refused, and `Writable` was not told since.
+    full: bool,
+    /// Nothing can be sent any more.
+    dead: bool,
+}
+
+impl Outgoing {
+    pub fn new(config: &TcpConfig) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            front_done: 0,
+            range_bytes: 0,
+            control_bytes: 0,
+            max_range_bytes: config.tx_queue_bytes.into(),
+            max_control_bytes: config.tx_control_bytes,
+            sent: Vec::new(),
+            blocked: false,
+            full: false,
+            dead: false,
+        }
+    }
+
+    pub fn room(&self) -> u64 {
+        if self.blocked || self.dead || self.queue.len() >= MAX_QUEUED_PIECES {
+            return 0;
+        }
+        self.max_range_bytes.saturating_sub(self.range_bytes)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn is_blocked(&self) -> bool {
+        self.blocked && !self.dead
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    pub fn write(&mut self, wire: WireId, source: SourceRange, more: bool) -> Result<(), QueueFull> {
+        let SourceRange { ring, from, to } = source;
+        let size = to.saturating_sub(from);
+        let room = self.room();
+        debug_assert!(from <= to && wire < CONTROL_WIRE && size <= ring.capacity());
+        if room == 0 || size > room {
+            self.full = true;
+            return Err(QueueFull);
+        }
+        // `room` is at most `tx_queue_bytes`, which is a u32.
+        let header = Header { wire, more, size: size as u32 }.encode();
+        self.queue.push_back(Piece::Range { header, wire, ring, from, to: from + size });
+        self.range_bytes += size;
+        self.full |= self.room() == 0;
+        Ok(())
+    }
+
+    pub fn control(&mut self, message: &[u8]) -> Result<(), QueueFull> {
+        let size = HEADER_BYTES + message.len();
+        if self.dead || self.control_bytes + size > self.max_control_bytes {
+            self.full = true;
+            return Err(QueueFull);
+        }
+        // `tx_control_bytes` is checked to be at most 1 GiB.
+        let header = Header { wire: CONTROL_WIRE, more: false, size: message.len() as u32 }.encode();
+        match self.queue.back_mut() {
+            Some(Piece::Control(last)) if last.len() + size <= CONTROL_MERGE_BYTES => {
+                last.extend_from_slice(&header);
+                last.extend_from_slice(message);
+            }
+            _ => self.queue.push_back(Piece::Control([&header, message].concat())),
+        }
+        self.control_bytes += size;
+        Ok(())
+    }
+
+    /// Copies what is unsent of the ranges of `wire`; returns how many bytes of payload it copied.
+    pub fn detach(&mut self, wire: WireId) -> u64 {
+        let mut copied = 0;
+        for (i, piece) in self.queue.iter_mut().enumerate() {
+            let Piece::Range { header, wire: own, ring, from, to } = piece else { continue };
+            if *own != wire {
+                continue;
+            }
+            let done = if i == 0 { std::mem::take(&mut self.front_done) } else { 0 };
+            let mut bytes = header[done.min(HEADER_BYTES)..].to_vec();
+            let start = bytes.len();
+            let from = *from + done.saturating_sub(HEADER_BYTES) as u64;
+            bytes.resize(start + (*to - from) as usize, 0);
+            // Lapped bytes are sent as they are, as the kernel would have read them: without flow control it is the
+            // receiver that verifies what it hands out.
+            let _lapped = ring.view(from, *to).copy_to(0, &mut bytes[start..]);
+            copied += *to - from;
+            let counted = (header_size(header)).into();
+            *piece = Piece::Copied { bytes, counted };
+        }
+        self.sent.retain(|(own, _)| *own != wire);
+        copied
+    }
+
+    /// Sends until nothing is left or the kernel takes no more. True if nothing is left.
+    pub fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        while !self.queue.is_empty() {
+            let done = self.front_done;
+            let parts = self.queue.iter().enumerate();
+            let parts = parts.flat_map(|(i, piece)| piece.parts(if i == 0 { done } else { 0 }));
+            match sys::send_parts(fd, parts) {
+                Ok((taken, offered)) => {
+                    self.took(taken);
+                    if taken < offered {
+                        self.block();
+                        return Ok(false);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.block();
+                    return Ok(false);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        self.blocked = false;
+        Ok(true)
+    }
+
+    fn block(&mut self) {
+        self.blocked = true;
+        self.full = true;
+    }
+
+    fn took(&mut self, taken: usize) {
+        self.front_done += taken;
+        while let Some(front) = self.queue.front() {
+            let len = front.len();
+            if self.front_done < len {
+                break;
+            }
+            self.front_done -= len;
+            match self.queue.pop_front() {
+                Some(Piece::Range { wire, from, to, .. }) => {
+                    self.range_bytes -= to - from;
+                    self.note_sent(wire, to);
+                }
+                Some(Piece::Copied { counted, .. }) => self.range_bytes -= counted,
+                Some(Piece::Control(bytes)) => self.control_bytes -= bytes.len(),
+                None => {}
+            }
+        }
+    }
+
+    fn note_sent(&mut self, wire: WireId, to: Position) {
+        match self.sent.last_mut() {
+            Some((last, position)) if *last == wire => *position = to,
+            _ => self.sent.push((wire, to)),
+        }
+        if self.sent.len() >= SENT_COMPACT {
+            self.compact_sent();
+        }
+    }
+
+    /// Leaves one entry for each wire, the newest.
+    fn compact_sent(&mut self) {
+        self.sent.reverse();
+        self.sent.sort_by_key(|(wire, _)| *wire); // stable: the newest of each wire comes first
+        self.sent.dedup_by_key(|(wire, _)| *wire);
+    }
+
+    /// Whether [`Outgoing::tell`] would tell something.
+    pub fn has_news(&self) -> bool {
+        !self.sent.is_empty() || (self.full && self.room() > 0)
+    }
+
+    /// Tells what was sent since the last call, each wire once, and whether there is place again.
+    pub fn tell(&mut self, conn: crate::ConnId, events: &mut Vec<Event>) {
+        if self.sent.len() > 1 {
+            self.compact_sent();
+        }
+        events.extend(self.sent.drain(..).map(|(wire, to)| Event::Sent(conn, wire, to)));
+        if self.full && self.room() > 0 {
+            self.full = false;
+            events.push(Event::Writable(conn));
+        }
+    }
+
+    /// Nothing can be sent any more: lets go of all rings.
+    pub fn kill(&mut self) {
+        self.dead = true;
+        self.queue = VecDeque::new();
+        self.front_done = 0;
+        self.range_bytes = 0;
+        self.control_bytes = 0;
+    }
+}
+
+fn header_size(header: &[u8; HEADER_BYTES]) -> u32 {
+    Header::decode(*header).size
+}

@@ -1,0 +1,69 @@
+//! The table of connections: an id finds its connection without a search, and an old id finds nothing.
+
+use crate::contract::ConnId;
+
+/// Bits of an id that say where in the table; the others count, so that no id comes back.
+const SLOT_BITS: u32 = 20;
+/// How many connections one table can hold.
+pub(super) const MAX_SLOTS: usize = 1 << SLOT_BITS;
+
+/// Connections by id.
+pub(super) struct Slots<T> {
+    slab: slab::Slab<(ConnId, T)>,
+    serial: u64,
+}
+
+impl<T> Slots<T> {
+    pub fn new() -> Self {
+        Self { slab: slab::Slab::new(), serial: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Puts a value in. The caller has made sure that there are fewer than [`MAX_SLOTS`].
+    pub fn insert(&mut self, value: T) -> ConnId {
+        let entry = self.slab.vacant_entry();
+        self.serial += 1;
+        let id = ConnId((self.serial << SLOT_BITS) | entry.key() as u64);
+        entry.insert((id, value));
+        id
+    }
+
+    fn slot(id: ConnId) -> usize {
+        (id.0 & (MAX_SLOTS as u64 - 1)) as usize
+    }
+
+    pub fn get(&self, id: ConnId) -> Option<&T> {
+        self.slab.get(Self::slot(id)).filter(|(own, _)| *own == id).map(|(_, value)| value)
+    }
+
+    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
+        self.slab.get_mut(Self::slot(id)).filter(|(own, _)| *own == id).map(|(_, value)| value)
+    }
+
+    pub fn remove(&mut self, id: ConnId) -> Option<T> {
+        self.get(id)?;
+        Some(self.slab.remove(Self::slot(id)).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_id_finds_nothing_after_its_slot_was_used_again() {
+        let mut slots = Slots::new();
+        let first = slots.insert('a');
+        assert_eq!(slots.remove(first), Some('a'));
+        let second = slots.insert('b');
+        assert_ne!(first, second);
+        assert_eq!(slots.get(first), None);
+        assert_eq!(slots.get_mut(first), None);
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.get(second), Some(&'b'));
+        assert_eq!(slots.len(), 1);
+    }
+}

@@ -1,0 +1,123 @@
+//! Making sockets: addresses, options, listening, connecting.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::config::TcpConfig;
+use crate::contract::TransportError;
+
+const ALLOWED_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+fn os(what: &'static str) -> impl FnOnce(Errno) -> TransportError {
+    move |source| TransportError::Os { what, source: source.into() }
+}
+
+/// The socket addresses of `host:port`; asks the system's resolver if it is a name, which may take its time.
+pub(super) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, TransportError> {
+    let bad = |reason: String| TransportError::Address { addr: addr.into(), reason };
+    let found: Vec<_> = addr
+        .to_socket_addrs()
+        .map_err(|e| bad(format!("{e}; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port")))?
+        .collect();
+    if found.is_empty() { Err(bad("the name has no address".into())) } else { Ok(found) }
+}
+
+fn open(addr: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// Sets what must be known before the handshake: the buffers decide the window's scale.
+fn set_early(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), TransportError> {
+    if let Some(bytes) = config.send_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(fd, bytes).map_err(os("setting SO_SNDBUF"))?;
+    }
+    if let Some(bytes) = config.receive_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(fd, bytes).map_err(os("setting SO_RCVBUF"))?;
+    }
+    let Some(name) = &config.congestion_control else { return Ok(()) };
+    sockopt::set_tcp_congestion(fd, name).map_err(|e| {
+        let allowed = std::fs::read_to_string(ALLOWED_CONGESTION_CONTROL).unwrap_or_default();
+        let reason = format!("{e}; allowed here are: {}", allowed.trim());
+        TransportError::Config { field: "congestion_control", value: name.clone(), reason }
+    })
+}
+
+/// Sets every option of a connection's socket.
+pub(super) fn set_options(socket: &TcpStream, config: &TcpConfig) -> Result<(), TransportError> {
+    let fd = socket.as_fd();
+    set_early(fd, config)?;
+    sockopt::set_tcp_nodelay(fd, config.nodelay).map_err(os("setting TCP_NODELAY"))?;
+    if let Some(timeout) = config.user_timeout {
+        // Checked by `TcpConfig::check` to be at most u32::MAX.
+        let ms = timeout.as_millis() as u32;
+        sockopt::set_tcp_user_timeout(fd, ms).map_err(os("setting TCP_USER_TIMEOUT"))?;
+    }
+    Ok(())
+}
+
+/// Tries the options on a socket that is thrown away, so that a wrong setting is found at construction.
+pub(super) fn try_options(config: &TcpConfig) -> Result<(), TransportError> {
+    let fd = open(&SocketAddr::from(([127, 0, 0, 1], 0))).map_err(os("opening a socket"))?;
+    set_options(&TcpStream::from(fd), config)
+}
+
+/// Listens on the first of the addresses that can be listened on.
+pub(super) fn listen(addr: &str, config: &TcpConfig) -> Result<TcpListener, TransportError> {
+    let mut last = Errno::INVAL;
+    for one in resolve(addr)? {
+        match listen_on(&one, config)? {
+            Ok(listener) => return Ok(listener),
+            Err(e) => last = e,
+        }
+    }
+    Err(TransportError::Address { addr: addr.into(), reason: format!("cannot listen there: {last}") })
+}
+
+/// The inner error is of this address alone.
+fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener, Errno>, TransportError> {
+    let fd = match open(addr) {
+        Ok(fd) => fd,
+        Err(e) => return Ok(Err(e)),
+    };
+    set_early(fd.as_fd(), config)?;
+    let bound = sockopt::set_socket_reuseaddr(&fd, true)
+        .and_then(|()| rustix::net::bind(&fd, addr))
+        // Checked by `TcpConfig::check` to be at most i32::MAX.
+        .and_then(|()| rustix::net::listen(&fd, config.backlog as i32));
+    Ok(bound.map(|()| TcpListener::from(fd)))
+}
+
+/// Begins to connect to one address. The inner error says why that address cannot be reached.
+pub(super) fn connect(
+    addr: &SocketAddr,
+    config: &TcpConfig,
+) -> Result<Result<TcpStream, io::Error>, TransportError> {
+    let socket = match open(addr) {
+        Ok(fd) => TcpStream::from(fd),
+        Err(e @ (Errno::MFILE | Errno::NFILE)) => return Err(os("opening a socket")(e)),
+        Err(e) => return Ok(Err(e.into())),
+    };
+    set_options(&socket, config)?;
+    match rustix::net::connect(&socket, addr) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(Ok(socket)),
+        Err(e) => Ok(Err(e.into())),
+    }
+}
+
+/// How a connection that was begun ended, once its socket is writable. A port of this machine that nobody listens on
+/// can be connected to itself by chance; that is no peer.
+pub(super) fn connected(socket: &TcpStream) -> io::Result<()> {
+    if let Some(e) = socket.take_error()? {
+        return Err(e);
+    }
+    if socket.local_addr()? == socket.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! The two system calls that touch ring memory by address, behind safe functions. The only `unsafe` of this crate.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rocketring::{Inlet, Position, Ring};
+
+/// iovecs of one `sendmsg`, the kernel's own limit (UIO_MAXIOV).
+const MAX_IOV: usize = 1024;
+
+/// What one read brought.
+pub(super) struct Landed {
+    /// Bytes written at the head of the ring; the caller lands them.
+    pub in_ring: usize,
+    /// Bytes written to the staging buffer, which follow the former in the stream.
+    pub staged: usize,
+    /// Whether the read was cut short, because no more had arrived.
+    pub drained: bool,
+}
+
+/// Reads at most `max` of the `rest` bytes of a range to the head of `inlet`'s ring and, only if that is all of the
+/// rest (or the ring takes nothing), what comes behind into `staging`. Nothing read at all is the end of the stream.
+pub(super) fn read_to_ring(
+    fd: BorrowedFd<'_>,
+    inlet: &mut Inlet,
+    rest: usize,
+    max: usize,
+    staging: &mut [u8],
+) -> io::Result<Landed> {
+    let (at, free) = inlet.spare(rest.min(max));
+    let free = free.min(rest).min(max);
+    let staging_len = if free == rest || free == 0 { staging.len() } else { 0 };
+    let iov = [
+        libc::iovec { iov_base: at.cast(), iov_len: free },
+        libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging_len },
+    ];
+    // SAFETY: the first part is memory that `spare` gave for writing, which nobody else writes while the one inlet of
+    // the ring is borrowed mutably; the second lies in an exclusive slice.
+    let n = unsafe { libc::readv(fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    Ok(Landed { in_ring: n.min(free), staged: n.saturating_sub(free), drained: n < free + staging_len })
+}
+
+/// Bytes to be sent from where they lie.
+pub(super) enum Part<'a> {
+    /// Private memory.
+    Bytes(&'a [u8]),
+    /// `len` bytes of a ring from a position on; at most its capacity.
+    Range { ring: &'a Ring, from: Position, len: usize },
+}
+
+/// Sends the parts in order, as many as one system call takes. Returns how many bytes the kernel took and how many it
+/// was offered. A dead peer is an error and never a signal.
+pub(super) fn send_parts<'a>(
+    fd: BorrowedFd<'_>,
+    parts: impl Iterator<Item = Part<'a>>,
+) -> io::Result<(usize, usize)> {
+    let mut iov = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_IOV];
+    let (mut count, mut offered) = (0, 0);
+    for (slot, part) in iov.iter_mut().zip(parts) {
+        let (base, len) = match part {
+            Part::Bytes(bytes) => (bytes.as_ptr(), bytes.len()),
+            Part::Range { ring, from, len } => {
+                assert!(len as u64 <= ring.capacity(), "a range is at most its ring's capacity");
+                (ring.raw(from, len), len)
+            }
+        };
+        slot.write(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
+        count += 1;
+        offered += len;
+    }
+    // SAFETY: all zeroes is a valid msghdr (null pointers with length 0).
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = iov.as_mut_ptr().cast();
+    message.msg_iovlen = count as _;
+    // SAFETY: the first `count` iovecs were written. Each names memory that stays mapped for 'a, which outlives the
+    // call: a borrowed slice, or a range of a borrowed ring (mapped twice, so that up to its capacity is contiguous).
+    // The kernel only reads it; a ring that its writer changes meanwhile yields other bytes, no unsoundness here.
+    let n = unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    Ok((n, offered))
+}

@@ -1,0 +1,90 @@
+//! The conformance suite on TCP: as it comes, with the smallest socket buffers, and cut at every byte.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketnet::conformance::Lab;
+use rocketnet::conformance::proxy::Proxy;
+use rocketnet::tcp::{Tcp, TcpConfig};
+use rocketnet::{Event, Transport};
+use rocketring::Sleeper;
+
+/// How a proxy between the two ends cuts the stream.
+#[derive(Clone, Copy)]
+struct Cut {
+    max_write: usize,
+    max_read: usize,
+}
+
+struct TcpLab {
+    config: TcpConfig,
+    cut: Option<Cut>,
+    proxies: Vec<Proxy>,
+    bytes: u64,
+}
+
+impl TcpLab {
+    fn plain() -> Self {
+        Self { config: TcpConfig::default(), cut: None, proxies: Vec::new(), bytes: 16 << 20 }
+    }
+
+    /// The kernel raises both to its minimum, a few KiB, so that every write is partial and every read short.
+    fn smallest_buffers() -> Self {
+        let config = TcpConfig {
+            send_buffer_bytes: Some(1),
+            receive_buffer_bytes: Some(1),
+            tx_queue_bytes: 64 << 10,
+            staging_bytes: 4 << 10,
+            read_bytes: 4 << 10,
+            ..TcpConfig::default()
+        };
+        Self { config, cut: None, proxies: Vec::new(), bytes: 1 << 20 }
+    }
+
+    fn cut(max_write: usize, max_read: usize, bytes: u64) -> Self {
+        let config = TcpConfig { tx_queue_bytes: 16 << 10, max_control_bytes: 2_000, ..TcpConfig::default() };
+        Self { config, cut: Some(Cut { max_write, max_read }), proxies: Vec::new(), bytes }
+    }
+}
+
+impl Lab for TcpLab {
+    type Link = Tcp;
+
+    fn transport(&mut self) -> Tcp {
+        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
+        Tcp::new(self.config.clone(), sleeper).expect("a valid configuration")
+    }
+
+    fn listen_address(&mut self) -> String {
+        "127.0.0.1:0".into()
+    }
+
+    fn dial_address(&mut self, listening: &str) -> String {
+        let Some(Cut { max_write, max_read }) = self.cut else { return listening.into() };
+        let target: SocketAddr = listening.parse().expect("listen returns a socket address");
+        let proxy = Proxy::new(target, max_write, max_read).expect("a proxy");
+        let address = proxy.address().to_string();
+        self.proxies.push(proxy);
+        address
+    }
+
+    fn dead_address(&mut self) -> String {
+        // Bound and let go: nobody listens, and the kernel does not give it to others so soon.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("its address").to_string()
+    }
+
+    fn poll(&mut self, link: &mut Tcp, idle: bool, events: &mut Vec<Event>) {
+        link.poll(Some(if idle { Duration::from_millis(1) } else { Duration::ZERO }), events);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+rocketnet::conformance_tests!(plain, TcpLab::plain());
+rocketnet::conformance_tests!(smallest_buffers, TcpLab::smallest_buffers());
+rocketnet::conformance_tests!(every_byte, TcpLab::cut(1, 4_096, 100_000));
+rocketnet::conformance_tests!(odd_pieces, TcpLab::cut(13, 7_000, 400_000));
