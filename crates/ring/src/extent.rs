@@ -42,3 +42,33 @@ impl Extents {
         self.free.insert(from, len);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Extents;
+
+    proptest! {
+        /// The oracle: one flag per byte, searched from the beginning.
+        #[test]
+        fn takes_the_first_fit_and_joins(steps in prop::collection::vec((any::<bool>(), 1..20usize), 1..200)) {
+            let (mut extents, mut used) = (Extents::new(64), [false; 64]);
+            let mut taken = Vec::new();
+            for (take, choice) in steps {
+                if take || taken.is_empty() {
+                    let fit = (0..=64 - choice).find(|&at| !used[at..at + choice].contains(&true));
+                    prop_assert_eq!(extents.take(choice as u64), fit.map(|at| at as u64));
+                    if let Some(at) = fit {
+                        used[at..at + choice].fill(true);
+                        taken.push((at, choice));
+                    }
+                } else {
+                    let (at, size) = taken.swap_remove(choice % taken.len());
+                    used[at..at + size].fill(false);
+                    extents.give(at as u64, size as u64);
+                }
+            }
+        }
+    }
+}

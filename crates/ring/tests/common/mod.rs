@@ -1,0 +1,95 @@
+//! The plain oracle that rings are compared with: everything that was ever written, and where deliveries ended.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use rocketring::{Pool, PoolConfig, Position, Ring, RingConfig};
+
+/// Logs do not all begin at 0, and counters break where they outgrow a type.
+pub fn starts() -> impl Strategy<Value = Position> {
+    prop_oneof![Just(0), (1u64 << 32) - 6000..(1 << 32) + 10, (1u64 << 63) - 6000..(1 << 63) + 10]
+}
+
+pub fn ring(config: RingConfig) -> Ring {
+    let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 24 }).unwrap();
+    pool.ring(config).unwrap()
+}
+
+/// Bytes that say which piece of the log they belong to.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i * 151) >> 3) as u8)
+        .collect()
+}
+
+/// What a ring should contain.
+pub struct Log {
+    pub start: Position,
+    pub bytes: Vec<u8>,
+    pub boundaries: BTreeSet<Position>,
+    /// `[from, to)` that never arrived.
+    pub gaps: Vec<(Position, Position)>,
+}
+
+impl Log {
+    pub fn new(start: Position) -> Log {
+        Log { start, bytes: Vec::new(), boundaries: BTreeSet::from([start]), gaps: Vec::new() }
+    }
+
+    pub fn head(&self) -> Position {
+        self.start + self.bytes.len() as u64
+    }
+
+    pub fn boundary(&self) -> Position {
+        *self.boundaries.last().unwrap()
+    }
+
+    pub fn range(&self, from: Position, to: Position) -> &[u8] {
+        &self.bytes[(from - self.start) as usize..(to - self.start) as usize]
+    }
+
+    fn is_missing(&self, p: Position) -> bool {
+        self.gaps.iter().any(|&(from, to)| from <= p && p < to)
+    }
+
+    /// Compares what the ring has in `[from, to)`, without what never arrived.
+    pub fn check_range(&self, ring: &Ring, from: Position, to: Position) {
+        let found = ring.view(from, to).to_vec().expect("the range is held or above the tail");
+        for (i, (found, expected)) in found.iter().zip(self.range(from, to)).enumerate() {
+            let at = from + i as u64;
+            assert!(found == expected || self.is_missing(at), "byte {at}: {found} instead of {expected}");
+        }
+    }
+
+    /// The boundaries that an index with the documented number of slots has to know, computed from all of them.
+    fn known(&self, ring: &Ring) -> Vec<Position> {
+        let slots =
+            (16 * ring.capacity() / ring.max_delivery()).max(256).next_power_of_two().min(ring.capacity());
+        let block = ring.capacity() / slots;
+        let last_block = self.boundary() / block;
+        let known = self.boundaries.iter().copied().filter(|&b| {
+            let next_in_block =
+                self.boundaries.range(b + 1..).next().is_some_and(|next| next / block == b / block);
+            let indexed = b != self.start && !next_in_block && b / block + slots > last_block;
+            b >= ring.tail() && (indexed || b == self.start || b == self.boundary())
+        });
+        known.collect()
+    }
+
+    /// Asks for the boundaries around `p`.
+    pub fn check_boundaries(&self, ring: &Ring, p: Position) {
+        let known = self.known(ring);
+        let after = known.iter().copied().find(|&b| b >= p);
+        let after = after.or((p <= self.boundary()).then_some(self.boundary()));
+        assert_eq!(ring.boundary_at_or_after(p), after, "at or after {p}, of {known:?}");
+        let before = known.iter().copied().rfind(|&b| b <= p);
+        assert_eq!(ring.boundary_at_or_before(p), before, "at or before {p}, of {known:?}");
+    }
+
+    /// A position in or around what the ring has.
+    pub fn somewhere(&self, ring: &Ring, choice: u64) -> Position {
+        let from = ring.tail().saturating_sub(10).max(self.start);
+        from + choice % (self.head() + 20 - from)
+    }
+}

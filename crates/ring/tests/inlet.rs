@@ -1,0 +1,245 @@
+//! A ring that a transport fills, step by step against a plain log: pieces of deliveries, ends, and holes.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Log, content, ring, starts};
+use proptest::prelude::*;
+use rocketring::{Gap, Hold, Inlet, Ring, RingConfig};
+
+#[derive(Debug, Clone)]
+enum Step {
+    CopyIn(usize),
+    /// Asked for, and (in 256ths of what was given) landed.
+    Spare(usize, usize),
+    End,
+    Skip(u64),
+    Hold(u64),
+    Advance(usize, u64),
+    Release(usize),
+    Grant,
+    Boundaries(u64),
+    GapAfter(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..900usize).prop_map(Step::CopyIn),
+        3 => (0..900usize, 0..257usize).prop_map(|(max, part)| Step::Spare(max, part)),
+        6 => Just(Step::End),
+        2 => prop_oneof![4 => 0..600u64, 1 => 0..20_000u64].prop_map(Step::Skip),
+        2 => any::<u64>().prop_map(Step::Hold),
+        5 => (0..3usize, 0..3000u64).prop_map(|(i, by)| Step::Advance(i, by)),
+        1 => (0..3usize).prop_map(Step::Release),
+        5 => Just(Step::Grant),
+        3 => any::<u64>().prop_map(Step::Boundaries),
+        3 => any::<u64>().prop_map(Step::GapAfter),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+struct Machine {
+    ring: Ring,
+    inlet: Inlet,
+    log: Log,
+    holds: Vec<(Hold, u64)>,
+    horizon: u64,
+    seed: u64,
+}
+
+impl Machine {
+    fn new(config: RingConfig) -> Machine {
+        let log = Log::new(config.start);
+        let ring = ring(config);
+        let (inlet, horizon) = (ring.inlet().unwrap(), ring.horizon());
+        Machine { ring, inlet, log, holds: vec![], horizon, seed: 0 }
+    }
+
+    fn content(&mut self, len: usize) -> Vec<u8> {
+        self.seed += 1;
+        content(self.seed, len)
+    }
+
+    fn copy_in(&mut self, len: usize) {
+        let bytes = self.content(len);
+        let room = self.inlet.room();
+        let copied = self.inlet.copy_in(&bytes);
+        if self.ring.flow_control() {
+            assert_eq!(room, self.horizon - self.log.head());
+            assert_eq!(copied as u64, room.min(len as u64));
+        } else {
+            assert_eq!(copied, len);
+        }
+        self.log.bytes.extend(&bytes[..copied]);
+    }
+
+    fn spare(&mut self, max: usize, part: usize) {
+        let room = self.inlet.room();
+        let (at, len) = self.inlet.spare(max);
+        assert_eq!(len as u64, room.min(max as u64));
+        let bytes = self.content(len * part / 256);
+        // SAFETY: `spare` gave `len` bytes, and there are not more.
+        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.inlet.land(bytes.len());
+        self.log.bytes.extend(&bytes);
+    }
+
+    fn skip(&mut self, by: u64) {
+        let (from, to) = (self.log.boundary(), (self.log.boundary() + by).max(self.log.head()));
+        let gap = self.inlet.skip(self.log.boundary() + by);
+        if from == to {
+            assert_eq!(gap, Gap { from, to });
+            return;
+        }
+        self.log.bytes.resize((to - self.log.start) as usize, 0);
+        self.log.boundaries.insert(to);
+        match self.log.gaps.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => self.log.gaps.push((from, to)),
+        }
+        assert!(gap.from <= from && gap.to == to);
+        // More than 64 holes: the newest is widened.
+        self.log.gaps.last_mut().unwrap().0 = gap.from;
+        while self.log.gaps.len() > 1 && self.log.gaps[self.log.gaps.len() - 2].1 > gap.from {
+            let last = self.log.gaps.pop().unwrap();
+            self.log.gaps.last_mut().unwrap().1 = last.1;
+        }
+        self.horizon = self.horizon.max(to);
+    }
+
+    fn gap_after(&self, p: u64) {
+        let expected = self.log.gaps.iter().find(|gap| gap.1 > p).map(|&(from, to)| Gap { from, to });
+        let slowest = self.ring.slowest_hold().unwrap_or(u64::MAX).min(self.ring.tail());
+        if p >= slowest {
+            assert_eq!(self.ring.gap_after(p), expected);
+        }
+    }
+
+    fn hold(&mut self, choice: u64) {
+        let at = self.log.somewhere(&self.ring, choice);
+        match self.ring.hold(at) {
+            Ok(hold) => self.holds.push((hold, at)),
+            Err(gone) => assert!(at < self.ring.tail() && gone.tail == self.ring.tail()),
+        }
+    }
+
+    fn allowed(&self) -> u64 {
+        let by_history = self.log.head() + self.ring.capacity() - self.ring.retain();
+        let slowest = self.holds.iter().map(|(_, at)| at + self.ring.capacity()).min();
+        self.horizon.max(slowest.unwrap_or(u64::MAX).min(by_history))
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::CopyIn(len) => self.copy_in(len),
+            Step::Spare(max, part) => self.spare(max, part),
+            Step::End => {
+                self.inlet.end();
+                self.log.boundaries.insert(self.log.head());
+            }
+            Step::Skip(by) => self.skip(by),
+            Step::Hold(choice) => self.hold(choice),
+            Step::Advance(which, by) => {
+                if let Some((hold, at)) = self.holds.get_mut(which) {
+                    *at = (*at + by).min(self.log.head()).max(*at);
+                    hold.advance(*at);
+                }
+            }
+            Step::Release(which) => {
+                if which < self.holds.len() {
+                    self.holds.remove(which);
+                }
+            }
+            Step::Grant if self.ring.flow_control() => {
+                self.horizon = self.allowed();
+                assert_eq!(self.ring.grant(), self.horizon);
+            }
+            Step::Grant => assert_eq!(self.ring.grant(), self.ring.horizon()),
+            Step::Boundaries(p) => self.log.check_boundaries(&self.ring, self.log.somewhere(&self.ring, p)),
+            Step::GapAfter(p) => self.gap_after(self.log.somewhere(&self.ring, p)),
+        }
+    }
+
+    fn check(&mut self) {
+        assert_eq!(self.ring.head(), self.log.head());
+        assert_eq!(self.ring.boundary(), self.log.boundary());
+        if self.ring.flow_control() {
+            assert_eq!(self.ring.horizon(), self.horizon);
+            let held = self.holds.iter().map(|&(_, at)| at).min().filter(|&at| at <= self.log.head());
+            if let Some(at) = held {
+                // A hole can be longer than the ring; what is held from before it is still there.
+                self.log.check_range(&self.ring, at, self.log.head().min(at + self.ring.capacity()));
+            }
+        } else {
+            let from = self.ring.tail().min(self.log.head());
+            self.log.check_range(&self.ring, from, self.log.head());
+            let ahead = self.ring.horizon() - self.log.head();
+            assert!(ahead <= self.ring.capacity() / 8, "announced {ahead} bytes ahead");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn behaves_like_a_plain_log(
+        start in starts(),
+        flow_control in any::<bool>(),
+        max_delivery in 16u64..1000,
+        steps in steps(),
+    ) {
+        let (capacity_bytes, max_delivery_bytes) = (8192, Some(max_delivery));
+        let config = RingConfig { capacity_bytes, max_delivery_bytes, flow_control, start, retain_bytes: None };
+        let mut machine = Machine::new(config);
+        for step in steps {
+            machine.apply(step);
+            machine.check();
+        }
+    }
+}
+
+#[test]
+fn holes_beyond_the_limit_widen_the_newest() {
+    let ring = ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() });
+    let mut inlet = ring.inlet().unwrap();
+    for i in 0..70u64 {
+        assert_eq!(inlet.copy_in(&[1; 10]), 10);
+        inlet.end();
+        assert_eq!(inlet.skip(i * 20 + 20).to, i * 20 + 20);
+    }
+    let last = ring.gap_after(63 * 20).unwrap();
+    assert_eq!(last, Gap { from: 63 * 20 + 10, to: 70 * 20 });
+    assert_eq!(ring.gap_after(70 * 20), None);
+}
+
+#[test]
+fn an_incomplete_delivery_is_dropped_by_a_hole() {
+    let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
+    let mut inlet = ring.inlet().unwrap();
+    inlet.copy_in(b"whole");
+    inlet.end();
+    inlet.copy_in(b"half of");
+    assert_eq!(inlet.skip(100), Gap { from: 5, to: 100 });
+    assert_eq!((ring.head(), ring.boundary()), (100, 100));
+    assert_eq!(ring.gap_after(5), Some(Gap { from: 5, to: 100 }));
+}
+
+#[test]
+fn a_hole_at_the_end_of_all_positions_overflows_nothing() {
+    let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
+    let mut inlet = ring.inlet().unwrap();
+    inlet.skip(u64::MAX - 3);
+    assert_eq!(ring.grant(), u64::MAX);
+    assert_eq!(inlet.copy_in(b"abcdef"), 3);
+    assert_eq!((inlet.room(), inlet.copy_in(b"x")), (0, 0));
+    inlet.end();
+    assert_eq!(ring.boundary_at_or_before(u64::MAX), Some(u64::MAX));
+}
+
+#[test]
+#[should_panic(expected = "landed where there was room")]
+fn landing_more_than_was_granted_is_refused() {
+    let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
+    ring.inlet().unwrap().land(4097);
+}

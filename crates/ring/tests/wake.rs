@@ -1,0 +1,89 @@
+//! Sleepers and pending sets, against a plain set, with threads, and down to the descriptor.
+#![cfg(not(loom))]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use rocketring::{PendingSet, Sleeper};
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Whether the descriptor is readable within `millis`; negative: however long it takes.
+fn readable(sleeper: &Sleeper, millis: i64) -> bool {
+    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: millis.max(0) * 1_000_000 };
+    let mut fds = [PollFd::from_borrowed_fd(sleeper.fd(), PollFlags::IN)];
+    poll(&mut fds, (millis >= 0).then_some(&timeout)).unwrap() == 1
+}
+
+proptest! {
+    #[test]
+    fn a_pending_set_is_a_set(
+        slots in 1..10_000usize,
+        steps in prop::collection::vec(prop_oneof![9 => any::<u32>().prop_map(Some), 1 => Just(None)], 0..200),
+    ) {
+        let (set, mut plain) = (PendingSet::new(slots), BTreeSet::new());
+        for step in steps {
+            match step {
+                Some(choice) => {
+                    let slot = choice % slots as u32;
+                    prop_assert_eq!(set.mark(slot), plain.insert(slot));
+                }
+                None => {
+                    let mut drained = Vec::new();
+                    set.drain(|slot| drained.push(slot));
+                    prop_assert!(drained.iter().copied().eq(std::mem::take(&mut plain)));
+                }
+            }
+            prop_assert_eq!(set.is_empty(), plain.is_empty());
+        }
+    }
+}
+
+#[test]
+fn only_a_sleeper_costs_a_system_call() {
+    let sleeper = Sleeper::new().unwrap();
+    sleeper.wake();
+    assert!(!readable(&sleeper, 0), "the worker is awake");
+    sleeper.prepare();
+    sleeper.wake();
+    sleeper.wake();
+    assert!(readable(&sleeper, 0));
+    sleeper.woken();
+    assert!(!readable(&sleeper, 0), "the event was not emptied");
+    sleeper.prepare();
+    sleeper.woken();
+    sleeper.wake();
+    assert!(!readable(&sleeper, 0), "awake again without having been woken");
+}
+
+#[test]
+fn every_mark_is_seen() {
+    const SLOTS: usize = 300;
+    const ROUNDS: u64 = 3000;
+    let (set, sleeper) = (PendingSet::new(SLOTS), Sleeper::new().unwrap());
+    let published: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for producer in 0..3usize {
+            let (set, sleeper, published) = (&set, &sleeper, &published);
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    let slot = (round as usize * 7) % (SLOTS / 3) * 3 + producer;
+                    published[slot].store(round, Ordering::Release);
+                    if set.mark(slot as u32) {
+                        sleeper.wake();
+                    }
+                }
+            });
+        }
+        let mut seen = vec![0; SLOTS];
+        // The last rounds visit every slot; each must be seen at its last value.
+        while seen.iter().any(|&round| round <= ROUNDS - SLOTS as u64 / 3) {
+            set.drain(|slot| seen[slot as usize] = published[slot as usize].load(Ordering::Acquire));
+            sleeper.prepare();
+            if set.is_empty() && seen.iter().any(|&round| round <= ROUNDS - SLOTS as u64 / 3) {
+                assert!(readable(&sleeper, -1));
+            }
+            sleeper.woken();
+        }
+    });
+}
