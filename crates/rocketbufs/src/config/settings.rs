@@ -79,10 +79,10 @@ macro_rules! section {
 section! {
     /// The TCP transport: threads, sockets, and how much is moved at a time.
     "tcp" TcpSettings {
-        /// Worker threads that own the TCP connections (paper 1, section 3.6). 0: one per processor core. Too few:
+        /// Worker threads that own the TCP connections (paper 1, section 3.6). 0: one per processor core, at most 64. Too few:
         /// one core is full while others are idle. More than cores: threads take turns and every turn costs a switch
         /// of context; with one busy connection a second thread gains nothing, a connection stays on its thread.
-        tcp_num_threads: usize = 1, "threads", range [0 or 1 to 1024],
+        tcp_num_threads: usize = 1, "threads", range [0 or 1 to 64],
             cost "each thread: about 0.5 MiB (staging, stack, tables) and an epoll descriptor";
         /// Binds each worker thread to one core (paper 1, section 3.6). Off: the kernel places threads, and now and
         /// then puts two busy ones on one core. On: steady and load-balanced on a machine of its own, harmful where
@@ -197,9 +197,10 @@ section! {
         /// `ulimit -n`: the system refuses first, less politely.
         max_connections: usize = 10_000, "connections", range [1 to 1048576],
             cost "each open connection: one file descriptor and about 1 KiB, besides the kernel's buffers";
-        /// Buffers of one rOut. Small: `create_buffer` and splices are refused. Large: memory for tables.
+        /// Buffers and received subscriptions of a process together. Small: `create_buffer`, `subscribe` and splices are
+        /// refused. Large: memory for tables.
         max_buffers: usize = 65_536, "buffers", range [1 to 16777216],
-            cost "each buffer: about 1 KiB besides its ring";
+            cost "each buffer: about 1 KiB besides its ring; per worker thread 1 bit for each that is allowed";
         /// Subscriptions of one connection. Small: subscriptions are refused (TooMany). Large: one peer can make this end
         /// keep that many cursors.
         max_subscriptions_per_connection: usize = 65_536, "subscriptions", range [1 to 16777216],
