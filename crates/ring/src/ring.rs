@@ -261,7 +261,8 @@ impl Ring {
         self.0.horizon.load(Ordering::Acquire)
     }
 
-    /// The lowest position that is still stable: `horizon − capacity`, but not below the start. Can be above the
+    /// The lowest position that is still stable: `horizon − capacity`, but not below the start. To be read after
+    /// the head, if both are needed: the other way round the writer may have gone on in between. Can be above the
     /// boundary where a delivery is longer than the ring was made for.
     pub fn tail(&self) -> Position {
         self.0.tail_of(self.horizon())
@@ -337,7 +338,8 @@ impl Ring {
     /// The range `[from, to)`, to be read. Nothing is copied or checked yet.
     ///
     /// # Panics
-    /// If `to` is below `from`, or the range is longer than the ring.
+    /// If `to` is below `from`, or the range is longer than the ring. Where the writer does not wait, that comes
+    /// by itself: a reader that was lapped, or that read the tail before the head, must check first.
     pub fn view(&self, from: Position, to: Position) -> View {
         View::new(self.clone(), from, to)
     }

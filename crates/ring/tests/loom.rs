@@ -1,0 +1,228 @@
+//! The ring's hand-shakes under every interleaving (that loom's bounds allow).
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p rocketring --release --test loom`
+#![cfg(loom)]
+
+use loom::thread;
+use rocketring::sync::{Arc, AtomicU64, Ordering};
+use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Sleeper};
+
+/// More than this many involuntary switches find nothing new here, and take minutes.
+const PREEMPTIONS: usize = 3;
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(f);
+}
+
+/// A ring of 8 bytes whose deliveries can have up to 4.
+fn ring(flow_control: bool) -> Ring {
+    let pool = Pool::new(PoolConfig { reservation_bytes: 64, max_bytes: 64 }).unwrap();
+    let config = RingConfig {
+        capacity_bytes: 8,
+        retain_bytes: Some(4),
+        max_delivery_bytes: Some(4),
+        flow_control,
+        start: 0,
+    };
+    pool.ring(config).unwrap()
+}
+
+/// A full writer sleeps until the hold has moved far enough. A lost wake-up is a deadlock, which loom reports;
+/// a byte overwritten while it is read, too.
+#[test]
+fn a_full_writer_is_woken() {
+    model(|| {
+        let ring = ring(true);
+        let hold = ring.hold(0).unwrap();
+        let mut writer = ring.writer().unwrap();
+        writer.append(&[&[1; 4]]).unwrap();
+        writer.append(&[&[2; 4]]).unwrap();
+        let reader = thread::spawn(move || {
+            assert_eq!(hold.ring().view(0, 2).to_vec().unwrap(), [1, 1]);
+            hold.advance(2);
+            assert_eq!(hold.ring().view(2, 4).to_vec().unwrap(), [1, 1]);
+            hold.advance(4);
+            hold
+        });
+        while let Err(full) = writer.append(&[&[3; 4]]) {
+            assert_eq!(full, ClaimError::Full);
+            assert!(ring.wait_grant(12, None));
+        }
+        let hold = reader.join().unwrap();
+        assert_eq!(ring.view(hold.position(), ring.head()).to_vec().unwrap(), [2, 2, 2, 2, 3, 3, 3, 3]);
+    });
+}
+
+/// As above, when the hold goes away instead.
+#[test]
+fn a_full_writer_is_woken_by_a_dropped_hold() {
+    model(|| {
+        let ring = ring(true);
+        let hold = ring.hold(0).unwrap();
+        let mut writer = ring.writer().unwrap();
+        writer.append(&[&[1; 4]]).unwrap();
+        writer.append(&[&[2; 4]]).unwrap();
+        let reader = thread::spawn(move || drop(hold));
+        while writer.append(&[&[3; 4]]).is_err() {
+            assert!(ring.wait_grant(12, None));
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Closing wakes a sleeping writer, and one that was about to sleep.
+#[test]
+fn a_poke_is_not_lost() {
+    model(|| {
+        let ring = ring(true);
+        let _hold = ring.hold(0).unwrap();
+        let closed = Arc::new(AtomicU64::new(0));
+        let closer = {
+            let (ring, closed) = (ring.clone(), Arc::clone(&closed));
+            thread::spawn(move || {
+                closed.store(1, Ordering::Release);
+                ring.poke();
+            })
+        };
+        while closed.load(Ordering::Acquire) == 0 {
+            assert!(!ring.wait_grant(12, None));
+        }
+        closer.join().unwrap();
+    });
+}
+
+/// Who got a hold reads what it holds, however the writer hurries; who did not is told where the ring begins.
+#[test]
+fn a_joining_hold_is_never_overwritten() {
+    model(|| {
+        let ring = ring(true);
+        let mut writer = ring.writer().unwrap();
+        writer.append(&[&[1; 4]]).unwrap();
+        let joiner = {
+            let ring = ring.clone();
+            thread::spawn(move || match ring.hold(0) {
+                Ok(hold) => {
+                    assert_eq!(ring.view(0, 4).to_vec().unwrap(), [1; 4], "held at {}", hold.position())
+                }
+                Err(gone) => assert_eq!(gone.tail, 4),
+            })
+        };
+        writer.append(&[&[2; 4]]).unwrap();
+        match writer.append(&[&[3; 4]]) {
+            Ok(end) => assert_eq!(end, 12),
+            Err(full) => assert_eq!(full, ClaimError::Full),
+        }
+        joiner.join().unwrap();
+    });
+}
+
+/// What lies below a head or boundary that was read is there, boundaries and index included.
+#[test]
+fn what_is_published_is_there() {
+    model(|| {
+        let ring = ring(true);
+        let reader_hold = ring.hold(0).unwrap();
+        let mut writer = ring.writer().unwrap();
+        let reader = thread::spawn(move || {
+            let ring = reader_hold.ring();
+            let boundary = ring.boundary();
+            let head = ring.head();
+            assert!(boundary <= head);
+            assert_eq!(ring.view(0, head).to_vec().unwrap(), [1, 1, 2, 2][..head as usize]);
+            assert_eq!(ring.boundary_at_or_before(boundary), Some(boundary));
+            if boundary >= 2 {
+                assert!([2, 4].contains(&ring.boundary_at_or_after(1).unwrap()));
+            }
+        });
+        writer.append(&[&[1; 2]]).unwrap();
+        writer.append(&[&[2; 2]]).unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// A hole is visible to everybody who sees a boundary behind it.
+#[test]
+fn a_hole_is_seen_with_its_boundary() {
+    model(|| {
+        let ring = ring(true);
+        let mut inlet = ring.inlet().unwrap();
+        let reader = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                let boundary = ring.boundary();
+                let gap = ring.gap_after(0);
+                assert!(boundary <= 1 || gap.is_some_and(|gap| (gap.from, gap.to) == (1, 3)));
+            })
+        };
+        inlet.copy_in(&[1]);
+        inlet.end();
+        inlet.skip(3);
+        reader.join().unwrap();
+    });
+}
+
+/// Without flow control: a copy that was torn is refused.
+#[test]
+fn a_torn_copy_is_found() {
+    model(|| {
+        let ring = ring(false);
+        let mut writer = ring.writer().unwrap();
+        writer.append(&[&[1; 2]]).unwrap();
+        let reader = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                // In this order: between a tail and a head that was read later there may lie more than the ring.
+                let head = ring.head();
+                let from = ring.tail().min(head);
+                let view = ring.view(from, head);
+                if let Ok(bytes) = view.to_vec() {
+                    let expected = [1, 1, 2, 2, 2, 2, 3, 3, 3, 3];
+                    assert_eq!(bytes, expected[from as usize..from as usize + bytes.len()]);
+                }
+            })
+        };
+        writer.append(&[&[2; 4]]).unwrap();
+        writer.append(&[&[3; 4]]).unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// Every value published before a mark is seen by a worker that sleeps whenever it finds nothing.
+#[test]
+fn no_wake_up_is_lost() {
+    model(|| {
+        let shared =
+            Arc::new((PendingSet::new(2), Sleeper::new().unwrap(), [AtomicU64::new(0), AtomicU64::new(0)]));
+        let producer = |slot: usize, times: u64| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (set, sleeper, published) = &*shared;
+                for value in 1..=times {
+                    published[slot].store(value, Ordering::Release);
+                    if set.mark(slot as u32) {
+                        sleeper.wake();
+                    }
+                }
+            })
+        };
+        let producers = [producer(0, 2), producer(1, 1)];
+        let (set, sleeper, published) = &*shared;
+        let mut seen = [0, 0];
+        loop {
+            set.drain(|slot| seen[slot as usize] = published[slot as usize].load(Ordering::Acquire));
+            if seen == [2, 1] {
+                break;
+            }
+            sleeper.prepare();
+            if set.is_empty() {
+                sleeper.sleep();
+            }
+            sleeper.woken();
+        }
+        for producer in producers {
+            producer.join().unwrap();
+        }
+    });
+}
