@@ -3,11 +3,11 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use rocketbufs::Epoch;
 use rocketbufs::proto::{
     Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Start, Subscribe, Subscribed,
     choose_version,
 };
-use rocketbufs::types::Epoch;
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
 #[path = "vectors/fields.rs"]

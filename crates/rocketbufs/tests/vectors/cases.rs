@@ -4,7 +4,7 @@ use rocketbufs::proto::{
     ByeCode, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, RefuseCode, Start, Subscribe,
     Subscribed,
 };
-use rocketbufs::types::{Epoch, Policy};
+use rocketbufs::{Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
 use super::fields::{BYE_CODES, POLICIES, REFUSE_CODES, unhex};

@@ -2,7 +2,7 @@
 //! every JSON reader has them), 128-bit names 32 hexadecimal digits, byte strings hexadecimal.
 
 use rocketbufs::proto::{ByeCode, Hello, Message, RefuseCode, Start, Subscribe, Subscribed};
-use rocketbufs::types::{Epoch, Policy};
+use rocketbufs::{Epoch, Policy};
 use serde_json::{Value, json};
 
 /// Every code of BYE, in the order of its numbers.
