@@ -126,6 +126,8 @@ pub enum Event {
 pub struct Accepted {
     /// The peer's address, as text.
     pub peer: String,
+    /// The address it connected to, as [`Transport::listen`] returned it.
+    pub local: String,
     /// The transport's own handle of it (for TCP the socket).
     pub handle: AcceptedHandle,
 }
@@ -187,6 +189,9 @@ pub trait Transport {
 
     /// Listens on `addr`; returns the address in use (a port 0 is replaced). [`Event::Incoming`] follows for each peer.
     fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
+
+    /// Stops listening on an address that [`Transport::listen`] returned; connections that were taken go on.
+    fn unlisten(&mut self, addr: &str);
 
     /// Begins a connection; [`Event::Connected`] or [`Event::Down`] follows.
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError>;

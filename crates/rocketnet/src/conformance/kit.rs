@@ -20,7 +20,8 @@ pub struct End<T> {
     pub landed: HashMap<(ConnId, WireId), u64>,
     paused: HashSet<ConnId>,
     down: HashMap<ConnId, Down>,
-    incoming: Vec<ConnId>,
+    /// Taken connections, with the address that they came to.
+    incoming: Vec<(ConnId, String)>,
 }
 
 impl<T: Transport> End<T> {
@@ -107,8 +108,9 @@ impl<T: Transport> End<T> {
             match event {
                 Event::Incoming(accepted) => {
                     assert!(!accepted.peer.is_empty());
+                    let local = accepted.local.clone();
                     let conn = self.link().adopt(accepted).expect("an accepted connection can be adopted");
-                    self.incoming.push(conn);
+                    self.incoming.push((conn, local));
                 }
                 event => self.seen.push(event),
             }
@@ -155,7 +157,9 @@ impl<'l, L: Lab> Kit<'l, L> {
             let up = |event: &Event| matches!(event, Event::Connected(own) if *own == id);
             kit.ends[0].incoming.len() > known && kit.ends[1].seen.iter().any(up)
         });
-        self.conns.push([self.ends[0].incoming[known], id]);
+        let (taken, local) = &self.ends[0].incoming[known];
+        assert_eq!(*local, listening, "an accepted connection says which listener took it");
+        self.conns.push([*taken, id]);
         self.conns.len() - 1
     }
 

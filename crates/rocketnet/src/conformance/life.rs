@@ -154,6 +154,20 @@ pub fn connect_refused<L: Lab>(lab: &mut L) {
     }
 }
 
+/// After `unlisten` nobody can connect there; connections that were taken go on.
+pub fn unlisten_refuses_newcomers<L: Lab>(lab: &mut L) {
+    let address = lab.listen_address();
+    let mut kit = Kit::connected(lab);
+    let listening = kit.ends[0].link().listen(&address).expect("the lab's address can be listened on");
+    kit.ends[0].link().unlisten(&listening);
+    kit.ends[0].link().unlisten("nobody listens here");
+    let id = kit.ends[1].link().connect(&listening).expect("the address is well formed");
+    kit.until("Down", |kit| kit.ends[1].down(id).is_some());
+    assert!(matches!(kit.ends[1].down(id), Some(Down::Refused { .. })));
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    flow.run(&mut kit, 3_000, || 500);
+}
+
 /// Calls with an id that is down, forgotten or invented do nothing.
 pub fn forgotten_ids_are_harmless<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);

@@ -98,6 +98,7 @@ macro_rules! conformance_tests {
                 life::close_at_once,
                 life::peer_death_is_told,
                 life::connect_refused,
+                life::unlisten_refuses_newcomers,
                 life::forgotten_ids_are_harmless,
                 life::connections_are_independent,
                 random::traffic,

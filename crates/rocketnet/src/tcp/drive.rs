@@ -1,6 +1,7 @@
 //! One poll: what the kernel tells is done, each connection in its turn.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
 use super::receive::{Progress, Turn};
-use super::{LISTENER, SLEEPER, Tcp, socket};
+use super::{LISTENER, READY_PER_POLL, SLEEPER, Tcp, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.
@@ -34,8 +35,7 @@ impl Tcp {
         // What was added meanwhile is for the next poll; the allocation is kept.
         again.append(&mut self.again);
         self.again = again;
-        for event in &ready {
-            let (token, flags) = (event.data.u64(), event.flags);
+        for &(token, flags) in &ready {
             if token == SLEEPER {
                 continue;
             } else if token & LISTENER != 0 {
@@ -50,7 +50,7 @@ impl Tcp {
     }
 
     /// Waits for the kernel, unless there is something to do already.
-    fn wait(&mut self, timeout: Option<Duration>) -> Vec<epoll::Event> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Vec<(u64, Flags)> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
         let busy = !(self.again.is_empty() && self.news.is_empty() && self.backlog.is_empty());
@@ -64,12 +64,12 @@ impl Tcp {
         };
         // A timeout beyond what the kernel's type holds is as good as none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let spare = rustix::buffer::spare_capacity(&mut ready);
-        if let Err(e) = epoll::wait(&self.epoll, spare, timeout.as_ref())
-            && e != rustix::io::Errno::INTR
-        {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; READY_PER_POLL];
+        match epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()) {
+            Ok((events, _)) => ready.extend(events.iter().map(|event| (event.data.u64(), event.flags))),
+            Err(rustix::io::Errno::INTR) => {}
             // Only a descriptor that is no epoll set, or foreign memory, can cause others.
-            tracing::error!(error = %e, "waiting for events failed");
+            Err(e) => tracing::error!(error = %e, "waiting for events failed"),
         }
         ready
     }
@@ -81,7 +81,8 @@ impl Tcp {
             {
                 Ok((socket, peer)) => {
                     let handle = AcceptedHandle::Tcp(socket);
-                    events.push(Event::Incoming(Accepted { peer: peer.to_string(), handle }));
+                    let (peer, local) = (peer.to_string(), listening.addr.clone());
+                    events.push(Event::Incoming(Accepted { peer, local, handle }));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // The peer was gone before it was taken.

@@ -61,6 +61,8 @@ const READY_PER_POLL: usize = 256;
 
 struct Listening {
     socket: TcpListener,
+    /// As `listen` returned it.
+    addr: String,
     /// Until when no connection is taken, since there was no descriptor left for it.
     resting: Option<Instant>,
 }
@@ -91,7 +93,8 @@ pub struct Tcp {
     conns: Slots<Conn>,
     /// Where small ranges and headers are read to.
     staging: Box<[u8]>,
-    ready: Vec<epoll::Event>,
+    /// What the kernel told in this poll: tokens and flags.
+    ready: Vec<(u64, epoll::EventFlags)>,
     /// Connections to go on with without a word from the kernel.
     again: Vec<ConnId>,
     /// Connections with something sent to tell.
@@ -180,8 +183,14 @@ impl Transport for Tcp {
         let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
         epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
             .map_err(|e| os("watching a listener")(e.into()))?;
-        entry.insert(Listening { socket, resting: None });
-        Ok(local.to_string())
+        let addr = local.to_string();
+        entry.insert(Listening { socket, addr: addr.clone(), resting: None });
+        Ok(addr)
+    }
+
+    fn unlisten(&mut self, addr: &str) {
+        // Closing a socket takes it out of the epoll set.
+        self.listeners.retain(|_, listening| listening.addr != addr);
     }
 
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
@@ -309,3 +318,9 @@ impl Transport for Tcp {
         self.drive(timeout, events);
     }
 }
+
+/// A transport may be made in one thread and used in another.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Tcp>();
+};
