@@ -31,8 +31,13 @@
 //! let (mut a, mut b) = (net.host("a"), net.host("b"));
 //! let addr = b.listen("b:0").unwrap();
 //! let conn = a.connect(&addr).unwrap();
-//! while net.step() {}
 //! let mut events = Vec::new();
+//! while events.is_empty() && net.step() {
+//!     b.poll(None, &mut events);
+//! }
+//! let Some(Event::Incoming(accepted)) = events.pop() else { panic!("nobody came") };
+//! b.adopt(accepted).unwrap();
+//! while net.step() {}
 //! a.poll(None, &mut events);
 //! assert!(matches!(events[..], [Event::Connected(id)] if id == conn));
 //! ```
@@ -205,6 +210,9 @@ impl SimNet {
     }
 
     /// Moves the clock to the next event and lets it happen. False, with nothing done, if there is none.
+    ///
+    /// The end of a close's linger and of the 10 s for which an incoming connection waits to be adopted are events too:
+    /// who steps on without polling a listener refuses its peers.
     pub fn step(&self) -> bool {
         self.lock().step()
     }
