@@ -43,7 +43,8 @@ impl Inlet {
         &self.ring
     }
 
-    /// How many bytes may land now: with flow control what was granted, without an eighth of the capacity.
+    /// How many bytes may land now. With flow control that is what was granted; without, an eighth of the
+    /// capacity, as often as one likes.
     pub fn room(&self) -> u64 {
         if self.ring.flow_control() {
             self.ring.horizon() - self.head
