@@ -67,6 +67,10 @@ impl Transport for SimTransport {
         self.net.lock().listen(self.endpoint, addr)
     }
 
+    fn unlisten(&mut self, addr: &str) {
+        self.net.lock().unlisten(self.endpoint, addr);
+    }
+
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
         self.net.lock().connect(self.endpoint, addr)
     }

@@ -98,6 +98,12 @@ impl World {
         Ok(addr)
     }
 
+    pub(super) fn unlisten(&mut self, endpoint: u64, addr: &str) {
+        if self.listeners.get(addr) == Some(&endpoint) {
+            self.listeners.remove(addr);
+        }
+    }
+
     fn check_connections(&self, endpoint: u64) -> Result<(), TransportError> {
         let open = self.endpoints.get(&endpoint).map_or(0, |e| e.conns.len());
         let max = self.clock.config.max_connections;
@@ -323,7 +329,7 @@ impl World {
         end.host = endpoint.host;
         end.owner = listener;
         let peer = format!("{}:{no}", self.hosts[conn.ends[0].host as usize]);
-        let accepted = Accepted { peer, handle: AcceptedHandle::Sim(no) };
+        let accepted = Accepted { peer, local: conn.addr.clone(), handle: AcceptedHandle::Sim(no) };
         endpoint.incoming.push_back(Event::Incoming(accepted));
         self.clock.note("incoming", conn.id(1).0, 0, 0, 0);
         self.clock.soon(Kind::SynAck { conn: no });

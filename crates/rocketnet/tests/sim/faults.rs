@@ -329,6 +329,7 @@ fn connections_are_limited_refused_and_shared_by_workers() {
         }
         assert!(p.net.step());
     };
+    assert_eq!(incoming.local, p.addr);
     let adopted = worker.adopt(incoming).unwrap();
     c.control(taken, b"hello").unwrap();
     c.flush(taken);
@@ -341,4 +342,13 @@ fn connections_are_limited_refused_and_shared_by_workers() {
     let ignored = c.connect(&p.addr).unwrap();
     settle(&p.net);
     assert!(down_of(&poll(&mut c), ignored).is_some());
+
+    // Nobody listens any more; what was taken goes on.
+    worker.unlisten(&p.addr); // not its own
+    p.b.unlisten(&p.addr);
+    c.forget(ignored);
+    let refused = c.connect(&p.addr).unwrap();
+    settle(&p.net);
+    assert!(matches!(down_of(&poll(&mut c), refused), Some(Down::Refused { .. })));
+    assert!(down_of(&poll(&mut p.a), p.ca).is_none());
 }
