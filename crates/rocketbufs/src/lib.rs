@@ -1,1 +1,63 @@
-//! rocketbufs
+//! RocketBufs: buffers in memory that move between processes.
+//!
+//! A *buffer* is an endless log of bytes made by one writer, of which memory holds the newest part. An [`ROut`] makes
+//! buffers and sends them to any number of [`RIn`]s; a broker takes an rIn's buffer into its rOut with
+//! [`ROut::splice`], and what arrives goes on without a copy. What carries the bytes is a line of configuration.
+//!
+//! ```text
+//!   publisher                      broker                                  subscriber
+//!  ┌─────────┐   Conn   ┌────────┐ splice ┌─────────┐   Conn   ┌────────┐
+//!  │  ROut ══╪═════════▶│═ RIn ══╪═══════▶│═ ROut ══╪═════════▶│═ RIn   │
+//!  └─────────┘          └────────┘        └─────────┘          └────────┘
+//!    segment → deliver                                            view → consume
+//! ```
+//!
+//! Four types are all there is to learn:
+//!
+//! * [`Context`]: memory, configuration and worker threads of this process;
+//! * [`Listener`] and [`Conn`]: who is connected to whom;
+//! * [`ROut`]: `create_buffer`, `get_output_segment`, `deliver`, `splice`;
+//! * [`RIn`]: `subscribe`, then by callback `set_data_in_cb` and `data_consumed`, or synchronously `recv` and `consume`.
+//!
+//! Everything is flow controlled by default: a slow subscriber holds the writer ([`Policy::Block`]), or is treated as
+//! its [`Policy`] says; nothing is lost without being told. See [`RIn`] for a complete example. The protocol is in
+//! `docs/PROTOCOL.md`.
+
+#![deny(unsafe_code)]
+
+mod buffer;
+mod callback;
+pub mod config;
+mod conn;
+mod context;
+#[doc(hidden)]
+pub mod core;
+mod error;
+mod inbound;
+mod listener;
+#[cfg(feature = "planted-bugs")]
+#[doc(hidden)]
+pub mod planted;
+pub mod proto;
+mod rin;
+mod rout;
+mod segment;
+mod types;
+mod view;
+mod worker;
+
+pub use config::{Config, ConfigError};
+pub use conn::Conn;
+pub use context::Context;
+pub use error::{
+    BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
+    SegmentError, SubscribeError, WaitError,
+};
+pub use listener::Listener;
+pub use proto::Start;
+pub use rin::{InEvent, RIn, Received, SubscribeOptions};
+pub use rocketring::Lapped;
+pub use rout::{BufferInfo, BufferOptions, OutEvent, ROut, SubscriberInfo};
+pub use segment::{Blocking, BufWriter, OutSegment};
+pub use types::{Bid, Epoch, Nanos, Policy, Position};
+pub use view::{BufSeg, InView};

@@ -1,0 +1,285 @@
+//! One buffer of an rOut: its log, its subscribers, who waits for them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use rocketring::{Hold, Ring, Writer};
+
+use crate::context::{ContextInner, lock};
+use crate::core::{Command, Parked};
+use crate::inbound::InboundShared;
+use crate::proto::{End, Outbound};
+use crate::rout::ROutShared;
+use crate::types::{Bid, Epoch, Policy, Position, WireId};
+
+/// A ring and the name of the log that it holds the end of.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) ring: Ring,
+    pub(crate) epoch: Epoch,
+}
+
+/// A buffer, shared by the application's handles and the workers that send it.
+pub(crate) struct Buffer {
+    pub(crate) bid: Bid,
+    /// Under this number workers are told that it has news.
+    pub(crate) slot: u32,
+    pub(crate) out: Weak<ROutShared>,
+    pub(crate) inner: Arc<ContextInner>,
+    /// For a spliced buffer known only when the upstream subscription was answered.
+    pub(crate) log: OnceLock<Log>,
+    /// The local writer, unless it was taken by a [`BufWriter`](crate::BufWriter) or the buffer is spliced.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    /// What it is spliced from.
+    pub(crate) source: Option<Weak<InboundShared>>,
+    /// Subscriptions that came before the log was known.
+    pub(crate) parked: Mutex<Vec<Parked>>,
+    /// Bit n: worker n has subscribers of this buffer.
+    watch: AtomicU64,
+    subs: Mutex<Vec<Arc<SubShared>>>,
+    end: Mutex<Option<End>>,
+    /// Contexts of deliveries that wait until they landed everywhere.
+    contexts: Mutex<VecDeque<(Position, u64)>>,
+    waiters: AtomicUsize,
+    wanted_landed: AtomicU64,
+    wanted_consumed: AtomicU64,
+    progressed: Condvar,
+    progress: Mutex<()>,
+}
+
+/// What a subscription shows to others than its worker.
+pub(crate) struct SubShared {
+    pub(crate) conn: u64,
+    pub(crate) worker: usize,
+    pub(crate) wire: WireId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) policy: Policy,
+    /// Its cursor in the ring, if it holds.
+    pub(crate) hold: Mutex<Option<Hold>>,
+    pub(crate) sent: AtomicU64,
+    pub(crate) landed: AtomicU64,
+    pub(crate) consumed: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+}
+
+impl SubShared {
+    /// Shows where the subscription is, and lets go of what it no longer holds.
+    pub(crate) fn publish(&self, outbound: &Outbound) {
+        self.sent.store(outbound.sent(), Ordering::Release);
+        self.landed.store(outbound.landed(), Ordering::Release);
+        self.consumed.store(outbound.consumed(), Ordering::Release);
+        self.dropped.store(outbound.dropped_bytes(), Ordering::Release);
+        if let (Some(at), Some(hold)) = (outbound.holds_at(), &*lock(&self.hold)) {
+            hold.advance(at);
+        }
+    }
+}
+
+impl Buffer {
+    pub(crate) fn new(
+        bid: Bid,
+        slot: u32,
+        out: &Arc<ROutShared>,
+        inner: &Arc<ContextInner>,
+        source: Option<Weak<InboundShared>>,
+    ) -> Self {
+        Self {
+            bid,
+            slot,
+            out: Arc::downgrade(out),
+            inner: inner.clone(),
+            log: OnceLock::new(),
+            writer: Mutex::default(),
+            source,
+            parked: Mutex::default(),
+            watch: AtomicU64::new(0),
+            subs: Mutex::default(),
+            end: Mutex::default(),
+            contexts: Mutex::default(),
+            waiters: AtomicUsize::new(0),
+            wanted_landed: AtomicU64::new(0),
+            wanted_consumed: AtomicU64::new(0),
+            progressed: Condvar::new(),
+            progress: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.log.get()
+    }
+
+    /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
+    #[inline]
+    pub(crate) fn notify(&self) {
+        // The caller's store of the head and this load meet a joining worker's store of its bit and its load of the
+        // head: one of the two sees the other (PendingSet::mark orders the rest).
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let mut watching = self.watch.load(Ordering::Relaxed);
+        while watching != 0 {
+            let worker = watching.trailing_zeros() as usize;
+            watching &= watching - 1;
+            self.inner.workers[worker].mark(self.slot);
+        }
+    }
+
+    pub(crate) fn add_sub(&self, sub: Arc<SubShared>) {
+        let bit = 1 << sub.worker;
+        lock(&self.subs).push(sub);
+        self.watch.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Forgets a subscription: it counts for nothing any more.
+    pub(crate) fn remove_sub(&self, conn: u64, wire: WireId) {
+        let mut subs = lock(&self.subs);
+        let Some(at) = subs.iter().position(|s| s.conn == conn && s.wire == wire) else { return };
+        let gone = subs.swap_remove(at);
+        if !subs.iter().any(|s| s.worker == gone.worker) {
+            self.watch.fetch_and(!(1 << gone.worker), Ordering::SeqCst);
+        }
+        drop(subs);
+        // Releases what it held, unless the place was handed to a held subscription.
+        drop(lock(&gone.hold).take());
+        self.on_progress();
+    }
+
+    pub(crate) fn subs(&self) -> Vec<Arc<SubShared>> {
+        lock(&self.subs).clone()
+    }
+
+    pub(crate) fn find_named(&self, name: &[u8]) -> Option<Arc<SubShared>> {
+        lock(&self.subs).iter().find(|s| s.name == name).cloned()
+    }
+
+    /// Everything below has landed with every subscriber present; with none, everything written.
+    pub(crate) fn min_landed(&self) -> Position {
+        self.min_of(|sub| sub.landed.load(Ordering::Acquire))
+    }
+
+    /// Everything below was consumed by every subscriber present; with none, everything written.
+    pub(crate) fn min_consumed(&self) -> Position {
+        self.min_of(|sub| sub.consumed.load(Ordering::Acquire))
+    }
+
+    fn min_of(&self, of: impl Fn(&SubShared) -> Position) -> Position {
+        let head = self.log().map_or(0, |log| log.ring.head());
+        lock(&self.subs).iter().map(|sub| of(sub)).min().unwrap_or(head).min(head)
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        *lock(&self.end)
+    }
+
+    /// The log ends here. The first word counts.
+    pub(crate) fn set_end(&self, end: End) {
+        lock(&self.end).get_or_insert(end);
+        if let Some(log) = self.log() {
+            log.ring.poke();
+        }
+        self.notify();
+        self.on_progress();
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.end().is_some()
+    }
+
+    /// Whether the log has ended and every subscriber present has all of it.
+    pub(crate) fn drained(&self) -> bool {
+        self.end().is_some_and(|end| {
+            lock(&self.subs).iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
+        })
+    }
+
+    /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.
+    pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
+        lock(&self.contexts).push_back((end, context));
+        self.want(end, 0);
+        // With nobody there it counts as landed at once, but the callback still runs on a worker.
+        if self.min_landed() >= end {
+            self.inner.workers[0].send(Command::DataOut(self.clone()));
+        }
+    }
+
+    pub(crate) fn contexts_pending(&self) -> usize {
+        lock(&self.contexts).len()
+    }
+
+    /// Contexts whose deliveries landed everywhere.
+    pub(crate) fn take_landed_contexts(&self) -> Vec<u64> {
+        let mut contexts = lock(&self.contexts);
+        if contexts.is_empty() {
+            return Vec::new();
+        }
+        let landed = self.min_landed();
+        let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
+        contexts.drain(..ready).map(|(_, context)| context).collect()
+    }
+
+    fn want(&self, landed: Position, consumed: Position) {
+        self.wanted_landed.fetch_max(landed, Ordering::SeqCst);
+        self.wanted_consumed.fetch_max(consumed, Ordering::SeqCst);
+    }
+
+    /// Somebody upstream asked how far this is consumed.
+    pub(crate) fn want_consumed(&self, consumed: Position) {
+        self.want(0, consumed);
+        self.notify();
+    }
+
+    /// Positions that somebody waits for: `(landed, consumed)`. A writer without room waits for everything.
+    pub(crate) fn wanted(&self) -> (Position, Position) {
+        let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
+        let landed = if writer_waits { Position::MAX } else { self.wanted_landed.load(Ordering::SeqCst) };
+        (landed, self.wanted_consumed.load(Ordering::SeqCst))
+    }
+
+    /// A subscriber moved on, came or went: whoever waits looks again.
+    pub(crate) fn on_progress(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.progress));
+            self.progressed.notify_all();
+        }
+        if let Some(source) = self.source.as_ref().and_then(Weak::upgrade) {
+            source.on_downstream_progress(self);
+        }
+    }
+
+    /// Waits until `confirmed()` reaches `position`; the position reached if it does not within `timeout`.
+    pub(crate) fn wait_until(
+        &self,
+        want: (Position, Position),
+        timeout: Duration,
+        done: impl Fn(&Self) -> bool,
+    ) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.want(want.0, want.1);
+        self.notify();
+        let mut guard = lock(&self.progress);
+        let reached = loop {
+            if done(self) {
+                break true;
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(3600),
+            };
+            if left.is_zero() {
+                break false;
+            }
+            guard = self.progressed.wait_timeout(guard, left).unwrap_or_else(|p| p.into_inner()).0;
+        };
+        drop(guard);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        reached
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.inner.free_slot(self.slot);
+    }
+}

@@ -1,0 +1,254 @@
+//! Connections, before and after they are given to an rIn or the rOut.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::context::{Context, ContextInner, lock};
+use crate::core::{Command, Role};
+use crate::error::{ConnError, ControlError};
+use crate::proto::{ByeCode, Hello, MAX_HELLO_BYTES};
+use crate::worker::is_worker;
+
+/// A connection to a peer. Cloning gives another handle of the same one.
+///
+/// The end that connects gives its hello (role, name, credentials: the application's own bytes); the end that listens
+/// reads it with [`Conn::peer_hello`] and gives the connection to an [`RIn`](crate::RIn), which receives, or an
+/// [`ROut`](crate::ROut), which sends. Until then nothing is read from it.
+///
+/// The framework reports that a connection is down and why; it never reconnects unasked (paper 1, section 3.7).
+#[derive(Clone)]
+pub struct Conn {
+    pub(crate) shared: Arc<ConnShared>,
+    pub(crate) context: Context,
+}
+
+/// What a connection's handles share with its worker.
+pub(crate) struct ConnShared {
+    pub(crate) id: u64,
+    pub(crate) worker: usize,
+    pub(crate) inner: Arc<ContextInner>,
+    state: Mutex<State>,
+    changed: Condvar,
+    queued_control: AtomicUsize,
+    /// The largest control message that both ends take.
+    max_control: AtomicU32,
+}
+
+struct State {
+    phase: Phase,
+    peer_hello: Vec<u8>,
+    peer_addr: String,
+    peer_instance: u128,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Connecting,
+    /// Its hello was read; the application has not taken it yet.
+    Offered,
+    Up,
+    Down(String),
+}
+
+impl ConnShared {
+    pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, worker: usize, peer_addr: String) -> Arc<Self> {
+        let state = State { phase: Phase::Connecting, peer_hello: Vec::new(), peer_addr, peer_instance: 0 };
+        Arc::new(Self {
+            id,
+            worker,
+            inner: inner.clone(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            queued_control: AtomicUsize::new(0),
+            max_control: AtomicU32::new(inner.config.limits.max_control_bytes),
+        })
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        self.inner.workers[self.worker].send(command);
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        lock(&self.state).phase.clone()
+    }
+
+    pub(crate) fn peer_addr(&self) -> String {
+        lock(&self.state).peer_addr.clone()
+    }
+
+    /// The peer's first message was read.
+    pub(crate) fn greeted(&self, hello: Hello, phase: Phase) {
+        self.max_control.fetch_min(hello.max_control_bytes, Ordering::AcqRel);
+        let mut state = lock(&self.state);
+        state.peer_hello = hello.hello;
+        state.peer_instance = hello.instance;
+        state.phase = phase;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut state = lock(&self.state);
+        if !matches!(state.phase, Phase::Down(_)) {
+            state.phase = phase;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn control_left(&self, bytes: usize) {
+        self.queued_control.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Leaves an application's control message with the worker, within limits.
+    pub(crate) fn send_control(self: &Arc<Self>, message: &[u8]) -> Result<(), ControlError> {
+        let max = (self.max_control.load(Ordering::Acquire) as usize).saturating_sub(1);
+        if message.len() > max {
+            return Err(ControlError::TooLarge { size: message.len(), max });
+        }
+        if matches!(self.phase(), Phase::Down(_)) {
+            return Err(ControlError::Down);
+        }
+        // Sixteen of the largest may wait; each counts a little more than its bytes, so that empty ones are bounded.
+        let cost = message.len() + 64;
+        let queued = self.queued_control.fetch_add(cost, Ordering::AcqRel);
+        if queued + cost > 16 * (max + 64) {
+            self.control_left(cost);
+            return Err(ControlError::Full { queued });
+        }
+        self.send(Command::Control { conn: self.id, message: message.to_vec(), cost });
+        Ok(())
+    }
+}
+
+impl Conn {
+    /// Connects and waits until the other end has accepted, at most `session.connect_timeout_ms`.
+    ///
+    /// # Errors
+    /// [`ConnError`]: refused, not accepted (with the peer's reason), or not in time.
+    pub fn connect(context: &Context, addr: &str, hello: &[u8]) -> Result<Self, ConnError> {
+        if is_worker() {
+            return Err(ConnError::CalledFromWorker);
+        }
+        let conn = Self::connect_start(context, addr, hello)?;
+        let timeout = u64::from(context.config().session.connect_timeout_ms);
+        conn.wait_up(Duration::from_millis(timeout)).inspect_err(|_| conn.close("gave up connecting"))?;
+        Ok(conn)
+    }
+
+    /// Begins to connect and returns at once. It can be given to an rIn or rOut while it is not up yet.
+    ///
+    /// # Errors
+    /// If the hello is too long. What goes wrong later is told by [`Conn::wait_up`] and [`Conn::down_reason`].
+    pub fn connect_start(context: &Context, addr: &str, hello: &[u8]) -> Result<Self, ConnError> {
+        if hello.len() > MAX_HELLO_BYTES {
+            return Err(ConnError::HelloTooLong { size: hello.len(), max: MAX_HELLO_BYTES });
+        }
+        let (id, worker) = context.inner().place_conn();
+        let shared = ConnShared::new(context.inner(), id, worker, addr.to_owned());
+        shared.send(Command::Connect { conn: shared.clone(), addr: addr.to_owned(), hello: hello.to_vec() });
+        Ok(Self { shared, context: context.clone() })
+    }
+
+    /// Waits until the connection is up.
+    ///
+    /// # Errors
+    /// Down, or not in time.
+    pub fn wait_up(&self, timeout: Duration) -> Result<(), ConnError> {
+        if is_worker() {
+            return Err(ConnError::CalledFromWorker);
+        }
+        let state = lock(&self.shared.state);
+        let waiting = |state: &mut State| matches!(state.phase, Phase::Connecting | Phase::Offered);
+        let waited = self.shared.changed.wait_timeout_while(state, timeout, waiting);
+        let (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &state.phase {
+            Phase::Up => Ok(()),
+            Phase::Down(why) => Err(ConnError::Down(why.clone())),
+            Phase::Connecting | Phase::Offered => Err(ConnError::TimedOut {
+                addr: state.peer_addr.clone(),
+                waited_ms: timeout.as_millis() as u64,
+            }),
+        }
+    }
+
+    /// Waits until the connection is down, at most `timeout`; the reason if it is.
+    pub fn wait_down(&self, timeout: Duration) -> Option<String> {
+        let deadline = Instant::now() + timeout;
+        let mut state = lock(&self.shared.state);
+        loop {
+            if let Phase::Down(why) = &state.phase {
+                return Some(why.clone());
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    /// Whether both ends have accepted it and it is not down.
+    pub fn is_up(&self) -> bool {
+        self.shared.phase() == Phase::Up
+    }
+
+    /// Why it is down; none while it is not.
+    pub fn down_reason(&self) -> Option<String> {
+        match self.shared.phase() {
+            Phase::Down(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Names this connection in this process.
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// The other end's hello: empty until it was read.
+    pub fn peer_hello(&self) -> Vec<u8> {
+        lock(&self.shared.state).peer_hello.clone()
+    }
+
+    /// The other end's address, as text.
+    pub fn peer_addr(&self) -> String {
+        self.shared.peer_addr()
+    }
+
+    /// The random name of the other end's process; the same when it connects again.
+    pub fn peer_instance(&self) -> u128 {
+        lock(&self.shared.state).peer_instance
+    }
+
+    /// Sends one of the application's own control messages, in order with the data. Returns at once.
+    ///
+    /// # Errors
+    /// Too large, too many waiting, or down.
+    pub fn send_control(&self, message: &[u8]) -> Result<(), ControlError> {
+        self.shared.send_control(message)
+    }
+
+    /// Closes in order: what is queued leaves first (at most `session.close_linger_ms`), the peer is told why.
+    pub fn close(&self, why: &str) {
+        self.bye(ByeCode::Normal, why);
+    }
+
+    /// Refuses a connection that was offered; the peer's attempt to connect fails with the reason.
+    pub fn reject(&self, why: &str) {
+        self.bye(ByeCode::NotAccepted, why);
+    }
+
+    fn bye(&self, code: ByeCode, why: &str) {
+        self.shared.send(Command::Close { conn: self.shared.id, code, why: why.to_owned() });
+    }
+
+    pub(crate) fn attach(&self, role: Role) {
+        self.shared.send(Command::Attach { conn: self.shared.id, role });
+    }
+}
+
+impl std::fmt::Debug for Conn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conn").field("id", &self.shared.id).field("peer", &self.peer_addr()).finish()
+    }
+}

@@ -1,0 +1,256 @@
+//! The memory and the threads of a process.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rocketnet::Transport;
+use rocketnet::tcp::{Tcp, TcpConfig};
+use rocketring::{Pool, PoolConfig};
+
+use crate::config::{Config, TcpSettings};
+use crate::core::{Command, Core};
+use crate::error::ContextError;
+use crate::rout::ROutShared;
+use crate::worker::{self, WorkerShared};
+
+/// Locks a mutex whose data stays valid when a holder panicked (a panic in an application's callback must not take
+/// the other connections down).
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Where a context gets random numbers from: the system, or a seed in the simulator.
+pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
+
+/// Memory pool, configuration and worker threads; one in a process is enough. Cloning gives another handle; when the
+/// last handle (an [`ROut`](crate::ROut), [`RIn`](crate::RIn), [`Conn`](crate::Conn) or
+/// [`Listener`](crate::Listener) holds one too) is dropped, the threads stop.
+///
+/// ```
+/// use rocketbufs::{Config, Context};
+/// let ctx = Context::new(Config::default())?;
+/// assert_eq!(ctx.memory_in_use(), 0);
+/// # Ok::<(), rocketbufs::ContextError>(())
+/// ```
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) handle: Arc<Handle>,
+}
+
+/// Stops the threads when the last of the application's handles goes.
+pub(crate) struct Handle {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.inner.stop(Duration::ZERO);
+    }
+}
+
+/// What the workers share with the handles.
+pub(crate) struct ContextInner {
+    pub(crate) config: Config,
+    pub(crate) pool: Pool,
+    pub(crate) instance: u128,
+    pub(crate) workers: Vec<Arc<WorkerShared>>,
+    pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
+    slots: Mutex<Slots>,
+    entropy: Mutex<Entropy>,
+    next_conn: AtomicU64,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    stopping: AtomicBool,
+}
+
+/// Numbers of things that can be pending on a worker (buffers and inbound subscriptions).
+#[derive(Default)]
+struct Slots {
+    free: Vec<u32>,
+    used: u32,
+}
+
+impl Context {
+    /// Makes the pool and starts the worker threads that the configuration asks for.
+    ///
+    /// # Errors
+    /// If the configuration is invalid or the system refuses threads or descriptors.
+    pub fn new(config: Config) -> Result<Self, ContextError> {
+        config.validate().map_err(ContextError::Config)?;
+        let workers = match config.tcp.tcp_num_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let entropy: Entropy = Box::new(system_entropy);
+        let inner = ContextInner::new(config, workers.min(64), entropy)?;
+        let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
+        let started = Instant::now();
+        for shared in &inner.workers {
+            let settings = tcp_config(&inner.config);
+            let tcp = Tcp::new(settings, shared.sleeper.clone()).map_err(ContextError::Transport)?;
+            let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), tcp);
+            let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
+            let thread = worker::spawn(core, started, pin).map_err(ContextError::Thread)?;
+            lock(&inner.threads).push(thread);
+        }
+        Ok(context)
+    }
+
+    /// A context without threads, driven by whoever calls [`Core::turn`]: one worker, time and chance from outside.
+    #[doc(hidden)]
+    pub fn manual<T: Transport>(
+        config: Config,
+        entropy: Entropy,
+        transport: impl FnOnce(Arc<rocketring::Sleeper>) -> T,
+    ) -> Result<(Self, Core<T>), ContextError> {
+        let inner = ContextInner::new(config, 1, entropy)?;
+        let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
+        let shared = inner.workers[0].clone();
+        let transport = transport(shared.sleeper.clone());
+        let core = Core::new(inner, shared, Arc::downgrade(&context.handle), transport);
+        Ok((context, core))
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.handle.inner.config
+    }
+
+    /// Bytes of rings that exist now (their capacities; memory is backed on first use).
+    pub fn memory_in_use(&self) -> u64 {
+        self.handle.inner.pool.in_use_bytes()
+    }
+
+    /// Random 128-bit name of this process's endpoint, told to every peer.
+    pub fn instance(&self) -> u128 {
+        self.handle.inner.instance
+    }
+
+    /// Says goodbye to every peer, gives what is queued at most `grace` to leave, and stops the threads.
+    pub fn shutdown(&self, grace: Duration) {
+        self.handle.inner.stop(grace);
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<ContextInner> {
+        &self.handle.inner
+    }
+}
+
+impl ContextInner {
+    fn new(config: Config, workers: usize, mut entropy: Entropy) -> Result<Arc<Self>, ContextError> {
+        let pool = Pool::new(PoolConfig {
+            reservation_bytes: config.buffers.reservation_bytes,
+            max_bytes: config.buffers.max_ring_bytes,
+        })
+        .map_err(ContextError::Memory)?;
+        let slots = config.limits.max_buffers;
+        let workers = (0..workers)
+            .map(|index| WorkerShared::new(index, slots).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(ContextError::Thread)?;
+        let instance = entropy();
+        Ok(Arc::new(Self {
+            config,
+            pool,
+            instance,
+            workers,
+            routs: Mutex::default(),
+            slots: Mutex::default(),
+            entropy: Mutex::new(entropy),
+            next_conn: AtomicU64::new(1),
+            threads: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) fn random(&self) -> u128 {
+        (lock(&self.entropy))()
+    }
+
+    /// A new connection's number and the worker that will own it: workers take turns.
+    pub(crate) fn place_conn(&self) -> (u64, usize) {
+        let id = self.next_conn.fetch_add(1, Ordering::Relaxed);
+        (id, self.worker_of(id))
+    }
+
+    /// The worker that owns a connection.
+    pub(crate) fn worker_of(&self, conn: u64) -> usize {
+        (conn as usize) % self.workers.len()
+    }
+
+    /// A number under which something can be pending; none if `max_buffers` are in use.
+    pub(crate) fn take_slot(&self) -> Option<u32> {
+        let mut slots = lock(&self.slots);
+        slots.free.pop().or_else(|| {
+            let slot = slots.used;
+            ((slot as usize) < self.config.limits.max_buffers).then(|| {
+                slots.used += 1;
+                slot
+            })
+        })
+    }
+
+    pub(crate) fn free_slot(&self, slot: u32) {
+        lock(&self.slots).free.push(slot);
+    }
+
+    fn stop(&self, grace: Duration) {
+        if self.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for worker in &self.workers {
+            worker.send(Command::Shutdown { grace });
+        }
+        // A callback that drops the last handle runs on a worker, which cannot wait for itself.
+        if worker::is_worker() {
+            return;
+        }
+        for thread in lock(&self.threads).drain(..) {
+            // A worker that panicked has already told why.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn system_entropy() -> u128 {
+    let mut bytes = [0; 16];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Before the system's generator is ready; unique enough for names that only must not repeat.
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        bytes =
+            (time.map_or(0, |t| t.as_nanos()) ^ u128::from(std::process::id()).rotate_left(64)).to_le_bytes();
+    }
+    u128::from_le_bytes(bytes)
+}
+
+fn tcp_config(config: &Config) -> TcpConfig {
+    let TcpSettings {
+        nodelay,
+        congestion_control,
+        send_buffer_bytes,
+        receive_buffer_bytes,
+        read_bytes,
+        staging_bytes,
+        tx_queue_bytes,
+        backlog,
+        user_timeout_ms,
+        ..
+    } = config.tcp.clone();
+    let millis = |ms: u32| Duration::from_millis(u64::from(ms));
+    TcpConfig {
+        nodelay,
+        congestion_control,
+        send_buffer_bytes: send_buffer_bytes.map(|bytes| bytes as usize),
+        receive_buffer_bytes: receive_buffer_bytes.map(|bytes| bytes as usize),
+        read_bytes: read_bytes as usize,
+        staging_bytes: staging_bytes as usize,
+        tx_queue_bytes,
+        backlog,
+        user_timeout: (user_timeout_ms > 0).then(|| millis(user_timeout_ms)),
+        connect_timeout: millis(config.session.connect_timeout_ms),
+        max_control_bytes: config.limits.max_control_bytes as usize,
+        max_connections: config.limits.max_connections,
+        ..TcpConfig::default()
+    }
+}

@@ -1,0 +1,395 @@
+//! Connections, from the first byte to the last.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rocketnet::{Accepted, ConnId, Transport};
+
+use super::{Command, Core, Link, LinkPhase, Role};
+use crate::conn::{Conn, ConnShared, Phase};
+use crate::listener::ListenerShared;
+use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
+use crate::types::Nanos;
+
+impl<T: Transport> Core<T> {
+    pub(super) fn listen(
+        &mut self,
+        listener: Weak<ListenerShared>,
+        addr: &str,
+        reply: &Sender<Result<String, String>>,
+    ) {
+        let result = self.transport.listen(addr).map_err(|error| error.to_string());
+        if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
+            self.listeners.push((shared.id, local.clone(), listener));
+        }
+        // Nobody may wait any more for the answer.
+        let _ = reply.send(result);
+    }
+
+    pub(super) fn unlisten(&mut self, listener: u64) {
+        if let Some(at) = self.listeners.iter().position(|(id, ..)| *id == listener) {
+            let (_, addr, _) = self.listeners.swap_remove(at);
+            self.transport.unlisten(&addr);
+        }
+    }
+
+    /// A peer connected: a worker's turn to own it.
+    pub(super) fn on_incoming(&mut self, accepted: Accepted) {
+        let listener = self.listeners.iter().find(|(_, addr, _)| *addr == accepted.local);
+        let Some((.., listener)) = listener else { return };
+        let listener = listener.clone();
+        let (id, worker) = self.inner.place_conn();
+        let conn = ConnShared::new(&self.inner, id, worker, accepted.peer.clone());
+        if worker == self.shared.index {
+            self.adopt(conn, accepted, listener);
+        } else {
+            conn.send(Command::Adopt { conn: conn.clone(), accepted, listener });
+        }
+    }
+
+    pub(super) fn adopt(
+        &mut self,
+        shared: Arc<ConnShared>,
+        accepted: Accepted,
+        listener: Weak<ListenerShared>,
+    ) {
+        match self.transport.adopt(accepted) {
+            Ok(conn) => {
+                self.add_link(conn, shared, Vec::new(), Some(listener), LinkPhase::Fresh);
+            }
+            Err(error) => {
+                tracing::warn!(peer = shared.peer_addr(), %error, "a connection was not taken");
+                shared.set_phase(Phase::Down(error.to_string()));
+            }
+        }
+    }
+
+    pub(super) fn connect(&mut self, shared: Arc<ConnShared>, addr: &str, hello: Vec<u8>) {
+        match self.transport.connect(addr) {
+            Ok(conn) => {
+                self.add_link(conn, shared, hello, None, LinkPhase::Connecting);
+            }
+            Err(error) => shared.set_phase(Phase::Down(error.to_string())),
+        }
+    }
+
+    fn add_link(
+        &mut self,
+        conn: ConnId,
+        shared: Arc<ConnShared>,
+        hello: Vec<u8>,
+        listener: Option<Weak<ListenerShared>>,
+        phase: LinkPhase,
+    ) {
+        let session = &self.inner.config.session;
+        let millis = |ms: u32| Nanos::from(ms) * 1_000_000;
+        let timeout = match phase {
+            LinkPhase::Connecting => session.connect_timeout_ms,
+            _ => session.handshake_timeout_ms,
+        };
+        let config =
+            SessionConfig { heartbeat: millis(session.heartbeat_ms), handshake_timeout: millis(timeout) };
+        self.by_number.insert(shared.id, conn);
+        let link = Link {
+            shared,
+            session: Session::new(config, self.now),
+            role: None,
+            hello,
+            listener,
+            phase,
+            version: VERSION,
+            outs: HashMap::new(),
+            ins: HashMap::new(),
+            next_wire: 1,
+            ready: VecDeque::new(),
+            dirty: false,
+            early: Vec::new(),
+        };
+        self.links.insert(conn, link);
+    }
+
+    pub(super) fn on_connected(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        link.phase = LinkPhase::Greeting;
+        let hello = std::mem::take(&mut link.hello);
+        let hello = self.our_hello((MIN_VERSION, VERSION), hello);
+        self.send(conn, &Message::Hello(hello));
+    }
+
+    fn our_hello(&self, versions: (u16, u16), hello: Vec<u8>) -> Hello {
+        Hello {
+            min_version: versions.0,
+            max_version: versions.1,
+            capabilities: 0,
+            instance: self.inner.instance,
+            heartbeat_ms: self.inner.config.session.heartbeat_ms,
+            max_control_bytes: self.inner.config.limits.max_control_bytes,
+            hello,
+        }
+    }
+
+    pub(super) fn on_control(&mut self, conn: ConnId, bytes: &[u8]) {
+        let Some(link) = self.links.get(&conn) else { return };
+        let phase = link.phase;
+        let message = match Message::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                self.close(conn, ByeCode::Protocol, &format!("a message of this peer is not valid: {error}"));
+                return;
+            }
+        };
+        match (phase, message) {
+            (_, Message::Bye { code, text }) => self.on_bye(conn, code, &text),
+            (LinkPhase::Closing, _) => {}
+            (LinkPhase::Fresh, Message::Hello(hello)) => self.on_hello(conn, hello),
+            (LinkPhase::Greeting, Message::Welcome(hello)) => self.on_welcome(conn, hello),
+            (LinkPhase::Up, message) => self.on_message(conn, message),
+            (phase, message) => {
+                let kind = format!("{message:?}");
+                let kind = kind.split([' ', '(']).next().unwrap_or_default().to_owned();
+                self.close(conn, ByeCode::Protocol, &format!("{kind} does not belong here ({phase:?})"));
+            }
+        }
+    }
+
+    fn on_bye(&mut self, conn: ConnId, code: ByeCode, text: &str) {
+        let why = match code {
+            ByeCode::NotAccepted => format!("not accepted: {text}"),
+            ByeCode::Normal => format!("the peer closed: {text}"),
+            other => format!("the peer closed ({other:?}): {text}"),
+        };
+        self.take_down(conn, &why);
+        self.transport.close(conn, &why, Duration::ZERO);
+    }
+
+    fn on_hello(&mut self, conn: ConnId, hello: Hello) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let Some(version) = link.session.on_hello(&hello, self.now) else {
+            let (min, max) = (hello.min_version, hello.max_version);
+            let why =
+                format!("version {min} to {max} was offered; this end speaks {MIN_VERSION} to {VERSION}");
+            self.close(conn, ByeCode::Version, &why);
+            return;
+        };
+        link.version = version;
+        link.phase = LinkPhase::Offered;
+        link.shared.greeted(hello, Phase::Offered);
+        let (shared, listener) = (link.shared.clone(), link.listener.take().and_then(|l| l.upgrade()));
+        self.transport.pause(conn, true);
+        let (Some(listener), Some(context)) = (listener, self.context()) else {
+            self.close(conn, ByeCode::ShuttingDown, "no longer listening");
+            return;
+        };
+        if listener.offer(Conn { shared, context }).is_some() {
+            self.close(conn, ByeCode::Limit, "too many connections wait to be accepted");
+        }
+    }
+
+    fn on_welcome(&mut self, conn: ConnId, hello: Hello) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.session.on_hello(&hello, self.now).is_none() {
+            self.close(conn, ByeCode::Version, "the version in WELCOME was not offered");
+            return;
+        }
+        link.phase = LinkPhase::Up;
+        link.shared.greeted(hello, Phase::Up);
+        if link.role.is_none() {
+            // Nobody could answer what comes now.
+            self.transport.pause(conn, true);
+        }
+        self.on_up(conn);
+    }
+
+    /// The application gave the connection a role; it can be read.
+    pub(super) fn attach(&mut self, number: u64, role: Role) {
+        let Some(&conn) = self.by_number.get(&number) else {
+            // It went down before: the application hears that from the role it gave.
+            self.tell_role_down(&role, number, "the connection is down");
+            return;
+        };
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase == LinkPhase::Closing {
+            self.tell_role_down(&role, number, "the connection is closing");
+            return;
+        }
+        if let Role::In(rin) = &role {
+            let subscribe = |inbound| Command::Subscribe { conn: number, inbound };
+            link.early.extend(rin.all_inbounds().into_iter().map(subscribe));
+        }
+        link.role = Some(role);
+        match link.phase {
+            LinkPhase::Offered => {
+                link.phase = LinkPhase::Up;
+                link.shared.set_phase(Phase::Up);
+                let version = link.version;
+                let welcome = self.our_hello((version, version), Vec::new());
+                self.send(conn, &Message::Welcome(welcome));
+                self.transport.pause(conn, false);
+                self.on_up(conn);
+            }
+            LinkPhase::Up => {
+                self.transport.pause(conn, false);
+                self.on_up(conn);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_up(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        for command in std::mem::take(&mut link.early) {
+            self.on_command(command);
+        }
+    }
+
+    /// Keeps a command until the connection is up. True if it was kept.
+    pub(super) fn too_early(&mut self, number: u64, command: impl FnOnce() -> Command) -> bool {
+        let Some(link) = self.by_number.get(&number).and_then(|conn| self.links.get_mut(conn)) else {
+            return false;
+        };
+        let early = matches!(
+            link.phase,
+            LinkPhase::Connecting | LinkPhase::Fresh | LinkPhase::Greeting | LinkPhase::Offered
+        );
+        if early {
+            link.early.push(command());
+        }
+        early
+    }
+
+    pub(super) fn send_app(&mut self, number: u64, message: Vec<u8>, cost: usize) {
+        if self.too_early(number, || Command::Control { conn: number, message: message.clone(), cost }) {
+            return;
+        }
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        if let Some(link) = self.links.get(&conn) {
+            link.shared.control_left(cost);
+        }
+        self.send(conn, &Message::App(message));
+    }
+
+    fn on_message(&mut self, conn: ConnId, message: Message) {
+        match message {
+            Message::Ping(token) => self.send(conn, &Message::Pong(token)),
+            Message::Pong(_) => {}
+            Message::App(bytes) => self.on_app(conn, bytes),
+            Message::Subscribe(subscribe) => self.on_subscribe(conn, subscribe),
+            Message::Unsubscribe(wire) => self.on_unsubscribe(conn, wire),
+            Message::Credit { wire, landed, consumed, grant } => {
+                self.on_credit(conn, wire, (landed, consumed, grant));
+            }
+            Message::Subscribed(subscribed) => self.on_subscribed(conn, &subscribed),
+            Message::Refused { wire, code, a, b } => self.on_refused(conn, wire, code, a, b),
+            Message::Unsubscribed(wire) => self.on_unsubscribed(conn, wire),
+            Message::Ask { wire, landed, consumed } => self.on_ask(conn, wire, landed, consumed),
+            Message::Lost { wire, to, .. } => self.on_lost(conn, wire, to),
+            Message::Closed { wire, end } => self.on_end(conn, wire, crate::proto::End::Closed(end)),
+            Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),
+            Message::Hello(_) | Message::Welcome(_) => {
+                self.close(conn, ByeCode::Protocol, "a second greeting");
+            }
+            Message::Bye { .. } => {}
+        }
+    }
+
+    fn on_app(&mut self, conn: ConnId, bytes: Vec<u8>) {
+        let (Some(link), Some(context)) = (self.links.get(&conn), self.context()) else { return };
+        let shared = link.shared.clone();
+        match link.role.clone() {
+            Some(Role::In(rin)) => {
+                if !rin.on_control(&context, bytes) {
+                    self.close(conn, ByeCode::Limit, "too many control messages that nobody reads");
+                }
+            }
+            Some(Role::Out(out)) => out.on_control(&Conn { shared, context }, &bytes),
+            None => {}
+        }
+    }
+
+    pub(super) fn close_number(&mut self, number: u64, code: ByeCode, why: &str) {
+        if let Some(&conn) = self.by_number.get(&number) {
+            self.close(conn, code, why);
+        }
+    }
+
+    /// Says goodbye: what is queued leaves first, within `close_linger_ms`.
+    pub(super) fn close(&mut self, conn: ConnId, code: ByeCode, why: &str) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase == LinkPhase::Closing {
+            return;
+        }
+        let unheard = link.phase == LinkPhase::Connecting;
+        if !unheard {
+            let bye = Message::Bye { code, text: why.to_owned() };
+            self.send(conn, &bye);
+            self.transport.flush(conn);
+        }
+        self.take_down(conn, why);
+        let linger = Duration::from_millis(u64::from(self.inner.config.session.close_linger_ms));
+        self.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
+    }
+
+    /// The transport says that a connection is gone.
+    pub(super) fn on_down(&mut self, conn: ConnId, why: &str) {
+        self.take_down(conn, why);
+        if let Some(link) = self.links.remove(&conn) {
+            self.by_number.remove(&link.shared.id);
+        }
+        self.transport.forget(conn);
+        if self.stop_at.is_some() && self.links.is_empty() {
+            self.stopped = true;
+        }
+    }
+
+    /// Ends what a connection carried, once; the application is told.
+    fn take_down(&mut self, conn: ConnId, why: &str) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase == LinkPhase::Closing {
+            return;
+        }
+        link.phase = LinkPhase::Closing;
+        let shared = link.shared.clone();
+        let role = link.role.take();
+        link.early.clear();
+        shared.set_phase(Phase::Down(why.to_owned()));
+        self.drop_outs(conn, why);
+        self.suspend_ins(conn);
+        if let Some(role) = role {
+            self.tell_role_down(&role, shared.id, why);
+        }
+    }
+
+    fn tell_role_down(&mut self, role: &Role, number: u64, why: &str) {
+        match role {
+            Role::In(rin) if rin.conn().id == number => {
+                rin.tell(crate::rin::Received::ConnDown { why: why.to_owned() });
+            }
+            Role::In(_) => {}
+            Role::Out(out) => out.conn_down(number, why),
+        }
+    }
+
+    /// A look at the clock for one connection.
+    pub(super) fn tick_link(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase == LinkPhase::Closing {
+            return;
+        }
+        let paused = link.phase == LinkPhase::Offered || link.role.is_none() && link.phase == LinkPhase::Up;
+        match link.session.tick(self.now, paused) {
+            Tick::Quiet => {}
+            Tick::Ping => self.send(conn, &Message::Ping(self.now)),
+            Tick::HandshakeTimeout => {
+                self.close(conn, ByeCode::Timeout, "no answer within the handshake time")
+            }
+            Tick::Dead => {
+                // Nobody is there to say goodbye to.
+                let why = "the peer was silent for three heartbeats";
+                self.take_down(conn, why);
+                self.transport.close(conn, why, Duration::ZERO);
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! One worker: what happens when something arrives, is written, or time passes.
+//!
+//! A [`Core`] owns a transport and its connections. It is driven by [`Core::turn`]: take what the transport tells, the
+//! commands of the application's threads and the news of buffers; then give every connection with something to send
+//! its turns; then flush. It never waits for a lock that is held across I/O and touches no clock.
+//!
+//! * `links`: connections, from the first byte to the last;
+//! * `sending`: subscriptions of others to our buffers;
+//! * `receiving`: our subscriptions;
+//! * `ticks`: what happens because time passed.
+
+mod links;
+mod receiving;
+mod sending;
+mod ticks;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rocketnet::{Accepted, ConnId, Event, Transport};
+
+use crate::buffer::{Buffer, SubShared};
+use crate::conn::ConnShared;
+use crate::context::{Context, ContextInner, Handle};
+use crate::inbound::InboundShared;
+use crate::listener::ListenerShared;
+use crate::proto::{ByeCode, Message, Outbound, Session, Subscribe};
+use crate::rin::RInShared;
+use crate::rout::ROutShared;
+use crate::types::{Nanos, WireId};
+use crate::worker::WorkerShared;
+
+/// What an application's thread leaves with a worker.
+pub(crate) enum Command {
+    Listen {
+        listener: Weak<ListenerShared>,
+        addr: String,
+        reply: Sender<Result<String, String>>,
+    },
+    Unlisten {
+        listener: u64,
+    },
+    Connect {
+        conn: Arc<ConnShared>,
+        addr: String,
+        hello: Vec<u8>,
+    },
+    Adopt {
+        conn: Arc<ConnShared>,
+        accepted: Accepted,
+        listener: Weak<ListenerShared>,
+    },
+    Attach {
+        conn: u64,
+        role: Role,
+    },
+    Close {
+        conn: u64,
+        code: ByeCode,
+        why: String,
+    },
+    Control {
+        conn: u64,
+        message: Vec<u8>,
+        cost: usize,
+    },
+    Subscribe {
+        conn: u64,
+        inbound: Arc<InboundShared>,
+    },
+    Unsubscribe {
+        conn: u64,
+        inbound: Arc<InboundShared>,
+    },
+    /// A subscription that waited until its buffer's log was known.
+    Unpark(Parked),
+    /// Contexts of deliveries that nobody is there to receive.
+    DataOut(Arc<Buffer>),
+    Shutdown {
+        grace: Duration,
+    },
+}
+
+/// What a connection is for.
+#[derive(Clone)]
+pub(crate) enum Role {
+    In(Arc<RInShared>),
+    Out(Arc<ROutShared>),
+}
+
+/// A subscription that waits for its buffer's log.
+pub(crate) struct Parked {
+    pub(crate) conn: u64,
+    pub(crate) subscribe: Subscribe,
+}
+
+/// One worker's state. Public only for the simulator, which drives it by hand.
+#[doc(hidden)]
+pub struct Core<T: Transport> {
+    inner: Arc<ContextInner>,
+    shared: Arc<WorkerShared>,
+    handle: Weak<Handle>,
+    transport: T,
+    links: HashMap<ConnId, Link>,
+    by_number: HashMap<u64, ConnId>,
+    listeners: Vec<(u64, String, Weak<ListenerShared>)>,
+    slots: HashMap<u32, SlotUse>,
+    /// Connections that have something to send this turn, in the order in which they came.
+    dirty: VecDeque<ConnId>,
+    suspended: Vec<(Arc<InboundShared>, Nanos)>,
+    next_tick: Nanos,
+    events: Vec<Event>,
+    now: Nanos,
+    stop_at: Option<Nanos>,
+    stopped: bool,
+}
+
+/// What is done when a slot is pending.
+#[derive(Default)]
+struct SlotUse {
+    outs: Vec<(ConnId, WireId)>,
+    inbound: Option<Arc<InboundShared>>,
+}
+
+/// One connection.
+struct Link {
+    shared: Arc<ConnShared>,
+    session: Session,
+    role: Option<Role>,
+    /// The hello to send when it is up (the end that connects), or the listener it came from.
+    hello: Vec<u8>,
+    listener: Option<Weak<ListenerShared>>,
+    phase: LinkPhase,
+    /// Chosen of those that both ends speak.
+    version: u16,
+    outs: HashMap<WireId, OutSub>,
+    ins: HashMap<WireId, InSub>,
+    next_wire: WireId,
+    /// Subscriptions with something to send, taking turns.
+    ready: VecDeque<WireId>,
+    dirty: bool,
+    /// What waits until the connection is up.
+    early: Vec<Command>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkPhase {
+    Connecting,
+    /// Accepted; its HELLO has not come.
+    Fresh,
+    /// The application has not given it a role yet; nothing is read.
+    Offered,
+    /// HELLO was sent; WELCOME has not come.
+    Greeting,
+    Up,
+    Closing,
+}
+
+/// A subscription of the peer to one of our buffers.
+struct OutSub {
+    buffer: Arc<Buffer>,
+    outbound: Outbound,
+    sub: Arc<SubShared>,
+    hold_ms: u32,
+    queued: bool,
+    /// On a transport that does not promise order: a range is under way.
+    in_flight: bool,
+    others_wait: bool,
+}
+
+/// A subscription of ours.
+struct InSub {
+    inbound: Arc<InboundShared>,
+    answered: bool,
+    /// UNSUBSCRIBE was sent; what still comes lands in a ring that nobody reads.
+    leaving: bool,
+}
+
+impl<T: Transport> Core<T> {
+    pub(crate) fn new(
+        inner: Arc<ContextInner>,
+        shared: Arc<WorkerShared>,
+        handle: Weak<Handle>,
+        transport: T,
+    ) -> Self {
+        Self {
+            inner,
+            shared,
+            handle,
+            transport,
+            links: HashMap::new(),
+            by_number: HashMap::new(),
+            listeners: Vec::new(),
+            slots: HashMap::new(),
+            dirty: VecDeque::new(),
+            suspended: Vec::new(),
+            next_tick: 0,
+            events: Vec::new(),
+            now: 0,
+            stop_at: None,
+            stopped: false,
+        }
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.shared.index
+    }
+
+    /// The transport, for the simulator's faults.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// A turn that waits until there is something to do. False when the worker is done.
+    pub(crate) fn run_once(&mut self, clock: &dyn Fn() -> Nanos) -> bool {
+        let timeout = if self.dirty.is_empty() {
+            self.shared.sleeper.prepare();
+            let until_tick = Duration::from_nanos(self.next_tick.saturating_sub(clock()));
+            if self.shared.has_work() { Duration::ZERO } else { until_tick }
+        } else {
+            Duration::ZERO
+        };
+        let mut events = std::mem::take(&mut self.events);
+        self.transport.poll(Some(timeout), &mut events);
+        self.shared.sleeper.woken();
+        self.take_turn(clock(), &mut events);
+        self.events = events;
+        !self.stopped
+    }
+
+    /// One turn that waits for nothing, at time `now`. True if anything happened or is left to do.
+    pub fn turn(&mut self, now: Nanos) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        self.transport.poll(Some(Duration::ZERO), &mut events);
+        let busy = !events.is_empty() || self.shared.has_work() || !self.dirty.is_empty();
+        self.take_turn(now, &mut events);
+        self.events = events;
+        busy
+    }
+
+    /// When time alone gives it something to do.
+    pub fn next_tick(&self) -> Nanos {
+        self.next_tick
+    }
+
+    fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        self.now = now;
+        for event in events.drain(..) {
+            self.on_event(event);
+        }
+        for command in self.shared.take_mail() {
+            self.on_command(command);
+        }
+        self.take_news();
+        self.pump_all();
+        if now >= self.next_tick {
+            self.tick();
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Connected(conn) => self.on_connected(conn),
+            Event::Incoming(accepted) => self.on_incoming(accepted),
+            Event::Arrived(conn, wire) => {
+                self.heard(conn);
+                self.on_arrived(conn, wire);
+            }
+            Event::Control(conn, bytes) => {
+                self.heard(conn);
+                self.on_control(conn, &bytes);
+            }
+            Event::Sent(..) => {}
+            Event::Landed(conn, wire, position) => {
+                self.heard(conn);
+                self.on_landed(conn, wire, position);
+            }
+            Event::Writable(conn) => self.make_dirty(conn),
+            Event::Down(conn, why) => self.on_down(conn, &why.to_string()),
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Listen { listener, addr, reply } => self.listen(listener, &addr, &reply),
+            Command::Unlisten { listener } => self.unlisten(listener),
+            Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
+            Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
+            Command::Attach { conn, role } => self.attach(conn, role),
+            Command::Close { conn, code, why } => self.close_number(conn, code, &why),
+            Command::Control { conn, message, cost } => self.send_app(conn, message, cost),
+            Command::Subscribe { conn, inbound } => self.subscribe(conn, inbound),
+            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, inbound),
+            Command::Unpark(parked) => self.unpark(parked),
+            Command::DataOut(buffer) => Self::data_out(&buffer),
+            Command::Shutdown { grace } => self.shutdown(grace),
+        }
+    }
+
+    /// Buffers and subscriptions that others said have news.
+    fn take_news(&mut self) {
+        let shared = self.shared.clone();
+        shared.pending.drain(|slot| self.on_slot(slot));
+    }
+
+    fn on_slot(&mut self, slot: u32) {
+        let Some(used) = self.slots.get(&slot) else { return };
+        if let Some(inbound) = used.inbound.clone() {
+            self.give_credit(&inbound);
+        }
+        let Some(used) = self.slots.get(&slot) else { return };
+        for (conn, wire) in used.outs.clone() {
+            self.wake_out(conn, wire);
+        }
+    }
+
+    /// Tells the contexts of deliveries that have landed everywhere.
+    fn data_out(buffer: &Buffer) {
+        if let Some(out) = buffer.out.upgrade() {
+            out.run_data_out(buffer);
+        }
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.handle.upgrade().map(|handle| Context { handle })
+    }
+
+    fn heard(&mut self, conn: ConnId) {
+        if let Some(link) = self.links.get_mut(&conn) {
+            link.session.heard(self.now);
+        }
+    }
+
+    /// Queues a control message and has the connection flushed at the end of the turn.
+    fn send(&mut self, conn: ConnId, message: &Message) {
+        self.send_bytes(conn, &message.encode());
+    }
+
+    fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        link.session.spoke(self.now);
+        if self.transport.control(conn, bytes).is_err() {
+            self.transport.close(conn, "it reads no control messages", Duration::ZERO);
+            return;
+        }
+        self.make_dirty(conn);
+    }
+
+    fn make_dirty(&mut self, conn: ConnId) {
+        if let Some(link) = self.links.get_mut(&conn)
+            && !link.dirty
+        {
+            link.dirty = true;
+            self.dirty.push_back(conn);
+        }
+    }
+
+    fn shutdown(&mut self, grace: Duration) {
+        let connections: Vec<_> = self.links.keys().copied().collect();
+        for conn in connections {
+            self.close(conn, ByeCode::ShuttingDown, "shutting down");
+        }
+        self.stop_at = Some(self.now + grace.as_nanos() as Nanos);
+        if self.links.is_empty() || grace.is_zero() {
+            self.stopped = true;
+        }
+        self.next_tick = self.now;
+    }
+}

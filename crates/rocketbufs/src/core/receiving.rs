@@ -1,0 +1,392 @@
+//! Our subscriptions: asking, receiving, credit, and what ends them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketnet::{ConnId, Transport};
+use rocketring::RingConfig;
+
+use super::{Command, Core, InSub, LinkPhase};
+use crate::buffer::{Buffer, Log};
+use crate::context::lock;
+use crate::error::RefusedError;
+use crate::inbound::{Ending, InLog, InboundShared};
+use crate::proto::{ByeCode, End, Inbound, Message, RefuseCode, Start, Subscribe, Subscribed};
+use crate::rin::Received;
+use crate::types::{Nanos, Position, WireId};
+
+impl<T: Transport> Core<T> {
+    /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
+    pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
+        let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
+        if self.too_early(number, early) {
+            return;
+        }
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase != LinkPhase::Up {
+            return;
+        }
+        let mut state = lock(&inbound.state);
+        if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
+            return;
+        }
+        let wire = link.next_wire;
+        link.next_wire += 1;
+        state.wire = Some((number, wire));
+        let start = match &state.log {
+            Some(in_log) => Start::Position(in_log.log.epoch, in_log.ring().head()),
+            None => inbound.options.start,
+        };
+        drop(state);
+        link.ins.insert(wire, InSub { inbound: inbound.clone(), answered: false, leaving: false });
+        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
+        let options = &inbound.options;
+        let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX - 1);
+        let subscribe = Subscribe {
+            wire,
+            bid: inbound.bid,
+            capacity: options.size_bytes.next_power_of_two(),
+            policy: options.policy,
+            start,
+            max_lag: options.max_lag_bytes,
+            block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
+            hold_ms: millis(options.hold),
+            name: options.name.clone(),
+        };
+        self.send(conn, &Message::Subscribe(subscribe));
+    }
+
+    fn in_sub(&mut self, conn: ConnId, wire: WireId) -> Option<&mut InSub> {
+        self.links.get_mut(&conn)?.ins.get_mut(&wire)
+    }
+
+    pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
+        let wire = subscribed.wire;
+        let Some(in_sub) = self.in_sub(conn, wire) else {
+            self.close(conn, ByeCode::Protocol, "SUBSCRIBED for an id that was not asked for");
+            return;
+        };
+        if std::mem::replace(&mut in_sub.answered, true) {
+            self.close(conn, ByeCode::Protocol, "SUBSCRIBED twice");
+            return;
+        }
+        let (inbound, leaving) = (in_sub.inbound.clone(), in_sub.leaving);
+        if leaving {
+            return;
+        }
+        let known = lock(&inbound.state).log.as_ref().map(|l| (l.log.epoch, l.ring().head()));
+        match known {
+            None => self.begin_log(conn, &inbound, subscribed),
+            Some((epoch, head)) if epoch == subscribed.epoch && subscribed.start == head => {
+                self.resume_log(conn, wire, &inbound);
+            }
+            Some((epoch, _)) if epoch == subscribed.epoch => {
+                self.close(conn, ByeCode::Protocol, "SUBSCRIBED with another position than was asked for");
+            }
+            Some(_) => {
+                self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
+                self.leave(conn, wire);
+            }
+        }
+    }
+
+    /// The first answer: a ring for the log.
+    fn begin_log(&mut self, conn: ConnId, inbound: &Arc<InboundShared>, subscribed: &Subscribed) {
+        let Subscribed { wire, epoch, start, flow_control, .. } = *subscribed;
+        let options = &inbound.options;
+        let capacity = options.size_bytes.next_power_of_two();
+        let buffer = inbound.spliced_to();
+        let retain = options.retain_bytes.or(match &buffer {
+            // At least one delivery, so that whoever joins finds the start of one.
+            Some(_) => self.inner.config.buffers.retain_bytes,
+            None => Some(0),
+        });
+        let ring = self.inner.pool.ring(RingConfig {
+            capacity_bytes: capacity,
+            retain_bytes: retain.map(|retain| match buffer {
+                Some(_) => retain.max(subscribed.max_delivery.min(capacity / 2)),
+                None => retain,
+            }),
+            max_delivery_bytes: Some(subscribed.max_delivery.min(capacity / 2)),
+            flow_control,
+            start,
+        });
+        let ring = match ring {
+            Ok(ring) => ring,
+            Err(error) => {
+                let error = RefusedError::Memory(error.to_string());
+                self.end_inbound(inbound, Ending::Refused(error));
+                self.leave(conn, wire);
+                return;
+            }
+        };
+        let Some(inlet) = ring.inlet() else { return };
+        let window = (ring.capacity() - ring.retain()).min((subscribed.capacity / 2).max(1));
+        let log = Log { ring, epoch };
+        let credit = Inbound::new(start, window);
+        let mut in_log = InLog::new(log.clone(), inlet, credit, start, buffer.is_none());
+        let inlet = in_log.inlet.take();
+        let mut state = lock(&inbound.state);
+        state.log = Some(in_log);
+        drop(state);
+        if let Some(inlet) = inlet {
+            self.transport.bind(conn, wire, inlet);
+        }
+        if let Some(rin) = inbound.rin.upgrade() {
+            let asked = matches!(options.start, Start::Position(..));
+            if asked && subscribed.restarted {
+                rin.tell(Received::Restarted { bid: inbound.bid, epoch });
+            }
+            rin.tell(Received::Subscribed { bid: inbound.bid, epoch, start });
+        }
+        // A splice may have been made while the ring was: it looks at the state before this.
+        if let Some(buffer) = inbound.spliced_to() {
+            let _ = buffer.log.set(log);
+            self.unpark_all(&buffer);
+        }
+        self.tell_credit(conn, wire, inbound);
+    }
+
+    fn resume_log(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
+        let inlet = lock(&inbound.state).log.as_mut().and_then(|l| l.inlet.take());
+        let Some(inlet) = inlet else {
+            // Another connection still has the landing end: the application resumed over two at once.
+            self.leave(conn, wire);
+            return;
+        };
+        self.transport.bind(conn, wire, inlet);
+        self.tell_credit(conn, wire, inbound);
+    }
+
+    /// CREDIT, due or not.
+    fn tell_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
+        let downstream = inbound.spliced_to();
+        let mut state = lock(&inbound.state);
+        let Some(in_log) = &mut state.log else { return };
+        let now = in_log.credit_now(downstream.as_deref());
+        let Some(credit) = in_log.credit.tell(now) else { return };
+        drop(state);
+        let (landed, consumed, grant) = (credit.landed, credit.consumed, credit.grant);
+        self.send(conn, &Message::Credit { wire, landed, consumed, grant });
+    }
+
+    /// Something landed.
+    pub(super) fn on_arrived(&mut self, conn: ConnId, wire: WireId) {
+        let Some(in_sub) = self.in_sub(conn, wire) else { return };
+        if in_sub.leaving {
+            return;
+        }
+        let inbound = in_sub.inbound.clone();
+        self.news_of(&inbound);
+    }
+
+    /// Tells whoever is interested: subscribers downstream, the application, the sender.
+    fn news_of(&mut self, inbound: &Arc<InboundShared>) {
+        if let Some(buffer) = inbound.spliced_to() {
+            buffer.notify();
+        }
+        if let Some(rin) = inbound.rin.upgrade() {
+            rin.on_news(inbound);
+        }
+        self.give_credit(inbound);
+    }
+
+    /// CREDIT if it is due; a subscription whose end was told and given back is over.
+    pub(super) fn give_credit(&mut self, inbound: &Arc<InboundShared>) {
+        let downstream = inbound.spliced_to();
+        let mut state = lock(&inbound.state);
+        let Some((number, wire)) = state.wire else { return };
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        let ending = state.ending.clone();
+        let Some(in_log) = &mut state.log else { return };
+        let now = in_log.credit_now(downstream.as_deref());
+        let due = in_log.credit.credit(now);
+        let finished = match ending {
+            Some(Ending::End(end)) => now.consumed >= end.position(),
+            _ => false,
+        };
+        drop(state);
+        if let Some(credit) = due {
+            let (landed, consumed, grant) = (credit.landed, credit.consumed, credit.grant);
+            self.send(conn, &Message::Credit { wire, landed, consumed, grant });
+        }
+        if finished {
+            // The application may still have the end to hear; the id is no longer needed.
+            self.leave(conn, wire);
+        }
+    }
+
+    pub(super) fn on_ask(&mut self, conn: ConnId, wire: WireId, landed: Position, consumed: Position) {
+        let Some(in_sub) = self.in_sub(conn, wire) else { return };
+        let inbound = in_sub.inbound.clone();
+        if let Some(in_log) = &mut lock(&inbound.state).log {
+            in_log.credit.on_ask(landed, consumed);
+        }
+        if consumed > 0
+            && let Some(buffer) = inbound.spliced_to()
+        {
+            buffer.want_consumed(consumed);
+        }
+        self.give_credit(&inbound);
+    }
+
+    pub(super) fn on_lost(&mut self, conn: ConnId, wire: WireId, to: Position) {
+        let Some(in_sub) = self.in_sub(conn, wire) else { return };
+        if in_sub.leaving {
+            return;
+        }
+        let inbound = in_sub.inbound.clone();
+        if !self.transport.skip(conn, wire, to) {
+            self.close(conn, ByeCode::Protocol, "LOST goes backwards");
+            return;
+        }
+        self.news_of(&inbound);
+    }
+
+    pub(super) fn on_end(&mut self, conn: ConnId, wire: WireId, end: End) {
+        let Some(in_sub) = self.in_sub(conn, wire) else { return };
+        if in_sub.leaving {
+            return;
+        }
+        let inbound = in_sub.inbound.clone();
+        let boundary = lock(&inbound.state).log.as_ref().map(|l| l.ring().boundary());
+        if boundary != Some(end.position()) {
+            self.close(conn, ByeCode::Protocol, "the log ends where its data does not");
+            return;
+        }
+        self.end_inbound(&inbound, Ending::End(end));
+        self.give_credit(&inbound);
+    }
+
+    pub(super) fn on_refused(&mut self, conn: ConnId, wire: WireId, code: RefuseCode, a: u64, b: u64) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let Some(in_sub) = link.ins.remove(&wire) else { return };
+        self.transport.unbind(conn, wire);
+        lock(&in_sub.inbound.state).wire = None;
+        let error = RefusedError::Peer { code, a, b };
+        self.end_inbound(&in_sub.inbound, Ending::Refused(error));
+    }
+
+    /// How a subscription ends; told in order after its data, downstream too.
+    pub(super) fn end_inbound(&mut self, inbound: &Arc<InboundShared>, ending: Ending) {
+        let mut state = lock(&inbound.state);
+        if state.ending.is_some() {
+            return;
+        }
+        state.ending = Some(ending.clone());
+        let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
+        drop(state);
+        if let Some(buffer) = inbound.spliced_to() {
+            end_buffer(
+                &buffer,
+                match ending {
+                    Ending::End(end) => end,
+                    Ending::Restarted(_) | Ending::Refused(_) => End::Gone(boundary),
+                },
+            );
+        }
+        if let Some(rin) = inbound.rin.upgrade() {
+            rin.forget(inbound);
+            rin.on_news(inbound);
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
+        let mut state = lock(&inbound.state);
+        state.done = true;
+        let wire = state.wire;
+        let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
+        let ended = state.ending.is_some();
+        drop(state);
+        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
+            end_buffer(&buffer, End::Gone(boundary));
+        }
+        if let (Some(&conn), Some((at, wire))) = (self.by_number.get(&number), wire)
+            && at == number
+        {
+            self.leave(conn, wire);
+        }
+    }
+
+    /// Sends UNSUBSCRIBE; the id stays bound until the peer has acknowledged it.
+    fn leave(&mut self, conn: ConnId, wire: WireId) {
+        let Some(in_sub) = self.in_sub(conn, wire) else { return };
+        if std::mem::replace(&mut in_sub.leaving, true) {
+            return;
+        }
+        let inbound = in_sub.inbound.clone();
+        lock(&inbound.state).wire = None;
+        self.slots.remove(&inbound.slot);
+        self.send(conn, &Message::Unsubscribe(wire));
+    }
+
+    pub(super) fn on_unsubscribed(&mut self, conn: ConnId, wire: WireId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        match link.ins.get(&wire) {
+            Some(in_sub) if in_sub.leaving => {
+                link.ins.remove(&wire);
+                self.transport.unbind(conn, wire);
+            }
+            _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
+        }
+    }
+
+    /// The connection is down: subscriptions keep their rings and can go on over another.
+    pub(super) fn suspend_ins(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let number = link.shared.id;
+        let mut ins: Vec<_> = link.ins.drain().collect();
+        ins.sort_unstable_by_key(|(wire, _)| *wire);
+        let linger = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
+        for (wire, in_sub) in ins {
+            let inlet = self.transport.unbind(conn, wire);
+            if in_sub.leaving {
+                continue;
+            }
+            let inbound = in_sub.inbound;
+            self.slots.remove(&inbound.slot);
+            let mut state = lock(&inbound.state);
+            if let (Some(in_log), Some(inlet)) = (&mut state.log, inlet) {
+                in_log.inlet = Some(inlet);
+            }
+            // Resumed over another connection already: that one asks again once the landing end is free.
+            let moved = state.wire.is_some_and(|(at, _)| at != number);
+            if !moved {
+                state.wire = None;
+            }
+            drop(state);
+            if !moved && inbound.is_spliced() {
+                self.suspended.push((inbound, self.now + linger));
+                self.next_tick = self.next_tick.min(self.now + linger);
+            }
+        }
+    }
+
+    /// Writers that were away for `linger` are gone for good, as far as their subscribers are concerned.
+    pub(super) fn tick_suspended(&mut self) -> Option<Nanos> {
+        let now = self.now;
+        let (over, wait): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.suspended).into_iter().partition(|(_, at)| *at <= now);
+        self.suspended = wait;
+        for (inbound, _) in over {
+            let state = lock(&inbound.state);
+            let away = state.wire.is_none() && !state.done;
+            let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
+            drop(state);
+            if away {
+                self.end_inbound(&inbound, Ending::End(End::Gone(boundary)));
+            }
+        }
+        self.suspended.iter().map(|(_, at)| *at).min()
+    }
+}
+
+fn end_buffer(buffer: &Arc<Buffer>, end: End) {
+    buffer.set_end(end);
+    if let Some(out) = buffer.out.upgrade() {
+        out.reap(buffer);
+    }
+}

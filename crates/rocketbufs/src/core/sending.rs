@@ -1,0 +1,533 @@
+//! Subscriptions of others to our buffers: answering them, sending, credit, and what ends them.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use rocketnet::{ConnId, SourceRange, Transport};
+use rocketring::{Hold, Ring};
+
+use super::{Command, Core, Link, LinkPhase, OutSub, Parked, Role};
+use crate::buffer::{Buffer, Log, SubShared};
+use crate::context::lock;
+use crate::proto::{
+    ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Step, Subscribe, Subscribed,
+};
+use crate::rout::{Held, OutEvent, ROutShared};
+use crate::types::{Bid, Nanos, Policy, Position, WireId};
+
+/// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
+const WRITES_PER_FLUSH: usize = 256;
+const FLUSHES_PER_TURN: usize = 4;
+
+/// A refusal: its code and numbers.
+type Refusal = (RefuseCode, u64, u64);
+
+impl<T: Transport> Core<T> {
+    pub(super) fn on_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) {
+        let wire = subscribe.wire;
+        if let Err((code, a, b)) = self.try_subscribe(conn, subscribe) {
+            self.send(conn, &Message::Refused { wire, code, a, b });
+        }
+    }
+
+    fn try_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) -> Result<(), Refusal> {
+        let Some(link) = self.links.get(&conn) else { return Ok(()) };
+        let Some(Role::Out(out)) = link.role.clone() else { return Err((RefuseCode::NotAnOut, 0, 0)) };
+        let limit = self.inner.config.limits.max_subscriptions_per_connection;
+        if link.outs.len() >= limit {
+            return Err((RefuseCode::TooMany, link.outs.len() as u64, limit as u64));
+        }
+        if link.outs.contains_key(&subscribe.wire) {
+            return Err((RefuseCode::BadWireId, 0, 0));
+        }
+        let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
+        let number = link.shared.id;
+        let Some(log) = buffer.log().cloned() else {
+            return park(&buffer, Parked { conn: number, subscribe }, limit);
+        };
+        self.accept(conn, &out, &buffer, &log, &subscribe)
+    }
+
+    /// A log is known now: whoever waited for it is answered, each by the worker of its connection.
+    pub(super) fn unpark_all(&mut self, buffer: &Buffer) {
+        for parked in std::mem::take(&mut *lock(&buffer.parked)) {
+            let worker = self.inner.worker_of(parked.conn);
+            self.inner.workers[worker].send(Command::Unpark(parked));
+        }
+    }
+
+    pub(super) fn unpark(&mut self, parked: Parked) {
+        if let Some(&conn) = self.by_number.get(&parked.conn) {
+            self.on_subscribe(conn, parked.subscribe);
+        }
+    }
+
+    fn accept(
+        &mut self,
+        conn: ConnId,
+        out: &Arc<ROutShared>,
+        buffer: &Arc<Buffer>,
+        log: &Log,
+        subscribe: &Subscribe,
+    ) -> Result<(), Refusal> {
+        let ring = &log.ring;
+        let flow_control = ring.flow_control();
+        let allowed = match subscribe.policy {
+            Policy::Block | Policy::Drop => flow_control,
+            Policy::Overwrite => !flow_control,
+            Policy::Disconnect => true,
+        };
+        if !allowed {
+            return Err((RefuseCode::PolicyNotAllowed, 0, 0));
+        }
+        let needed = 2 * ring.max_delivery();
+        if subscribe.capacity < needed {
+            return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
+        }
+        let held = self.take_over(out, buffer, &subscribe.name);
+        let (start, restarted, hold) = begin(log, subscribe, held.as_ref())?;
+        drop(held);
+        let config = self.outbound_config(ring, subscribe);
+        self.add_out(conn, out, buffer, subscribe, (start, hold, config));
+        let subscribed = Subscribed {
+            wire: subscribe.wire,
+            epoch: log.epoch,
+            start,
+            flow_control,
+            restarted,
+            capacity: ring.capacity(),
+            max_delivery: ring.max_delivery(),
+        };
+        self.send(conn, &Message::Subscribed(subscribed));
+        self.wake_out(conn, subscribe.wire);
+        Ok(())
+    }
+
+    /// The place kept for this name; a connection that still has it loses it.
+    fn take_over(&mut self, out: &ROutShared, buffer: &Buffer, name: &[u8]) -> Option<Held> {
+        if name.is_empty() {
+            return None;
+        }
+        let held = lock(&out.held).remove(&(buffer.bid, name.to_vec()));
+        if held.is_some() {
+            return held;
+        }
+        let old = buffer.find_named(name)?;
+        let landed = old.landed.load(std::sync::atomic::Ordering::Acquire);
+        let hold = lock(&old.hold).take();
+        let command = Command::Close {
+            conn: old.conn,
+            code: ByeCode::TakenOver,
+            why: format!("subscription '{}' was taken over", String::from_utf8_lossy(name)),
+        };
+        self.inner.workers[old.worker].send(command);
+        buffer.remove_sub(old.conn, old.wire);
+        Some(Held { hold, landed, until: 0 })
+    }
+
+    fn outbound_config(&self, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {
+        let session = &self.inner.config.session;
+        let lag_limit = ring.capacity() - ring.retain();
+        let max_lag = match (subscribe.max_lag, session.max_lag_bytes) {
+            (0, 0) => lag_limit / 2,
+            (0, lag) | (lag, _) => lag,
+        };
+        let timeout_ms = match subscribe.block_timeout_ms {
+            u32::MAX => session.block_timeout_ms,
+            ms => ms,
+        };
+        let max_transfer = u64::from(self.inner.config.tcp.max_transfer_bytes)
+            .min(self.transport.promises().max_write_bytes)
+            .min(ring.max_delivery());
+        OutboundConfig {
+            policy: subscribe.policy,
+            max_lag: max_lag.min(lag_limit),
+            block_timeout: Nanos::from(timeout_ms) * 1_000_000,
+            flow_control: ring.flow_control(),
+            max_transfer: max_transfer.max(1),
+        }
+    }
+
+    fn add_out(
+        &mut self,
+        conn: ConnId,
+        out: &ROutShared,
+        buffer: &Arc<Buffer>,
+        subscribe: &Subscribe,
+        (start, hold, config): (Position, Option<Hold>, OutboundConfig),
+    ) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let sub = Arc::new(SubShared {
+            conn: link.shared.id,
+            worker: self.shared.index,
+            wire: subscribe.wire,
+            name: subscribe.name.clone(),
+            policy: subscribe.policy,
+            hold: Mutex::new(hold),
+            sent: AtomicU64::new(start),
+            landed: AtomicU64::new(start),
+            consumed: AtomicU64::new(start),
+            dropped: AtomicU64::new(0),
+        });
+        buffer.add_sub(sub.clone());
+        let number = link.shared.id;
+        let out_sub = OutSub {
+            buffer: buffer.clone(),
+            outbound: Outbound::new(config, start, self.now),
+            sub,
+            hold_ms: subscribe.hold_ms.min(self.inner.config.limits.max_hold_ms),
+            queued: false,
+            in_flight: false,
+            others_wait: false,
+        };
+        link.outs.insert(subscribe.wire, out_sub);
+        self.slots.entry(buffer.slot).or_default().outs.push((conn, subscribe.wire));
+        let name = subscribe.name.clone();
+        out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start });
+    }
+
+    /// A buffer has news for this subscription: looks at its policy and gives it a turn.
+    pub(super) fn wake_out(&mut self, conn: ConnId, wire: WireId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let Some(out) = link.outs.get_mut(&wire) else { return };
+        let Some(log) = out.buffer.log() else { return };
+        if out.outbound.too_far_behind(&log.ring) {
+            self.act_on_lag(conn, wire);
+        }
+        self.queue_out(conn, wire);
+    }
+
+    fn queue_out(&mut self, conn: ConnId, wire: WireId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase != LinkPhase::Up {
+            return;
+        }
+        if let Some(out) = link.outs.get_mut(&wire)
+            && !out.queued
+        {
+            out.queued = true;
+            link.ready.push_back(wire);
+        }
+        self.make_dirty(conn);
+    }
+
+    fn act_on_lag(&mut self, conn: ConnId, wire: WireId) {
+        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        let Some(log) = out.buffer.log().cloned() else { return };
+        if out.outbound.config().policy == Policy::Disconnect {
+            let lag = out.outbound.lag(&log.ring);
+            self.disconnect_slow(conn, wire, lag, "policy disconnect");
+            return;
+        }
+        // What is half sent is copied; from here on the subscription holds nothing of the ring below.
+        self.transport.detach(conn, wire);
+        let step = out.outbound.drop_to_boundary(&log.ring);
+        out.sub.publish(&out.outbound);
+        let buffer = out.buffer.clone();
+        if let Some(Step::Lost { from, to }) = step {
+            self.tell_lost(conn, wire, (from, to));
+        }
+        buffer.on_progress();
+    }
+
+    fn tell_lost(&mut self, conn: ConnId, wire: WireId, (from, to): (Position, Position)) {
+        self.send(conn, &Message::Lost { wire, from, to });
+        let Some(link) = self.links.get(&conn) else { return };
+        let (number, Some(out)) = (link.shared.id, link.outs.get(&wire)) else { return };
+        let (bid, rout) = (out.buffer.bid, out.buffer.out.upgrade());
+        if let Some(rout) = rout {
+            rout.tell(OutEvent::Dropped { conn: number, bid, from, to });
+        }
+    }
+
+    /// Gives every connection that has something to send its turns.
+    pub(super) fn pump_all(&mut self) {
+        for _ in 0..self.dirty.len() {
+            let Some(conn) = self.dirty.pop_front() else { break };
+            if let Some(link) = self.links.get_mut(&conn) {
+                link.dirty = false;
+                self.pump(conn);
+            }
+        }
+    }
+
+    fn pump(&mut self, conn: ConnId) {
+        for _ in 0..FLUSHES_PER_TURN {
+            let wrote = self.write_some(conn);
+            let all_left = self.transport.flush(conn);
+            if !wrote || !all_left {
+                break;
+            }
+        }
+        let more = self.links.get(&conn).is_some_and(|link| !link.ready.is_empty());
+        if more && self.transport.room(conn) > 0 {
+            self.make_dirty(conn);
+        }
+    }
+
+    /// Subscriptions take turns, one transfer each, until the queue is full. True if anything was written.
+    fn write_some(&mut self, conn: ConnId) -> bool {
+        let mut wrote = false;
+        for _ in 0..WRITES_PER_FLUSH {
+            let room = self.transport.room(conn);
+            if room == 0 {
+                break;
+            }
+            let Some(wire) = self.links.get_mut(&conn).and_then(|link| link.ready.pop_front()) else { break };
+            wrote |= self.one_turn(conn, wire, room);
+        }
+        wrote
+    }
+
+    fn one_turn(&mut self, conn: ConnId, wire: WireId, room: u64) -> bool {
+        let ordered = self.transport.promises().ordered;
+        let Some(link) = self.links.get_mut(&conn) else { return false };
+        let Some(out) = link.outs.get_mut(&wire) else { return false };
+        out.queued = false;
+        let Some(log) = out.buffer.log() else { return false };
+        if out.in_flight && !ordered {
+            return false;
+        }
+        let step = out.outbound.next(&log.ring, out.buffer.end(), room);
+        match step {
+            Step::Idle => {
+                self.ask_if_wanted(conn, wire);
+                false
+            }
+            Step::Write { from, to, more } => {
+                let source = SourceRange { ring: log.ring.clone(), from, to };
+                out.in_flight = true;
+                out.queued = true;
+                link.ready.push_back(wire);
+                link.session.spoke(self.now);
+                if self.transport.write(conn, wire, source, more).is_err() {
+                    // `room` said that there is place: the transport broke its word.
+                    self.close(conn, ByeCode::Protocol, "the transport took no write where it had room");
+                }
+                true
+            }
+            Step::Lost { from, to } => {
+                out.sub.publish(&out.outbound);
+                let buffer = out.buffer.clone();
+                self.tell_lost(conn, wire, (from, to));
+                buffer.on_progress();
+                self.queue_out(conn, wire);
+                true
+            }
+            Step::End(end) => {
+                let message = match end {
+                    crate::proto::End::Closed(end) => Message::Closed { wire, end },
+                    crate::proto::End::Gone(end) => Message::Gone { wire, end },
+                };
+                self.send(conn, &message);
+                self.ask_if_wanted(conn, wire);
+                true
+            }
+        }
+    }
+
+    /// Asks the receiver how far it is, if somebody waits for that.
+    fn ask_if_wanted(&mut self, conn: ConnId, wire: WireId) {
+        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        let (landed, consumed) = match out.outbound.ended() {
+            // An end is told, and whoever destroyed the buffer waits until all have it.
+            true => (Position::MAX, out.buffer.wanted().1),
+            false => out.buffer.wanted(),
+        };
+        if let Some((landed, consumed)) = out.outbound.ask(landed, consumed) {
+            self.send(conn, &Message::Ask { wire, landed, consumed });
+        }
+    }
+
+    pub(super) fn on_credit(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        (landed, consumed, grant): (Position, Position, Position),
+    ) {
+        // Credit for a subscription that just ended may still be under way.
+        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        if let Err(error) = out.outbound.on_credit(landed, consumed, grant, self.now) {
+            self.close(conn, ByeCode::Protocol, &error.to_string());
+            return;
+        }
+        self.moved_on(conn, wire);
+    }
+
+    pub(super) fn on_landed(&mut self, conn: ConnId, wire: WireId, position: Position) {
+        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        out.in_flight = position < out.outbound.sent();
+        out.outbound.on_landed(position, self.now);
+        self.moved_on(conn, wire);
+    }
+
+    /// A subscription's positions moved: lets go of what it held, and looks whether more can be sent.
+    fn moved_on(&mut self, conn: ConnId, wire: WireId) {
+        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        out.sub.publish(&out.outbound);
+        let buffer = out.buffer.clone();
+        buffer.on_progress();
+        Self::data_out(&buffer);
+        self.queue_out(conn, wire);
+        if buffer.source.is_some()
+            && buffer.drained()
+            && let Some(rout) = buffer.out.upgrade()
+        {
+            rout.reap(&buffer);
+        }
+    }
+
+    pub(super) fn on_unsubscribe(&mut self, conn: ConnId, wire: WireId) {
+        // What is queued is copied: the stream stays whole, and the ring is free.
+        self.transport.detach(conn, wire);
+        self.drop_out(conn, wire, "unsubscribed", false);
+        self.send(conn, &Message::Unsubscribed(wire));
+    }
+
+    /// The connection is down: named subscriptions keep their place for a while, the others end.
+    pub(super) fn drop_outs(&mut self, conn: ConnId, why: &str) {
+        let Some(link) = self.links.get(&conn) else { return };
+        let mut wires: Vec<_> = link.outs.keys().copied().collect();
+        wires.sort_unstable();
+        for wire in wires {
+            self.transport.detach(conn, wire);
+            self.drop_out(conn, wire, why, true);
+        }
+    }
+
+    fn drop_out(&mut self, conn: ConnId, wire: WireId, why: &str, hold: bool) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let Some(out) = link.outs.remove(&wire) else { return };
+        let number = link.shared.id;
+        let OutSub { buffer, outbound, sub, hold_ms, .. } = out;
+        if let Some(used) = self.slots.get_mut(&buffer.slot) {
+            used.outs.retain(|at| *at != (conn, wire));
+            if used.outs.is_empty() && used.inbound.is_none() {
+                self.slots.remove(&buffer.slot);
+            }
+        }
+        let rout = buffer.out.upgrade();
+        if let (true, Some(rout), false) = (hold && hold_ms > 0, &rout, sub.name.is_empty()) {
+            let until = self.now + Nanos::from(hold_ms) * 1_000_000;
+            self.keep_place(rout, buffer.bid, &sub, &outbound, until);
+        }
+        buffer.remove_sub(number, wire);
+        Self::data_out(&buffer);
+        if let Some(rout) = rout {
+            let (bid, name) = (buffer.bid, sub.name.clone());
+            rout.tell(OutEvent::Unsubscribed { conn: number, bid, name, why: why.to_owned() });
+            rout.reap(&buffer);
+        }
+    }
+
+    fn keep_place(
+        &mut self,
+        rout: &ROutShared,
+        bid: Bid,
+        sub: &SubShared,
+        outbound: &Outbound,
+        until: Nanos,
+    ) {
+        let mut held = lock(&rout.held);
+        let limit = self.inner.config.limits.max_held_subscriptions;
+        if held.len() >= limit {
+            tracing::warn!(
+                bid,
+                limit,
+                "no place is kept for a named subscription: limits.max_held_subscriptions"
+            );
+            return;
+        }
+        // Taken over by another connection of that name, which has the hold now.
+        let Some(hold) = lock(&sub.hold).take() else { return };
+        let place = Held { hold: Some(hold), landed: outbound.landed(), until };
+        held.insert((bid, sub.name.clone()), place);
+        self.next_tick = self.next_tick.min(until);
+    }
+
+    /// The slowest subscription of a buffer that somebody waits for: has it stalled?
+    pub(super) fn tick_outs(&mut self, conn: ConnId) {
+        let now = self.now;
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let mut stalled = None;
+        for (wire, out) in &mut link.outs {
+            let Some(log) = out.buffer.log() else { continue };
+            let waits = holds_others(&log.ring, out);
+            if waits && !out.others_wait {
+                out.outbound.begin_waiting(now);
+            }
+            out.others_wait = waits;
+            if waits && out.outbound.stalled(now) {
+                stalled = Some((*wire, out.outbound.lag(&log.ring)));
+            }
+        }
+        if let Some((wire, lag)) = stalled {
+            self.disconnect_slow(conn, wire, lag, "no progress within block_timeout while others waited");
+        }
+    }
+
+    /// Ends a subscription that was too slow, and its connection. No place is kept for it.
+    fn disconnect_slow(&mut self, conn: ConnId, wire: WireId, lag: u64, rule: &str) {
+        let why = format!("too slow: {lag} bytes behind ({rule})");
+        self.transport.detach(conn, wire);
+        self.drop_out(conn, wire, &why, false);
+        self.send(conn, &Message::Refused { wire, code: RefuseCode::TooSlow, a: lag, b: 0 });
+        self.close(conn, ByeCode::Timeout, &why);
+    }
+
+    pub(super) fn link_has_outs(link: &Link) -> bool {
+        !link.outs.is_empty()
+    }
+}
+
+/// Whether this subscription is what keeps the writer from going on.
+fn holds_others(ring: &Ring, out: &OutSub) -> bool {
+    let Some(at) = out.outbound.holds_at() else { return false };
+    let head = ring.head();
+    // A remote writer is out of credit when less than an eighth is left; a local one says that it waits.
+    let exhausted = ring.horizon().saturating_sub(head) < ring.capacity() / 8;
+    let slowest = ring.slowest_hold().is_none_or(|slowest| slowest >= at);
+    at < head && slowest && (ring.writer_waits() || (out.buffer.source.is_some() && exhausted))
+}
+
+fn park(buffer: &Buffer, parked: Parked, limit: usize) -> Result<(), Refusal> {
+    let mut waiting = lock(&buffer.parked);
+    if waiting.len() >= limit {
+        return Err((RefuseCode::TooMany, waiting.len() as u64, limit as u64));
+    }
+    waiting.push(parked);
+    Ok(())
+}
+
+/// Where a subscription begins, whether its log is another one than it asked for, and the place that it holds.
+fn begin(
+    log: &Log,
+    subscribe: &Subscribe,
+    held: Option<&Held>,
+) -> Result<(Position, bool, Option<Hold>), Refusal> {
+    let ring = &log.ring;
+    let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
+    // The tail may move between looking and holding; it moves on only when the writer does.
+    for _ in 0..64 {
+        let oldest = || ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
+        let (start, restarted) = match subscribe.start {
+            Start::Position(epoch, at) if epoch == log.epoch => (at, false),
+            Start::Position(..) => (oldest(), true),
+            Start::Newest | Start::Oldest if held.is_some() => {
+                let landed = held.map_or(0, |held| held.landed);
+                (ring.boundary_at_or_after(landed).unwrap_or_else(|| ring.boundary()), false)
+            }
+            Start::Newest => (ring.boundary(), false),
+            Start::Oldest => (oldest(), false),
+        };
+        if !holds {
+            return Ok((start, restarted, None));
+        }
+        // Resuming below the tail: hold what is left; the first step tells what is lost.
+        let at = if start < ring.tail() { oldest() } else { start };
+        if let Ok(hold) = ring.hold(at) {
+            return Ok((start, restarted, Some(hold)));
+        }
+    }
+    Err((RefuseCode::TooSlow, 0, 0))
+}

@@ -1,0 +1,84 @@
+//! What happens because time passed. One look at everything a few times in a heartbeat, and never while there is
+//! nothing to look at.
+
+use std::sync::Weak;
+
+use rocketnet::Transport;
+
+use super::Core;
+use crate::context::lock;
+use crate::types::Nanos;
+
+/// How often connections are looked at, unless their heartbeat is shorter than four times this.
+const TICK: Nanos = 250_000_000;
+/// As good as never: the worker sleeps until something happens.
+const IDLE: Nanos = 3_600_000_000_000;
+
+impl<T: Transport> Core<T> {
+    pub(super) fn tick(&mut self) {
+        let mut conns: Vec<_> = self.links.keys().copied().collect();
+        conns.sort_unstable();
+        let mut hurry = false;
+        for conn in conns {
+            self.tick_link(conn);
+            self.tick_outs(conn);
+            hurry |= self.links.get(&conn).is_some_and(Self::link_has_outs);
+        }
+        let mut next = self.now + self.interval(hurry);
+        if let Some(at) = self.tick_suspended() {
+            next = next.min(at);
+        }
+        if self.shared.index == 0
+            && let Some(at) = self.tick_held()
+        {
+            next = next.min(at);
+        }
+        if let Some(at) = self.stop_at {
+            self.stopped |= at <= self.now;
+            next = next.min(at);
+        }
+        self.next_tick = next;
+        // What the tick queued leaves now.
+        self.take_news();
+        self.pump_all();
+    }
+
+    fn interval(&self, hurry: bool) -> Nanos {
+        if self.links.is_empty() {
+            return IDLE;
+        }
+        let heartbeat = Nanos::from(self.inner.config.session.heartbeat_ms) * 1_000_000;
+        let calm = if heartbeat == 0 { 4 * TICK } else { (heartbeat / 4).max(1_000_000) };
+        if hurry { calm.min(TICK) } else { calm.min(4 * TICK) }
+    }
+
+    /// Places of named subscriptions that nobody came back for. Returns when the next one ends.
+    fn tick_held(&mut self) -> Option<Nanos> {
+        let now = self.now;
+        let mut next = None;
+        lock(&self.inner.routs).retain(|out| out.strong_count() > 0);
+        let outs: Vec<_> = lock(&self.inner.routs).iter().filter_map(Weak::upgrade).collect();
+        for out in outs {
+            let mut gone = Vec::new();
+            let mut held = lock(&out.held);
+            held.retain(|key, place| {
+                let keep = place.until > now;
+                if keep {
+                    next = Some(next.map_or(place.until, |at: Nanos| at.min(place.until)));
+                } else {
+                    gone.push((key.0, place.hold.take()));
+                }
+                keep
+            });
+            drop(held);
+            for (bid, hold) in gone {
+                drop(hold);
+                if let Some(buffer) = out.buffer(bid) {
+                    buffer.on_progress();
+                    out.reap(&buffer);
+                }
+            }
+        }
+        next
+    }
+}

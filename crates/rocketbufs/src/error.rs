@@ -1,0 +1,288 @@
+//! What can go wrong, one enum for each operation. `Full` and time-outs are outcomes that an application expects.
+
+use crate::config::ConfigError;
+use crate::proto::RefuseCode;
+use crate::types::{Bid, Position};
+
+/// A context could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContextError {
+    /// A knob has a value that it cannot have.
+    #[error(transparent)]
+    Config(ConfigError),
+    /// Memory for rings cannot be reserved.
+    #[error("cannot reserve memory for rings: {0}")]
+    Memory(rocketring::PoolError),
+    /// The transport cannot be set up.
+    #[error(transparent)]
+    Transport(rocketnet::TransportError),
+    /// The system refused a thread or a descriptor.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A connection could not be made or used.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnError {
+    /// The application's hello is longer than the protocol allows.
+    #[error("the hello has {size} bytes; at most {max} are allowed")]
+    HelloTooLong {
+        /// Its size.
+        size: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The connection is down, and why.
+    #[error("{0}")]
+    Down(String),
+    /// The peer did not answer in time.
+    #[error("{addr} did not accept the connection within {waited_ms} ms")]
+    TimedOut {
+        /// Where to.
+        addr: String,
+        /// How long it was waited for.
+        waited_ms: u64,
+    },
+    /// A call that waits was made from a callback.
+    #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
+    CalledFromWorker,
+}
+
+/// An address cannot be listened on.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The system refused.
+    #[error("cannot listen on {addr}: {reason}")]
+    Refused {
+        /// The address.
+        addr: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A call that waits was made from a callback.
+    #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
+    CalledFromWorker,
+}
+
+/// A control message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// It is too large.
+    #[error("the control message has {size} bytes; at most {max} are allowed")]
+    TooLarge {
+        /// Its size.
+        size: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Too many wait to be sent: the peer reads too slowly, or they are made too fast.
+    #[error("{queued} bytes of control messages wait to be sent; try again later")]
+    Full {
+        /// Bytes that wait.
+        queued: usize,
+    },
+    /// The connection is down.
+    #[error("the connection is down")]
+    Down,
+}
+
+/// A buffer could not be made, found or spliced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// The id is taken in this rOut.
+    #[error("buffer {0} exists already in this rOut")]
+    Exists(Bid),
+    /// There is no such buffer here.
+    #[error("there is no buffer {0} here")]
+    NoSuchBuffer(Bid),
+    /// The buffer belongs to a spliced rIn: only its remote writer writes.
+    #[error("buffer {0} is spliced: only its remote writer writes into it")]
+    Spliced(Bid),
+    /// The writer of this buffer is in use by another thread.
+    #[error("the writer of buffer {0} was taken; a buffer has one writer")]
+    WriterTaken(Bid),
+    /// More buffers than configured.
+    #[error("{0} buffers and subscriptions exist: the limit (limits.max_buffers)")]
+    TooMany(usize),
+    /// No memory for its ring.
+    #[error(transparent)]
+    Memory(#[from] rocketring::PoolError),
+}
+
+/// A segment of a buffer cannot be had now, or ever.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// No room: the slowest subscriber that holds has not taken enough yet. An outcome; try again, or wait.
+    #[error("the buffer is full")]
+    Full,
+    /// No room within the time given.
+    #[error("the buffer stayed full for the time given")]
+    TimedOut,
+    /// Larger than any delivery of this buffer may be.
+    #[error("{size} bytes were asked for; a delivery of this buffer has at most {max}")]
+    TooLarge {
+        /// Asked for.
+        size: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// No bytes were asked for.
+    #[error("a segment of no bytes was asked for; a delivery has at least one")]
+    Empty,
+    /// Too many segments are open at once.
+    #[error("too many segments of this buffer are open; deliver some first")]
+    TooManyOpen,
+    /// A segment was dropped without being delivered while newer ones are open: the log cannot go on.
+    #[error("a segment of this buffer was dropped undelivered; deliver it with size 0 to give it back")]
+    SegmentLost,
+    /// There is no such buffer here.
+    #[error("there is no buffer {0} here")]
+    NoSuchBuffer(Bid),
+    /// The buffer is spliced.
+    #[error("buffer {0} is spliced: only its remote writer writes into it")]
+    Spliced(Bid),
+    /// The writer of the buffer was taken.
+    #[error("the writer of buffer {0} was taken; a buffer has one writer")]
+    WriterTaken(Bid),
+    /// The buffer was destroyed.
+    #[error("the buffer was destroyed")]
+    Closed,
+    /// A call that waits was made from a callback.
+    #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
+    CalledFromWorker,
+}
+
+/// A segment was not delivered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// Only the newest open segment may be delivered short or given back.
+    #[error("only the newest open segment may be delivered with fewer bytes than it has")]
+    ShortDeliver(crate::OutSegment),
+    /// More than the segment has.
+    #[error("{size} bytes were delivered of a segment that has fewer")]
+    TooLong {
+        /// What was asked for.
+        size: u64,
+        /// The segment, given back to the caller.
+        segment: crate::OutSegment,
+    },
+    /// The segment belongs to another buffer, or its buffer's writer was taken.
+    #[error("the segment does not belong to this writer")]
+    Foreign(crate::OutSegment),
+    /// The buffer was destroyed.
+    #[error("the buffer was destroyed")]
+    Closed,
+    /// Too many deliveries with a context wait for their confirmation (`limits.max_pending_contexts`).
+    #[error("{0} deliveries wait for their confirmation: the limit (limits.max_pending_contexts)")]
+    TooManyContexts(usize),
+}
+
+/// Waiting for subscribers ended without what was waited for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// Not within the time given; this much is confirmed.
+    #[error("not confirmed in time; everything below position {confirmed} is")]
+    TimedOut {
+        /// What is confirmed by all subscribers.
+        confirmed: Position,
+    },
+    /// There is no such buffer here.
+    #[error("there is no buffer {0} here")]
+    NoSuchBuffer(Bid),
+    /// A call that waits was made from a callback.
+    #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
+    CalledFromWorker,
+}
+
+/// A subscription could not be begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// This rIn has a subscription of that buffer.
+    #[error("this rIn is subscribed to buffer {0} already")]
+    Exists(Bid),
+    /// The name is longer than the protocol allows.
+    #[error("the name has {size} bytes; at most {max} are allowed")]
+    NameTooLong {
+        /// Its size.
+        size: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The ring is larger than all rings of this process may be together.
+    #[error(
+        "a ring of {size} bytes was asked for; all rings together may have {max} (buffers.max_ring_bytes)"
+    )]
+    TooLarge {
+        /// Asked for.
+        size: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// More subscriptions than configured.
+    #[error("{0} buffers and subscriptions exist: the limit (limits.max_buffers)")]
+    TooMany(usize),
+}
+
+/// Why a subscription was refused or ended early; by whom.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefusedError {
+    /// The sender said no.
+    #[error("{}", explain(*code, *a, *b))]
+    Peer {
+        /// Its reason.
+        code: RefuseCode,
+        /// A number that belongs to it.
+        a: u64,
+        /// Another.
+        b: u64,
+    },
+    /// No memory for the ring here.
+    #[error("no memory for the ring here: {0}")]
+    Memory(String),
+}
+
+fn explain(code: RefuseCode, a: u64, b: u64) -> String {
+    match code {
+        RefuseCode::NoSuchBuffer => "the peer has no such buffer".into(),
+        RefuseCode::RingTooSmall => {
+            format!("the ring has {a} bytes; this buffer's deliveries need one of at least {b}")
+        }
+        RefuseCode::PolicyNotAllowed => {
+            "the policy cannot be had for this buffer (block and drop need flow control, overwrite its absence)".into()
+        }
+        RefuseCode::TooMany => format!("the peer has {a} subscriptions on this connection, its limit is {b}"),
+        RefuseCode::BadWireId => "the wire id is in use".into(),
+        RefuseCode::NotAnOut => "the other end of this connection is no rOut".into(),
+        RefuseCode::TooSlow => format!("too slow: {a} bytes behind; read faster, or ask for another policy"),
+    }
+}
+
+/// Received data cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// There is no such subscription.
+    #[error("this rIn has no subscription of buffer {0}")]
+    NotSubscribed(Bid),
+    /// More was given back than was received.
+    #[error("{size} bytes were given back; only {received} were received and not yet given back")]
+    TooMuch {
+        /// Given back.
+        size: u64,
+        /// Received.
+        received: u64,
+    },
+    /// A call that waits was made from a callback.
+    #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
+    CalledFromWorker,
+}

@@ -1,0 +1,370 @@
+//! One subscription of an rIn: its log, what the application has read and given back.
+//!
+//! ```text
+//!      consumed     pins        read      boundary   head
+//!  ───────┼──────────┼───────────┼───────────┼────────┼──▶
+//!   given │   shown by views     │ not yet   │ part of│
+//!   back  │   that are alive     │ handed out│ a del. │
+//! ```
+//!
+//! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. A spliced
+//! subscription holds nothing for the application: the subscribers downstream do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use rocketring::{Hold, Inlet, Ring, View, verify};
+
+use crate::buffer::{Buffer, Log};
+use crate::context::{ContextInner, lock};
+use crate::error::{RecvError, RefusedError};
+use crate::proto::{Credit, End, Inbound};
+use crate::rin::{RInShared, SubscribeOptions};
+use crate::types::{Bid, Epoch, Position, WireId};
+
+pub(crate) struct InboundShared {
+    pub(crate) bid: Bid,
+    pub(crate) slot: u32,
+    pub(crate) rin: Weak<RInShared>,
+    pub(crate) inner: Arc<ContextInner>,
+    pub(crate) options: SubscribeOptions,
+    pub(crate) state: Mutex<InState>,
+    /// Whether it waits in its rIn's queue of those with something to receive.
+    pub(crate) queued: AtomicBool,
+    spliced: Mutex<Option<Weak<Buffer>>>,
+    is_spliced: AtomicBool,
+}
+
+#[derive(Default)]
+pub(crate) struct InState {
+    pub(crate) log: Option<InLog>,
+    /// The connection and the id under which data comes now; none while suspended.
+    pub(crate) wire: Option<(u64, WireId)>,
+    pub(crate) ending: Option<Ending>,
+    pub(crate) ending_told: bool,
+    /// Unsubscribed by the application, or over.
+    pub(crate) done: bool,
+}
+
+/// The log of a subscription that was answered.
+pub(crate) struct InLog {
+    pub(crate) log: Log,
+    pub(crate) credit: Inbound,
+    /// The landing end while no connection has it.
+    pub(crate) inlet: Option<Inlet>,
+    hold: Option<Hold>,
+    consumed: Position,
+    read: Position,
+    pins: Vec<Position>,
+}
+
+/// How a subscription ends, told after all of its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    End(End),
+    /// The writer was restarted: its log is another one.
+    Restarted(Epoch),
+    Refused(RefusedError),
+}
+
+/// The next thing that a subscription has to tell, in order.
+pub(crate) enum Item {
+    /// A range of whole deliveries.
+    Data(Position, Position),
+    /// One delivery of an overwritable buffer: its payload.
+    Payload {
+        from: Position,
+        to: Position,
+        next: Position,
+    },
+    Lost(Position, Position),
+    Ending(Ending),
+}
+
+impl InboundShared {
+    pub(crate) fn new(
+        bid: Bid,
+        slot: u32,
+        rin: &Arc<RInShared>,
+        inner: &Arc<ContextInner>,
+        options: SubscribeOptions,
+    ) -> Self {
+        Self {
+            bid,
+            slot,
+            rin: Arc::downgrade(rin),
+            inner: inner.clone(),
+            options,
+            state: Mutex::default(),
+            queued: AtomicBool::new(false),
+            spliced: Mutex::default(),
+            is_spliced: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_spliced(&self) -> bool {
+        self.is_spliced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn spliced_to(&self) -> Option<Arc<Buffer>> {
+        if !self.is_spliced() {
+            return None;
+        }
+        lock(&self.spliced).as_ref().and_then(Weak::upgrade)
+    }
+
+    /// From now on the buffer's subscribers hold the ring, and the application does not.
+    pub(crate) fn splice_to(&self, buffer: &Arc<Buffer>) -> bool {
+        let mut spliced = lock(&self.spliced);
+        if spliced.as_ref().is_some_and(|old| old.strong_count() > 0) {
+            return false;
+        }
+        *spliced = Some(Arc::downgrade(buffer));
+        self.is_spliced.store(true, Ordering::Release);
+        drop(spliced);
+        let mut state = lock(&self.state);
+        if let Some(in_log) = &mut state.log {
+            let _ = buffer.log.set(in_log.log.clone());
+            in_log.hold = None;
+        }
+        let ending = state.ending.clone();
+        drop(state);
+        if let Some(Ending::End(end)) = ending {
+            buffer.set_end(end);
+        }
+        true
+    }
+
+    /// A subscriber downstream moved on: perhaps there is credit to give upstream.
+    pub(crate) fn on_downstream_progress(&self, buffer: &Buffer) {
+        let state = lock(&self.state);
+        let (Some(in_log), Some((conn, _))) = (&state.log, state.wire) else { return };
+        let now = in_log.credit_now(Some(buffer));
+        let worker = self.inner.worker_of(conn);
+        let due = in_log.credit.clone().credit(now).is_some();
+        drop(state);
+        if due || buffer.ended() {
+            self.inner.workers[worker].mark(self.slot);
+        }
+    }
+
+    /// The next thing to tell; moves `read` past it. Data stays until it is given back.
+    pub(crate) fn next_item(&self, pin: bool) -> Option<Item> {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        if let Some(in_log) = &mut state.log {
+            let spliced = self.is_spliced();
+            if let Some(item) = in_log.next_item(pin, spliced) {
+                return Some(item);
+            }
+        }
+        if state.ending_told {
+            return None;
+        }
+        let ending = state.ending.clone()?;
+        let read = state.log.as_ref().map_or(0, |l| l.read);
+        if let Ending::End(end) = &ending
+            && state.log.is_some()
+            && read < end.position()
+        {
+            return None;
+        }
+        state.ending_told = true;
+        Some(Item::Ending(ending))
+    }
+
+    /// Whether [`InboundShared::next_item`] would tell something.
+    pub(crate) fn has_item(&self) -> bool {
+        let state = lock(&self.state);
+        if let Some(l) = &state.log {
+            let ring = &l.log.ring;
+            if ring.boundary() > l.read || ring.gap_after(l.read).is_some_and(|gap| gap.from <= l.read) {
+                return true;
+            }
+        }
+        state.ending.is_some() && !state.ending_told
+    }
+
+    /// Gives back `size` bytes, oldest first (`data_consumed`).
+    pub(crate) fn consume(&self, size: u64) -> Result<(), RecvError> {
+        self.update(|in_log| {
+            let boundary = in_log.log.ring.boundary();
+            let mut left = size;
+            let mut to = in_log.consumed;
+            while let Some(gap) = in_log.log.ring.gap_after(to) {
+                let before = gap.from.saturating_sub(to);
+                if left < before {
+                    break;
+                }
+                left -= before;
+                to = gap.to;
+            }
+            let received = boundary.saturating_sub(in_log.consumed);
+            if left > boundary.saturating_sub(to) {
+                return Err(RecvError::TooMuch { size, received });
+            }
+            in_log.consumed = to + left;
+            in_log.read = in_log.read.max(in_log.consumed);
+            Ok(())
+        })
+        .unwrap_or(Err(RecvError::NotSubscribed(self.bid)))
+    }
+
+    /// Gives back everything below `to`.
+    pub(crate) fn consume_to(&self, to: Position) {
+        self.update(|in_log| in_log.consumed = in_log.consumed.max(to.min(in_log.log.ring.boundary())));
+    }
+
+    /// A view is no more.
+    pub(crate) fn unpin(&self, at: Position, consume_to: Option<Position>) {
+        self.update(|in_log| {
+            if let Some(index) = in_log.pins.iter().position(|pin| *pin == at) {
+                in_log.pins.swap_remove(index);
+            }
+            if let Some(to) = consume_to {
+                in_log.consumed = in_log.consumed.max(to);
+            }
+        });
+    }
+
+    /// Changes what the application holds, moves the hold, and wakes the worker if credit is due.
+    fn update<R>(&self, change: impl FnOnce(&mut InLog) -> R) -> Option<R> {
+        let mut state = lock(&self.state);
+        let wire = state.wire;
+        let ending = state.ending.is_some();
+        let in_log = state.log.as_mut()?;
+        let result = change(in_log);
+        in_log.move_hold();
+        let due = ending || in_log.credit.clone().credit(in_log.credit_now(None)).is_some();
+        drop(state);
+        if let (true, Some((conn, _))) = (due, wire) {
+            self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+        }
+        Some(result)
+    }
+
+    /// Everything received and not given back, pinned.
+    pub(crate) fn buf_ref(&self) -> Option<(View, Epoch, Position)> {
+        let mut state = lock(&self.state);
+        let in_log = state.log.as_mut()?;
+        // Nothing keeps bytes in place for the application where only subscribers downstream hold.
+        in_log.hold.as_ref()?;
+        let ring = &in_log.log.ring;
+        let from = in_log.consumed;
+        let (from, to) = match ring.gap_after(from) {
+            Some(gap) if gap.from <= from => (gap.to, ring.boundary()),
+            Some(gap) => (from, gap.from),
+            None => (from, ring.boundary()),
+        };
+        let view = ring.view(from, to.max(from));
+        in_log.pins.push(from);
+        Some((view, in_log.log.epoch, from))
+    }
+}
+
+impl InLog {
+    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, holds: bool) -> Self {
+        let hold = holds.then(|| log.ring.hold(start).ok()).flatten();
+        Self { log, credit, inlet: Some(inlet), hold, consumed: start, read: start, pins: Vec::new() }
+    }
+
+    fn move_hold(&mut self) {
+        if let Some(hold) = &self.hold {
+            let at = self.pins.iter().copied().min().unwrap_or(Position::MAX).min(self.consumed);
+            hold.advance(at);
+        }
+    }
+
+    /// The positions to tell upstream, as they are now.
+    pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
+        let ring = &self.log.ring;
+        let landed = ring.head();
+        #[cfg(feature = "planted-bugs")]
+        let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
+            landed + self.credit.quarter().min(64)
+        } else {
+            landed
+        };
+        let grant = if ring.flow_control() { ring.grant() } else { landed };
+        let consumed = match downstream {
+            Some(buffer) => buffer.min_consumed(),
+            None => self.consumed,
+        };
+        Credit { landed, consumed: consumed.min(landed), grant }
+    }
+
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.log.ring
+    }
+
+    fn next_item(&mut self, pin: bool, spliced: bool) -> Option<Item> {
+        let ring = self.log.ring.clone();
+        if !ring.flow_control() {
+            return self.next_payload(&ring);
+        }
+        let boundary = ring.boundary();
+        let limit = match ring.gap_after(self.read) {
+            Some(gap) if gap.from <= self.read => {
+                let from = self.read;
+                self.read = gap.to;
+                if self.consumed >= from {
+                    self.consumed = gap.to;
+                    self.move_hold();
+                }
+                return Some(Item::Lost(from, gap.to));
+            }
+            Some(gap) => gap.from.min(boundary),
+            None => boundary,
+        };
+        if limit <= self.read {
+            return None;
+        }
+        let from = self.read;
+        self.read = limit;
+        if spliced {
+            self.consumed = self.consumed.max(limit);
+        }
+        if pin {
+            self.pins.push(from);
+        }
+        Some(Item::Data(from, limit))
+    }
+
+    /// The next delivery of an overwritable buffer whose markers verify.
+    fn next_payload(&mut self, ring: &Ring) -> Option<Item> {
+        let boundary = ring.boundary();
+        if let Some(gap) = ring.gap_after(self.read)
+            && gap.from <= self.read
+        {
+            let from = self.read;
+            self.skip_to(gap.to);
+            return Some(Item::Lost(from, gap.to));
+        }
+        if boundary <= self.read {
+            return None;
+        }
+        let from = self.read;
+        if ring.is_stable(from) {
+            let end = ring.gap_after(from).map_or(boundary, |gap| gap.from.min(boundary));
+            match verify(&ring.view(from, end)) {
+                Ok(payload) => {
+                    let start = from + payload.offset as u64;
+                    let next = from + payload.total as u64;
+                    self.skip_to(next);
+                    return Some(Item::Payload { from: start, to: start + payload.len as u64, next });
+                }
+                // Overwritten while it was looked at, or damaged: either way it is not handed out.
+                Err(_) => {}
+            }
+        }
+        // Lapped, or torn: on to the oldest delivery that is still whole.
+        let next = ring.boundary_at_or_after(ring.tail().max(from + 1)).unwrap_or(boundary).max(from + 1);
+        self.skip_to(next);
+        Some(Item::Lost(from, next))
+    }
+
+    fn skip_to(&mut self, to: Position) {
+        self.read = to;
+        self.consumed = self.consumed.max(to);
+    }
+}

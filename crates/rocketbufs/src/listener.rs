@@ -1,0 +1,136 @@
+//! Listening for connections (paper 1, Listing 3).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::callback::Callback;
+use crate::conn::Conn;
+use crate::context::{Context, lock};
+use crate::core::Command;
+use crate::error::ListenError;
+use crate::worker::is_worker;
+
+type ConnCallback = dyn FnMut(Conn) + Send;
+
+/// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
+/// stops listening; connections that were taken go on.
+///
+/// ```
+/// use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ctx = Context::new(Config::default())?;
+/// let out = ROut::new(&ctx);
+/// let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
+/// let subscribers = out.clone();
+/// listener.set_conn_cb(move |conn| subscribers.add_conn(&conn));
+///
+/// let conn = Conn::connect(&ctx, &listener.local_addr(), b"subscriber")?;
+/// let subscriber = RIn::new(&conn);
+/// # drop(subscriber);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Listener {
+    shared: Arc<ListenerShared>,
+    context: Context,
+    addr: String,
+}
+
+pub(crate) struct ListenerShared {
+    pub(crate) id: u64,
+    callback: Callback<ConnCallback>,
+    waiting: Mutex<VecDeque<Conn>>,
+    arrived: Condvar,
+    max_waiting: usize,
+}
+
+impl ListenerShared {
+    /// A connection whose hello was read: calls the callback or queues it for [`Listener::accept`]. Gives it back if
+    /// nobody takes connections fast enough.
+    pub(crate) fn offer(&self, conn: Conn) -> Option<Conn> {
+        let Err(conn) = self.callback.run(conn, |callback, conn| callback(conn)) else { return None };
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= self.max_waiting {
+            return Some(conn);
+        }
+        waiting.push_back(conn);
+        self.arrived.notify_one();
+        None
+    }
+}
+
+impl Listener {
+    /// Listens on an address such as `127.0.0.1:7411`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// With the system's reason.
+    pub fn bind(context: &Context, addr: &str) -> Result<Self, ListenError> {
+        if is_worker() {
+            return Err(ListenError::CalledFromWorker);
+        }
+        let (mut listener, reply) = Self::bind_start(context, addr);
+        let refused = |reason: String| ListenError::Refused { addr: addr.to_owned(), reason };
+        let local = reply.recv().map_err(|_| refused("the context was shut down".into()))?;
+        listener.addr = local.map_err(refused)?;
+        Ok(listener)
+    }
+
+    /// As [`Listener::bind`], for a context that the caller drives: the answer comes when its worker has taken a turn.
+    #[doc(hidden)]
+    pub fn bind_start(
+        context: &Context,
+        addr: &str,
+    ) -> (Self, std::sync::mpsc::Receiver<Result<String, String>>) {
+        let (id, _) = context.inner().place_conn();
+        let shared = Arc::new(ListenerShared {
+            id,
+            callback: Callback::default(),
+            waiting: Mutex::default(),
+            arrived: Condvar::new(),
+            max_waiting: context.config().tcp.backlog.max(1) as usize,
+        });
+        let (reply, answer) = std::sync::mpsc::channel();
+        let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
+        context.inner().workers[0].send(command);
+        (Self { shared, context: context.clone(), addr: addr.to_owned() }, answer)
+    }
+
+    /// The address in use.
+    pub fn local_addr(&self) -> String {
+        self.addr.clone()
+    }
+
+    /// Calls `callback` for every connection, on a worker thread. Those that already wait are given to it first.
+    pub fn set_conn_cb(&self, mut callback: impl FnMut(Conn) + Send + 'static) {
+        let waiting = std::mem::take(&mut *lock(&self.shared.waiting));
+        waiting.into_iter().for_each(&mut callback);
+        self.shared.callback.set(Box::new(callback));
+    }
+
+    /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever).
+    pub fn accept(&self, timeout: Option<Duration>) -> Option<Conn> {
+        let waiting = lock(&self.shared.waiting);
+        let empty = |waiting: &mut VecDeque<Conn>| waiting.is_empty();
+        let mut waiting = match timeout {
+            None => self.shared.arrived.wait_while(waiting, empty).unwrap_or_else(|p| p.into_inner()),
+            Some(timeout) => {
+                let waited = self.shared.arrived.wait_timeout_while(waiting, timeout, empty);
+                waited.unwrap_or_else(|p| p.into_inner()).0
+            }
+        };
+        waiting.pop_front()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.context.inner().workers[0].send(Command::Unlisten { listener: self.shared.id });
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("addr", &self.addr).finish()
+    }
+}

@@ -1,0 +1,437 @@
+//! The control messages of a connection, byte for byte (docs/PROTOCOL.md).
+//!
+//! Every message is one octet of type and its fields in order, integers little endian, byte strings preceded by
+//! their length. Decoding accepts exactly what encoding makes: a message that is too short, too long, or has a value
+//! out of range is an error of the peer, told with what was wrong.
+
+use super::codec::{DecodeError, Reader, Writer};
+use crate::types::{Bid, Epoch, Policy, Position, WireId};
+
+/// First four bytes of every connection's first message, so that a stray client is told apart at once.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"RKTB");
+/// The newest version this build speaks.
+pub const VERSION: u16 = 1;
+/// The oldest version this build speaks.
+pub const MIN_VERSION: u16 = 1;
+/// Most bytes of an application's hello.
+pub const MAX_HELLO_BYTES: usize = 1024;
+/// Most bytes of a subscription's name.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Most bytes of a text that explains (BYE, REFUSED); longer ones are cut when encoded.
+pub const MAX_TEXT_BYTES: usize = 512;
+
+/// What each end says first. `HELLO` comes from the end that connected, `WELCOME` answers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Oldest version spoken (in WELCOME: the version chosen).
+    pub min_version: u16,
+    /// Newest version spoken (in WELCOME: the version chosen).
+    pub max_version: u16,
+    /// Bit set of optional features; unknown bits are ignored. None are defined in version 1.
+    pub capabilities: u32,
+    /// Random name of this process's endpoint.
+    pub instance: u128,
+    /// How often this end sends something, in milliseconds; silent for three times that, it is taken for dead.
+    /// 0: never, and it must not be taken for dead.
+    pub heartbeat_ms: u32,
+    /// Largest control message this end takes, in bytes.
+    pub max_control_bytes: u32,
+    /// The application's own bytes (role, name, later credentials), at most [`MAX_HELLO_BYTES`].
+    pub hello: Vec<u8>,
+}
+
+/// Where a subscription begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At the end of the last complete delivery.
+    Newest,
+    /// At the oldest delivery that is still kept.
+    Oldest,
+    /// At a position of a log: where an earlier subscription of the same log stopped.
+    Position(Epoch, Position),
+}
+
+/// A request for a buffer's data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscribe {
+    /// The id that the receiver gives to this subscription on this connection.
+    pub wire: WireId,
+    /// The buffer.
+    pub bid: Bid,
+    /// Capacity of the receiver's ring, in bytes.
+    pub capacity: u64,
+    /// What happens when the receiver is slow.
+    pub policy: Policy,
+    /// Where to begin.
+    pub start: Start,
+    /// For `drop` and `disconnect`: the lag, in bytes, at which they act. 0: the sender's default.
+    pub max_lag: u64,
+    /// For `block`: milliseconds without progress while others wait, until the sender disconnects. 0: ever;
+    /// `u32::MAX`: the sender's default.
+    pub block_timeout_ms: u32,
+    /// How long the sender keeps a named subscription's place after its connection is gone, in milliseconds.
+    pub hold_ms: u32,
+    /// Names the subscription, so that it can be resumed; empty: none.
+    pub name: Vec<u8>,
+}
+
+/// The answer to [`Subscribe`]: data will come from `start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subscribed {
+    /// The subscription.
+    pub wire: WireId,
+    /// The log.
+    pub epoch: Epoch,
+    /// The first position that will come.
+    pub start: Position,
+    /// Whether the receiver's credit holds the writer (false: overwritable, deliveries carry markers).
+    pub flow_control: bool,
+    /// Whether the log that was asked for is another one: the writer was restarted.
+    pub restarted: bool,
+    /// Capacity of the sender's ring, in bytes.
+    pub capacity: u64,
+    /// Largest delivery of this buffer, in bytes.
+    pub max_delivery: u64,
+}
+
+/// Why a subscription was refused or ended by the sender. The numbers are part of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum RefuseCode {
+    /// There is no such buffer.
+    NoSuchBuffer = 1,
+    /// The receiver's ring is smaller than twice the largest delivery (`a`: its capacity, `b`: what is needed).
+    RingTooSmall = 2,
+    /// The policy cannot be had for this buffer.
+    PolicyNotAllowed = 3,
+    /// More subscriptions than configured (`a`: open, `b`: the limit).
+    TooMany = 4,
+    /// The wire id is in use or out of range on this connection.
+    BadWireId = 5,
+    /// The end of the connection that was asked sends nothing (it is no rOut).
+    NotAnOut = 6,
+    /// The receiver lagged too far under `disconnect`, or made no progress under `block` (`a`: lag in bytes).
+    TooSlow = 7,
+}
+
+impl RefuseCode {
+    fn from_u16(value: u16) -> Option<Self> {
+        Some(match value {
+            1 => Self::NoSuchBuffer,
+            2 => Self::RingTooSmall,
+            3 => Self::PolicyNotAllowed,
+            4 => Self::TooMany,
+            5 => Self::BadWireId,
+            6 => Self::NotAnOut,
+            7 => Self::TooSlow,
+            _ => return None,
+        })
+    }
+}
+
+/// Why an end says goodbye. The numbers are part of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum ByeCode {
+    /// Nothing is wrong.
+    Normal = 0,
+    /// No version is spoken by both.
+    Version = 1,
+    /// The other end did not follow the protocol.
+    Protocol = 2,
+    /// The application refused the connection.
+    NotAccepted = 3,
+    /// The other end was silent or too slow.
+    Timeout = 4,
+    /// A limit was reached.
+    Limit = 5,
+    /// This end is shutting down.
+    ShuttingDown = 6,
+    /// The same named subscription was taken over from another connection.
+    TakenOver = 7,
+}
+
+impl ByeCode {
+    fn from_u16(value: u16) -> Option<Self> {
+        Some(match value {
+            0 => Self::Normal,
+            1 => Self::Version,
+            2 => Self::Protocol,
+            3 => Self::NotAccepted,
+            4 => Self::Timeout,
+            5 => Self::Limit,
+            6 => Self::ShuttingDown,
+            7 => Self::TakenOver,
+            _ => return None,
+        })
+    }
+}
+
+/// A control message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// First message of the end that connected.
+    Hello(Hello),
+    /// Its answer, sent when the application accepted the connection.
+    Welcome(Hello),
+    /// The last message of a connection, with the reason.
+    Bye {
+        /// Why.
+        code: ByeCode,
+        /// The same for people.
+        text: String,
+    },
+    /// Asks for a sign of life.
+    Ping(u64),
+    /// The answer, with the same number.
+    Pong(u64),
+    /// The application's own control message.
+    App(Vec<u8>),
+    /// Receiver to sender: subscribe.
+    Subscribe(Subscribe),
+    /// Sender to receiver: subscribed.
+    Subscribed(Subscribed),
+    /// Sender to receiver: not subscribed, or no longer.
+    Refused {
+        /// The subscription.
+        wire: WireId,
+        /// Why.
+        code: RefuseCode,
+        /// A number that belongs to the code.
+        a: u64,
+        /// Another.
+        b: u64,
+    },
+    /// Receiver to sender: no more.
+    Unsubscribe(WireId),
+    /// Sender to receiver: nothing more will come for this id; it may be used again.
+    Unsubscribed(WireId),
+    /// Receiver to sender, all absolute and cumulative: what arrived, what was given back, how far to write.
+    Credit {
+        /// The subscription.
+        wire: WireId,
+        /// Everything below is in the receiver's memory.
+        landed: Position,
+        /// Everything below was given back by the receiver's application (through chains: by the last).
+        consumed: Position,
+        /// The sender may write up to here.
+        grant: Position,
+    },
+    /// Sender to receiver: send a CREDIT as soon as `landed` and `consumed` are reached; somebody waits for it.
+    Ask {
+        /// The subscription.
+        wire: WireId,
+        /// Wanted.
+        landed: Position,
+        /// Wanted; 0 if nobody waits for it.
+        consumed: Position,
+    },
+    /// Sender to receiver: the log goes on at `to`; what lies between is gone.
+    Lost {
+        /// The subscription.
+        wire: WireId,
+        /// End of the last delivery that was sent whole.
+        from: Position,
+        /// Where the next begins.
+        to: Position,
+    },
+    /// Sender to receiver, after all data: the buffer was destroyed; the log ends here.
+    Closed {
+        /// The subscription.
+        wire: WireId,
+        /// The end of the log.
+        end: Position,
+    },
+    /// Sender to receiver, after all complete deliveries: the writer is gone for good.
+    Gone {
+        /// The subscription.
+        wire: WireId,
+        /// The end of the last complete delivery.
+        end: Position,
+    },
+}
+
+const HELLO: u8 = 0x01;
+const WELCOME: u8 = 0x02;
+const BYE: u8 = 0x03;
+const PING: u8 = 0x04;
+const PONG: u8 = 0x05;
+const APP: u8 = 0x06;
+const SUBSCRIBE: u8 = 0x10;
+const SUBSCRIBED: u8 = 0x11;
+const REFUSED: u8 = 0x12;
+const UNSUBSCRIBE: u8 = 0x13;
+const UNSUBSCRIBED: u8 = 0x14;
+const CREDIT: u8 = 0x15;
+const ASK: u8 = 0x16;
+const LOST: u8 = 0x17;
+const CLOSED: u8 = 0x18;
+const GONE: u8 = 0x19;
+
+impl Message {
+    /// The bytes of the message, without the transport's header.
+    ///
+    /// ```
+    /// use rocketbufs::proto::Message;
+    /// let bytes = Message::Ping(7).encode();
+    /// assert_eq!(bytes, [4, 7, 0, 0, 0, 0, 0, 0, 0]);
+    /// assert_eq!(Message::decode(&bytes).unwrap(), Message::Ping(7));
+    /// ```
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        match self {
+            Self::Hello(hello) => encode_hello(&mut w, HELLO, hello),
+            Self::Welcome(hello) => encode_hello(&mut w, WELCOME, hello),
+            Self::Bye { code, text } => {
+                w.u8(BYE).u16(*code as u16).text(text, MAX_TEXT_BYTES);
+            }
+            Self::Ping(token) => {
+                w.u8(PING).u64(*token);
+            }
+            Self::Pong(token) => {
+                w.u8(PONG).u64(*token);
+            }
+            Self::App(bytes) => {
+                w.u8(APP).raw(bytes);
+            }
+            Self::Subscribe(subscribe) => encode_subscribe(&mut w, subscribe),
+            Self::Subscribed(s) => {
+                let flags = u8::from(s.flow_control) | (u8::from(s.restarted) << 1);
+                w.u8(SUBSCRIBED).u32(s.wire).u128(s.epoch.0).u64(s.start).u8(flags);
+                w.u64(s.capacity).u64(s.max_delivery);
+            }
+            Self::Refused { wire, code, a, b } => {
+                w.u8(REFUSED).u32(*wire).u16(*code as u16).u64(*a).u64(*b);
+            }
+            Self::Unsubscribe(wire) => {
+                w.u8(UNSUBSCRIBE).u32(*wire);
+            }
+            Self::Unsubscribed(wire) => {
+                w.u8(UNSUBSCRIBED).u32(*wire);
+            }
+            Self::Credit { wire, landed, consumed, grant } => {
+                w.u8(CREDIT).u32(*wire).u64(*landed).u64(*consumed).u64(*grant);
+            }
+            Self::Ask { wire, landed, consumed } => {
+                w.u8(ASK).u32(*wire).u64(*landed).u64(*consumed);
+            }
+            Self::Lost { wire, from, to } => {
+                w.u8(LOST).u32(*wire).u64(*from).u64(*to);
+            }
+            Self::Closed { wire, end } => {
+                w.u8(CLOSED).u32(*wire).u64(*end);
+            }
+            Self::Gone { wire, end } => {
+                w.u8(GONE).u32(*wire).u64(*end);
+            }
+        }
+        w.finish()
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// What the peer did wrong; the connection should be closed with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let message = match r.u8()? {
+            HELLO => Self::Hello(decode_hello(&mut r)?),
+            WELCOME => Self::Welcome(decode_hello(&mut r)?),
+            BYE => {
+                let code = r.u16()?;
+                let code = ByeCode::from_u16(code).ok_or(DecodeError::value("bye code", code))?;
+                Self::Bye { code, text: r.text(MAX_TEXT_BYTES)? }
+            }
+            PING => Self::Ping(r.u64()?),
+            PONG => Self::Pong(r.u64()?),
+            APP => Self::App(r.rest().to_vec()),
+            SUBSCRIBE => Self::Subscribe(decode_subscribe(&mut r)?),
+            SUBSCRIBED => Self::Subscribed(decode_subscribed(&mut r)?),
+            REFUSED => {
+                let wire = r.wire()?;
+                let code = r.u16()?;
+                let code = RefuseCode::from_u16(code).ok_or(DecodeError::value("refuse code", code))?;
+                Self::Refused { wire, code, a: r.u64()?, b: r.u64()? }
+            }
+            UNSUBSCRIBE => Self::Unsubscribe(r.wire()?),
+            UNSUBSCRIBED => Self::Unsubscribed(r.wire()?),
+            CREDIT => Self::Credit { wire: r.wire()?, landed: r.u64()?, consumed: r.u64()?, grant: r.u64()? },
+            ASK => Self::Ask { wire: r.wire()?, landed: r.u64()?, consumed: r.u64()? },
+            LOST => Self::Lost { wire: r.wire()?, from: r.u64()?, to: r.u64()? },
+            CLOSED => Self::Closed { wire: r.wire()?, end: r.u64()? },
+            GONE => Self::Gone { wire: r.wire()?, end: r.u64()? },
+            other => return Err(DecodeError::value("message type", other)),
+        };
+        r.end()?;
+        Ok(message)
+    }
+}
+
+fn encode_hello(w: &mut Writer, kind: u8, hello: &Hello) {
+    w.u8(kind).u32(MAGIC).u16(hello.min_version).u16(hello.max_version).u32(hello.capabilities);
+    w.u128(hello.instance).u32(hello.heartbeat_ms).u32(hello.max_control_bytes).bytes16(&hello.hello);
+}
+
+fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, DecodeError> {
+    let magic = r.u32()?;
+    if magic != MAGIC {
+        return Err(DecodeError::value("magic", magic));
+    }
+    Ok(Hello {
+        min_version: r.u16()?,
+        max_version: r.u16()?,
+        capabilities: r.u32()?,
+        instance: r.u128()?,
+        heartbeat_ms: r.u32()?,
+        max_control_bytes: r.u32()?,
+        hello: r.bytes16(MAX_HELLO_BYTES)?.to_vec(),
+    })
+}
+
+fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
+    w.u8(SUBSCRIBE).u32(s.wire).u32(s.bid).u64(s.capacity).u8(s.policy as u8);
+    let (kind, epoch, position) = match s.start {
+        Start::Newest => (0, Epoch(0), 0),
+        Start::Oldest => (1, Epoch(0), 0),
+        Start::Position(epoch, position) => (2, epoch, position),
+    };
+    w.u8(kind).u128(epoch.0).u64(position);
+    w.u64(s.max_lag).u32(s.block_timeout_ms).u32(s.hold_ms).bytes8(&s.name);
+}
+
+fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, DecodeError> {
+    let (wire, bid, capacity) = (r.wire()?, r.u32()?, r.u64()?);
+    let policy = r.u8()?;
+    let policy = Policy::from_u8(policy).ok_or(DecodeError::value("policy", policy))?;
+    let (kind, epoch, position) = (r.u8()?, Epoch(r.u128()?), r.u64()?);
+    let start = match kind {
+        0 | 1 if epoch != Epoch(0) || position != 0 => return Err(DecodeError::value("start", kind)),
+        0 => Start::Newest,
+        1 => Start::Oldest,
+        2 => Start::Position(epoch, position),
+        other => return Err(DecodeError::value("start", other)),
+    };
+    Ok(Subscribe {
+        wire,
+        bid,
+        capacity,
+        policy,
+        start,
+        max_lag: r.u64()?,
+        block_timeout_ms: r.u32()?,
+        hold_ms: r.u32()?,
+        name: r.bytes8()?.to_vec(),
+    })
+}
+
+fn decode_subscribed(r: &mut Reader<'_>) -> Result<Subscribed, DecodeError> {
+    let (wire, epoch, start, flags) = (r.wire()?, Epoch(r.u128()?), r.u64()?, r.u8()?);
+    if flags & !3 != 0 {
+        return Err(DecodeError::value("flags", flags));
+    }
+    let (flow_control, restarted) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(Subscribed { wire, epoch, start, flow_control, restarted, capacity: r.u64()?, max_delivery: r.u64()? })
+}

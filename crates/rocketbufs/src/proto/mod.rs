@@ -1,0 +1,20 @@
+//! The protocol, without I/O: messages and the machines that decide what to send.
+//!
+//! Nothing here touches a socket, a clock or a random source. [`message`] is the wire; [`Outbound`] decides for one
+//! subscription at the sender which range goes next, [`Inbound`] at the receiver when credit is due, [`Session`]
+//! whether the peer is alive. The same machines run on real transports and in the simulator.
+
+mod codec;
+mod inbound;
+mod message;
+mod outbound;
+mod session;
+
+pub use codec::DecodeError;
+pub use inbound::{Credit, Inbound};
+pub use message::{
+    ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,
+    Start, Subscribe, Subscribed, VERSION,
+};
+pub use outbound::{CreditError, End, Log, Outbound, OutboundConfig, Step};
+pub use session::{Session, SessionConfig, Tick, choose_version};

@@ -1,0 +1,366 @@
+//! One subscription at the sender: which range goes next.
+//!
+//! ```text
+//!        landed        sent        grant              a log, positions growing to the right
+//!  ────────┼────────────┼────────────┼──────────▶
+//!   peer   │ in flight  │ may be sent│ not yet allowed
+//!   has it │            │ up to head │
+//! ```
+//!
+//! A transfer ends at a known end of a delivery wherever one lies within reach; otherwise it is sent with MORE, so
+//! that bytes are forwarded while a large delivery still arrives. That is what keeps a receiver with a ring of twice
+//! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
+//! bytes, at least one end of a delivery is told.
+
+use crate::types::{Nanos, Policy, Position};
+use rocketring::{Gap, Ring};
+
+/// What the machine must know of a log. Implemented by [`Ring`]; tests use a plain model.
+pub trait Log {
+    /// End of what was written.
+    fn head(&self) -> Position;
+    /// End of the last complete delivery.
+    fn boundary(&self) -> Position;
+    /// First position that is stable.
+    fn tail(&self) -> Position;
+    /// Largest known end of a delivery at or below `p`.
+    fn boundary_at_or_before(&self, p: Position) -> Option<Position>;
+    /// Smallest known end of a delivery at or above `p`.
+    fn boundary_at_or_after(&self, p: Position) -> Option<Position>;
+    /// First hole that ends above `p`.
+    fn gap_after(&self, p: Position) -> Option<Gap>;
+}
+
+impl Log for Ring {
+    fn head(&self) -> Position {
+        Ring::head(self)
+    }
+    fn boundary(&self) -> Position {
+        Ring::boundary(self)
+    }
+    fn tail(&self) -> Position {
+        Ring::tail(self)
+    }
+    fn boundary_at_or_before(&self, p: Position) -> Option<Position> {
+        Ring::boundary_at_or_before(self, p)
+    }
+    fn boundary_at_or_after(&self, p: Position) -> Option<Position> {
+        Ring::boundary_at_or_after(self, p)
+    }
+    fn gap_after(&self, p: Position) -> Option<Gap> {
+        Ring::gap_after(self, p)
+    }
+}
+
+/// How a log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The buffer was destroyed: everything up to here is the whole log.
+    Closed(Position),
+    /// The writer is gone: everything complete up to here was sent.
+    Gone(Position),
+}
+
+impl End {
+    /// Where the log ends.
+    pub fn position(self) -> Position {
+        match self {
+            Self::Closed(p) | Self::Gone(p) => p,
+        }
+    }
+}
+
+/// What a subscription asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct OutboundConfig {
+    /// What happens when the receiver is slow.
+    pub policy: Policy,
+    /// Lag in bytes at which `drop` and `disconnect` act.
+    pub max_lag: u64,
+    /// Nanoseconds without progress after which `block` disconnects; 0: never.
+    pub block_timeout: Nanos,
+    /// Whether credit limits what is sent.
+    pub flow_control: bool,
+    /// Most bytes of one transfer.
+    pub max_transfer: u64,
+}
+
+/// What to do next for a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Write this range; `more`: it does not end at a delivery's end.
+    Write {
+        /// First position.
+        from: Position,
+        /// One past the last.
+        to: Position,
+        /// The MORE bit.
+        more: bool,
+    },
+    /// Tell that the log goes on at `to`.
+    Lost {
+        /// End of the last delivery sent whole.
+        from: Position,
+        /// Where the next begins.
+        to: Position,
+    },
+    /// Tell that the log has ended; nothing follows.
+    End(End),
+    /// Nothing to do until the log, the grant or the policy moves.
+    Idle,
+}
+
+/// Why a CREDIT is nonsense: the fault of the receiver that sent it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreditError {
+    /// It claims to have what was never sent.
+    #[error("credit says that {landed} landed, but only {sent} was sent")]
+    LandedAheadOfSent {
+        /// Claimed.
+        landed: Position,
+        /// Sent.
+        sent: Position,
+    },
+    /// It claims to have consumed what did not land.
+    #[error("credit says that {consumed} was consumed, but only {landed} landed")]
+    ConsumedAheadOfLanded {
+        /// Claimed.
+        consumed: Position,
+        /// Landed.
+        landed: Position,
+    },
+}
+
+/// One subscription at the sender.
+#[derive(Debug)]
+pub struct Outbound {
+    config: OutboundConfig,
+    /// Where the subscription began.
+    start: Position,
+    /// Everything below was given to the transport (or skipped).
+    sent: Position,
+    /// End of the last transfer without MORE: what the receiver knows as whole deliveries.
+    sent_boundary: Position,
+    grant: Position,
+    landed: Position,
+    consumed: Position,
+    asked_landed: Position,
+    asked_consumed: Position,
+    ended: bool,
+    last_progress: Nanos,
+    dropped_bytes: u64,
+}
+
+impl Outbound {
+    /// A subscription whose next byte is at `start`, where (unless it resumes) a delivery begins.
+    pub fn new(config: OutboundConfig, start: Position, now: Nanos) -> Self {
+        Self {
+            config,
+            start,
+            sent: start,
+            sent_boundary: start,
+            // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
+            grant: if config.flow_control { start } else { Position::MAX },
+            landed: start,
+            consumed: start,
+            asked_landed: 0,
+            asked_consumed: 0,
+            ended: false,
+            last_progress: now,
+            dropped_bytes: 0,
+        }
+    }
+
+    /// Everything below was given to the transport.
+    pub fn sent(&self) -> Position {
+        self.sent
+    }
+
+    /// Everything below is in the receiver's memory.
+    pub fn landed(&self) -> Position {
+        self.landed
+    }
+
+    /// Everything below was given back by the receiver's application.
+    pub fn consumed(&self) -> Position {
+        self.consumed
+    }
+
+    /// How far the receiver allows to write.
+    pub fn grant(&self) -> Position {
+        self.grant
+    }
+
+    /// Bytes that were skipped and told as lost.
+    pub fn dropped_bytes(&self) -> u64 {
+        self.dropped_bytes
+    }
+
+    /// What it asked for.
+    pub fn config(&self) -> &OutboundConfig {
+        &self.config
+    }
+
+    /// Whether its end was told.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The place that this subscription holds in the log, or none if it does not hold.
+    pub fn holds_at(&self) -> Option<Position> {
+        match self.config.policy {
+            Policy::Overwrite => None,
+            // What was given to the transport is copied when the place is given up, so `landed` counts for all.
+            Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.landed),
+        }
+    }
+
+    /// How far it is behind: bytes of the log that it was not yet sent.
+    pub fn lag(&self, log: &impl Log) -> u64 {
+        log.head().saturating_sub(self.sent)
+    }
+
+    /// Whether it lags so far that its policy must act (`drop`: [`Outbound::drop_to_boundary`]; `disconnect`).
+    pub fn too_far_behind(&self, log: &impl Log) -> bool {
+        match self.config.policy {
+            Policy::Drop | Policy::Disconnect => {
+                // `landed` is what it holds: a receiver that stops reading blocks others by that, not by `sent`.
+                log.head().saturating_sub(self.landed) >= self.config.max_lag
+            }
+            Policy::Block | Policy::Overwrite => false,
+        }
+    }
+
+    /// `drop`: skips to the end of the last complete delivery. The caller first detaches what the transport still
+    /// reads from the ring. None if there is nothing to skip.
+    pub fn drop_to_boundary(&mut self, log: &impl Log) -> Option<Step> {
+        let to = log.boundary();
+        let step = (to > self.sent).then(|| self.skip(self.sent_boundary, to));
+        // What was handed over counts as landed from here on: it left, or was copied.
+        self.landed = self.landed.max(self.sent);
+        step
+    }
+
+    fn skip(&mut self, from: Position, to: Position) -> Step {
+        self.dropped_bytes += to.saturating_sub(from);
+        self.sent = to;
+        self.sent_boundary = to;
+        // `landed` stays: what was handed to the transport before may still be read where it lies.
+        Step::Lost { from, to }
+    }
+
+    /// What to send next, at most `room` bytes if it is a write. The state moves on as if it was done; the caller
+    /// must do it.
+    pub fn next(&mut self, log: &impl Log, end: Option<End>, room: u64) -> Step {
+        if self.ended {
+            return Step::Idle;
+        }
+        let tail = log.tail();
+        if self.sent < tail {
+            let to = log.boundary_at_or_after(tail).unwrap_or_else(|| log.boundary().max(tail));
+            return self.skip(self.sent_boundary, to);
+        }
+        let mut limit = log.head().min(self.grant);
+        if let Some(gap) = log.gap_after(self.sent) {
+            if self.sent >= gap.from {
+                return self.skip(self.sent_boundary.min(gap.from), gap.to);
+            }
+            limit = limit.min(gap.from);
+        }
+        if let Some(end) = end {
+            limit = limit.min(end.position());
+            if self.sent >= end.position() {
+                self.ended = true;
+                return Step::End(end);
+            }
+        }
+        if limit <= self.sent || room == 0 {
+            return Step::Idle;
+        }
+        self.write(log, limit)
+    }
+
+    fn write(&mut self, log: &impl Log, limit: Position) -> Step {
+        let from = self.sent;
+        let reach = limit.min(from + self.config.max_transfer);
+        let (to, more) = match log.boundary_at_or_before(reach) {
+            Some(boundary) if boundary > from => (boundary, false),
+            _ => (reach, true),
+        };
+        #[cfg(feature = "planted-bugs")]
+        let more = if crate::planted::is(crate::planted::MORE_LOST) { false } else { more };
+        self.sent = to;
+        if !more {
+            self.sent_boundary = to;
+        }
+        Step::Write { from, to, more }
+    }
+
+    /// Takes a CREDIT. Absolute positions and maxima: an old or repeated one does no harm.
+    ///
+    /// # Errors
+    /// If it claims what cannot be: the connection should be closed.
+    pub fn on_credit(
+        &mut self,
+        landed: Position,
+        consumed: Position,
+        grant: Position,
+        now: Nanos,
+    ) -> Result<(), CreditError> {
+        if landed > self.sent {
+            return Err(CreditError::LandedAheadOfSent { landed, sent: self.sent });
+        }
+        if consumed > landed {
+            return Err(CreditError::ConsumedAheadOfLanded { consumed, landed });
+        }
+        if landed > self.landed || consumed > self.consumed || grant > self.grant {
+            self.last_progress = now;
+        }
+        self.landed = self.landed.max(landed);
+        self.consumed = self.consumed.max(consumed);
+        self.grant = self.grant.max(grant);
+        Ok(())
+    }
+
+    /// A transport that reports it: everything up to `landed` is in the peer's memory.
+    pub fn on_landed(&mut self, landed: Position, now: Nanos) {
+        let landed = landed.min(self.sent);
+        if landed > self.landed {
+            self.landed = landed;
+            self.last_progress = now;
+        }
+    }
+
+    /// Whether to ask the receiver for a CREDIT: somebody waits for `landed` or `consumed` to reach a position
+    /// that was sent, and it was not asked for yet. Returns what to ask.
+    pub fn ask(&mut self, landed: Position, consumed: Position) -> Option<(Position, Position)> {
+        let landed = landed.min(self.sent);
+        let consumed = consumed.min(self.sent);
+        let wants_landed = landed > self.landed && landed > self.asked_landed;
+        let wants_consumed = consumed > self.consumed && consumed > self.asked_consumed;
+        if !wants_landed && !wants_consumed {
+            return None;
+        }
+        self.asked_landed = self.asked_landed.max(landed);
+        self.asked_consumed = self.asked_consumed.max(consumed);
+        Some((landed, if wants_consumed { consumed } else { 0 }))
+    }
+
+    /// Called when others begin to wait for this one: time without progress counts from here at the earliest.
+    pub fn begin_waiting(&mut self, now: Nanos) {
+        self.last_progress = now;
+    }
+
+    /// `block`: whether it made no progress for its timeout. Call it only while others wait for it.
+    pub fn stalled(&self, now: Nanos) -> bool {
+        self.config.policy == Policy::Block
+            && self.config.block_timeout > 0
+            && now.saturating_sub(self.last_progress) >= self.config.block_timeout
+    }
+
+    /// Where the subscription began.
+    pub fn start(&self) -> Position {
+        self.start
+    }
+}

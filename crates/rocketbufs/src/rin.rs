@@ -1,0 +1,570 @@
+//! The receiving end (paper 1, section 3.2, Listing 2).
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::callback::Callback;
+use crate::conn::{Conn, ConnShared};
+use crate::context::{Context, ContextInner, lock};
+use crate::core::{Command, Role};
+use crate::error::{ControlError, RecvError, RefusedError, SubscribeError};
+use crate::inbound::{Ending, InboundShared, Item};
+use crate::proto::{End, MAX_NAME_BYTES, Start};
+use crate::types::{Bid, Epoch, Policy, Position};
+use crate::view::{BufSeg, InView};
+use crate::worker::is_worker;
+
+/// How to subscribe. The default is what [`RIn::subscribe`] does: from now on, nothing lost, the ring of the configured size.
+#[derive(Debug, Clone)]
+pub struct SubscribeOptions {
+    /// Capacity of the ring here, in bytes (0: `buffers.size_bytes`); rounded up to a power of two. At least twice the buffer's largest delivery.
+    pub size_bytes: u64,
+    /// History kept for those who join a spliced buffer, in bytes. None: half the ring if spliced, else nothing.
+    pub retain_bytes: Option<u64>,
+    /// Where to begin.
+    pub start: Start,
+    /// What happens when this end is slow.
+    pub policy: Policy,
+    /// Lag in bytes at which `drop` and `disconnect` act; 0: the sender's default.
+    pub max_lag_bytes: u64,
+    /// How long `block` may hold the writer without progress while others wait; none: the sender's default; zero: for ever.
+    pub block_timeout: Option<Duration>,
+    /// Names the subscription, so that the sender keeps its place for `hold` when the connection is gone.
+    pub name: Vec<u8>,
+    /// How long, after the connection is gone.
+    pub hold: Duration,
+}
+
+impl Default for SubscribeOptions {
+    fn default() -> Self {
+        Self {
+            size_bytes: 0,
+            retain_bytes: None,
+            start: Start::Newest,
+            policy: Policy::Block,
+            max_lag_bytes: 0,
+            block_timeout: None,
+            name: Vec::new(),
+            hold: Duration::ZERO,
+        }
+    }
+}
+
+/// What [`RIn::recv`] returns, in order within a buffer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Received {
+    /// One or several whole deliveries.
+    Data(InView),
+    /// A subscription was answered; its data begins at `start`.
+    Subscribed {
+        /// The buffer.
+        bid: Bid,
+        /// The writer's log.
+        epoch: Epoch,
+        /// First position that will come.
+        start: Position,
+    },
+    /// The log goes on at `to`; what lies between is gone.
+    Lost {
+        /// The buffer.
+        bid: Bid,
+        /// First position that is missing.
+        from: Position,
+        /// First position that is there again.
+        to: Position,
+    },
+    /// The buffer was destroyed by its writer; this was all of it.
+    Closed {
+        /// The buffer.
+        bid: Bid,
+        /// The end of its log.
+        end: Position,
+    },
+    /// The writer is gone for good; this was all that is complete.
+    Gone {
+        /// The buffer.
+        bid: Bid,
+        /// The end of the last complete delivery.
+        end: Position,
+    },
+    /// The writer was restarted: its log is another one. Subscribe again to receive it.
+    Restarted {
+        /// The buffer.
+        bid: Bid,
+        /// The new log.
+        epoch: Epoch,
+    },
+    /// The subscription was refused, or ended by the sender.
+    Refused {
+        /// The buffer.
+        bid: Bid,
+        /// Why.
+        error: RefusedError,
+    },
+    /// The connection is down; [`RIn::resume`] goes on over another one.
+    ConnDown {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What an event callback gets: every [`Received`] but data.
+pub type InEvent = Received;
+
+type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
+type ControlCallback = dyn FnMut(&RIn, &[u8]) + Send;
+type EventCallback = dyn FnMut(InEvent) + Send;
+
+/// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
+///
+/// Data is taken by callback ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]); either way it is seen where
+/// it landed, and its space is used again when it was given back ([`RIn::data_consumed`], [`InView::consume`]).
+///
+/// ```
+/// use std::time::Duration;
+/// use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ctx = Context::new(Config::default())?;
+/// let out = ROut::new(&ctx);
+/// out.create_buffer(7, 1 << 20)?;
+/// let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
+/// let subscribers = out.clone();
+/// listener.set_conn_cb(move |conn| subscribers.add_conn(&conn));
+///
+/// let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
+/// input.subscribe(7, 1 << 20)?;
+/// let wait = Some(Duration::from_secs(5));
+/// assert!(matches!(input.recv(wait)?, Some(Received::Subscribed { bid: 7, .. })));
+///
+/// let mut segment = out.get_output_segment(7, 5, Blocking::No)?;
+/// segment.bytes_mut().copy_from_slice(b"hello");
+/// out.deliver(segment, 5, None)?;
+/// let Some(Received::Data(view)) = input.recv(wait)? else { panic!("nothing came") };
+/// assert_eq!(view.as_slice(), Some(&b"hello"[..]));
+/// view.consume();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RIn {
+    pub(crate) shared: Arc<RInShared>,
+    context: Context,
+}
+
+pub(crate) struct RInShared {
+    pub(crate) inner: Arc<ContextInner>,
+    conn: Mutex<Arc<ConnShared>>,
+    inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
+    data_cb: Callback<DataCallback>,
+    control_cb: Callback<ControlCallback>,
+    event_cb: Callback<EventCallback>,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    /// Readable while something waits in the queue; made when it is first asked for.
+    pollable: OnceLock<std::os::fd::OwnedFd>,
+}
+
+#[derive(Default)]
+struct Queue {
+    notices: VecDeque<Received>,
+    ready: VecDeque<Arc<InboundShared>>,
+    control: VecDeque<Vec<u8>>,
+    control_bytes: usize,
+    waiting: usize,
+    signalled: bool,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.notices.is_empty() && self.ready.is_empty()
+    }
+}
+
+impl RInShared {
+    pub(crate) fn conn(&self) -> Arc<ConnShared> {
+        lock(&self.conn).clone()
+    }
+
+    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<InboundShared>> {
+        self.inbounds.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
+    }
+
+    pub(crate) fn all_inbounds(&self) -> Vec<Arc<InboundShared>> {
+        let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
+        let mut all: Vec<_> = map.values().cloned().collect();
+        // In order of ids, so that a simulated run is the same every time.
+        all.sort_by_key(|inbound| inbound.bid);
+        all
+    }
+
+    /// A subscription that is over makes place for another of the same buffer.
+    pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
+        let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
+        if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
+            map.remove(&inbound.bid);
+        }
+    }
+
+    /// Something happened to a subscription that its application should know of: runs the callbacks, or queues it.
+    /// Called on the worker that owns the connection.
+    pub(crate) fn on_news(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
+        if self.data_cb.is_set() {
+            self.run_callbacks(inbound);
+        } else if inbound.is_spliced() {
+            // Its data is the subscribers'; the application hears only of its end.
+            while let Some(item) = inbound.next_item(false) {
+                if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
+                    self.tell(event_of(inbound.bid, item));
+                }
+            }
+        } else {
+            self.enqueue(inbound);
+        }
+    }
+
+    fn run_callbacks(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
+        while let Some(item) = inbound.next_item(true) {
+            let (from, to, pin) = match item {
+                Item::Data(from, to) => (from, to, Some(from)),
+                Item::Payload { from, to, .. } => (from, to, None),
+                other => {
+                    self.tell(event_of(inbound.bid, other));
+                    continue;
+                }
+            };
+            let Some((view, epoch)) = view_of(inbound, from, to) else { continue };
+            let view = InView::new(view, inbound.clone(), epoch, pin, to);
+            let _ = self.data_cb.run(&view, |callback, view| callback(inbound.bid, &BufSeg::of(view)));
+        }
+    }
+
+    fn enqueue(&self, inbound: &Arc<InboundShared>) {
+        if !inbound.has_item() || inbound.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        queue.ready.push_back(inbound.clone());
+        self.signal(&mut queue);
+    }
+
+    /// Tells an event: by callback, or in the queue of [`RIn::recv`].
+    pub(crate) fn tell(&self, event: Received) {
+        let Err(event) = self.event_cb.run(event, |callback, event| callback(event)) else { return };
+        // Nobody listens: a callback application that set no event callback.
+        if self.data_cb.is_set() {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        queue.notices.push_back(event);
+        self.signal(&mut queue);
+    }
+
+    fn signal(&self, queue: &mut Queue) {
+        if queue.waiting > 0 {
+            self.arrived.notify_all();
+        }
+        if let Some(fd) = self.pollable.get()
+            && !queue.signalled
+        {
+            queue.signalled = true;
+            // An eventfd takes a write unless it is at its maximum, where it is readable anyway.
+            let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn settle(&self, queue: &mut Queue) {
+        if queue.signalled && queue.is_empty() {
+            queue.signalled = false;
+            if let Some(fd) = self.pollable.get() {
+                let _ = rustix::io::read(fd, &mut [0_u8; 8]);
+            }
+        }
+    }
+
+    /// An application's control message: to the callback, or queued for [`RIn::recv_control`]. False if too many wait.
+    pub(crate) fn on_control(self: &Arc<Self>, context: &Context, message: Vec<u8>) -> bool {
+        let told = self.control_cb.run(message, |callback, message| {
+            callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
+        });
+        let Err(message) = told else { return true };
+        let mut queue = lock(&self.queue);
+        queue.control_bytes += message.len() + 64;
+        if queue.control_bytes > 64 * (self.inner.config.limits.max_control_bytes as usize + 64) {
+            return false;
+        }
+        queue.control.push_back(message);
+        self.arrived.notify_all();
+        true
+    }
+}
+
+fn view_of(inbound: &InboundShared, from: Position, to: Position) -> Option<(rocketring::View, Epoch)> {
+    let state = lock(&inbound.state);
+    let log = &state.log.as_ref()?.log;
+    Some((log.ring.view(from, to), log.epoch))
+}
+
+fn event_of(bid: Bid, item: Item) -> Received {
+    match item {
+        Item::Lost(from, to) => Received::Lost { bid, from, to },
+        Item::Ending(Ending::End(End::Closed(end))) => Received::Closed { bid, end },
+        Item::Ending(Ending::End(End::Gone(end))) => Received::Gone { bid, end },
+        Item::Ending(Ending::Restarted(epoch)) => Received::Restarted { bid, epoch },
+        Item::Ending(Ending::Refused(error)) => Received::Refused { bid, error },
+        // Data never comes here: both callers take it out first.
+        Item::Data(from, to) | Item::Payload { from, to, .. } => Received::Lost { bid, from, to },
+    }
+}
+
+impl RIn {
+    /// Receives from the other end of this connection. Give it the connection before or after it is up.
+    pub fn new(conn: &Conn) -> Self {
+        let shared = Arc::new(RInShared {
+            inner: conn.shared.inner.clone(),
+            conn: Mutex::new(conn.shared.clone()),
+            inbounds: RwLock::default(),
+            data_cb: Callback::default(),
+            control_cb: Callback::default(),
+            event_cb: Callback::default(),
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            pollable: OnceLock::new(),
+        });
+        conn.attach(Role::In(shared.clone()));
+        Self { shared, context: conn.context.clone() }
+    }
+
+    /// Goes on over another connection: every subscription continues where it stopped, or is told what it lost.
+    pub fn resume(&self, conn: &Conn) {
+        let old = std::mem::replace(&mut *lock(&self.shared.conn), conn.shared.clone());
+        if old.id != conn.shared.id {
+            old.send(Command::Close {
+                conn: old.id,
+                code: crate::proto::ByeCode::TakenOver,
+                why: "resumed over another connection".into(),
+            });
+        }
+        conn.attach(Role::In(self.shared.clone()));
+    }
+
+    /// The connection it receives from now.
+    pub fn conn(&self) -> Conn {
+        Conn { shared: self.shared.conn(), context: self.context.clone() }
+    }
+
+    /// Subscribes to a buffer, from now on, into a ring of `size_bytes`. Returns at once; the answer is an event.
+    ///
+    /// # Errors
+    /// Subscribed already, or a limit. What the sender says comes as [`Received::Refused`].
+    pub fn subscribe(&self, bid: Bid, size_bytes: u64) -> Result<(), SubscribeError> {
+        self.subscribe_with(bid, SubscribeOptions { size_bytes, ..SubscribeOptions::default() })
+    }
+
+    /// Subscribes with options.
+    ///
+    /// # Errors
+    /// As [`RIn::subscribe`].
+    pub fn subscribe_with(&self, bid: Bid, mut options: SubscribeOptions) -> Result<(), SubscribeError> {
+        let inner = &self.shared.inner;
+        if options.size_bytes == 0 {
+            options.size_bytes = inner.config.buffers.size_bytes;
+        }
+        if options.name.len() > MAX_NAME_BYTES {
+            return Err(SubscribeError::NameTooLong { size: options.name.len(), max: MAX_NAME_BYTES });
+        }
+        let max = inner.config.buffers.max_ring_bytes;
+        if options.size_bytes > max {
+            return Err(SubscribeError::TooLarge { size: options.size_bytes, max });
+        }
+        let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
+        if map.contains_key(&bid) {
+            return Err(SubscribeError::Exists(bid));
+        }
+        let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
+        let inbound = Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options));
+        map.insert(bid, inbound.clone());
+        drop(map);
+        let conn = self.shared.conn();
+        conn.send(Command::Subscribe { conn: conn.id, inbound });
+        Ok(())
+    }
+
+    /// Ends a subscription. What was received and not read is gone; a buffer spliced from it ends with `Gone`.
+    pub fn unsubscribe(&self, bid: Bid) {
+        if let Some(inbound) = self.shared.inbound(bid) {
+            self.shared.forget(&inbound);
+            let conn = self.shared.conn();
+            conn.send(Command::Unsubscribe { conn: conn.id, inbound });
+        }
+    }
+
+    /// The buffers subscribed to.
+    pub fn subscriptions(&self) -> Vec<Bid> {
+        self.shared.all_inbounds().iter().map(|inbound| inbound.bid).collect()
+    }
+
+    /// Calls `callback` on a worker thread whenever new complete deliveries are there: one or several, never part of
+    /// one. Set it before subscribing. Data stays until it is given back with [`RIn::data_consumed`]; the segment's
+    /// bytes stay as they are until the callback returns.
+    pub fn set_data_in_cb(&self, callback: impl FnMut(Bid, &BufSeg<'_>) + Send + 'static) {
+        self.shared.data_cb.set(Box::new(callback));
+    }
+
+    /// Calls `callback` on a worker thread for every event that is not data.
+    pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
+        self.shared.event_cb.set(Box::new(callback));
+    }
+
+    /// Calls `callback` on a worker thread for every control message of the application at the other end.
+    pub fn set_control_msg_cb(&self, callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
+        self.shared.control_cb.set(Box::new(callback));
+    }
+
+    /// Gives back the oldest `size_bytes` of a buffer: the writer may use their space again (paper 1, section 3.3).
+    ///
+    /// # Errors
+    /// More than was received, or no such subscription.
+    pub fn data_consumed(&self, bid: Bid, size_bytes: u64) -> Result<(), RecvError> {
+        self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?.consume(size_bytes)
+    }
+
+    /// Everything of a buffer that was received and not given back, whole deliveries.
+    ///
+    /// # Errors
+    /// No such subscription, not answered yet, or spliced (its data is the subscribers').
+    pub fn get_buf_ref(&self, bid: Bid) -> Result<InView, RecvError> {
+        let inbound = self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?;
+        let (view, epoch, pin) = inbound.buf_ref().ok_or(RecvError::NotSubscribed(bid))?;
+        let end = view.to();
+        Ok(InView::new(view, inbound, epoch, Some(pin), end))
+    }
+
+    /// The synchronous way: what comes next from any buffer; none if nothing came within `timeout` (none: for ever).
+    /// Not together with a data callback.
+    ///
+    /// # Errors
+    /// From a callback, which must not wait, with a timeout other than zero.
+    pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>, RecvError> {
+        if is_worker() && timeout != Some(Duration::ZERO) {
+            return Err(RecvError::CalledFromWorker);
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let shared = &self.shared;
+        let mut queue = lock(&shared.queue);
+        loop {
+            if let Some(notice) = queue.notices.pop_front() {
+                shared.settle(&mut queue);
+                return Ok(Some(notice));
+            }
+            if let Some(inbound) = queue.ready.pop_front() {
+                shared.settle(&mut queue);
+                drop(queue);
+                if let Some(received) = self.take_from(&inbound) {
+                    return Ok(Some(received));
+                }
+                queue = lock(&shared.queue);
+                continue;
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(3600),
+            };
+            if left.is_zero() {
+                return Ok(None);
+            }
+            queue.waiting += 1;
+            queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(|p| p.into_inner()).0;
+            queue.waiting -= 1;
+        }
+    }
+
+    fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<Received> {
+        // Cleared before looking: what comes from here on queues it again.
+        inbound.queued.store(false, Ordering::SeqCst);
+        let item = inbound.next_item(true)?;
+        // Buffers take turns: one with more goes to the end of the queue.
+        self.shared.enqueue(inbound);
+        let (from, to, pin, end) = match item {
+            Item::Data(from, to) => (from, to, Some(from), to),
+            Item::Payload { from, to, next } => (from, to, None, next),
+            other => return Some(event_of(inbound.bid, other)),
+        };
+        let (view, epoch) = view_of(inbound, from, to)?;
+        Some(Received::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
+    }
+
+    /// The synchronous way to the application's control messages of the other end.
+    pub fn recv_control(&self, timeout: Duration) -> Option<Vec<u8>> {
+        let queue = lock(&self.shared.queue);
+        let waited = self.shared.arrived.wait_timeout_while(queue, timeout, |queue| queue.control.is_empty());
+        let (mut queue, _) = waited.unwrap_or_else(|p| p.into_inner());
+        let message = queue.control.pop_front()?;
+        queue.control_bytes -= message.len() + 64;
+        Some(message)
+    }
+
+    /// A descriptor that is readable while [`RIn::recv`] would return something: for somebody else's event loop. Only
+    /// poll it.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        let mut queue = lock(&self.shared.queue);
+        if self.shared.pollable.get().is_none() {
+            let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+            let _ = self.shared.pollable.set(fd);
+            if !queue.is_empty() {
+                self.shared.signal(&mut queue);
+            }
+        }
+        drop(queue);
+        match self.shared.pollable.get() {
+            Some(fd) => Ok(fd.as_fd()),
+            None => Err(std::io::Error::other("no descriptor")),
+        }
+    }
+
+    /// Sends one of the application's own control messages to the other end, in order with the data.
+    ///
+    /// # Errors
+    /// Too large, too many waiting, or down.
+    pub fn send_control(&self, message: &[u8]) -> Result<(), ControlError> {
+        self.shared.conn().send_control(message)
+    }
+
+    /// Where the complete data received so far ends: what to name in [`Start::Position`] to go on elsewhere.
+    pub fn position(&self, bid: Bid) -> Option<(Epoch, Position)> {
+        let inbound = self.shared.inbound(bid)?;
+        let state = lock(&inbound.state);
+        let log = &state.log.as_ref()?.log;
+        Some((log.epoch, log.ring.boundary()))
+    }
+}
+
+impl Drop for RInShared {
+    fn drop(&mut self) {
+        let conn = self.conn();
+        for inbound in self.all_inbounds() {
+            conn.send(Command::Unsubscribe { conn: conn.id, inbound });
+        }
+    }
+}
+
+impl Drop for InboundShared {
+    fn drop(&mut self) {
+        self.inner.free_slot(self.slot);
+    }
+}
+
+impl std::fmt::Debug for RIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RIn").field("conn", &self.shared.conn().id).finish()
+    }
+}

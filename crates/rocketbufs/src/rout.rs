@@ -1,0 +1,531 @@
+//! The sending end (paper 1, section 3.2, Listing 2).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use rocketring::{Hold, RingConfig};
+
+use crate::buffer::{Buffer, Log};
+use crate::callback::Callback;
+use crate::conn::Conn;
+use crate::context::{Context, ContextInner, lock};
+use crate::core::Role;
+use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
+use crate::proto::End;
+use crate::rin::RIn;
+use crate::segment::{self, Blocking, BufWriter, OutSegment};
+use crate::types::{Bid, Epoch, Nanos, Policy, Position};
+use crate::worker::is_worker;
+
+/// How to make a buffer. The default is what [`ROut::create_buffer`] does with the configured size.
+#[derive(Debug, Clone)]
+pub struct BufferOptions {
+    /// Capacity of its ring in bytes (0: `buffers.size_bytes`), rounded up to a power of two.
+    pub size_bytes: u64,
+    /// History kept for joins and resumes, in bytes; none: `buffers.retain_bytes`, or half the capacity.
+    pub retain_bytes: Option<u64>,
+    /// Largest delivery in bytes; none: a quarter of the capacity.
+    pub max_delivery_bytes: Option<u64>,
+    /// Whether slow subscribers hold the writer. Without, the oldest data is overwritten and deliveries carry markers.
+    pub flow_control: bool,
+    /// Where the log begins; positions of a new log usually begin at 0.
+    pub start: Position,
+}
+
+impl Default for BufferOptions {
+    fn default() -> Self {
+        Self { size_bytes: 0, retain_bytes: None, max_delivery_bytes: None, flow_control: true, start: 0 }
+    }
+}
+
+/// What happens to an rOut.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum OutEvent {
+    /// Somebody subscribed.
+    Subscribed {
+        /// By which connection.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// The subscription's name, if it has one.
+        name: Vec<u8>,
+        /// First position that it gets.
+        start: Position,
+    },
+    /// A subscription ended.
+    Unsubscribed {
+        /// By which connection.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// The subscription's name, if it has one.
+        name: Vec<u8>,
+        /// Why.
+        why: String,
+    },
+    /// A subscriber was too slow for its policy, or lapped: it will not get this range.
+    Dropped {
+        /// By which connection.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// First position that is lost.
+        from: Position,
+        /// One past the last.
+        to: Position,
+    },
+    /// A connection is down.
+    ConnDown {
+        /// Which.
+        conn: u64,
+        /// Why.
+        why: String,
+    },
+    /// A spliced buffer's log has ended (closed or gone) and every subscriber present has all of it.
+    Ended {
+        /// The buffer.
+        bid: Bid,
+    },
+}
+
+/// One subscription, as [`ROut::subscribers`] shows it.
+#[derive(Debug, Clone)]
+pub struct SubscriberInfo {
+    /// By which connection.
+    pub conn: u64,
+    /// Its name, if it has one.
+    pub name: Vec<u8>,
+    /// What happens when it is slow.
+    pub policy: Policy,
+    /// Everything below was given to the transport.
+    pub sent: Position,
+    /// Everything below is in its memory.
+    pub landed: Position,
+    /// Everything below was given back by its application.
+    pub consumed: Position,
+    /// Bytes of the log that it was not yet sent.
+    pub lag_bytes: u64,
+    /// Bytes that it lost by its policy.
+    pub dropped_bytes: u64,
+    /// Whether it holds the writer, and where.
+    pub holds: Option<Position>,
+}
+
+/// A buffer, as [`ROut::buffer_info`] shows it.
+#[derive(Debug, Clone)]
+pub struct BufferInfo {
+    /// The log's name.
+    pub epoch: Epoch,
+    /// End of what was written.
+    pub head: Position,
+    /// End of the last complete delivery.
+    pub boundary: Position,
+    /// First position that is still there.
+    pub tail: Position,
+    /// How far the writer may write now.
+    pub horizon: Position,
+    /// Bytes of the ring.
+    pub capacity_bytes: u64,
+    /// Bytes of the largest delivery.
+    pub max_delivery_bytes: u64,
+    /// How many subscriptions there are.
+    pub subscribers: usize,
+    /// Whether the log has ended.
+    pub ended: bool,
+}
+
+type DataOutCallback = dyn FnMut(Bid, u64) + Send;
+type ControlCallback = dyn FnMut(&Conn, &[u8]) + Send;
+type EventCallback = dyn FnMut(OutEvent) + Send;
+
+/// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
+///
+/// A delivery has two steps: get a segment of the buffer, fill it in place, deliver it. See [`RIn`] for an example of
+/// both ends.
+#[derive(Clone)]
+pub struct ROut {
+    pub(crate) shared: Arc<ROutShared>,
+    context: Context,
+}
+
+pub(crate) struct ROutShared {
+    pub(crate) inner: Arc<ContextInner>,
+    buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
+    conns: Mutex<HashSet<u64>>,
+    /// Places kept for named subscriptions whose connection is gone.
+    pub(crate) held: Mutex<HashMap<(Bid, Vec<u8>), Held>>,
+    data_out_cb: Callback<DataOutCallback>,
+    control_cb: Callback<ControlCallback>,
+    event_cb: Callback<EventCallback>,
+}
+
+/// A place in a ring, kept until somebody of that name comes back.
+pub(crate) struct Held {
+    pub(crate) hold: Option<Hold>,
+    pub(crate) landed: Position,
+    pub(crate) until: Nanos,
+}
+
+impl ROutShared {
+    pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {
+        self.buffers.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
+    }
+
+    fn insert(&self, buffer: Arc<Buffer>) -> Result<(), BufferError> {
+        let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
+        let bid = buffer.bid;
+        if buffers.contains_key(&bid) {
+            return Err(BufferError::Exists(bid));
+        }
+        buffers.insert(bid, buffer);
+        Ok(())
+    }
+
+    /// Tells an event, on a worker thread.
+    pub(crate) fn tell(&self, event: OutEvent) {
+        let _ = self.event_cb.run(event, |callback, event| callback(event));
+    }
+
+    pub(crate) fn on_control(&self, conn: &Conn, message: &[u8]) {
+        let _ = self.control_cb.run(message, |callback, message| callback(conn, message));
+    }
+
+    /// Tells the contexts of deliveries that have landed everywhere. On a worker thread.
+    pub(crate) fn run_data_out(&self, buffer: &Buffer) {
+        let contexts = buffer.take_landed_contexts();
+        if contexts.is_empty() {
+            return;
+        }
+        let _ = self.data_out_cb.run(contexts, |callback, contexts| {
+            contexts.into_iter().for_each(|context| callback(buffer.bid, context));
+        });
+    }
+
+    pub(crate) fn conn_down(&self, conn: u64, why: &str) {
+        lock(&self.conns).remove(&conn);
+        self.tell(OutEvent::ConnDown { conn, why: why.to_owned() });
+    }
+
+    /// A destroyed buffer goes when nobody needs it any more.
+    pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
+        if buffer.source.is_some() {
+            if buffer.drained() {
+                self.tell(OutEvent::Ended { bid: buffer.bid });
+            }
+            return;
+        }
+        if buffer.ended() && buffer.subs().is_empty() {
+            self.remove(buffer);
+        }
+    }
+
+    fn remove(&self, buffer: &Arc<Buffer>) {
+        let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
+        if buffers.get(&buffer.bid).is_some_and(|known| Arc::ptr_eq(known, buffer)) {
+            buffers.remove(&buffer.bid);
+        }
+        drop(buffers);
+        lock(&self.held).retain(|(bid, _), _| *bid != buffer.bid);
+    }
+}
+
+impl ROut {
+    /// An rOut without buffers and connections.
+    pub fn new(context: &Context) -> Self {
+        let shared = Arc::new(ROutShared {
+            inner: context.inner().clone(),
+            buffers: RwLock::default(),
+            conns: Mutex::default(),
+            held: Mutex::default(),
+            data_out_cb: Callback::default(),
+            control_cb: Callback::default(),
+            event_cb: Callback::default(),
+        });
+        lock(&context.inner().routs).push(Arc::downgrade(&shared));
+        Self { shared, context: context.clone() }
+    }
+
+    /// Lets the other end of this connection subscribe to the buffers here.
+    pub fn add_conn(&self, conn: &Conn) {
+        lock(&self.shared.conns).insert(conn.id());
+        conn.attach(Role::Out(self.shared.clone()));
+    }
+
+    /// Makes a buffer whose ring has `size_bytes`.
+    ///
+    /// # Errors
+    /// The id is taken, or there is no memory.
+    pub fn create_buffer(&self, bid: Bid, size_bytes: u64) -> Result<(), BufferError> {
+        self.create_buffer_with(bid, BufferOptions { size_bytes, ..BufferOptions::default() })
+    }
+
+    /// Makes a buffer with options.
+    ///
+    /// # Errors
+    /// As [`ROut::create_buffer`].
+    pub fn create_buffer_with(&self, bid: Bid, options: BufferOptions) -> Result<(), BufferError> {
+        let inner = &self.shared.inner;
+        if self.shared.buffer(bid).is_some() {
+            return Err(BufferError::Exists(bid));
+        }
+        let ring = inner.pool.ring(RingConfig {
+            capacity_bytes: match options.size_bytes {
+                0 => inner.config.buffers.size_bytes,
+                size => size,
+            },
+            retain_bytes: options.retain_bytes.or(inner.config.buffers.retain_bytes),
+            max_delivery_bytes: options.max_delivery_bytes,
+            flow_control: options.flow_control,
+            start: options.start,
+        })?;
+        let buffer = self.make(bid, None)?;
+        *lock(&buffer.writer) = ring.writer();
+        let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
+        self.shared.insert(buffer)
+    }
+
+    fn make(
+        &self,
+        bid: Bid,
+        source: Option<std::sync::Weak<crate::inbound::InboundShared>>,
+    ) -> Result<Arc<Buffer>, BufferError> {
+        let inner = &self.shared.inner;
+        let slot = inner.take_slot().ok_or(BufferError::TooMany(inner.config.limits.max_buffers))?;
+        Ok(Arc::new(Buffer::new(bid, slot, &self.shared, inner, source)))
+    }
+
+    /// Ends a buffer: its subscribers get what is there and then CLOSED. Returns where its log ends. The id is free
+    /// again when the last subscriber has gone or taken everything; a spliced buffer goes at once.
+    ///
+    /// # Errors
+    /// No such buffer.
+    pub fn destroy_buffer(&self, bid: Bid) -> Result<Position, BufferError> {
+        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        let end = buffer.log().map_or(0, |log| log.ring.boundary());
+        buffer.set_end(End::Closed(end));
+        if buffer.source.is_some() {
+            self.shared.remove(&buffer);
+        } else {
+            self.shared.reap(&buffer);
+        }
+        Ok(end)
+    }
+
+    /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out
+    /// here without a copy (paper 1, section 3.4).
+    ///
+    /// # Errors
+    /// The id is taken here, or the rIn has no such subscription (or it is spliced already).
+    pub fn splice(&self, input: &RIn, bid: Bid) -> Result<(), BufferError> {
+        self.splice_as(input, bid, bid)
+    }
+
+    /// As [`ROut::splice`], under another id: what a broker with many publishers does.
+    ///
+    /// # Errors
+    /// As [`ROut::splice`].
+    pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<(), BufferError> {
+        let inbound = input.shared.inbound(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        let buffer = self.make(out_bid, Some(Arc::downgrade(&inbound)))?;
+        self.shared.insert(buffer.clone())?;
+        if !inbound.splice_to(&buffer) {
+            self.shared.remove(&buffer);
+            return Err(BufferError::Spliced(bid));
+        }
+        Ok(())
+    }
+
+    /// A free segment of exactly `size` bytes: fill it and [`ROut::deliver`] it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Full`] where the papers return `vec_count = -1`; with [`Blocking::Yes`] or
+    /// [`Blocking::For`] it waits for room instead.
+    pub fn get_output_segment(
+        &self,
+        bid: Bid,
+        size: u64,
+        blocking: Blocking,
+    ) -> Result<OutSegment, SegmentError> {
+        let buffer = self.shared.buffer(bid).ok_or(SegmentError::NoSuchBuffer(bid))?;
+        segment::with_room(&buffer, size, blocking, |size| {
+            if buffer.ended() {
+                return Err(SegmentError::Closed);
+            }
+            let mut writer = lock(&buffer.writer);
+            let writer = writer.as_mut().ok_or(match buffer.source {
+                Some(_) => SegmentError::Spliced(bid),
+                None => SegmentError::WriterTaken(bid),
+            })?;
+            writer.claim(size).map_err(|error| {
+                // A full buffer asks its subscribers how far they are.
+                buffer.notify();
+                segment::claim_error(error)
+            })
+        })
+    }
+
+    /// Makes the first `size` bytes of a segment one delivery; size 0 gives the segment back. `context` comes back in
+    /// [`ROut::set_data_out_cb`] when every subscriber has it. Returns where the delivery ends. Never waits.
+    ///
+    /// # Errors
+    /// [`DeliverError`]: the segment comes back where it can be delivered otherwise.
+    pub fn deliver(
+        &self,
+        segment: OutSegment,
+        size: u64,
+        context: Option<u64>,
+    ) -> Result<Position, DeliverError> {
+        let Some(buffer) = self.shared.buffer(segment.bid) else { return Err(DeliverError::Closed) };
+        let mut writer = lock(&buffer.writer);
+        match writer.as_mut() {
+            Some(writer) => segment::deliver(&buffer, writer, segment, size, context),
+            None => Err(DeliverError::Foreign(segment)),
+        }
+    }
+
+    /// The exclusive writer of a buffer, without lookup and lock for each message. Meanwhile
+    /// [`ROut::get_output_segment`] of this buffer fails.
+    ///
+    /// # Errors
+    /// No such buffer, spliced, or taken.
+    pub fn writer(&self, bid: Bid) -> Result<BufWriter, BufferError> {
+        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        let writer = lock(&buffer.writer).take();
+        match (writer, &buffer.source) {
+            (Some(writer), _) => Ok(BufWriter::new(writer, buffer)),
+            (None, Some(_)) => Err(BufferError::Spliced(bid)),
+            (None, None) => Err(BufferError::WriterTaken(bid)),
+        }
+    }
+
+    /// Calls `callback(bid, context)` on a worker thread when a delivery that was given a context has landed with every
+    /// subscriber that was there.
+    pub fn set_data_out_cb(&self, callback: impl FnMut(Bid, u64) + Send + 'static) {
+        self.shared.data_out_cb.set(Box::new(callback));
+    }
+
+    /// Calls `callback` on a worker thread for every control message of the application at another end.
+    pub fn set_control_msg_cb(&self, callback: impl FnMut(&Conn, &[u8]) + Send + 'static) {
+        self.shared.control_cb.set(Box::new(callback));
+    }
+
+    /// Calls `callback` on a worker thread for every event.
+    pub fn set_event_cb(&self, callback: impl FnMut(OutEvent) + Send + 'static) {
+        self.shared.event_cb.set(Box::new(callback));
+    }
+
+    /// Waits until every subscriber present has everything below `position` in its memory.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] says how far it is confirmed.
+    pub fn wait_landed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(bid, (position, 0), timeout, Buffer::min_landed)
+    }
+
+    /// Waits until every subscriber present has given back everything below `position`; through chains, the last.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] says how far it is confirmed.
+    pub fn wait_consumed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(bid, (position, position), timeout, Buffer::min_consumed)
+    }
+
+    /// Waits until every subscriber present has everything that was delivered; also for a buffer that was destroyed.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] says how far it is confirmed.
+    pub fn drain(&self, bid: Bid, timeout: Duration) -> Result<(), WaitError> {
+        let Some(ring) = self.shared.buffer(bid).as_deref().and_then(segment::ring_of) else {
+            // Destroyed and gone: everybody had it.
+            return Ok(());
+        };
+        match self.wait_landed(bid, ring.boundary(), timeout) {
+            Err(WaitError::NoSuchBuffer(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn wait(
+        &self,
+        bid: Bid,
+        want: (Position, Position),
+        timeout: Duration,
+        confirmed: fn(&Buffer) -> Position,
+    ) -> Result<(), WaitError> {
+        if is_worker() {
+            return Err(WaitError::CalledFromWorker);
+        }
+        let buffer = self.shared.buffer(bid).ok_or(WaitError::NoSuchBuffer(bid))?;
+        if buffer.wait_until(want, timeout, |buffer| confirmed(buffer) >= want.0) {
+            return Ok(());
+        }
+        Err(WaitError::TimedOut { confirmed: confirmed(&buffer) })
+    }
+
+    /// Sends one of the application's own control messages over a connection given to this rOut.
+    ///
+    /// # Errors
+    /// Too large, too many waiting, or not a connection of this rOut.
+    pub fn send_control(&self, conn: &Conn, message: &[u8]) -> Result<(), ControlError> {
+        if !lock(&self.shared.conns).contains(&conn.id()) {
+            return Err(ControlError::Down);
+        }
+        conn.send_control(message)
+    }
+
+    /// The buffers here.
+    pub fn buffers(&self) -> Vec<Bid> {
+        self.shared.buffers.read().unwrap_or_else(|p| p.into_inner()).keys().copied().collect()
+    }
+
+    /// The subscriptions of a buffer: who is slow, by how much.
+    pub fn subscribers(&self, bid: Bid) -> Vec<SubscriberInfo> {
+        let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
+        let head = buffer.log().map_or(0, |log| log.ring.head());
+        let load = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Acquire);
+        let info = |sub: &Arc<crate::buffer::SubShared>| SubscriberInfo {
+            conn: sub.conn,
+            name: sub.name.clone(),
+            policy: sub.policy,
+            sent: load(&sub.sent),
+            landed: load(&sub.landed),
+            consumed: load(&sub.consumed),
+            lag_bytes: head.saturating_sub(load(&sub.sent)),
+            dropped_bytes: load(&sub.dropped),
+            holds: lock(&sub.hold).as_ref().map(Hold::position),
+        };
+        buffer.subs().iter().map(info).collect()
+    }
+
+    /// A buffer's state; none if there is no such buffer, or its upstream subscription was not answered yet.
+    pub fn buffer_info(&self, bid: Bid) -> Option<BufferInfo> {
+        let buffer = self.shared.buffer(bid)?;
+        let log = buffer.log()?;
+        let ring = &log.ring;
+        Some(BufferInfo {
+            epoch: log.epoch,
+            head: ring.head(),
+            boundary: ring.boundary(),
+            tail: ring.tail(),
+            horizon: ring.horizon(),
+            capacity_bytes: ring.capacity(),
+            max_delivery_bytes: ring.max_delivery(),
+            subscribers: buffer.subs().len(),
+            ended: buffer.ended(),
+        })
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl std::fmt::Debug for ROut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ROut").field("buffers", &self.buffers().len()).finish()
+    }
+}

@@ -1,0 +1,323 @@
+//! Segments of output buffers, and the exclusive writer of a buffer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketring::{Claim, ClaimError, Ring, Writer, write_marks};
+
+use crate::buffer::Buffer;
+use crate::context::lock;
+use crate::error::{DeliverError, SegmentError};
+use crate::types::{Bid, Position};
+use crate::worker::is_worker;
+use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES};
+
+/// Bytes of the markers around a delivery of an overwritable buffer.
+const MARK_BYTES: u64 = (MARK_HEAD_BYTES + MARK_TAIL_BYTES) as u64;
+
+/// Whether to wait for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocking {
+    /// Return [`SegmentError::Full`] at once.
+    No,
+    /// Wait as long as it takes.
+    Yes,
+    /// Wait at most this long.
+    For(Duration),
+}
+
+/// A free piece of an output buffer: the application's until it is delivered (paper 1, Listing 1 and section 3.2).
+/// Several may be open; they become visible in the order in which they were taken.
+#[derive(Debug)]
+pub struct OutSegment {
+    pub(crate) claim: Claim,
+    pub(crate) bid: Bid,
+    marked: bool,
+}
+
+impl OutSegment {
+    /// The bytes to fill. One piece: rings are mapped twice.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.claim.bytes();
+        if self.marked {
+            let end = bytes.len() - MARK_TAIL_BYTES;
+            return &mut bytes[MARK_HEAD_BYTES..end];
+        }
+        bytes
+    }
+
+    /// The buffer.
+    pub fn bid(&self) -> Bid {
+        self.bid
+    }
+
+    /// Position of the first byte in the log.
+    pub fn position(&self) -> Position {
+        self.claim.from() + if self.marked { MARK_HEAD_BYTES as u64 } else { 0 }
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.claim.len() - if self.marked { MARK_BYTES as usize } else { 0 }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The exclusive writer of one buffer: no lookup and no lock for each message. Taken with
+/// [`ROut::writer`](crate::ROut::writer); dropping it gives the writer back to the buffer.
+///
+/// ```
+/// use rocketbufs::{Config, Context, ROut};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ctx = Context::new(Config::default())?;
+/// let out = ROut::new(&ctx);
+/// out.create_buffer(1, 1 << 20)?;
+/// let mut writer = out.writer(1)?;
+/// let end = writer.append(&[b"two parts, ", b"one delivery"])?;
+/// assert_eq!(end, out.buffer_info(1).unwrap().head);
+/// # Ok(())
+/// # }
+/// ```
+pub struct BufWriter {
+    writer: Option<Writer>,
+    buffer: Arc<Buffer>,
+}
+
+impl BufWriter {
+    pub(crate) fn new(writer: Writer, buffer: Arc<Buffer>) -> Self {
+        Self { writer: Some(writer), buffer }
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer, SegmentError> {
+        self.writer.as_mut().ok_or(SegmentError::Closed)
+    }
+
+    /// One delivery made of these parts, copied. Returns where it ends.
+    ///
+    /// # Errors
+    /// [`SegmentError::Full`] if there is no room now: nothing was written.
+    #[inline]
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
+        if !writer.ring().flow_control() {
+            return self.append_marked(parts);
+        }
+        match writer.append(parts) {
+            Ok(end) => {
+                self.buffer.notify();
+                Ok(end)
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, error: ClaimError) -> SegmentError {
+        // A full buffer asks its subscribers how far they are.
+        self.buffer.notify();
+        if self.buffer.ended() { SegmentError::Closed } else { claim_error(error) }
+    }
+
+    fn append_marked(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        let size = parts.iter().map(|part| part.len() as u64).sum();
+        let mut segment = self.get_output_segment(size, Blocking::No)?;
+        let mut at = 0;
+        for part in parts {
+            segment.bytes_mut()[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        self.deliver(segment, size, None).map_err(|_| SegmentError::Closed)
+    }
+
+    /// As [`BufWriter::append`], waiting for room at most `timeout` (none: for ever).
+    ///
+    /// # Errors
+    /// [`SegmentError::TimedOut`], or from a callback, which must not wait.
+    pub fn append_blocking(
+        &mut self,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+    ) -> Result<Position, SegmentError> {
+        match self.append(parts) {
+            Err(SegmentError::Full) => {}
+            other => return other,
+        }
+        let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let mut wait = Wait::new(timeout)?;
+        loop {
+            wait.for_room(&self.buffer, size)?;
+            match self.append(parts) {
+                Err(SegmentError::Full) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// A segment to fill; see [`ROut::get_output_segment`](crate::ROut::get_output_segment).
+    ///
+    /// # Errors
+    /// [`SegmentError`].
+    pub fn get_output_segment(&mut self, size: u64, blocking: Blocking) -> Result<OutSegment, SegmentError> {
+        let buffer = self.buffer.clone();
+        with_room(&buffer, size, blocking, |size| match self.writer()?.claim(size) {
+            Ok(claim) => Ok(claim),
+            Err(error) => Err(self.refused(error)),
+        })
+    }
+
+    /// Makes the first `size` bytes of a segment a delivery; see [`ROut::deliver`](crate::ROut::deliver).
+    ///
+    /// # Errors
+    /// [`DeliverError`].
+    pub fn deliver(
+        &mut self,
+        segment: OutSegment,
+        size: u64,
+        context: Option<u64>,
+    ) -> Result<Position, DeliverError> {
+        let Some(writer) = &mut self.writer else { return Err(DeliverError::Closed) };
+        deliver(&self.buffer, writer, segment, size, context)
+    }
+
+    /// How many bytes could be appended now without asking the subscribers.
+    pub fn free_bytes(&self) -> u64 {
+        let Some(writer) = &self.writer else { return 0 };
+        writer.ring().grant().saturating_sub(writer.head())
+    }
+
+    /// End of what was written.
+    pub fn head(&self) -> Position {
+        self.writer.as_ref().map_or(0, Writer::head)
+    }
+}
+
+impl Drop for BufWriter {
+    fn drop(&mut self) {
+        *lock(&self.buffer.writer) = self.writer.take();
+    }
+}
+
+impl std::fmt::Debug for BufWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufWriter").field("bid", &self.buffer.bid).finish()
+    }
+}
+
+/// Waiting for room, with one deadline over several attempts.
+struct Wait {
+    deadline: Option<Instant>,
+}
+
+impl Wait {
+    fn new(timeout: Option<Duration>) -> Result<Self, SegmentError> {
+        if is_worker() {
+            return Err(SegmentError::CalledFromWorker);
+        }
+        Ok(Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)) })
+    }
+
+    fn for_room(&mut self, buffer: &Buffer, size: u64) -> Result<(), SegmentError> {
+        if buffer.ended() {
+            return Err(SegmentError::Closed);
+        }
+        let left = match self.deadline {
+            Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+            // Woken when there is room or the buffer ends; the limit only bounds one sleep.
+            None => Duration::from_secs(1),
+        };
+        if left.is_zero() {
+            return Err(SegmentError::TimedOut);
+        }
+        let Some(log) = buffer.log() else { return Err(SegmentError::Closed) };
+        let until = log.ring.head().saturating_add(size);
+        buffer.notify();
+        log.ring.wait_grant(until, Some(left));
+        Ok(())
+    }
+}
+
+/// Claims `size` bytes (and room for markers), waiting for room if asked.
+pub(crate) fn with_room(
+    buffer: &Buffer,
+    size: u64,
+    blocking: Blocking,
+    mut claim: impl FnMut(u64) -> Result<Claim, SegmentError>,
+) -> Result<OutSegment, SegmentError> {
+    let marked = buffer.log().is_some_and(|log| !log.ring.flow_control());
+    let whole = if marked { size.saturating_add(MARK_BYTES) } else { size };
+    let wrap = |claim| OutSegment { claim, bid: buffer.bid, marked };
+    let timeout = match blocking {
+        Blocking::No => return claim(whole).map(wrap),
+        Blocking::Yes => None,
+        Blocking::For(timeout) => Some(timeout),
+    };
+    let mut wait = Wait::new(timeout)?;
+    loop {
+        match claim(whole) {
+            Err(SegmentError::Full) => wait.for_room(buffer, whole)?,
+            other => return other.map(wrap),
+        }
+    }
+}
+
+pub(crate) fn claim_error(error: ClaimError) -> SegmentError {
+    match error {
+        ClaimError::TooLarge { size, max_delivery } => SegmentError::TooLarge { size, max: max_delivery },
+        ClaimError::TooManyClaims => SegmentError::TooManyOpen,
+        ClaimError::ClaimLost { .. } => SegmentError::SegmentLost,
+        ClaimError::Full => SegmentError::Full,
+        // `Empty`; the enum is open, and whatever is added is the caller's mistake too.
+        _ => SegmentError::Empty,
+    }
+}
+
+/// Makes a segment a delivery, with its markers where the buffer is overwritable.
+pub(crate) fn deliver(
+    buffer: &Arc<Buffer>,
+    writer: &mut Writer,
+    mut segment: OutSegment,
+    size: u64,
+    context: Option<u64>,
+) -> Result<Position, DeliverError> {
+    if size > segment.len() as u64 {
+        return Err(DeliverError::TooLong { size, segment });
+    }
+    if buffer.ended() && size > 0 {
+        return Err(DeliverError::Closed);
+    }
+    let limit = buffer.inner.config.limits.max_pending_contexts;
+    if context.is_some() && buffer.contexts_pending() >= limit {
+        return Err(DeliverError::TooManyContexts(limit));
+    }
+    let (bid, marked) = (segment.bid, segment.marked);
+    let whole = if marked && size > 0 { size + MARK_BYTES } else { size };
+    if marked && size > 0 {
+        let at = segment.claim.from();
+        write_marks(&mut segment.claim.bytes()[..whole as usize], at);
+    }
+    let delivered = writer.deliver(segment.claim, whole).map_err(|error| {
+        let back = |claim| OutSegment { claim, bid, marked };
+        match error {
+            rocketring::DeliverError::ShortDeliver(claim) => DeliverError::ShortDeliver(back(claim)),
+            rocketring::DeliverError::TooLong(claim) => DeliverError::TooLong { size, segment: back(claim) },
+            rocketring::DeliverError::Foreign(claim) => DeliverError::Foreign(back(claim)),
+            _ => DeliverError::Closed,
+        }
+    })?;
+    if let Some(context) = context {
+        buffer.push_context(delivered.to, context);
+    }
+    if delivered.published {
+        buffer.notify();
+    }
+    Ok(delivered.to)
+}
+
+/// The ring of a buffer's log, for those who only read it.
+pub(crate) fn ring_of(buffer: &Buffer) -> Option<Ring> {
+    buffer.log().map(|log| log.ring.clone())
+}

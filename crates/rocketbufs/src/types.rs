@@ -1,0 +1,64 @@
+//! The words that everything here shares.
+
+use std::fmt;
+
+pub use rocketnet::WireId;
+pub use rocketring::Position;
+
+/// Identifies a buffer; chosen by the application, unique in its endpoint (paper 1, section 3.1, `bid_t`).
+pub type Bid = u32;
+
+/// Monotonic nanoseconds since an arbitrary start: the only time that the machines here know, always a parameter.
+pub type Nanos = u64;
+
+/// Random name of one writer's log. A position means something only together with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Epoch(pub u128);
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Epoch({:032x})", self.0)
+    }
+}
+
+/// What happens to a subscription whose receiver is slow; every subscription has its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum Policy {
+    /// It holds the writer back (with flow control only). Nothing is lost.
+    #[default]
+    Block = 0,
+    /// At a lag of `max_lag` it skips to the newest complete delivery and is told what it lost.
+    Drop = 1,
+    /// At a lag of `max_lag` its connection is closed, with the reason.
+    Disconnect = 2,
+    /// Without flow control: the writer never waits; a receiver that was lapped is told by how much.
+    Overwrite = 3,
+}
+
+impl Policy {
+    pub(crate) fn from_u8(value: u8) -> Option<Self> {
+        [Self::Block, Self::Drop, Self::Disconnect, Self::Overwrite].into_iter().find(|p| *p as u8 == value)
+    }
+}
+
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "block" => Ok(Self::Block),
+            "drop" => Ok(Self::Drop),
+            "disconnect" => Ok(Self::Disconnect),
+            "overwrite" => Ok(Self::Overwrite),
+            other => Err(format!("'{other}' is no policy; it is one of block, drop, disconnect, overwrite")),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Received data, shown where it lies. The one place of this crate with `unsafe`: a plain slice of a ring's bytes is
+//! given out only while something keeps them from being overwritten, which the types here see to.
+
+#![allow(unsafe_code)]
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use rocketring::{Lapped, View};
+
+use crate::inbound::InboundShared;
+use crate::types::{Bid, Epoch, Position};
+
+/// A piece of a buffer as a callback sees it (paper 1, Listing 1). It ends with the callback.
+pub struct BufSeg<'a> {
+    view: &'a InView,
+    /// None for an overwritable buffer, whose bytes may change at any time.
+    slice: Option<[IoSlice<'a>; 1]>,
+}
+
+impl<'a> BufSeg<'a> {
+    pub(crate) fn of(view: &'a InView) -> Self {
+        Self { view, slice: view.as_slice().map(|bytes| [IoSlice::new(bytes)]) }
+    }
+
+    /// The pieces of memory, one or two. Rings are mapped twice, so it is one here; none if the buffer is
+    /// overwritable.
+    pub fn vecs(&self) -> &[IoSlice<'a>] {
+        self.slice.as_ref().map_or(&[], |slice| slice.as_slice())
+    }
+
+    /// How many pieces there are.
+    pub fn vec_count(&self) -> usize {
+        self.vecs().len()
+    }
+
+    /// All bytes; none if the buffer is overwritable: then use [`BufSeg::copy_to`].
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        self.slice.as_ref().map(|[slice]| &**slice)
+    }
+
+    /// Copies bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`Lapped`]: the writer of an overwritable buffer was faster; what was copied is worthless.
+    pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
+        self.view.copy_to(offset, dst)
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Position of the first byte in the writer's log.
+    pub fn position(&self) -> Position {
+        self.view.position()
+    }
+
+    /// One past the position of the last byte.
+    pub fn end(&self) -> Position {
+        self.view.end()
+    }
+
+    /// The writer's log.
+    pub fn epoch(&self) -> Epoch {
+        self.view.epoch()
+    }
+}
+
+/// Received data, borrowed from the ring: while it lives, its bytes are not overwritten. Dropping it gives nothing
+/// back; [`InView::consume`] does.
+pub struct InView {
+    view: View,
+    inbound: Arc<InboundShared>,
+    epoch: Epoch,
+    /// Where it is pinned; none for an overwritable buffer, where nothing can be held.
+    pin: Option<Position>,
+    /// What is given back with it: for an overwritable buffer also the marker behind the payload.
+    end: Position,
+}
+
+impl InView {
+    /// A view of which the caller made sure that its bytes stay: `pin`, its start, is pinned in `inbound` (or, where a
+    /// splice makes others hold, it lives only while the thread that grants the writer more is busy with it).
+    pub(crate) fn new(
+        view: View,
+        inbound: Arc<InboundShared>,
+        epoch: Epoch,
+        pin: Option<Position>,
+        end: Position,
+    ) -> Self {
+        Self { view, inbound, epoch, pin, end }
+    }
+
+    /// The buffer.
+    pub fn bid(&self) -> Bid {
+        self.inbound.bid
+    }
+
+    /// The writer's log.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Position of the first byte.
+    pub fn position(&self) -> Position {
+        self.view.from()
+    }
+
+    /// One past the position of the last byte.
+    pub fn end(&self) -> Position {
+        self.view.to()
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes where they lie; none if the buffer is overwritable: then use [`InView::copy_to`].
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        // SAFETY: the pin keeps the ring's hold at or below the first byte for as long as `self` lives, and a
+        // private flow-controlled ring is written only above the horizon that the hold allows.
+        self.pin.map(|_| unsafe { self.view.as_slice() })
+    }
+
+    /// Copies bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`Lapped`]: the writer of an overwritable buffer was faster; what was copied is worthless.
+    pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
+        self.view.copy_to(offset, dst)
+    }
+
+    /// A copy of all bytes.
+    ///
+    /// # Errors
+    /// As [`InView::copy_to`].
+    pub fn to_vec(&self) -> Result<Vec<u8>, Lapped> {
+        self.view.to_vec()
+    }
+
+    /// Gives back everything up to the end of this view: the writer may use the space again.
+    pub fn consume(mut self) {
+        let end = self.end;
+        match self.pin.take() {
+            Some(pin) => self.inbound.unpin(pin, Some(end)),
+            None => self.inbound.consume_to(end),
+        }
+    }
+}
+
+impl Drop for InView {
+    fn drop(&mut self) {
+        if let Some(pin) = self.pin.take() {
+            self.inbound.unpin(pin, None);
+        }
+    }
+}
+
+impl std::fmt::Debug for InView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let range = self.position()..self.end();
+        f.debug_struct("InView").field("bid", &self.bid()).field("range", &range).finish()
+    }
+}

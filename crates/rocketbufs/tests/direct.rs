@@ -1,0 +1,295 @@
+//! One rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rocketbufs::{
+    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SegmentError,
+    Start, SubscribeOptions,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+fn publisher(ctx: &Context) -> (ROut, Listener) {
+    let out = ROut::new(ctx);
+    let listener = Listener::bind(ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    (out, listener)
+}
+
+fn subscriber(ctx: &Context, listener: &Listener) -> RIn {
+    RIn::new(&Conn::connect(ctx, &listener.local_addr(), b"test").unwrap())
+}
+
+fn wait_subscribed(input: &RIn, bid: u32) {
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Subscribed { bid: got, .. }) => assert_eq!(got, bid),
+        other => panic!("expected Subscribed, got {other:?}"),
+    }
+}
+
+fn pattern(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+/// Receives `bytes` of the pattern, checking each.
+fn take_pattern(input: &RIn, bytes: u64) {
+    let mut at = None;
+    let mut got = 0;
+    while got < bytes {
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                assert_eq!(*at.get_or_insert(view.position()), view.position());
+                assert_eq!(view.as_slice().unwrap(), pattern(view.position(), view.len()));
+                at = Some(view.end());
+                got += view.len() as u64;
+                view.consume();
+            }
+            other => panic!("after {got} of {bytes} bytes: {other:?}"),
+        }
+    }
+}
+
+fn write_pattern(out: &ROut, bid: u32, bytes: u64, piece: u64) {
+    let mut left = bytes;
+    while left > 0 {
+        let size = piece.min(left);
+        let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+        let at = segment.position();
+        segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
+        out.deliver(segment, size, None).unwrap();
+        left -= size;
+    }
+}
+
+#[test]
+fn streams_more_than_the_rings_hold() {
+    for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
+        let ctx = Context::new(Config::default()).unwrap();
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer_with(1, BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() })
+            .unwrap();
+        let input = subscriber(&ctx, &listener);
+        input.subscribe(1, 1 << 16).unwrap();
+        wait_subscribed(&input, 1);
+        let total = if piece == 1 { 50_000 } else { 3_000_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_pattern(&out, 1, total, piece));
+            take_pattern(&input, total);
+        });
+        out.wait_consumed(1, start + total, WAIT).unwrap();
+    }
+}
+
+#[test]
+fn callbacks_and_confirmations() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(5, 1 << 16).unwrap();
+    let (landed, confirmed) = mpsc::channel();
+    out.set_data_out_cb(move |bid, context| landed.send((bid, context)).unwrap());
+    // Nobody is there: confirmed at once.
+    let segment = out.get_output_segment(5, 10, Blocking::No).unwrap();
+    out.deliver(segment, 10, Some(1)).unwrap();
+    assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 1));
+
+    let input = subscriber(&ctx, &listener);
+    let (tx, rx) = mpsc::channel();
+    let events = tx.clone();
+    let giver = input.clone();
+    input.set_data_in_cb(move |bid, segment| {
+        assert_eq!(segment.vec_count(), 1);
+        tx.send(format!("{bid} {}", String::from_utf8_lossy(segment.as_slice().unwrap()))).unwrap();
+        giver.data_consumed(bid, segment.len() as u64).unwrap();
+    });
+    input.set_event_cb(move |event| events.send(format!("{event:?}")).unwrap());
+    input.subscribe(5, 1 << 16).unwrap();
+    assert!(rx.recv_timeout(WAIT).unwrap().starts_with("Subscribed"));
+    let mut segment = out.get_output_segment(5, 5, Blocking::No).unwrap();
+    segment.bytes_mut().copy_from_slice(b"hello");
+    let end = out.deliver(segment, 5, Some(2)).unwrap();
+    assert_eq!(rx.recv_timeout(WAIT).unwrap(), "5 hello");
+    assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 2));
+    out.wait_consumed(5, end, WAIT).unwrap();
+    out.destroy_buffer(5).unwrap();
+    assert!(rx.recv_timeout(WAIT).unwrap().starts_with("Closed"));
+    // Callbacks that hold a handle of their own rIn are a cycle, which the application must break.
+    input.set_data_in_cb(|_, _| {});
+}
+
+#[test]
+fn a_full_buffer_says_so_and_waits_for_its_subscriber() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = subscriber(&ctx, &listener);
+    input.subscribe(1, 1 << 16).unwrap();
+    wait_subscribed(&input, 1);
+    let mut written = 0;
+    let full = loop {
+        match out.get_output_segment(1, 4096, Blocking::For(Duration::from_millis(200))) {
+            Ok(mut segment) => {
+                let at = segment.position();
+                segment.bytes_mut().copy_from_slice(&pattern(at, 4096));
+                written = out.deliver(segment, 4096, None).unwrap();
+            }
+            Err(error) => break error,
+        }
+        assert!(written < 10 << 20, "nothing holds the writer");
+    };
+    assert_eq!(full, SegmentError::TimedOut);
+    take_pattern(&input, written);
+    write_pattern(&out, 1, 100_000, 1000);
+    take_pattern(&input, 100_000);
+}
+
+#[test]
+fn splices_through_two_brokers() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, source) = publisher(&ctx);
+    out.create_buffer(1, 1 << 18).unwrap();
+    let (first, first_listener) = publisher(&ctx);
+    let into_first = subscriber(&ctx, &source);
+    into_first.subscribe(1, 1 << 18).unwrap();
+    first.splice_as(&into_first, 1, 70).unwrap();
+    let (second, second_listener) = publisher(&ctx);
+    let into_second = subscriber(&ctx, &first_listener);
+    into_second.subscribe(70, 1 << 18).unwrap();
+    second.splice(&into_second, 70).unwrap();
+    let leaves: Vec<_> = (0..3)
+        .map(|_| {
+            let leaf = subscriber(&ctx, &second_listener);
+            leaf.subscribe(70, 1 << 18).unwrap();
+            wait_subscribed(&leaf, 70);
+            leaf
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| write_pattern(&out, 1, 5_000_000, 30_000));
+        for leaf in &leaves {
+            scope.spawn(|| take_pattern(leaf, 5_000_000));
+        }
+    });
+    out.wait_consumed(1, 5_000_000, WAIT).unwrap();
+    out.destroy_buffer(1).unwrap();
+    for leaf in &leaves {
+        assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(Received::Closed { end: 5_000_000, .. })));
+    }
+}
+
+#[test]
+fn drop_skips_and_says_what_is_lost() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = subscriber(&ctx, &listener);
+    let options =
+        SubscribeOptions { policy: Policy::Drop, size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    input.subscribe_with(1, options).unwrap();
+    wait_subscribed(&input, 1);
+    // Nobody reads meanwhile: the writer goes on all the same.
+    write_pattern(&out, 1, 2_000_000, 1000);
+    out.destroy_buffer(1).unwrap();
+    let (mut at, mut lost) = (0, 0);
+    loop {
+        match input.recv(Some(WAIT)).unwrap().expect("an end") {
+            Received::Data(view) => {
+                assert_eq!(view.position(), at);
+                assert_eq!(view.as_slice().unwrap(), pattern(at, view.len()));
+                at = view.end();
+                view.consume();
+            }
+            Received::Lost { from, to, .. } => {
+                assert_eq!(from, at);
+                lost += to - from;
+                at = to;
+            }
+            Received::Closed { end, .. } => {
+                assert_eq!(end, at);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(at, 2_000_000);
+    assert!(lost > 0);
+}
+
+#[test]
+fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
+    out.create_buffer_with(1, options).unwrap();
+    let input = subscriber(&ctx, &listener);
+    let options =
+        SubscribeOptions { policy: Policy::Overwrite, size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    input.subscribe_with(1, options).unwrap();
+    wait_subscribed(&input, 1);
+    for _ in 0..2000 {
+        let mut segment = out.get_output_segment(1, 1000, Blocking::No).unwrap();
+        let at = segment.position();
+        segment.bytes_mut().copy_from_slice(&pattern(at, 1000));
+        out.deliver(segment, 1000, None).unwrap();
+    }
+    out.destroy_buffer(1).unwrap();
+    let mut whole = 0;
+    loop {
+        match input.recv(Some(WAIT)).unwrap().expect("an end") {
+            Received::Data(view) => {
+                assert_eq!(view.len(), 1000);
+                if let Ok(bytes) = view.to_vec() {
+                    assert_eq!(bytes, pattern(view.position(), 1000));
+                    whole += 1;
+                }
+                view.consume();
+            }
+            Received::Lost { from, to, .. } => assert!(from < to),
+            Received::Closed { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(whole > 0);
+}
+
+#[test]
+fn resumes_over_another_connection_without_a_gap() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = subscriber(&ctx, &listener);
+    let options = SubscribeOptions {
+        name: b"me".to_vec(),
+        hold: Duration::from_secs(30),
+        size_bytes: 1 << 16,
+        start: Start::Oldest,
+        ..SubscribeOptions::default()
+    };
+    input.subscribe_with(1, options).unwrap();
+    wait_subscribed(&input, 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| write_pattern(&out, 1, 1_000_000, 777));
+        let mut at = 0;
+        let mut cuts = 0;
+        while at < 1_000_000 {
+            match input.recv(Some(WAIT)).unwrap().expect("data") {
+                Received::Data(view) => {
+                    assert_eq!(view.position(), at);
+                    assert_eq!(view.as_slice().unwrap(), pattern(at, view.len()));
+                    at = view.end();
+                    view.consume();
+                    if at / 100_000 > cuts && cuts < 8 {
+                        cuts += 1;
+                        input.conn().close("a cut");
+                    }
+                }
+                Received::ConnDown { .. } => {
+                    input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(cuts > 5);
+    });
+}
