@@ -13,12 +13,10 @@ pub fn both_ways<L: Lab>(lab: &mut L) {
     let count = 100;
     let mut queued = [0; 2];
     kit.until("all messages", |kit| {
-        for side in 0..2 {
+        for (side, queued) in queued.iter_mut().enumerate() {
             let id = kit.id(0, side);
-            while queued[side] < count
-                && kit.ends[side].link().control(id, &message(side, queued[side])).is_ok()
-            {
-                queued[side] += 1;
+            while *queued < count && kit.ends[side].link().control(id, &message(side, *queued)).is_ok() {
+                *queued += 1;
             }
         }
         (0..2).all(|side| kit.ends[side].controls(kit.id(0, side)).len() == count)

@@ -65,10 +65,8 @@ pub trait Lab {
     }
 }
 
-/// Makes one `#[test]` of each case of the suite, in a module `$name`, on the [`Lab`](conformance::Lab) that the
+/// Makes one `#[test]` of each case of the suite, in a module `$name`, on the [`Lab`](crate::conformance::Lab) that the
 /// expression makes.
-///
-/// [conformance]: crate::conformance
 #[macro_export]
 macro_rules! conformance_tests {
     ($name:ident, $lab:expr) => {

@@ -14,7 +14,7 @@ impl Random {
     }
 
     /// The next value (splitmix64).
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,13 +24,13 @@ impl Random {
 
     /// A value below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+        self.draw() % n.max(1)
     }
 
     /// A size that is often small, sometimes large, at most `max`.
     pub fn size(&mut self, max: u64) -> u64 {
         let bits = self.below(64 - u64::from(max.leading_zeros()) + 1);
-        (self.next() & ((1 << bits) - 1)).clamp(1, max)
+        (self.draw() & ((1 << bits) - 1)).clamp(1, max)
     }
 }
 
@@ -78,7 +78,7 @@ fn seeded<L: Lab>(lab: &mut L, seed: u64) {
     let mut flows: Vec<_> = (0..6)
         .map(|i| {
             let capacity = 4_096 << random.below(6);
-            let start = random.next() >> random.below(64).max(1);
+            let start = random.draw() >> random.below(64).max(1);
             Flow::new(&mut kit, 0, i % 2, i as u32 * 1_000, capacity, start)
         })
         .collect();
@@ -96,14 +96,14 @@ fn seeded<L: Lab>(lab: &mut L, seed: u64) {
                 flow.detached();
             }
         }
-        for side in 0..2 {
+        for (side, paused) in paused.iter_mut().enumerate() {
             if random.below(4) == 0 && talk.said[side] < 60 {
                 talk.say(kit, side, &mut random);
             }
-            if random.below(if paused[side] { 3 } else { 30 }) == 0 {
-                paused[side] = !paused[side];
+            if random.below(if *paused { 3 } else { 30 }) == 0 {
+                *paused = !*paused;
                 let id = kit.id(0, side);
-                kit.ends[side].pause(id, paused[side]);
+                kit.ends[side].pause(id, *paused);
             }
         }
         flows.iter().zip(&ends).all(|(flow, &end)| flow.checked() == end)

@@ -1,4 +1,4 @@
-//! The two system calls that touch ring memory by address, behind safe functions. The only `unsafe` of this crate.
+//! The two system calls that touch ring memory by address, behind safe functions. The only `unsafe` of TCP.
 #![allow(unsafe_code)]
 
 use std::io;
