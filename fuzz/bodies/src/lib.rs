@@ -6,15 +6,28 @@
 
 #![forbid(unsafe_code)]
 
+mod framework;
+mod marks;
 pub mod mutate;
+mod tcp;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
+
+pub use framework::{config_toml, protocol_message};
+pub use marks::marks_verify;
+pub use tcp::tcp_receive;
 
 /// A body: takes any bytes, and panics if a promise was broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by name.
-pub const TARGETS: &[(&str, Body)] = &[("wire_header", wire_header)];
+pub const TARGETS: &[(&str, Body)] = &[
+    ("config_toml", config_toml),
+    ("marks_verify", marks_verify),
+    ("protocol_message", protocol_message),
+    ("tcp_receive", tcp_receive),
+    ("wire_header", wire_header),
+];
 
 /// Every eight bytes are a header, and a header is written as it was read.
 pub fn wire_header(data: &[u8]) {

@@ -1,0 +1,20 @@
+//! RocketBufs: control messages of a peer, and configuration written by a person.
+
+use rocketbufs::Config;
+use rocketbufs::proto::Message;
+
+/// Decoding accepts exactly what encoding makes.
+pub fn protocol_message(data: &[u8]) {
+    if let Ok(message) = Message::decode(data) {
+        assert_eq!(message.encode(), data, "{message:?} is encoded differently");
+    }
+}
+
+/// Any text is a configuration or an error that says something; what is accepted is valid.
+pub fn config_toml(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match Config::from_toml(&text) {
+        Ok(config) => config.validate().expect("an accepted configuration is valid"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}

@@ -1,0 +1,68 @@
+//! Consistency marks, read from bytes that somebody else wrote.
+
+use std::cell::RefCell;
+
+use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, Pool, PoolConfig, Ring, RingConfig, Writer};
+
+/// One ring for all inputs of a thread: a mapping for each would be most of the time.
+struct Log {
+    ring: Ring,
+    writer: Writer,
+}
+
+thread_local! {
+    static LOG: RefCell<Log> = RefCell::new(new_log());
+}
+
+fn new_log() -> Log {
+    let pool =
+        Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 20 }).expect("memory for a pool");
+    let config = RingConfig { capacity_bytes: 1 << 20, flow_control: false, ..RingConfig::default() };
+    let ring = pool.ring(config).expect("memory for a ring");
+    let writer = ring.writer().expect("the first writer");
+    Log { ring, writer }
+}
+
+/// What verifies carries its own position and has its payload inside the view; and one flipped bit of it does not
+/// verify.
+pub fn marks_verify(data: &[u8]) {
+    LOG.with_borrow_mut(|log| {
+        if let Some(whole) = verify_at_head(log, data) {
+            let mut damaged = whole;
+            let at = damaged.len() / 2;
+            damaged[at] ^= 1;
+            // It lies at another position now, so the position is mended; the checksum is not.
+            assert!(append(log, &damaged).is_none(), "a damaged delivery verified");
+        }
+    });
+}
+
+/// The position of an input that shall be right is not known before: a first byte of 1 has it filled in.
+fn verify_at_head(log: &mut Log, data: &[u8]) -> Option<Vec<u8>> {
+    let (&kind, rest) = data.split_first()?;
+    let mut bytes = rest.to_vec();
+    bytes.truncate(log.ring.max_delivery() as usize);
+    let marks = MARK_HEAD_BYTES + MARK_TAIL_BYTES;
+    match kind % 3 {
+        0 => {}
+        1 if bytes.len() >= 8 => bytes[..8].copy_from_slice(&log.writer.head().to_le_bytes()),
+        2 if bytes.len() >= marks => rocketring::write_marks(&mut bytes, log.writer.head()),
+        _ => {}
+    }
+    let verified = append(log, &bytes);
+    assert!(verified.is_some() || kind % 3 != 2 || bytes.len() < marks, "a whole delivery did not verify");
+    verified.map(|total| bytes[..total].to_vec())
+}
+
+/// Appends the bytes and verifies what lies there; how long the delivery is.
+fn append(log: &mut Log, bytes: &[u8]) -> Option<usize> {
+    let from = log.writer.head();
+    let to = log.writer.append(&[bytes]).expect("no flow control, and not too large");
+    let view = log.ring.view(from, to);
+    let payload = rocketring::verify(&view).ok()?;
+    assert_eq!(payload.offset, MARK_HEAD_BYTES);
+    assert_eq!(payload.total, payload.len + MARK_HEAD_BYTES + MARK_TAIL_BYTES);
+    assert!(payload.total <= bytes.len());
+    assert_eq!(bytes[..8], from.to_le_bytes(), "a delivery of another position verified");
+    Some(payload.total)
+}

@@ -1,0 +1,141 @@
+//! The receiving side of the TCP transport, fed by a hostile peer over a real socket.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketnet::contract::AcceptedHandle;
+use rocketnet::tcp::{Tcp, TcpConfig};
+use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+use rocketnet::{Accepted, ConnId, Event, Transport};
+use rocketring::{Pool, PoolConfig, Ring, RingConfig, Sleeper};
+
+/// Ids that the peer may use; everything else ends the connection.
+const WIRES: [u32; 2] = [1, 2];
+/// Much larger than any input, so that only a range that says it is large can be an overrun.
+const RING_BYTES: u64 = 1 << 20;
+/// Long for a loopback, short for a person.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What arrived, or should have.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Received {
+    controls: Vec<Vec<u8>>,
+    /// For each of [`WIRES`].
+    bytes: [Vec<u8>; 2],
+}
+
+struct Receiver {
+    transport: Tcp,
+    listener: TcpListener,
+    pool: Pool,
+}
+
+thread_local! {
+    static RECEIVER: std::cell::RefCell<Receiver> = std::cell::RefCell::new(new_receiver());
+}
+
+fn new_receiver() -> Receiver {
+    let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
+    let transport = Tcp::new(TcpConfig::default(), sleeper).expect("an epoll set");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback");
+    let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+    Receiver { transport, listener, pool }
+}
+
+/// Whatever a peer sends, the connection ends in order, and what arrived is what a plain reading of the bytes gives.
+/// The first byte says into how large pieces the rest is cut.
+pub fn tcp_receive(data: &[u8]) {
+    let Some((&cut, stream)) = data.split_first() else { return };
+    RECEIVER.with_borrow_mut(|receiver| {
+        let max_control = receiver.transport.config().max_control_bytes;
+        let got = receive(receiver, stream, usize::from(cut) * 64 + 1);
+        let (wanted, odd) = read_plainly(stream, max_control);
+        if odd {
+            // Something the connection ends at: what came before may have arrived, and nothing else.
+            assert!(wanted.controls.starts_with(&got.controls), "other control messages than were sent");
+            let within = |i: usize| wanted.bytes[i].starts_with(&got.bytes[i]);
+            assert!(within(0) && within(1), "other bytes than were sent");
+        } else {
+            assert_eq!(got, wanted);
+        }
+    });
+}
+
+/// The bytes read one header after the other; true if the connection must end at something in them.
+fn read_plainly(mut stream: &[u8], max_control: usize) -> (Received, bool) {
+    let mut wanted = Received::default();
+    while let Some((header, rest)) = stream.split_first_chunk::<HEADER_BYTES>() {
+        let header = Header::decode(*header);
+        let size = header.size as usize;
+        let (body, after) = rest.split_at(size.min(rest.len()));
+        if header.wire == CONTROL_WIRE && size <= max_control {
+            if body.len() == size {
+                wanted.controls.push(body.to_vec());
+            }
+        } else if let Some(index) = WIRES.iter().position(|&wire| wire == header.wire) {
+            wanted.bytes[index].extend_from_slice(body);
+            if size as u64 > RING_BYTES / 4 {
+                return (wanted, true);
+            }
+        } else {
+            return (wanted, true);
+        }
+        stream = after;
+    }
+    (wanted, false)
+}
+
+fn receive(receiver: &mut Receiver, stream: &[u8], piece: usize) -> Received {
+    let mut peer =
+        TcpStream::connect(receiver.listener.local_addr().expect("it is bound")).expect("loopback");
+    let (socket, from) = receiver.listener.accept().expect("the peer that just connected");
+    socket.set_nonblocking(true).expect("any socket can be");
+    let local = receiver.listener.local_addr().expect("it is bound").to_string();
+    let accepted = Accepted { local, peer: from.to_string(), handle: AcceptedHandle::Tcp(socket) };
+    let conn = receiver.transport.adopt(accepted).expect("there is room for one");
+    let rings: Vec<Ring> = WIRES.iter().map(|&wire| bind(receiver, conn, wire)).collect();
+
+    let mut got = Received::default();
+    let mut down = false;
+    for part in stream.chunks(piece) {
+        // A connection that was ended on purpose refuses the rest.
+        if peer.write_all(part).is_err() || down {
+            break;
+        }
+        down |= poll(&mut receiver.transport, &mut got, Duration::ZERO);
+    }
+    drop(peer);
+    while !down {
+        down = poll(&mut receiver.transport, &mut got, PATIENCE);
+    }
+    receiver.transport.forget(conn);
+    for (ring, bytes) in rings.iter().zip(&mut got.bytes) {
+        *bytes = ring.view(ring.start(), ring.head()).to_vec().expect("nothing overwrites it");
+    }
+    got
+}
+
+fn bind(receiver: &mut Receiver, conn: ConnId, wire: u32) -> Ring {
+    let config = RingConfig { capacity_bytes: RING_BYTES, ..RingConfig::default() };
+    let ring = receiver.pool.ring(config).expect("memory for a ring");
+    receiver.transport.bind(conn, wire, ring.inlet().expect("the first inlet"));
+    ring
+}
+
+/// True if the connection went down.
+fn poll(transport: &mut Tcp, got: &mut Received, timeout: Duration) -> bool {
+    let mut events = Vec::new();
+    transport.poll(Some(timeout), &mut events);
+    assert!(!events.is_empty() || timeout.is_zero(), "a connection whose peer left did not end");
+    let mut down = false;
+    for event in events {
+        match event {
+            Event::Control(_, message) => got.controls.push(message),
+            Event::Down(..) => down = true,
+            _ => {}
+        }
+    }
+    down
+}
