@@ -278,12 +278,12 @@ impl Outbound {
         if limit <= self.sent || room == 0 {
             return Step::Idle;
         }
-        self.write(log, limit)
+        self.write(log, limit, room)
     }
 
-    fn write(&mut self, log: &impl Log, limit: Position) -> Step {
+    fn write(&mut self, log: &impl Log, limit: Position, room: u64) -> Step {
         let from = self.sent;
-        let reach = limit.min(from + self.config.max_transfer);
+        let reach = limit.min(from + self.config.max_transfer.min(room));
         let (to, more) = match log.boundary_at_or_before(reach) {
             Some(boundary) if boundary > from => (boundary, false),
             _ => (reach, true),
