@@ -1,0 +1,333 @@
+//! The bytes that a topic carries, known to both ends without being sent twice.
+//!
+//! A topic's stream is a sequence of records, `u32 length (little endian), payload`, all payloads of one
+//! size. Payload byte number `p` of the whole stream is `table[p mod P]`: a random table of the topic's own
+//! seed, so that neither a byte of another topic nor a byte of this one from another place passes as right.
+//!
+//! ```text
+//!   table     [ random, P = 65,521 bytes ][ its first bytes again, one payload long ]
+//!   payloads  |--r0--|--r1--|--r2--| ...  each starts where the one before ended, modulo P
+//! ```
+//!
+//! `P` is prime: shifting a stream by the size of a ring (a power of two), which is what an overrun would do,
+//! never lands on equal bytes. Small records are kept encoded, a prime number of them in one block, so that
+//! checking and writing them costs one `memcmp` or `memcpy` per block and not per record: the check must not
+//! be what is measured.
+
+use std::io::IoSlice;
+
+/// Bytes of a record's length field.
+pub const HEADER: usize = 4;
+
+/// Period of the payload bytes. Prime, and small enough that two topics' tables stay in a core's own cache.
+const PERIOD: usize = 65_521;
+
+/// Payloads up to this size are kept encoded.
+const ENCODED_UP_TO: usize = 4096;
+
+/// The content of one topic's stream.
+pub struct Pattern {
+    size: usize,
+    header: [u8; HEADER],
+    /// Whole records where they are small; else the payload table, `PERIOD + size` bytes.
+    bytes: Vec<u8>,
+    encoded: bool,
+}
+
+impl Pattern {
+    /// The pattern of topic number `topic` when its messages are `size` bytes, `1..=i32::MAX`.
+    pub fn new(topic: u32, size: usize) -> Pattern {
+        let header = u32::try_from(size).expect("message size is checked by the arguments").to_le_bytes();
+        let mut table = random_bytes(u64::from(topic) + 1, PERIOD);
+        table.extend_from_within(..size.min(PERIOD));
+        while table.len() < PERIOD + size {
+            let more = (PERIOD + size - table.len()).min(PERIOD);
+            let from = table.len() - PERIOD;
+            table.extend_from_within(from..from + more);
+        }
+        let encoded = size <= ENCODED_UP_TO;
+        let bytes = if encoded { encode(&table, size, header) } else { table };
+        Pattern { size, header, bytes, encoded }
+    }
+
+    /// Bytes of a record: the length field and the payload.
+    pub fn record_bytes(&self) -> usize {
+        HEADER + self.size
+    }
+}
+
+/// Whole records, a prime number of them, about `PERIOD` bytes.
+fn encode(table: &[u8], size: usize, header: [u8; HEADER]) -> Vec<u8> {
+    let records = prime_at_most(PERIOD / (HEADER + size));
+    let mut bytes = Vec::with_capacity(records * (HEADER + size));
+    let mut from = 0;
+    for _ in 0..records {
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(&table[from..from + size]);
+        from = (from + size) % PERIOD;
+    }
+    bytes
+}
+
+fn prime_at_most(limit: usize) -> usize {
+    let is_prime = |n: usize| n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
+    (2..=limit).rev().find(|n| is_prime(*n)).unwrap_or(1)
+}
+
+/// splitmix64: reproducible on every machine, and no repetition within a table.
+fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bytes.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A place in a topic's stream, for the end that writes it and for the end that checks it.
+pub struct Cursor<'a> {
+    pattern: &'a Pattern,
+    /// Bytes of the present record that lie behind.
+    inner: usize,
+    /// Where `pattern.bytes` goes on: within the encoded block, or within the payload table.
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The beginning of the stream.
+    pub fn new(pattern: &'a Pattern) -> Cursor<'a> {
+        Cursor { pattern, inner: 0, at: 0 }
+    }
+
+    /// The bytes that follow, as many as lie together in memory: never empty.
+    fn run(&self) -> &'a [u8] {
+        if self.pattern.encoded {
+            return &self.pattern.bytes[self.at..];
+        }
+        match self.inner.checked_sub(HEADER) {
+            None => &self.pattern.header[self.inner..],
+            Some(done) => {
+                let end = (self.at + self.pattern.size - done).min(PERIOD);
+                &self.pattern.bytes[self.at..end]
+            }
+        }
+    }
+
+    /// Moves on by `len` bytes, at most one run. Returns how many records were completed.
+    fn advance(&mut self, len: usize) -> u64 {
+        let record = self.pattern.record_bytes();
+        if self.pattern.encoded || self.inner >= HEADER {
+            self.at += len;
+            let end = if self.pattern.encoded { self.pattern.bytes.len() } else { PERIOD };
+            if self.at == end {
+                self.at = 0;
+            }
+        }
+        let behind = self.inner + len;
+        self.inner = behind % record;
+        (behind / record) as u64
+    }
+
+    /// Collects what follows, at least `want` bytes in at most `slices.capacity()` pieces, without moving.
+    pub fn gather(&self, want: usize, slices: &mut Vec<IoSlice<'a>>) {
+        let mut ahead = Cursor { ..*self };
+        let mut len = 0;
+        slices.clear();
+        while len < want && slices.len() < slices.capacity() {
+            let run = ahead.run();
+            slices.push(IoSlice::new(run));
+            len += run.len();
+            ahead.advance(run.len());
+        }
+    }
+
+    /// Moves on by any number of bytes. Returns how many records were completed.
+    pub fn skip(&mut self, mut len: usize) -> u64 {
+        let mut records = 0;
+        while len > 0 {
+            let step = self.run().len().min(len);
+            records += self.advance(step);
+            len -= step;
+        }
+        records
+    }
+
+    /// Bytes that are missing until the present record is complete; 0 between records.
+    pub fn rest_of_record(&self) -> usize {
+        if self.inner == 0 { 0 } else { self.pattern.record_bytes() - self.inner }
+    }
+
+    /// Writes what follows into the whole of `to`. Returns how many records were completed.
+    pub fn fill(&mut self, mut to: &mut [u8]) -> u64 {
+        let mut records = 0;
+        while !to.is_empty() {
+            let run = self.run();
+            let step = run.len().min(to.len());
+            let (now, later) = to.split_at_mut(step);
+            now.copy_from_slice(&run[..step]);
+            records += self.advance(step);
+            to = later;
+        }
+        records
+    }
+
+    /// Checks every byte of `data` and reads the length of every record that begins in it.
+    /// Returns how many records were completed, or nothing where a byte is not what it must be.
+    pub fn check(&mut self, mut data: &[u8]) -> Option<u64> {
+        let mut records = 0;
+        while !data.is_empty() {
+            let run = self.run();
+            let step = run.len().min(data.len());
+            let (now, later) = data.split_at(step);
+            if !self.lengths_are_right(now) || now != &run[..step] {
+                return None;
+            }
+            records += self.advance(step);
+            data = later;
+        }
+        Some(records)
+    }
+
+    /// Walks from record to record as any reader has to; lengths cut by the end of `data` are left out.
+    fn lengths_are_right(&self, data: &[u8]) -> bool {
+        let record = self.pattern.record_bytes();
+        let first = (record - self.inner) % record;
+        let Some(data) = data.get(first..) else { return true };
+        data.chunks(record).all(|record| match record.first_chunk::<HEADER>() {
+            Some(length) => *length == self.pattern.header,
+            None => true,
+        })
+    }
+
+    /// The payload of the next record. Only between records.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        debug_assert_eq!(self.inner, 0);
+        let from = if self.pattern.encoded { self.at + HEADER } else { self.at };
+        &self.pattern.bytes[from..from + self.pattern.size]
+    }
+
+    /// Moves past the next record. Only between records.
+    #[inline]
+    pub fn next_record(&mut self) {
+        debug_assert_eq!(self.inner, 0);
+        if self.pattern.encoded {
+            self.at += self.pattern.record_bytes();
+            if self.at == self.pattern.bytes.len() {
+                self.at = 0;
+            }
+        } else {
+            self.at = (self.at + self.pattern.size) % PERIOD;
+        }
+    }
+
+    /// Checks one message and moves past it.
+    #[inline]
+    pub fn check_message(&mut self, message: &[u8]) -> bool {
+        let expected = self.payload();
+        let same = match (message.first_chunk::<8>(), expected.first_chunk::<8>()) {
+            // The commonest small size, without a call.
+            (Some(a), Some(b)) if message.len() == 8 && expected.len() == 8 => a == b,
+            _ => message == expected,
+        };
+        self.next_record();
+        same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: [usize; 9] = [1, 8, 64, 1000, 4096, 4097, 16_384, 65_536, 524_288];
+
+    fn stream(topic: u32, size: usize, len: usize) -> Vec<u8> {
+        let pattern = Pattern::new(topic, size);
+        let mut bytes = vec![0; len];
+        Cursor::new(&pattern).fill(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_checked_however_it_is_cut() {
+        for size in SIZES {
+            let pattern = Pattern::new(3, size);
+            let len = 5 * pattern.record_bytes() + 200_001;
+            let bytes = stream(3, size, len);
+            for cut in [1, 7, 4099, 65_536, len] {
+                let mut cursor = Cursor::new(&pattern);
+                let records: Option<u64> = bytes.chunks(cut).map(|piece| cursor.check(piece)).sum();
+                assert_eq!(records, Some((len / pattern.record_bytes()) as u64), "size {size} cut {cut}");
+                assert_eq!(
+                    cursor.rest_of_record(),
+                    (pattern.record_bytes() - len % pattern.record_bytes()) % pattern.record_bytes()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_anywhere_is_seen() {
+        for size in SIZES {
+            let pattern = Pattern::new(0, size);
+            let bytes = stream(0, size, 2 * pattern.record_bytes() + 70_000);
+            let step = bytes.len() / 97 + 1;
+            for at in (0..bytes.len()).step_by(step).chain([0, 3, bytes.len() - 1]) {
+                let mut wrong = bytes.clone();
+                wrong[at] ^= 1;
+                assert_eq!(Cursor::new(&pattern).check(&wrong), None, "size {size} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn neither_another_topic_nor_a_stream_shifted_by_a_ring_passes() {
+        for size in SIZES {
+            let pattern = Pattern::new(0, size);
+            let len = 3 * pattern.record_bytes().max(30_000);
+            assert_eq!(Cursor::new(&pattern).check(&stream(1, size, len)), None);
+            for ring in [65_536, 1 << 20, 1 << 22] {
+                let mut shifted = Cursor::new(&pattern);
+                shifted.skip(ring / pattern.record_bytes() * pattern.record_bytes());
+                let mut bytes = vec![0; len];
+                shifted.fill(&mut bytes);
+                if ring > pattern.record_bytes() {
+                    assert_eq!(Cursor::new(&pattern).check(&bytes), None, "size {size} ring {ring}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn messages_one_by_one_are_the_payloads_of_the_stream() {
+        for size in SIZES {
+            let pattern = Pattern::new(7, size);
+            let bytes = stream(7, size, 20 * pattern.record_bytes());
+            let mut cursor = Cursor::new(&pattern);
+            for record in bytes.chunks(pattern.record_bytes()) {
+                assert_eq!(cursor.payload(), &record[HEADER..]);
+                assert!(cursor.check_message(&record[HEADER..]));
+            }
+            assert!(!cursor.check_message(&vec![0; size]));
+        }
+    }
+
+    #[test]
+    fn gathered_pieces_are_the_stream() {
+        for size in SIZES {
+            let pattern = Pattern::new(1, size);
+            let mut cursor = Cursor::new(&pattern);
+            cursor.skip(1);
+            let mut slices = Vec::with_capacity(64);
+            cursor.gather(100_000, &mut slices);
+            let gathered: Vec<u8> = slices.iter().flat_map(|piece| piece.to_vec()).collect();
+            assert!(gathered.len() >= 100_000);
+            assert_eq!(gathered, stream(1, size, gathered.len() + 1)[1..]);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Broker, publisher and subscriber of RBMQ, made of the public client library and nothing else.
+
+use std::time::{Duration, Instant};
+
+use rocketbufs::Config;
+
+use super::{
+    Api, BenchError,
+    control::Control,
+    pattern::{Cursor, Pattern},
+    worker::{Load, QUIET},
+};
+use crate::{
+    Broker, BrokerConfig, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter, client::PublishError,
+};
+
+/// Bytes of a batch, headers included, where messages are small enough to be batched.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// A ring holds at least this many messages (paper 1, section 4.2, has ten; ours is a power of two).
+const RING_MESSAGES: usize = 8;
+
+/// How long everybody waits for everybody at the start.
+const SET_UP_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long a subscriber waits before it looks whether it is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
+    BenchError::System(Box::new(error))
+}
+
+fn config(congestion: Option<&str>) -> Result<Config, BenchError> {
+    let mut config = Config::load(None).map_err(failed)?;
+    if let Some(name) = congestion {
+        config.tcp.congestion_control = Some(name.to_owned());
+    }
+    Ok(config)
+}
+
+fn topic_name(number: u8) -> String {
+    format!("bench/{number}")
+}
+
+/// Runs a broker as `rbmq serve` does, on a port of its own, until the harness goes away.
+///
+/// # Errors
+/// The broker could not start.
+pub fn serve(control: &Control, congestion: Option<&str>) -> Result<(), BenchError> {
+    let mut settings = BrokerConfig::load(None).map_err(failed)?;
+    settings.framework = config(congestion)?;
+    settings.broker.listen = "127.0.0.1:0".to_owned();
+    let broker = Broker::start(settings).map_err(failed)?;
+    control.ready(&broker.addr());
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Publishes the topic's stream as fast as its buffer takes it.
+///
+/// # Errors
+/// The broker is gone or refused the topic.
+pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchError> {
+    let pattern = Pattern::new(u32::from(topic), load.size);
+    let config = config(load.congestion.as_deref())?;
+    let ring_bytes = (RING_MESSAGES * pattern.record_bytes()).next_power_of_two() as u64;
+    let ring_bytes = load.ring_bytes.unwrap_or(ring_bytes.max(config.buffers.size_bytes));
+    let publisher = Publisher::builder().config(config).connect(&load.addr).map_err(failed)?;
+    let options = TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    let mut writer = publisher.topic_with(&topic_name(topic), options).map_err(failed)?;
+    writer.wait_subscribers(load.subscribers, SET_UP_WITHIN).map_err(failed)?;
+    control.ready("");
+    control.wait_for_go();
+    let mut cursor = Cursor::new(&pattern);
+    let published = match load.api {
+        Api::Message => publish_messages(control, &mut writer, &mut cursor),
+        Api::Batch => publish_batches(control, &mut writer, &mut cursor, pattern.record_bytes()),
+    };
+    let messages = published.map_err(failed)?;
+    control.finish(&[messages])
+}
+
+fn publish_messages(
+    control: &Control,
+    writer: &mut TopicWriter,
+    cursor: &mut Cursor<'_>,
+) -> Result<u64, PublishError> {
+    let mut messages = 0;
+    while !control.stopped() {
+        writer.publish(cursor.payload())?;
+        cursor.next_record();
+        messages += 1;
+        control.set_messages(messages);
+    }
+    Ok(messages)
+}
+
+fn publish_batches(
+    control: &Control,
+    writer: &mut TopicWriter,
+    cursor: &mut Cursor<'_>,
+    record_bytes: usize,
+) -> Result<u64, PublishError> {
+    let in_batch = (BATCH_BYTES / record_bytes).max(1);
+    let batch_bytes = (in_batch * record_bytes) as u64;
+    let mut messages = 0;
+    while !control.stopped() {
+        let mut batch = writer.batch(batch_bytes)?;
+        while batch.push(cursor.payload()) {
+            cursor.next_record();
+        }
+        batch.deliver()?;
+        messages += in_batch as u64;
+        control.set_messages(messages);
+    }
+    Ok(messages)
+}
+
+struct Stream<'a> {
+    name: TopicName,
+    cursor: Cursor<'a>,
+    messages: u64,
+}
+
+/// Receives every topic, by messages or by batches, and checks every byte.
+///
+/// # Errors
+/// The broker is gone, something was lost, or a byte was not what it had to be.
+pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), BenchError> {
+    let patterns: Vec<Pattern> = (0..topics).map(|topic| Pattern::new(u32::from(topic), load.size)).collect();
+    let config = config(load.congestion.as_deref())?;
+    let mut builder = Subscriber::builder().config(config);
+    if let Some(bytes) = load.ring_bytes {
+        builder = builder.ring_bytes(bytes);
+    }
+    let mut subscriber = builder.connect(&load.addr).map_err(failed)?;
+    let mut streams = Vec::new();
+    for (topic, pattern) in (0..topics).zip(&patterns) {
+        let name = topic_name(topic);
+        subscriber.subscribe(&name).map_err(failed)?;
+        let name = name.parse::<TopicName>().map_err(failed)?;
+        streams.push(Stream { name, cursor: Cursor::new(pattern), messages: 0 });
+    }
+    control.ready("");
+    let mut last_arrival = Instant::now();
+    loop {
+        let arrived = match load.api {
+            Api::Message => receive_messages(control, &mut subscriber, &mut streams)?,
+            Api::Batch => receive_batch(&mut subscriber, &mut streams)?,
+        };
+        if arrived {
+            control.set_messages(streams.iter().map(|stream| stream.messages).sum());
+            last_arrival = Instant::now();
+        }
+        if let Some(expected) = control.expected() {
+            let totals: Vec<u64> = streams.iter().map(|stream| stream.messages).collect();
+            if totals == expected || last_arrival.elapsed() > QUIET {
+                control.finish(&totals);
+            }
+        }
+    }
+}
+
+fn receive_batch(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Result<bool, BenchError> {
+    let Some(batch) = subscriber.next_batch(LOOK).map_err(failed)? else { return Ok(false) };
+    let (topic, stream) = stream_of(streams, batch.topic())?;
+    match stream.cursor.check(batch.as_slice()) {
+        Some(records) if stream.cursor.rest_of_record() == 0 => {
+            stream.messages += records;
+            Ok(true)
+        }
+        _ => Err(BenchError::WrongByte { topic, after_messages: stream.messages }),
+    }
+}
+
+/// Messages in a row before counts and commands are looked at.
+const IN_A_ROW: u32 = 256;
+
+fn receive_messages(
+    control: &Control,
+    subscriber: &mut Subscriber,
+    streams: &mut [Stream<'_>],
+) -> Result<bool, BenchError> {
+    let mut arrived = false;
+    for _ in 0..IN_A_ROW {
+        let Some(message) = subscriber.recv(LOOK).map_err(failed)? else { break };
+        let (topic, stream) = stream_of(streams, &message.topic)?;
+        if !stream.cursor.check_message(&message.bytes) {
+            return Err(BenchError::WrongByte { topic, after_messages: stream.messages });
+        }
+        stream.messages += 1;
+        arrived = true;
+        if control.expected().is_some() {
+            break;
+        }
+    }
+    Ok(arrived)
+}
+
+fn stream_of<'s, 'a>(
+    streams: &'s mut [Stream<'a>],
+    name: &TopicName,
+) -> Result<(u64, &'s mut Stream<'a>), BenchError> {
+    let mut numbered = (0..).zip(streams);
+    numbered
+        .find(|(_, stream)| stream.name == *name)
+        .ok_or_else(|| BenchError::StrangeTopic { name: name.to_string() })
+}
