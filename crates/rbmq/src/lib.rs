@@ -1,1 +1,39 @@
-//! rbmq
+//! RBMQ: topic-based publish and subscribe in memory, on RocketBufs (paper 1, section 4.1).
+//!
+//! A broker takes publishers' topics in and gives them to subscribers; its memory holds the last bytes of each topic,
+//! and it never looks at a message. [`Publisher`] and [`Subscriber`] are the client library, [`Broker`] a broker
+//! inside any program, `rbmq` the command.
+//!
+//! ```
+//! use std::time::Duration;
+//! use rbmq::{Broker, BrokerConfig, Publisher, Subscriber};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut config = BrokerConfig::default();
+//! # config.broker.listen = "127.0.0.1:0".into();
+//! let broker = Broker::start(config)?;
+//!
+//! let publisher = Publisher::connect(&broker.addr())?;
+//! let mut news = publisher.topic("news")?;
+//! let mut subscriber = Subscriber::connect(&broker.addr())?;
+//! subscriber.subscribe("news")?;
+//!
+//! news.wait_subscribers(1, Duration::from_secs(10))?;
+//! news.publish(b"hello")?;
+//! let message = subscriber.recv(Duration::from_secs(10))?.expect("it was published");
+//! assert_eq!(message.bytes, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod broker;
+pub mod client;
+pub mod wire;
+
+pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, TopicStats};
+pub use client::{
+    Batch, ConnectError, Item, Kept, Message, Notice, PublishError, Publisher, PublisherBuilder,
+    PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
+    TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
+};
+pub use wire::{Framing, TopicError, TopicName};

@@ -1,0 +1,242 @@
+//! The broker's own thread: it alone owns the tables, and does what the callbacks ask for, one thing after the other.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use rocketbufs::{Bid, Conn, InEvent, OutEvent, ROut};
+use tracing::{debug, info, warn};
+
+use super::config::BrokerSettings;
+use super::inbox::{Inbox, Sender};
+use super::session::{Session, SessionKey, display_name};
+use super::stats::TopicStats;
+use super::topics::{Stage, Topics};
+use crate::wire::{Control, Hello, Role};
+
+/// What happened.
+pub(super) enum Event {
+    /// Somebody connected; its hello is readable.
+    Connection(Conn),
+    /// A publisher's control message.
+    PublisherControl { key: SessionKey, message: Vec<u8> },
+    /// A subscriber's control message.
+    SubscriberControl { conn: Conn, message: Vec<u8> },
+    /// The rIn of a publisher reports.
+    Publisher { key: SessionKey, event: InEvent },
+    /// The rOut reports.
+    Out(OutEvent),
+    /// Data came for an id that has no topic.
+    InvalidMapping { key: SessionKey, bid: Bid },
+    /// A publisher is to be disconnected.
+    Expel { key: SessionKey, why: &'static str },
+    /// Somebody wants the table of topics.
+    Stats(mpsc::SyncSender<Vec<TopicStats>>),
+    /// Take no more from publishers: the broker is about to end.
+    Drain,
+    /// End the thread.
+    Stop,
+}
+
+/// A connected subscriber.
+pub(super) struct Watcher {
+    pub(super) conn: Conn,
+    pub(super) name: String,
+}
+
+/// The broker's state.
+pub(super) struct Broker {
+    pub(super) out: ROut,
+    pub(super) settings: BrokerSettings,
+    pub(super) topics: Topics,
+    pub(super) sessions: HashMap<SessionKey, Session>,
+    pub(super) watchers: HashMap<u64, Watcher>,
+    pub(super) events: Sender,
+    pub(super) draining: bool,
+}
+
+impl Broker {
+    /// Works until told to stop.
+    pub(super) fn run(mut self, inbox: &Inbox) {
+        loop {
+            let wait = self.topics.next_expiry().map(|at| at.saturating_duration_since(Instant::now()));
+            match inbox.events.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(event) => {
+                    if matches!(event, Event::PublisherControl { .. } | Event::SubscriberControl { .. }) {
+                        inbox.taken();
+                    }
+                    self.handle(event);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            for bid in self.topics.expired(Instant::now()) {
+                self.remove_buffer(bid);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Connection(conn) => self.on_conn(conn),
+            Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
+            Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
+            Event::Publisher { key, event } => self.on_publisher_event(key, event),
+            Event::Out(event) => self.on_out_event(event),
+            Event::InvalidMapping { key, bid } => {
+                self.expel(key, &format!("data for buffer {bid}, which was not created for any topic"));
+            }
+            Event::Expel { key, why } => self.expel(key, why),
+            Event::Stats(reply) => {
+                // Whoever asked may have given up.
+                let _ = reply.try_send(self.stats());
+            }
+            Event::Drain => self.drain(),
+            Event::Stop => {}
+        }
+    }
+
+    /// A new connection (paper 1, Listing 3: `on_conn`).
+    fn on_conn(&mut self, conn: Conn) {
+        let hello = match Hello::decode(&conn.peer_hello()) {
+            Ok(hello) => hello,
+            Err(error) => {
+                info!("refused {}: {error}", conn.peer_addr());
+                return conn.reject(&error.to_string());
+            }
+        };
+        if self.draining {
+            return conn.reject("the broker is shutting down");
+        }
+        match hello.role {
+            Role::Publisher => self.on_publisher(conn, hello),
+            Role::Subscriber => {
+                info!("subscriber {} at {} is up", display_name(&hello.name), conn.peer_addr());
+                self.watchers.insert(conn.id(), Watcher { conn: conn.clone(), name: hello.name });
+                self.out.add_conn(&conn);
+            }
+        }
+    }
+
+    fn on_publisher(&mut self, conn: Conn, hello: Hello) {
+        let key = SessionKey { instance: conn.peer_instance(), client: hello.client };
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.resume(conn);
+            info!("{session} is back");
+            return;
+        }
+        let (open, max) = (self.sessions.len(), self.settings.max_publishers);
+        if open >= max {
+            let why = format!("the broker has {open} publishers; its limit (broker.max_publishers) is {max}");
+            warn!("refused publisher at {}: {why}", conn.peer_addr());
+            return conn.reject(&why);
+        }
+        let session = Session::new(key, conn, hello.name, &self.events);
+        info!("{session} is up");
+        self.sessions.insert(key, session);
+    }
+
+    fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
+        let topics = match Control::decode(message) {
+            Ok(Control::Topics { topics }) => topics,
+            Ok(_) => return conn.close("a subscriber sent a message that only publishers or brokers send"),
+            Err(error) => return conn.close(&error.to_string()),
+        };
+        // A message may still be on its way through the queue when its connection is gone already.
+        if !self.watchers.contains_key(&conn.id()) {
+            return;
+        }
+        let max = self.settings.max_topics_per_subscriber;
+        match self.topics.want(conn.id(), topics, max) {
+            Ok(new) => {
+                let existing = new.iter().flat_map(|topic| self.topics.of(topic).to_vec());
+                for bid in existing.collect::<Vec<_>>() {
+                    self.announce(bid, conn, false);
+                }
+            }
+            Err(total) => {
+                let reason = format!(
+                    "{total} topics were asked for; a subscriber of this broker may have {max} \
+                     (broker.max_topics_per_subscriber)"
+                );
+                send(conn, &Control::Rejected { reason });
+            }
+        }
+    }
+
+    fn on_out_event(&mut self, event: OutEvent) {
+        match event {
+            OutEvent::Subscribed { bid, name, start, .. } => {
+                debug!("buffer {bid}: subscribed by {} from {start}", display_name(&text(&name)));
+                self.tell_subscribers(bid);
+            }
+            OutEvent::Unsubscribed { bid, name, why, .. } => {
+                debug!("buffer {bid}: subscription {} ended: {why}", display_name(&text(&name)));
+                self.tell_subscribers(bid);
+            }
+            OutEvent::Dropped { bid, from, to, .. } => {
+                warn!(
+                    "buffer {bid}: a slow subscriber lost {} bytes ({from} to {to})",
+                    to.saturating_sub(from)
+                );
+            }
+            OutEvent::ConnDown { conn, why } => {
+                self.topics.forget(conn);
+                if let Some(watcher) = self.watchers.remove(&conn) {
+                    let (name, addr) = (display_name(&watcher.name), watcher.conn.peer_addr());
+                    info!("subscriber {name} at {addr} is down: {why}");
+                }
+            }
+            OutEvent::Ended { bid } => debug!("buffer {bid}: every subscriber has all of it"),
+            _ => {}
+        }
+    }
+
+    /// Disconnects a publisher, with the reason.
+    pub(super) fn expel(&self, key: SessionKey, why: &str) {
+        if let Some(session) = self.sessions.get(&key) {
+            warn!("{session} is disconnected: {why}");
+            session.conn.close(why);
+        }
+    }
+
+    /// Tells a buffer's publisher how many subscribers it has, if that changed.
+    pub(super) fn tell_subscribers(&mut self, bid: Bid) {
+        let count = u32::try_from(self.out.subscribers(bid).len()).unwrap_or(u32::MAX);
+        let Some(buffer) = self.topics.get_mut(bid) else { return };
+        if buffer.stage != Stage::Live || buffer.told_subscribers == count {
+            return;
+        }
+        buffer.told_subscribers = count;
+        let (key, in_bid) = (buffer.session, buffer.in_bid);
+        if let Some(session) = self.sessions.get(&key) {
+            send(&session.conn, &Control::Subscribers { bid: in_bid, count });
+        }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        for session in self.sessions.values() {
+            session.conn.close("the broker is shutting down");
+        }
+    }
+
+    fn stats(&self) -> Vec<TopicStats> {
+        let all = self.topics.all();
+        all.into_iter().map(|(topic, bids)| TopicStats::collect(&self.out, topic, bids)).collect()
+    }
+}
+
+/// Sends a control message; a peer that reads so slowly that none fits any more is disconnected.
+pub(super) fn send(conn: &Conn, message: &Control) {
+    use rocketbufs::ControlError;
+    match conn.send_control(&message.encode()) {
+        // A connection that is down has its own event.
+        Ok(()) | Err(ControlError::Down) => {}
+        Err(error) => conn.close(&error.to_string()),
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

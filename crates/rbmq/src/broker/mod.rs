@@ -1,0 +1,172 @@
+//! The broker: publishers come in, subscribers go out, bytes pass through (paper 1, section 4.1 and Listing 3).
+//!
+//! ```text
+//!                  ┌──────────────────────── broker ───────────────────────┐
+//!  publisher A ──▶ │ rIn A ── splice ─▶ buffer 7 ┐                          │ ──▶ subscriber X
+//!                  │                             ├─ topic "news" ─▶ one rOut│
+//!  publisher B ──▶ │ rIn B ── splice ─▶ buffer 9 ┘                          │ ──▶ subscriber Y
+//!                  └────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! One rIn for each publisher, a single rOut. Every topic of every publisher is a spliced buffer of its own, renamed
+//! by the broker. The framework moves the bytes; what is here decides who may have what, on a thread of its own that
+//! alone owns the tables.
+
+mod config;
+mod control;
+mod inbox;
+mod publishers;
+mod session;
+mod stats;
+mod topics;
+
+use std::collections::HashMap;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
+
+pub use config::{BrokerConfig, BrokerConfigError, BrokerSettings};
+use control::Event;
+use inbox::Sender;
+pub use stats::TopicStats;
+
+/// Why a broker could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// Memory, threads or the configuration.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// The address.
+    #[error("{0}; is another broker running there? Choose another address with --listen")]
+    Listen(ListenError),
+    /// The system refused a thread.
+    #[error("cannot start the broker's thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A running broker. Dropping it ends it at once; [`Broker::stop`] ends it in order.
+///
+/// ```
+/// use rbmq::{Broker, BrokerConfig, Publisher, Subscriber};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut config = BrokerConfig::default();
+/// config.broker.listen = "127.0.0.1:0".into();
+/// let broker = Broker::start(config)?;
+/// let publisher = Publisher::connect(&broker.addr())?;
+/// # drop(publisher);
+/// broker.stop();
+/// # Ok(())
+/// # }
+/// ```
+pub struct Broker {
+    ctx: Context,
+    out: ROut,
+    listener: Option<Listener>,
+    addr: String,
+    events: Sender,
+    thread: Option<JoinHandle<()>>,
+    drain_timeout: Duration,
+}
+
+impl Broker {
+    /// Starts a broker; it serves until it is stopped or dropped.
+    ///
+    /// # Errors
+    /// What could not be had: memory, threads, the address.
+    pub fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
+        let ctx = Context::new(config.framework)?;
+        let out = ROut::new(&ctx);
+        let (events, inbox) = inbox::inbox();
+        let messages = events.clone();
+        out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
+        let changes = events.clone();
+        out.set_event_cb(move |event| changes.event(Event::Out(event)));
+        let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
+        let addr = listener.local_addr();
+        let drain_timeout = config.broker.drain_timeout();
+        let state = control::Broker {
+            out: out.clone(),
+            settings: config.broker,
+            topics: topics::Topics::default(),
+            sessions: HashMap::new(),
+            watchers: HashMap::new(),
+            events: events.clone(),
+            draining: false,
+        };
+        let thread = std::thread::Builder::new().name("rbmq-broker".into());
+        let thread = thread.spawn(move || state.run(&inbox)).map_err(BrokerError::Thread)?;
+        let arrivals = events.clone();
+        listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
+        Ok(Self { ctx, out, listener: Some(listener), addr, events, thread: Some(thread), drain_timeout })
+    }
+
+    /// The address in use.
+    pub fn addr(&self) -> String {
+        self.addr.clone()
+    }
+
+    /// The topics as they are now, by name.
+    pub fn topics(&self) -> Vec<TopicStats> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.events.event(Event::Stats(reply));
+        answer.recv_timeout(Duration::from_secs(5)).unwrap_or_default()
+    }
+
+    /// Bytes of rings that exist now.
+    pub fn memory_in_use(&self) -> u64 {
+        self.ctx.memory_in_use()
+    }
+
+    /// Ends in order: takes no more connections and nothing more from publishers, lets subscribers receive what is
+    /// here for at most `drain_timeout_ms`, says goodbye. Returns the bytes that the slowest subscriber did not get
+    /// any more (0: everybody has everything).
+    pub fn stop(mut self) -> u64 {
+        drop(self.listener.take());
+        self.events.event(Event::Drain);
+        let deadline = Instant::now() + self.drain_timeout;
+        let left = loop {
+            let left = self.undelivered();
+            if left == 0 || Instant::now() >= deadline {
+                break left;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        self.end(Duration::from_secs(1));
+        left
+    }
+
+    /// Bytes that the slowest of the connected subscribers does not have yet.
+    fn undelivered(&self) -> u64 {
+        let lag = |bid| {
+            let boundary = self.out.buffer_info(bid).map_or(0, |info| info.boundary);
+            let subscribers = self.out.subscribers(bid);
+            subscribers.iter().map(|s| boundary.saturating_sub(s.landed)).max().unwrap_or(0)
+        };
+        self.out.buffers().into_iter().map(lag).max().unwrap_or(0)
+    }
+
+    fn end(&mut self, grace: Duration) {
+        self.events.event(Event::Stop);
+        self.ctx.shutdown(grace);
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.end(Duration::ZERO);
+        }
+    }
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Broker").field("addr", &self.addr).finish()
+    }
+}

@@ -1,0 +1,288 @@
+//! What publishers ask for, and what becomes of their buffers (paper 1, Listing 3: `on_ctrl_msg`).
+
+use std::time::{Duration, Instant};
+
+use rocketbufs::{Bid, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
+use tracing::{debug, info, warn};
+
+use super::control::{Broker, send};
+use super::session::SessionKey;
+use super::topics::{Buffer, Stage, TooManyTopics};
+use crate::wire::{Control, Framing, RefuseCode, Topic, TopicName};
+
+/// Under this name the broker holds its place in a publisher's buffer while a connection is lost, or while the broker
+/// restarts.
+const PLACE_NAME: &[u8] = b"rbmq-broker";
+
+/// The longest that a publisher is asked to keep the broker's place. A publisher that has no broker waits; what it
+/// has published is lost only with its process.
+const PLACE_HOLD: Duration = Duration::from_millis(u32::MAX as u64);
+
+/// What CREATE asks for.
+struct Create {
+    bid: Bid,
+    framing: Framing,
+    ring_bytes: u64,
+    max_delivery_bytes: u64,
+    topic: TopicName,
+}
+
+impl Broker {
+    pub(super) fn on_publisher_control(&mut self, key: SessionKey, message: &[u8]) {
+        match Control::decode(message) {
+            Ok(Control::Create { bid, framing, ring_bytes, max_delivery_bytes, topic }) => {
+                self.on_create(key, Create { bid, framing, ring_bytes, max_delivery_bytes, topic });
+            }
+            Ok(_) => self.expel(key, "a publisher sent a message that only subscribers or brokers send"),
+            Err(error) => self.expel(key, &error.to_string()),
+        }
+    }
+
+    fn on_create(&mut self, key: SessionKey, create: Create) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let (conn, in_bid) = (session.conn.clone(), create.bid);
+        if let Some(out_bid) = session.mapping.get(in_bid)
+            && !self.is_leftover(out_bid)
+        {
+            return self.on_create_again(&conn, out_bid, &create);
+        }
+        self.remove_leftover(key, in_bid);
+        if let Err((code, reason)) = self.open_buffer(key, create) {
+            info!("buffer {in_bid} of {} is refused: {reason}", conn.peer_addr());
+            send(&conn, &Control::Refused { bid: in_bid, code, reason });
+        }
+    }
+
+    /// A publisher that reconnected names its buffers again.
+    fn on_create_again(&mut self, conn: &Conn, out_bid: Bid, create: &Create) {
+        let Some(buffer) = self.topics.get_mut(out_bid) else { return };
+        let bid = create.bid;
+        if buffer.topic != create.topic {
+            let reason =
+                format!("buffer {bid} of this publisher already belongs to topic '{}'", buffer.topic);
+            return send(conn, &Control::Refused { bid, code: RefuseCode::BidInUse, reason });
+        }
+        match buffer.stage {
+            // Answered when the publisher's framework has answered.
+            Stage::Opening => {}
+            Stage::Live => {
+                send(conn, &Control::Created { bid });
+                let count = buffer.told_subscribers;
+                send(conn, &Control::Subscribers { bid, count });
+            }
+            Stage::Ended { end, .. } => {
+                send(conn, &Control::Created { bid });
+                send(conn, &Control::Ended { bid, end });
+            }
+        }
+    }
+
+    /// Whether a buffer is what the framework gave up when its publisher was away for too long. The publisher is here
+    /// again, so its log goes on in a new buffer, from the position where subscribers stopped.
+    fn is_leftover(&self, out_bid: Bid) -> bool {
+        self.topics.get(out_bid).is_none_or(|buffer| buffer.gone)
+    }
+
+    fn remove_leftover(&mut self, key: SessionKey, in_bid: Bid) {
+        if let Some(out_bid) = self.sessions.get(&key).and_then(|s| s.mapping.get(in_bid)) {
+            self.remove_buffer(out_bid);
+        }
+    }
+
+    fn open_buffer(&mut self, key: SessionKey, create: Create) -> Result<(), (RefuseCode, String)> {
+        let Create { bid: in_bid, framing, max_delivery_bytes, topic, .. } = create;
+        let size_bytes = self.ring_size(create.ring_bytes, max_delivery_bytes)?;
+        let Some(session) = self.sessions.get(&key) else { return Ok(()) };
+        let (open, max) = (session.mapping.len(), self.settings.max_buffers_per_publisher);
+        if open >= max {
+            let reason = format!(
+                "this publisher has {open} buffers; the limit (broker.max_buffers_per_publisher) is {max}"
+            );
+            return Err((RefuseCode::Limit, reason));
+        }
+        let buffer = Buffer {
+            topic,
+            session: key,
+            in_bid,
+            framing,
+            max_delivery_bytes,
+            epoch: None,
+            stage: Stage::Opening,
+            gone: false,
+            told_subscribers: 0,
+        };
+        let max = self.settings.max_topics;
+        let out_bid = self.topics.add(buffer, max).map_err(|TooManyTopics { open }| {
+            let reason = format!("the broker has {open} topics; its limit (broker.max_topics) is {max}");
+            (RefuseCode::Limit, reason)
+        })?;
+        session.mapping.insert(in_bid, out_bid);
+        let options = SubscribeOptions {
+            size_bytes,
+            // Everything that the publisher still has: it may have written before the broker came. A position of no
+            // log at all begins at the oldest byte even where a place was kept for a broker that was restarted, whose
+            // subscribers may have less than it had.
+            start: Start::Position(Epoch(0), 0),
+            policy: Policy::Block,
+            // Who is slow is a subscriber behind this broker, and is dealt with here, not by the publisher.
+            block_timeout: Some(Duration::ZERO),
+            name: PLACE_NAME.to_vec(),
+            hold: PLACE_HOLD,
+            ..SubscribeOptions::default()
+        };
+        let subscribed = session.rin.subscribe_with(in_bid, options).map_err(|e| e.to_string());
+        let spliced = subscribed
+            .and_then(|()| self.out.splice_as(&session.rin, in_bid, out_bid).map_err(|e| e.to_string()));
+        spliced.map_err(|reason| {
+            self.remove_buffer(out_bid);
+            (RefuseCode::Internal, reason)
+        })
+    }
+
+    /// The broker's ring for a buffer.
+    fn ring_size(&self, asked: u64, max_delivery: u64) -> Result<u64, (RefuseCode, String)> {
+        let (min, max) = (self.settings.min_ring_bytes, self.settings.max_ring_bytes);
+        let needed = max_delivery.saturating_mul(2);
+        let size = asked.max(needed).max(min);
+        if size <= max {
+            return Ok(size);
+        }
+        let reason = if asked > max {
+            format!(
+                "a ring of {asked} bytes was asked for; this broker's are at most {max} (broker.max_ring_bytes)"
+            )
+        } else {
+            format!(
+                "deliveries of {max_delivery} bytes need a ring of {needed}; this broker's are at most {max} \
+                 (broker.max_ring_bytes)"
+            )
+        };
+        Err((RefuseCode::Size, reason))
+    }
+
+    pub(super) fn on_publisher_event(&mut self, key: SessionKey, event: InEvent) {
+        match event {
+            InEvent::Subscribed { bid, epoch, .. } => self.on_live(key, bid, epoch),
+            InEvent::Closed { bid, end } => self.on_ended(key, bid, end, false),
+            InEvent::Gone { bid, end } => self.on_ended(key, bid, end, true),
+            InEvent::Restarted { bid, .. } => self.on_restarted(key, bid),
+            InEvent::Refused { bid, error } => self.on_refused(key, bid, &error.to_string()),
+            InEvent::Lost { bid, from, to } => {
+                warn!(
+                    "publisher's buffer {bid}: {} bytes are lost ({from} to {to})",
+                    to.saturating_sub(from)
+                );
+            }
+            InEvent::ConnDown { why } => self.on_publisher_down(key, &why),
+            _ => {}
+        }
+    }
+
+    /// The publisher's framework answered: the buffer can be told to subscribers.
+    fn on_live(&mut self, key: SessionKey, in_bid: Bid, epoch: Epoch) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let Some(out_bid) = session.mapping.get(in_bid) else { return };
+        let conn = session.conn.clone();
+        let Some(buffer) = self.topics.get_mut(out_bid) else { return };
+        buffer.epoch = Some(epoch);
+        if buffer.stage != Stage::Opening {
+            return;
+        }
+        buffer.stage = Stage::Live;
+        let topic = buffer.topic.clone();
+        info!("topic '{topic}': buffer {out_bid} of {} is up", conn.peer_addr());
+        send(&conn, &Control::Created { bid: in_bid });
+        for watcher in self.topics.watchers(&topic).collect::<Vec<_>>() {
+            if let Some(watcher) = self.watchers.get(&watcher) {
+                self.announce(out_bid, &watcher.conn, true);
+            }
+        }
+    }
+
+    /// Tells a subscriber of a buffer, unless it is not known well enough yet (it will be told then).
+    pub(super) fn announce(&self, out_bid: Bid, conn: &Conn, fresh: bool) {
+        let Some(buffer) = self.topics.get(out_bid) else { return };
+        let Some(epoch) = buffer.epoch else { return };
+        let topic = Topic {
+            bid: out_bid,
+            epoch: epoch.0,
+            framing: buffer.framing,
+            fresh,
+            max_delivery_bytes: buffer.max_delivery_bytes,
+            topic: buffer.topic.clone(),
+        };
+        send(conn, &Control::Topic(topic));
+    }
+
+    fn on_ended(&mut self, key: SessionKey, in_bid: Bid, end: u64, gone: bool) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let Some(out_bid) = session.mapping.get(in_bid) else { return };
+        let Some(buffer) = self.topics.get_mut(out_bid) else { return };
+        if matches!(buffer.stage, Stage::Ended { .. }) {
+            return;
+        }
+        buffer.stage = Stage::Ended { until: Instant::now() + self.settings.closed_linger(), end };
+        buffer.gone = gone;
+        let how = if gone { "its publisher is gone" } else { "closed" };
+        info!("topic '{}': buffer {out_bid} ended at {end}: {how}", buffer.topic);
+        if !gone {
+            send(&session.conn, &Control::Ended { bid: in_bid, end });
+        }
+    }
+
+    /// A log that begins is always another one than that of no epoch; but one that went on must not be.
+    fn on_restarted(&mut self, key: SessionKey, in_bid: Bid) {
+        let out_bid = self.sessions.get(&key).and_then(|session| session.mapping.get(in_bid));
+        let stage = out_bid.and_then(|bid| self.topics.get(bid)).map(|buffer| buffer.stage);
+        if stage.is_some_and(|stage| stage != Stage::Opening) {
+            self.on_refused(key, in_bid, "its log is another one now");
+        }
+    }
+
+    fn on_refused(&mut self, key: SessionKey, in_bid: Bid, reason: &str) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let Some(out_bid) = session.mapping.get(in_bid) else { return };
+        let conn = session.conn.clone();
+        warn!("buffer {out_bid} could not be had from its publisher: {reason}");
+        self.remove_buffer(out_bid);
+        let reason = format!("the broker could not take the buffer: {reason}");
+        send(&conn, &Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
+    }
+
+    fn on_publisher_down(&mut self, key: SessionKey, why: &str) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        if session.conn.down_reason().is_none() {
+            // The report is of the connection before the one that it is on now.
+            return;
+        }
+        info!("{session} is down: {why}");
+        self.forget_if_idle(key);
+    }
+
+    /// Removes a buffer from everywhere; its subscribers are told.
+    pub(super) fn remove_buffer(&mut self, out_bid: Bid) {
+        let Some(buffer) = self.topics.remove(out_bid) else { return };
+        debug!("topic '{}': buffer {out_bid} is removed", buffer.topic);
+        // It may not have come as far as being spliced.
+        let _ = self.out.destroy_buffer(out_bid);
+        if let Some(session) = self.sessions.get(&buffer.session) {
+            session.rin.unsubscribe(buffer.in_bid);
+            session.mapping.remove(buffer.in_bid);
+        }
+        let gone = Control::TopicGone { bid: out_bid, topic: buffer.topic.clone() };
+        for watcher in self.topics.watchers(&buffer.topic) {
+            if let Some(watcher) = self.watchers.get(&watcher) {
+                send(&watcher.conn, &gone);
+            }
+        }
+        self.forget_if_idle(buffer.session);
+    }
+
+    /// A publisher that is away and has no buffer here any more is forgotten.
+    fn forget_if_idle(&mut self, key: SessionKey) {
+        let idle = |s: &super::session::Session| s.conn.down_reason().is_some() && s.mapping.len() == 0;
+        if self.sessions.get(&key).is_some_and(idle) {
+            self.sessions.remove(&key);
+        }
+    }
+}

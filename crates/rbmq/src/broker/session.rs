@@ -1,0 +1,97 @@
+//! One publisher at the broker: its rIn, and which of its buffers the broker took.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rocketbufs::{Bid, Conn, RIn};
+
+use super::control::Event;
+use super::inbox::Sender;
+
+/// Names a publisher over its reconnects: the process and the publisher in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SessionKey {
+    /// The process's endpoint, as the framework's handshake tells it.
+    pub(super) instance: u128,
+    /// The publisher in that process, as its hello tells it.
+    pub(super) client: u128,
+}
+
+/// Which of a publisher's ids belong to a topic, and the broker's id of each. Read for every arriving transfer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mapping(Arc<RwLock<HashMap<Bid, Bid>>>);
+
+impl Mapping {
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<Bid, Bid>> {
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<Bid, Bid>> {
+        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn insert(&self, in_bid: Bid, out_bid: Bid) {
+        self.write().insert(in_bid, out_bid);
+    }
+
+    pub(super) fn remove(&self, in_bid: Bid) {
+        self.write().remove(&in_bid);
+    }
+
+    pub(super) fn get(&self, in_bid: Bid) -> Option<Bid> {
+        self.read().get(&in_bid).copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.read().len()
+    }
+}
+
+/// A publisher, connected or away for less than the linger time.
+pub(super) struct Session {
+    pub(super) rin: RIn,
+    pub(super) conn: Conn,
+    pub(super) name: String,
+    pub(super) mapping: Mapping,
+}
+
+impl Session {
+    /// Makes the rIn of a new publisher and its callbacks (paper 1, Listing 3: `on_conn`).
+    pub(super) fn new(key: SessionKey, conn: Conn, name: String, events: &Sender) -> Self {
+        let rin = RIn::new(&conn);
+        let mapping = Mapping::default();
+        let (verify, wrong) = (mapping.clone(), events.clone());
+        rin.set_data_in_cb(move |bid, _segment| {
+            // Splicing forwards the bytes; what is left to do is to check that they may be forwarded.
+            if verify.get(bid).is_none() {
+                wrong.event(Event::InvalidMapping { key, bid });
+            }
+        });
+        let control = events.clone();
+        rin.set_control_msg_cb(move |_rin, message| control.publisher_control(key, message));
+        let changes = events.clone();
+        rin.set_event_cb(move |event| changes.event(Event::Publisher { key, event }));
+        Self { rin, conn, name, mapping }
+    }
+
+    /// The publisher is back on another connection: its buffers go on where they stopped.
+    pub(super) fn resume(&mut self, conn: Conn) {
+        if self.conn.down_reason().is_none() {
+            self.conn.close("the same publisher connected again");
+        }
+        self.rin.resume(&conn);
+        self.conn = conn;
+    }
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "publisher {} at {}", display_name(&self.name), self.conn.peer_addr())
+    }
+}
+
+/// A client's name in quotes, without what would confuse a terminal or a log.
+pub(super) fn display_name(name: &str) -> String {
+    if name.is_empty() { "(unnamed)".into() } else { format!("'{}'", name.escape_debug()) }
+}

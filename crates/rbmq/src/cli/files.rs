@@ -1,0 +1,161 @@
+//! Output to files that goes on where it stopped.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rbmq::{Kept, TopicName};
+use rocketbufs::{Epoch, Position};
+
+use super::Failure;
+use super::state::{Recorded, path_of};
+
+/// What was written is recorded after this time, or when there is nothing else to do.
+const RECORD_AFTER: Duration = Duration::from_millis(50);
+
+/// Written bytes after which they are recorded at once, so that the space they hold in the ring is given back.
+const RECORD_BYTES: u64 = 256 << 10;
+
+/// One output file and its state.
+pub(super) struct OutputFile {
+    file: File,
+    path: PathBuf,
+    state_path: PathBuf,
+    recorded: Recorded,
+    /// Written, not recorded yet.
+    pending: Pending,
+}
+
+#[derive(Default)]
+struct Pending {
+    bytes: u64,
+    logs: HashMap<Epoch, Position>,
+    kept: HashMap<Epoch, Kept>,
+    since: Option<Instant>,
+}
+
+/// The name of a topic's file in a directory of outputs.
+pub(super) fn file_name(topic: &TopicName) -> String {
+    let mut name = String::new();
+    for (at, byte) in topic.as_str().bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);
+        match plain {
+            true => name.push(char::from(byte)),
+            false => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    // File systems take 255 bytes; what comes behind the name needs some of them.
+    if name.len() > 200 {
+        name.truncate(180);
+        name.push_str(&format!("%{:08x}", fnv(topic.as_str())));
+    }
+    name
+}
+
+fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+impl OutputFile {
+    /// Opens an output: a new one, or one that goes on where its state says.
+    pub(super) fn open(path: &Path, topic: &TopicName) -> Result<Self, Failure> {
+        let state_path = path_of(path);
+        let cannot = |what: &str, path: &Path, e: io::Error| {
+            Failure::Failed(format!("cannot {what} {}: {e}", path.display()))
+        };
+        let recorded = Recorded::read(&state_path).map_err(|e| cannot("read", &state_path, e))?;
+        let file =
+            OpenOptions::new().append(true).create(true).open(path).map_err(|e| cannot("write", path, e))?;
+        let length = file.metadata().map_err(|e| cannot("read", path, e))?.len();
+        let recorded = match recorded {
+            None if length > 0 => {
+                return Err(Failure::Failed(format!(
+                    "{} has {length} bytes and no {} beside it to go on from; remove it or choose another file",
+                    path.display(),
+                    state_path.display()
+                )));
+            }
+            None => Recorded { topic: topic.to_string(), ..Recorded::default() },
+            Some(recorded) => recorded,
+        };
+        if recorded.topic != topic.as_str() {
+            return Err(Failure::Failed(format!(
+                "{} was written from topic '{}', not '{topic}'; choose another file",
+                path.display(),
+                recorded.topic
+            )));
+        }
+        if length < recorded.length {
+            return Err(Failure::Failed(format!(
+                "{} has {length} bytes, but {} says {}; somebody changed it: remove both to start over",
+                path.display(),
+                state_path.display(),
+                recorded.length
+            )));
+        }
+        file.set_len(recorded.length).map_err(|e| cannot("cut", path, e))?;
+        recorded.write(&state_path).map_err(|e| cannot("write", &state_path, e))?;
+        Ok(Self { file, path: path.to_owned(), state_path, recorded, pending: Pending::default() })
+    }
+
+    /// Whether it goes on, and where.
+    pub(super) fn positions(&self) -> Option<Vec<(Epoch, Position)>> {
+        let logs = &self.recorded.logs;
+        (!logs.is_empty()).then(|| logs.iter().map(|(epoch, position)| (*epoch, *position)).collect())
+    }
+
+    /// Writes bytes; they count when [`OutputFile::reached`] has told which.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.path.display()));
+        self.file.write_all(bytes).map_err(cannot)?;
+        self.pending.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// What was written so far is everything of `epoch` below `position`. `kept` is given back once that is recorded.
+    pub(super) fn reached(&mut self, epoch: Epoch, position: Position, kept: Kept) -> Result<(), Failure> {
+        self.pending.logs.insert(epoch, position);
+        self.pending.kept.insert(epoch, kept);
+        let since = *self.pending.since.get_or_insert_with(Instant::now);
+        if self.pending.bytes >= RECORD_BYTES || since.elapsed() >= RECORD_AFTER {
+            self.record()?;
+        }
+        Ok(())
+    }
+
+    /// Whether something is written and not recorded.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.since.is_some()
+    }
+
+    /// Records what was written, and gives back its space.
+    pub(super) fn record(&mut self) -> Result<(), Failure> {
+        if !self.is_pending() {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut self.pending);
+        self.recorded.length += pending.bytes;
+        self.recorded.logs.extend(pending.logs);
+        let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.state_path.display()));
+        self.recorded.write(&self.state_path).map_err(cannot)?;
+        pending.kept.into_values().for_each(Kept::release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_safe_and_differ() {
+        let name = |topic: &str| file_name(&topic.parse().unwrap());
+        assert_eq!(name("news-1.txt"), "news-1.txt");
+        assert_eq!(name("../x"), "%2E.%2Fx");
+        assert_eq!(name("a/b"), "a%2Fb");
+        assert_ne!(name("a%2Fb"), name("a/b"));
+        assert!(name(&"ä".repeat(127)).len() < 200);
+    }
+}

@@ -1,0 +1,105 @@
+//! What `pub` reads: standard input or a file, as it comes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use super::stop::Stop;
+
+/// Bytes asked for at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// Reads without waiting longer than there is something to read, or until the command is to end.
+pub(super) struct Input {
+    fd: OwnedFd,
+    /// A regular file is always readable, and cannot be polled everywhere.
+    waits: bool,
+}
+
+impl Input {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self { fd: io::stdin().as_fd().try_clone_to_owned()?, waits: true });
+        }
+        let file = File::open(path)?;
+        let waits = !file.metadata()?.is_file();
+        Ok(Self { fd: file.into(), waits })
+    }
+
+    /// Reads what there is into `buffer`; none when the command is to end, 0 at the end.
+    pub(super) fn read(&self, buffer: &mut [u8], stop: &Stop) -> io::Result<Option<usize>> {
+        loop {
+            if stop.asked() || (self.waits && !stop.wait_input(self.fd.as_fd())?) {
+                return Ok(None);
+            }
+            match rustix::io::read(&self.fd, &mut *buffer) {
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                other => return Ok(Some(other?)),
+            }
+        }
+    }
+}
+
+/// Cuts what is read into lines.
+pub(super) struct Lines {
+    buffer: Vec<u8>,
+    /// Bytes that were read.
+    filled: usize,
+    /// Bytes of them that were handed out.
+    taken: usize,
+    /// Where to look for the next end of a line.
+    looked: usize,
+    max_line: usize,
+}
+
+impl Lines {
+    /// Lines of at most `max_line` bytes.
+    pub(super) fn new(max_line: usize) -> Self {
+        Self { buffer: vec![0; READ_BYTES], filled: 0, taken: 0, looked: 0, max_line }
+    }
+
+    /// Reads once; false when there will be no more.
+    pub(super) fn fill(&mut self, input: &Input, stop: &Stop) -> io::Result<bool> {
+        self.buffer.copy_within(self.taken..self.filled, 0);
+        self.filled -= self.taken;
+        self.looked -= self.taken;
+        self.taken = 0;
+        if self.filled + READ_BYTES / 2 > self.buffer.len() && self.filled <= self.max_line {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        match input.read(&mut self.buffer[self.filled..], stop)? {
+            None | Some(0) => Ok(false),
+            Some(n) => {
+                self.filled += n;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The whole lines that were read and not handed out yet, with their newlines.
+    pub(super) fn whole(&mut self) -> &[u8] {
+        let last = self.buffer[self.looked..self.filled].iter().rposition(|b| *b == b'\n');
+        self.looked = self.filled;
+        match last {
+            None => &[],
+            Some(_) => {
+                let from = self.taken;
+                let end =
+                    self.buffer[..self.filled].iter().rposition(|b| *b == b'\n').map_or(from, |at| at + 1);
+                self.taken = end;
+                &self.buffer[from..end]
+            }
+        }
+    }
+
+    /// Bytes of a line that has not ended; whether it is too long already.
+    pub(super) fn too_long(&self) -> bool {
+        self.filled - self.taken > self.max_line
+    }
+
+    /// What follows the last newline, at the end of the input.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.buffer[self.taken..self.filled]
+    }
+}

@@ -1,0 +1,138 @@
+//! The `rbmq` command: a broker, and clients of it for the shell.
+
+mod bytes;
+mod client;
+mod files;
+mod input;
+mod publish;
+mod serve;
+mod sink;
+mod state;
+mod stop;
+mod subscribe;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use tracing::level_filters::LevelFilter;
+
+/// Publish and subscribe in memory: a broker and its clients.
+#[derive(Debug, Parser)]
+#[command(name = "rbmq", version, arg_required_else_help = true, propagate_version = true)]
+#[command(after_help = "Try it, each line in a terminal of its own:
+  rbmq serve
+  rbmq sub news
+  date | rbmq pub news
+
+Exit status: 0 done; 1 failed; 2 wrong usage; 3 done, but messages are missing (sub).")]
+struct Cli {
+    /// Tell more on standard error (-vv: everything)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    /// Tell only errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a broker in the foreground
+    Serve(serve::Args),
+    /// Publish lines, or a file, to a topic
+    Pub(publish::Args),
+    /// Receive topics
+    Sub(subscribe::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  rbmq completions bash > /etc/bash_completion.d/rbmq")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// How a command ends when it does not end well.
+#[derive(Debug)]
+enum Failure {
+    /// It failed; the text says whose fault it is and what to do.
+    Failed(String),
+    /// It is done, but messages are missing.
+    Lost(String),
+    /// Whoever read the output has stopped reading.
+    OutputClosed,
+}
+
+impl Failure {
+    fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+
+    /// For a failure to write to standard output.
+    fn output(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Failed(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+/// Runs the command that the arguments name. Arguments that are wrong end the process with status 2.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let serving = matches!(cli.command, Command::Serve(_));
+    start_log(cli.verbose, cli.quiet, serving);
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Pub(args) => publish::run(&args),
+        Command::Sub(args) => subscribe::run(&args, cli.quiet),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "rbmq", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(Failure::Failed(message)) => {
+            eprintln!("rbmq: {message}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Lost(message)) => {
+            eprintln!("rbmq: {message}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Logs go to standard error; a broker tells of its clients, a client only of what is wrong.
+fn start_log(verbose: u8, quiet: bool, serving: bool) {
+    let level = match (quiet, verbose + u8::from(serving)) {
+        (true, _) => LevelFilter::ERROR,
+        (_, 0) => LevelFilter::WARN,
+        (_, 1) => LevelFilter::INFO,
+        (_, 2) => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(level.into())
+        .with_env_var("RBMQ_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,263 @@
+//! `rbmq pub`.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicOptions, TopicWriter};
+use tracing::info;
+
+use super::input::{Input, Lines};
+use super::stop::Stop;
+use super::{Failure, bytes, client};
+
+/// How long one wait lasts before the command looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Most bytes of one raw delivery: enough for large reads, small enough to be on its way while the next is read.
+const RAW_BYTES: u64 = 256 << 10;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  journalctl -f | rbmq pub log
+  rbmq pub words --file /usr/share/dict/words --wait-subscribers 1
+  rbmq pub backup --file disk.img --raw --wait-subscribers 3 --progress
+
+Each line without its newline is a message. The topic is closed at the end of the input, when the broker has
+everything; SIGINT ends the input.")]
+pub(super) struct Args {
+    /// The topic: 1 to 255 bytes, without control characters, '+' and '#'
+    topic: String,
+    /// What to publish; '-' is standard input
+    #[arg(short, long, default_value = "-", value_name = "FILE")]
+    file: PathBuf,
+    /// Publish the bytes as they are, not as lines
+    #[arg(long)]
+    raw: bool,
+    /// Wait until the topic has so many subscribers before publishing
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    wait_subscribers: u32,
+    /// Give up waiting for subscribers after so many seconds; 0: wait for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait_timeout: u64,
+    /// Show how much is published
+    #[arg(long)]
+    progress: bool,
+    /// Print what was published as a JSON object at the end
+    #[arg(long)]
+    json: bool,
+    /// Name of this publisher in the broker's log
+    #[arg(long, default_value = "rbmq pub", value_name = "NAME")]
+    name: String,
+    /// Ring of the topic, here and at the broker; a message has at most a quarter of it
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    ring_bytes: Option<u64>,
+    /// How long the broker may take to accept the topic, and to confirm its end, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    timeout: u64,
+    #[command(flatten)]
+    client: client::ClientArgs,
+}
+
+/// What was published so far.
+#[derive(Debug, Default)]
+struct Totals {
+    messages: u64,
+    bytes: u64,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
+    let input = Input::open(&args.file).map_err(cannot)?;
+    let stop = Stop::install()?;
+    let publisher = Publisher::builder()
+        .name(&args.name)
+        .config(args.client.config()?)
+        .connect(&args.client.broker)
+        .map_err(|e| args.client.explain(&e))?;
+    let framing = if args.raw { Framing::Raw } else { Framing::Records };
+    let timeout = Duration::from_secs(args.timeout);
+    let options = TopicOptions { ring_bytes: args.ring_bytes, framing, timeout };
+    let writer = publisher.topic_with(&args.topic, options).map_err(Failure::failed)?;
+    wait_subscribers(&writer, args, &stop)?;
+    let mut job = Job {
+        writer,
+        stop,
+        totals: Totals::default(),
+        progress: Progress { enabled: args.progress, shown: Instant::now(), bytes: 0 },
+    };
+    match framing {
+        Framing::Raw => job.publish_raw(&input, args)?,
+        Framing::Records => job.publish_lines(&input, args)?,
+    }
+    let totals = job.finish(timeout)?;
+    publisher.close();
+    info!("published {} messages, {} bytes", totals.messages, totals.bytes);
+    if args.json {
+        let line =
+            serde_json::json!({ "topic": args.topic, "messages": totals.messages, "bytes": totals.bytes });
+        writeln!(std::io::stdout(), "{line}").map_err(|e| Failure::output(&e))?;
+    }
+    Ok(())
+}
+
+fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<(), Failure> {
+    let started = Instant::now();
+    let limit = (args.wait_timeout > 0).then(|| Duration::from_secs(args.wait_timeout));
+    while !stop.asked() {
+        match writer.wait_subscribers(args.wait_subscribers, LOOK) {
+            Ok(()) => return Ok(()),
+            Err(PublisherWaitError::Subscribers { .. })
+                if limit.is_none_or(|limit| started.elapsed() < limit) => {}
+            Err(PublisherWaitError::Subscribers { present, wanted, .. }) => {
+                let waited = args.wait_timeout;
+                return Err(Failure::Failed(format!(
+                    "topic '{}' has {present} of {wanted} subscribers after {waited} s (--wait-timeout)",
+                    args.topic
+                )));
+            }
+            Err(error) => return Err(Failure::failed(error)),
+        }
+    }
+    Ok(())
+}
+
+/// A topic being published.
+struct Job {
+    writer: TopicWriter,
+    stop: Stop,
+    totals: Totals,
+    progress: Progress,
+}
+
+impl Job {
+    fn publish_raw(&mut self, input: &Input, args: &Args) -> Result<(), Failure> {
+        let piece = self.writer.max_delivery_bytes().min(RAW_BYTES);
+        while !self.stop.asked() {
+            let (writer, stop) = (&mut self.writer, &self.stop);
+            let read = match writer.fill_raw(piece, Some(LOOK), |room| {
+                // Asked to end is the end of the input.
+                input.read(room, stop).map(Option::unwrap_or_default)
+            }) {
+                Err(PublishError::TimedOut { .. }) => continue,
+                other => other.map_err(Failure::failed)?,
+            };
+            let cannot = |e| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
+            match read.map_err(cannot)? {
+                0 => break,
+                n => {
+                    self.totals.bytes += n as u64;
+                    self.totals.messages += 1;
+                }
+            }
+            self.progress.show(&self.totals, false);
+        }
+        Ok(())
+    }
+
+    fn publish_lines(&mut self, input: &Input, args: &Args) -> Result<(), Failure> {
+        let cannot = |e| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
+        let max_line = usize::try_from(self.writer.max_delivery_bytes()).unwrap_or(usize::MAX) - 4;
+        let mut lines = Lines::new(max_line);
+        while lines.fill(input, &self.stop).map_err(cannot)? {
+            let whole = lines.whole();
+            if !whole.is_empty() {
+                self.publish_whole(whole)?;
+                self.progress.show(&self.totals, false);
+            }
+            if lines.too_long() {
+                return Err(self.too_long(max_line));
+            }
+        }
+        if !self.stop.asked() && !lines.rest().is_empty() {
+            self.publish_whole(lines.rest())?;
+        }
+        Ok(())
+    }
+
+    /// Publishes lines, as many as fit into a delivery at a time; the last may lack its newline.
+    fn publish_whole(&mut self, mut lines: &[u8]) -> Result<(), Failure> {
+        let max = self.writer.max_delivery_bytes();
+        while !lines.is_empty() && !self.stop.asked() {
+            let count = lines.iter().filter(|b| **b == b'\n').count() as u64 + 1;
+            let size = (lines.len() as u64 + 4 * count).min(max);
+            let mut batch = match self.writer.batch_timeout(size, LOOK) {
+                Err(PublishError::TimedOut { .. }) => continue,
+                other => other.map_err(Failure::failed)?,
+            };
+            while !lines.is_empty() {
+                let end = lines.iter().position(|b| *b == b'\n');
+                if !batch.push(&lines[..end.unwrap_or(lines.len())]) {
+                    break;
+                }
+                self.totals.messages += 1;
+                self.totals.bytes += end.unwrap_or(lines.len()) as u64;
+                lines = &lines[end.map_or(lines.len(), |at| at + 1)..];
+            }
+            if batch.is_empty() {
+                drop(batch);
+                return Err(self.too_long(usize::try_from(max).unwrap_or(usize::MAX) - 4));
+            }
+            batch.deliver().map_err(Failure::failed)?;
+        }
+        Ok(())
+    }
+
+    fn too_long(&self, max_line: usize) -> Failure {
+        Failure::Failed(format!(
+            "line {} has more than {max_line} bytes, the largest message of this topic; use a larger --ring-bytes \
+             (four times the longest line), or --raw",
+            self.totals.messages + 1
+        ))
+    }
+
+    /// Waits until the broker has everything, and closes the topic.
+    fn finish(mut self, timeout: Duration) -> Result<Totals, Failure> {
+        loop {
+            match self.writer.flush(LOOK) {
+                Ok(()) => break,
+                // Asked to end: not longer than closing takes.
+                Err(PublisherWaitError::NotLanded { .. }) if !self.stop.asked() => {
+                    self.progress.show(&self.totals, false);
+                }
+                Err(PublisherWaitError::NotLanded { .. }) => break,
+                Err(error) => return Err(Failure::failed(error)),
+            }
+        }
+        self.progress.show(&self.totals, true);
+        self.writer.close_timeout(timeout).map_err(Failure::failed)?;
+        Ok(self.totals)
+    }
+}
+
+/// A line on standard error that says how far it is.
+struct Progress {
+    enabled: bool,
+    shown: Instant,
+    bytes: u64,
+}
+
+impl Progress {
+    fn show(&mut self, totals: &Totals, last: bool) {
+        let elapsed = self.shown.elapsed();
+        if !self.enabled || (!last && elapsed < Duration::from_millis(500)) {
+            return;
+        }
+        let rate = (totals.bytes - self.bytes) as f64 / elapsed.as_secs_f64().max(1e-9);
+        let line = format!(
+            "{} messages, {} ({}/s)",
+            totals.messages,
+            bytes::show(totals.bytes as f64),
+            bytes::show(rate)
+        );
+        let mut stderr = std::io::stderr();
+        // Nobody needs to be there to read it.
+        let _ = match (stderr.is_terminal(), last) {
+            (true, false) => write!(stderr, "\r\x1b[K{line}"),
+            (true, true) => writeln!(stderr, "\r\x1b[K{line}"),
+            (false, _) => writeln!(stderr, "{line}"),
+        };
+        self.shown = Instant::now();
+        self.bytes = totals.bytes;
+    }
+}

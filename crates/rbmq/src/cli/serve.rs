@@ -1,0 +1,126 @@
+//! `rbmq serve`.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rbmq::{Broker, BrokerConfig, TopicStats};
+use tracing::warn;
+
+use super::Failure;
+use super::bytes;
+use super::stop::Stop;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  rbmq serve
+  rbmq serve --stats 2
+  rbmq serve --config rbmq.toml --listen 10.0.0.5:7411
+
+SIGINT and SIGTERM end it in order: subscribers receive what is there (at most broker.drain_timeout_ms).")]
+pub(super) struct Args {
+    /// Address to listen on; there is no authentication yet, so keep it on this machine unless the network is yours
+    #[arg(short, long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// TOML file: [broker], and RocketBufs' [tcp], [buffers], [session], [limits]
+    #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print a table of topics every so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    stats: Option<u64>,
+    /// Print the tables as one JSON object each, in a line
+    #[arg(long, requires = "stats")]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut config = BrokerConfig::load(args.config.as_deref()).map_err(Failure::failed)?;
+    if let Some(listen) = &args.listen {
+        config.broker.listen.clone_from(listen);
+    }
+    let stop = Stop::install()?;
+    let broker = Broker::start(config).map_err(Failure::failed)?;
+    let addr = broker.addr();
+    say(&format!("rbmq: listening on {addr}"))?;
+    if !is_loopback(&addr) {
+        warn!(
+            "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
+        );
+    }
+    match args.stats {
+        None => {
+            stop.wait(None);
+        }
+        Some(seconds) => show_stats(&broker, &stop, Duration::from_secs(seconds), args.json)?,
+    }
+    say("rbmq: shutting down; subscribers receive what is there")?;
+    match broker.stop() {
+        0 => Ok(()),
+        left => {
+            warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
+            Ok(())
+        }
+    }
+}
+
+/// A line on standard output; nobody needs to be there to read it.
+fn say(line: &str) -> Result<(), Failure> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
+        _ => Ok(()),
+    }
+}
+
+fn is_loopback(addr: &str) -> bool {
+    addr.parse::<SocketAddr>().map(|a| a.ip()).is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+fn show_stats(broker: &Broker, stop: &Stop, interval: Duration, json: bool) -> Result<(), Failure> {
+    let mut before: HashMap<String, TopicStats> = HashMap::new();
+    let mut at = Instant::now();
+    while !stop.wait(Some(interval)) {
+        let seconds = at.elapsed().as_secs_f64().max(1e-9);
+        at = Instant::now();
+        let topics = broker.topics();
+        if json {
+            let memory = broker.memory_in_use();
+            let line = serde_json::json!({ "ring_memory_bytes": memory, "topics": topics });
+            say(&line.to_string())?;
+        } else {
+            say(&table(&topics, &before, seconds, broker.memory_in_use()))?;
+        }
+        before = topics.into_iter().map(|topic| (topic.topic.clone(), topic)).collect();
+    }
+    Ok(())
+}
+
+fn table(topics: &[TopicStats], before: &HashMap<String, TopicStats>, seconds: f64, memory: u64) -> String {
+    let bold = |text: String| match std::io::stdout().is_terminal() {
+        true => format!("\x1b[1m{text}\x1b[0m"),
+        false => text,
+    };
+    let head =
+        format!("{:<32} {:>4} {:>5} {:>12} {:>12} {:>10}", "topic", "pubs", "subs", "in/s", "out/s", "lag");
+    let mut lines = vec![bold(head)];
+    for topic in topics {
+        let old = before.get(&topic.topic);
+        let rate = |now: u64, then: Option<u64>| {
+            // Of a topic that is new, or has lost a buffer, the first reading says nothing.
+            let moved = then.map_or(0, |then| now.saturating_sub(then));
+            format!("{}/s", bytes::show(moved as f64 / seconds))
+        };
+        lines.push(format!(
+            "{:<32} {:>4} {:>5} {:>12} {:>12} {:>10}",
+            topic.topic,
+            topic.publishers,
+            topic.subscribers,
+            rate(topic.head_bytes, old.map(|old| old.head_bytes)),
+            rate(topic.delivered_bytes, old.map(|old| old.delivered_bytes)),
+            bytes::show(topic.max_lag_bytes as f64),
+        ));
+    }
+    lines.push(format!("{} topics, rings of {}", topics.len(), bytes::show(memory as f64)));
+    lines.join("\n")
+}

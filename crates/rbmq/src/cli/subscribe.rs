@@ -1,0 +1,199 @@
+//! `rbmq sub`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rbmq::{Item, Notice, StartFrom, Subscriber, TopicName};
+use rocketbufs::{Epoch, Policy, Position};
+use tracing::{debug, info, warn};
+
+use super::sink::{Format, Pace, Sink};
+use super::stop::Stop;
+use super::{Failure, bytes, client};
+
+/// How long one wait lasts before the command looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  rbmq sub news
+  rbmq sub news --from oldest --count 10 --json
+  rbmq sub backup --output disk.img --until-closed --name attic --hold 60
+
+With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it goes on exactly there.
+Give it a --name and a --hold so that the broker keeps its place meanwhile. A topic need not exist yet.")]
+pub(super) struct Args {
+    /// The topics
+    #[arg(required = true, value_name = "TOPIC")]
+    topics: Vec<TopicName>,
+    /// Where to begin: newest, oldest, a position, or EPOCH:POSITION
+    #[arg(long, default_value = "newest", value_parser = parse_from)]
+    from: StartFrom,
+    /// End after so many messages
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End when every topic was closed by its publishers
+    #[arg(long)]
+    until_closed: bool,
+    /// Write to this file, and go on where it stopped; with several topics, to files in this directory
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Name of this subscriber: in the broker's log, and for --hold
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How long the broker keeps this subscriber's place when it is away
+    #[arg(long, value_name = "SECONDS", requires = "name", default_value_t = 0)]
+    hold: u64,
+    /// What happens when this subscriber is slow: block (publishers wait), drop (it loses), disconnect
+    #[arg(long, default_value = "block")]
+    policy: Policy,
+    /// Lag at which the policies drop and disconnect act
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, default_value = "0")]
+    max_lag: u64,
+    /// Read so many bytes per second at most
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    rate: Option<u64>,
+    /// One JSON object per message
+    #[arg(long)]
+    json: bool,
+    /// Write the topic and a tab before each message
+    #[arg(long, conflicts_with = "json")]
+    print_topic: bool,
+    /// Ring for each publisher's messages here
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    ring_bytes: Option<u64>,
+    #[command(flatten)]
+    client: client::ClientArgs,
+}
+
+fn parse_from(text: &str) -> Result<StartFrom, String> {
+    let position = |text: &str| text.parse::<Position>().map_err(|_| format!("'{text}' is no position"));
+    match text {
+        "newest" => Ok(StartFrom::Newest),
+        "oldest" => Ok(StartFrom::Oldest),
+        _ => match text.split_once(':') {
+            None => position(text)
+                .map(StartFrom::Position)
+                .map_err(|_| format!("'{text}' is none of newest, oldest, POSITION, EPOCH:POSITION")),
+            Some((epoch, at)) => {
+                let epoch = u128::from_str_radix(epoch, 16)
+                    .map_err(|_| format!("'{epoch}' is no epoch: 32 hexadecimal digits"))?;
+                Ok(StartFrom::Positions(vec![(Epoch(epoch), position(at)?)]))
+            }
+        },
+    }
+}
+
+pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
+    let stop = Stop::install()?;
+    let format = Format { json: args.json, print_topic: args.print_topic };
+    let sink = match &args.output {
+        None => Sink::stdout(format),
+        Some(output) => Sink::files(output, &args.topics, format)?,
+    };
+    let mut builder = Subscriber::builder()
+        .name(args.name.as_deref().unwrap_or("rbmq sub"))
+        .hold(if args.name.is_some() { Duration::from_secs(args.hold) } else { Duration::ZERO })
+        .policy(args.policy)
+        .max_lag_bytes(args.max_lag)
+        .confirm_released(args.output.is_some())
+        .config(args.client.config()?);
+    if let Some(bytes) = args.ring_bytes {
+        builder = builder.ring_bytes(bytes);
+    }
+    let mut subscriber = builder.connect(&args.client.broker).map_err(|e| args.client.explain(&e))?;
+    for topic in &args.topics {
+        let from = match sink.positions(topic) {
+            Some(positions) => {
+                info!("topic '{topic}': going on where the output ends");
+                StartFrom::Positions(positions)
+            }
+            None => args.from.clone(),
+        };
+        subscriber.subscribe_from(topic.as_str(), from).map_err(Failure::failed)?;
+    }
+    let mut job = Job { sink, received: 0, missing: 0, gone: 0, quiet };
+    let result = job.receive(&mut subscriber, args, &stop);
+    let settled = job.sink.settle();
+    result.and(settled)?;
+    drop(job.sink);
+    subscriber.close(Duration::from_secs(2));
+    if job.missing > 0 || job.gone > 0 {
+        return Err(Failure::Lost(missing_text(job.missing, job.gone)));
+    }
+    Ok(())
+}
+
+fn missing_text(bytes: u64, gone: u64) -> String {
+    match (bytes, gone) {
+        (0, _) => "not complete: a publisher went away without closing its topic".into(),
+        (bytes, 0) => format!("not complete: {bytes} bytes were lost"),
+        (bytes, _) => {
+            format!("not complete: {bytes} bytes were lost, and a publisher went away without closing")
+        }
+    }
+}
+
+/// What is received so far.
+struct Job {
+    sink: Sink,
+    received: u64,
+    /// Bytes that were lost.
+    missing: u64,
+    /// Publishers that went away without closing.
+    gone: u64,
+    quiet: bool,
+}
+
+impl Job {
+    fn receive(&mut self, subscriber: &mut Subscriber, args: &Args, stop: &Stop) -> Result<(), Failure> {
+        let mut pace = Pace::new(args.rate, stop);
+        while !stop.asked() {
+            let most = args.count.map_or(u64::MAX, |count| count - self.received);
+            if most == 0 || (args.until_closed && subscriber.ended()) {
+                break;
+            }
+            // What is written is pushed out as soon as nothing more is there.
+            let wait = if self.sink.is_pending() { Duration::ZERO } else { LOOK };
+            match subscriber.next(wait).map_err(Failure::failed)? {
+                Some(Item::Batch(batch)) => self.received += self.sink.write(batch, most, &mut pace)?,
+                Some(Item::Notice(notice)) => self.on_notice(notice)?,
+                Some(_) => {}
+                None => self.sink.settle()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn on_notice(&mut self, notice: Notice) -> Result<(), Failure> {
+        match notice {
+            Notice::Joined { topic, epoch, start } => {
+                debug!("topic '{topic}': receiving log {epoch} from position {start}");
+            }
+            Notice::Lost { topic, epoch, from, to } => {
+                self.missing += to.saturating_sub(from);
+                self.report(&format!(
+                    "topic '{topic}': {} bytes of log {epoch} were lost (positions {from} to {to})",
+                    to.saturating_sub(from)
+                ));
+            }
+            Notice::Closed { topic, end, .. } => info!("topic '{topic}': closed at {end}"),
+            Notice::Gone { topic, end, .. } => {
+                self.gone += 1;
+                self.report(&format!("topic '{topic}': its publisher is gone; its log ends at {end}"));
+            }
+            Notice::Disconnected(why) => warn!("the broker is away ({why}); trying again"),
+            Notice::Reconnected => info!("the broker is back"),
+            Notice::Refused(reason) => return Err(Failure::Failed(reason)),
+            other => debug!("{other:?}"),
+        }
+        Ok(())
+    }
+
+    /// What is missing is told whatever the level of logging.
+    fn report(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("rbmq: {text}");
+        }
+    }
+}

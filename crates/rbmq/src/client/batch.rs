@@ -1,0 +1,171 @@
+//! What a subscriber receives: several messages at once, where they landed, or one message copied.
+
+use std::marker::PhantomData;
+
+use rocketbufs::{Epoch, InView, Position};
+
+use super::error::ReceiveError;
+use crate::wire::{Framing, Records, TopicName};
+
+/// One message, copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its topic.
+    pub topic: TopicName,
+    /// Its bytes: a record, or (in a raw topic) whatever arrived together.
+    pub bytes: Vec<u8>,
+    /// The log that it belongs to: its publisher's.
+    pub epoch: Epoch,
+    /// Where it ends in that log: to go on behind it, begin there.
+    pub end: Position,
+}
+
+/// The bytes of a view: where they landed, or copied out of an overwritable buffer.
+pub(super) enum Bytes {
+    Landed(InView),
+    Copied(Vec<u8>, InView),
+}
+
+impl Bytes {
+    pub(super) fn of(view: InView) -> Option<Self> {
+        if view.as_slice().is_some() {
+            return Some(Self::Landed(view));
+        }
+        // Lapped between its arrival and now: the framework tells it as lost.
+        let copy = view.to_vec().ok()?;
+        Some(Self::Copied(copy, view))
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Landed(view) => view.as_slice().unwrap_or_default(),
+            Self::Copied(copy, _) => copy,
+        }
+    }
+
+    pub(super) fn view(&self) -> &InView {
+        let (Self::Landed(view) | Self::Copied(_, view)) = self;
+        view
+    }
+
+    pub(super) fn into_view(self) -> InView {
+        let (Self::Landed(view) | Self::Copied(_, view)) = self;
+        view
+    }
+}
+
+/// Whole deliveries of one buffer, borrowed where they landed. Dropping it gives its space back to the publisher;
+/// [`Batch::keep`] does not.
+pub struct Batch<'s> {
+    pub(super) bytes: Option<Bytes>,
+    pub(super) topic: TopicName,
+    pub(super) framing: Framing,
+    /// One at a time: the next call of the subscriber waits until this one is dropped.
+    pub(super) subscriber: PhantomData<&'s mut ()>,
+}
+
+impl Batch<'_> {
+    /// The topic.
+    pub fn topic(&self) -> &TopicName {
+        &self.topic
+    }
+
+    /// Whether there are records in it, or plain bytes.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    fn view(&self) -> &InView {
+        self.bytes().view()
+    }
+
+    fn bytes(&self) -> &Bytes {
+        // Taken only by `keep` and `drop`, which end the batch.
+        self.bytes.as_ref().expect("a batch has its bytes as long as it lives")
+    }
+
+    /// The log: its publisher's.
+    pub fn epoch(&self) -> Epoch {
+        self.view().epoch()
+    }
+
+    /// Position of the first byte.
+    pub fn position(&self) -> Position {
+        self.view().position()
+    }
+
+    /// Position behind the last byte: where to go on.
+    pub fn end(&self) -> Position {
+        self.view().end()
+    }
+
+    /// All bytes, with the records' headers if there are records.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes().as_slice()
+    }
+
+    /// The records, borrowed. In a raw topic there are none: use [`Batch::as_slice`].
+    pub fn records(&self) -> Records<'_> {
+        match self.framing {
+            Framing::Records => Records::new(self.as_slice()),
+            Framing::Raw => Records::new(&[]),
+        }
+    }
+
+    /// As [`Batch::records`]; but what is no record is an error, after the last record.
+    ///
+    /// # Errors
+    /// In the place of the first thing that is no record.
+    pub fn checked_records(&self) -> impl Iterator<Item = Result<&[u8], ReceiveError>> {
+        let mut records = self.records();
+        let mut failed = false;
+        std::iter::from_fn(move || {
+            if let Some(record) = records.next() {
+                return Some(Ok(record));
+            }
+            let error = records.malformed().filter(|_| !failed)?;
+            failed = true;
+            Some(Err(ReceiveError::Malformed { topic: self.topic.clone(), error }))
+        })
+    }
+
+    /// Keeps the space: what comes later is received, but nothing from here on is given back until
+    /// [`Kept::release`]. For those who work on data later, or confirm it only when it is safe elsewhere.
+    pub fn keep(mut self) -> Kept {
+        Kept(self.bytes.take().map(Bytes::into_view))
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.bytes.take() {
+            bytes.into_view().consume();
+        }
+    }
+}
+
+impl std::fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let range = self.position()..self.end();
+        f.debug_struct("Batch").field("topic", &self.topic).field("range", &range).finish_non_exhaustive()
+    }
+}
+
+/// Space of a buffer that was received and is not given back yet. Dropping it gives nothing back; releasing a later
+/// one of the same buffer gives back all before it too.
+#[derive(Debug)]
+pub struct Kept(Option<InView>);
+
+impl Kept {
+    /// The log.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.0.as_ref().map(InView::epoch)
+    }
+
+    /// Gives the space back, with all before it.
+    pub fn release(self) {
+        if let Some(view) = self.0 {
+            view.consume();
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What can go wrong at a client, one enum for each operation. Time-outs are outcomes that an application expects.
+
+use std::time::Duration;
+
+use rocketbufs::{BufferError, ConnError, ContextError};
+
+use crate::wire::{RecordError, RefuseCode, TopicError, TopicName};
+
+/// A client could not connect to a broker.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Memory, threads or the configuration of this process.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// Nobody answered, or the broker did not want this client.
+    #[error("cannot connect to the broker at {addr}: {source}")]
+    Broker {
+        /// Where to.
+        addr: String,
+        /// Why.
+        source: ConnError,
+    },
+    /// The system refused a thread.
+    #[error("cannot start the thread that reconnects: {0}")]
+    Thread(std::io::Error),
+    /// The system has no random numbers, of which a client needs one for its name.
+    #[error("no random numbers: {0}")]
+    Random(String),
+}
+
+/// A topic could not be opened for publishing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicOpenError {
+    /// No topic can have that name.
+    #[error(transparent)]
+    Name(#[from] TopicError),
+    /// No memory for its buffer, or too many buffers.
+    #[error("no buffer for topic '{topic}': {source}")]
+    Buffer {
+        /// The topic.
+        topic: TopicName,
+        /// Why.
+        source: BufferError,
+    },
+    /// The broker does not take it.
+    #[error("the broker refused topic '{topic}': {reason}")]
+    Refused {
+        /// The topic.
+        topic: TopicName,
+        /// Why.
+        code: RefuseCode,
+        /// The same in words, with numbers.
+        reason: String,
+    },
+    /// The broker did not answer.
+    #[error("the broker did not take topic '{topic}' within {waited:?}{}", why(.last_error))]
+    TimedOut {
+        /// The topic.
+        topic: TopicName,
+        /// How long it was waited for.
+        waited: Duration,
+        /// Why there was no connection, if there was none.
+        last_error: Option<String>,
+    },
+}
+
+/// A record was not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// It is larger than a delivery of this topic may be.
+    #[error(
+        "a record of {size} bytes is too large: with its header of 4 a delivery of this topic has at most \
+             {max}; open the topic with a larger ring (four times the largest delivery)"
+    )]
+    TooLarge {
+        /// Its size.
+        size: u64,
+        /// Most bytes of a delivery.
+        max: u64,
+    },
+    /// The topic's buffer stayed full: subscribers with policy `block` are slow, or the broker is away. Nothing of
+    /// the record was published; the caller still has it.
+    #[error("the topic's buffer stayed full: a subscriber is slow, or the broker is away{}", why(.last_error))]
+    TimedOut {
+        /// Why there is no connection, if there is none.
+        last_error: Option<String>,
+    },
+    /// The broker no longer takes the topic (after a reconnect).
+    #[error("the broker refused the topic: {reason}")]
+    Refused {
+        /// In words.
+        reason: String,
+    },
+    /// Records and raw bytes cannot be mixed in a topic.
+    #[error("this topic was opened for {opened}; open it for {wanted} to publish them")]
+    WrongFraming {
+        /// What it was opened for.
+        opened: crate::wire::Framing,
+        /// What was published.
+        wanted: crate::wire::Framing,
+    },
+    /// The framework cannot write: the text says why.
+    #[error("{0}")]
+    Buffer(String),
+}
+
+/// Something that a publisher waited for did not come.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublisherWaitError {
+    /// Fewer subscribers than wanted.
+    #[error("topic '{topic}' has {present} of {wanted} subscribers after {waited:?}")]
+    Subscribers {
+        /// The topic.
+        topic: TopicName,
+        /// How many there are.
+        present: u32,
+        /// How many were waited for.
+        wanted: u32,
+        /// How long.
+        waited: Duration,
+    },
+    /// The broker does not have everything.
+    #[error(
+        "the broker does not have everything of topic '{topic}' after {waited:?}: confirmed up to position \
+         {confirmed} of {end}{}", why(.last_error)
+    )]
+    NotLanded {
+        /// The topic.
+        topic: TopicName,
+        /// What it has.
+        confirmed: u64,
+        /// What was published.
+        end: u64,
+        /// How long.
+        waited: Duration,
+        /// Why there is no connection, if there is none.
+        last_error: Option<String>,
+    },
+    /// The broker refused the topic after a reconnect.
+    #[error("the broker refused topic '{topic}': {reason}")]
+    Refused {
+        /// The topic.
+        topic: TopicName,
+        /// In words.
+        reason: String,
+    },
+}
+
+/// A topic could not be subscribed to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeTopicError {
+    /// No topic can have that name.
+    #[error(transparent)]
+    Name(#[from] TopicError),
+    /// The name of the subscriber is too long to hold its place under.
+    #[error("the subscriber's name has {bytes} bytes; with {max} or fewer its place can be held")]
+    SubscriberName {
+        /// Its bytes.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Receiving ended, or something is missing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// Bytes of a topic are gone (this subscriber was too slow for its policy, or away for too long). Receiving goes
+    /// on behind them.
+    #[error("topic '{topic}': {} bytes were lost (positions {from} to {to}); read faster, use a larger ring, or the policy 'block'", to - from)]
+    Lost {
+        /// The topic.
+        topic: TopicName,
+        /// First position that is missing.
+        from: u64,
+        /// First position that is there again.
+        to: u64,
+    },
+    /// A publisher is gone without closing its topic: what it had not sent is missing. Other publishers go on.
+    #[error(
+        "topic '{topic}': a publisher is gone and did not close the topic; the last complete delivery ended at {end}"
+    )]
+    Gone {
+        /// The topic.
+        topic: TopicName,
+        /// Where its log ended.
+        end: u64,
+    },
+    /// The broker refused, or ended a subscription.
+    #[error("{0}")]
+    Refused(String),
+    /// A publisher of records wrote something else.
+    #[error("topic '{topic}': {error}")]
+    Malformed {
+        /// The topic.
+        topic: TopicName,
+        /// What it is.
+        error: RecordError,
+    },
+    /// The connection is lost and reconnecting is switched off.
+    #[error("the connection to the broker is down: {0}")]
+    Down(String),
+    /// A call that waits was made from a callback.
+    #[error(transparent)]
+    Framework(#[from] rocketbufs::RecvError),
+}
+
+fn why(last_error: &Option<String>) -> String {
+    last_error.as_ref().map_or_else(String::new, |why| format!(" (not connected: {why})"))
+}

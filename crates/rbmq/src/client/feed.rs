@@ -1,0 +1,201 @@
+//! The control side of a subscriber: it hears of buffers from the broker and subscribes to them.
+//!
+//! A topic may have several buffers, now or later (one for each publisher). Where a subscription of a buffer begins:
+//!
+//! | the buffer | begins |
+//! |---|---|
+//! | its log is one of which a position is known (a reconnect, `StartFrom::Positions`) | there |
+//! | it appeared after the topic was asked for, or while the connection was away | at its oldest byte |
+//! | it was there already | where the application wants: newest, oldest, a position |
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rocketbufs::{Bid, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions};
+use tracing::{debug, warn};
+
+use super::link::lock;
+use crate::wire::{Control, Framing, Topic, TopicName};
+
+/// Where a subscriber begins in buffers that exist when it asks for their topic.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum StartFrom {
+    /// With what is published from now on.
+    #[default]
+    Newest,
+    /// With the oldest bytes that are kept.
+    Oldest,
+    /// At this position, whatever the log.
+    Position(Position),
+    /// At these positions of these logs (where an earlier subscriber stopped), and at the oldest byte of any other.
+    Positions(Vec<(Epoch, Position)>),
+}
+
+/// How a subscriber takes part; the same for all of its topics.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    pub(super) ring_bytes: u64,
+    pub(super) policy: Policy,
+    pub(super) max_lag_bytes: u64,
+    pub(super) block_timeout: Option<Duration>,
+    pub(super) name: String,
+    pub(super) hold: Duration,
+    pub(super) confirm_released: bool,
+}
+
+/// How far a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its data comes, or will.
+    Open,
+    /// Everything of it was handed out.
+    Ended,
+}
+
+/// A buffer that is subscribed to.
+#[derive(Debug, Clone)]
+pub(super) struct Buffer {
+    pub(super) topic: TopicName,
+    pub(super) epoch: Epoch,
+    pub(super) framing: Framing,
+    pub(super) stage: Stage,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) wanted: HashMap<TopicName, StartFrom>,
+    pub(super) buffers: HashMap<Bid, Buffer>,
+    /// Where logs were left whose buffers are not known under their present id.
+    pub(super) positions: HashMap<Epoch, Position>,
+    /// Topics of which some buffer was seen to its end and removed.
+    pub(super) ended_topics: std::collections::HashSet<TopicName>,
+    /// What the application must be told, besides what the framework reports.
+    pub(super) problems: VecDeque<String>,
+    /// Whether the connection was lost before: buffers not known are then new to this subscriber.
+    pub(super) came_back: bool,
+    /// How many connections replaced a lost one.
+    pub(super) reconnects: u64,
+    /// A connection to another broker process, whose buffers have other ids: the application's thread moves to it.
+    pub(super) moved: Option<Conn>,
+}
+
+/// What the application's thread, the framework's callbacks and the link share.
+#[derive(Default)]
+pub(super) struct Feed {
+    pub(super) options: Options,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+}
+
+impl Feed {
+    /// The rIn of a connection, with the callback that hears of buffers.
+    pub(super) fn attach(self: &Arc<Self>, conn: &Conn) -> RIn {
+        let rin = RIn::new(conn);
+        let feed = self.clone();
+        rin.set_control_msg_cb(move |rin, message| feed.on_control(rin, message));
+        rin
+    }
+
+    /// Asks the broker for topics.
+    pub(super) fn ask(conn: &Conn, topics: &[TopicName]) {
+        for message in Control::topics(topics) {
+            if let Err(error) = conn.send_control(&message.encode()) {
+                // The next connection asks for everything again.
+                return debug!("the broker was not asked for its topics: {error}");
+            }
+        }
+    }
+
+    /// Asks the broker for all wanted topics.
+    pub(super) fn ask_all(&self, conn: &Conn) {
+        let topics: Vec<TopicName> = lock(&self.state).wanted.keys().cloned().collect();
+        Self::ask(conn, &topics);
+    }
+
+    fn on_control(&self, rin: &RIn, message: &[u8]) {
+        match Control::decode(message) {
+            Ok(Control::Topic(topic)) => self.on_topic(rin, &topic),
+            Ok(Control::TopicGone { bid, .. }) => self.on_topic_gone(bid),
+            Ok(Control::Rejected { reason }) => self.problem(format!("the broker refused: {reason}")),
+            Ok(_) => rin.conn().close("the broker sent a message that is not for subscribers"),
+            Err(error) => rin.conn().close(&error.to_string()),
+        }
+    }
+
+    /// Tells the application's thread, when it looks next.
+    fn problem(&self, problem: String) {
+        warn!("{problem}");
+        lock(&self.state).problems.push_back(problem);
+        self.changed.notify_all();
+    }
+
+    fn on_topic(&self, rin: &RIn, topic: &Topic) {
+        let epoch = Epoch(topic.epoch);
+        let mut state = lock(&self.state);
+        if state.buffers.get(&topic.bid).is_some_and(|known| known.epoch == epoch) {
+            // Told again after a reconnect; the rIn goes on with it by itself.
+            return;
+        }
+        let Some(from) = state.wanted.get(&topic.topic).cloned() else { return };
+        let start = start(&state, rin, topic, &from);
+        let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
+        state.buffers.insert(topic.bid, buffer);
+        drop(state);
+        debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
+        let options = self.options.subscribe(start, topic.max_delivery_bytes);
+        match rin.subscribe_with(topic.bid, options) {
+            Ok(()) | Err(SubscribeError::Exists(_)) => {}
+            Err(error) => {
+                lock(&self.state).buffers.remove(&topic.bid);
+                self.problem(format!("cannot subscribe to topic '{}': {error}", topic.topic));
+            }
+        }
+    }
+
+    fn on_topic_gone(&self, bid: Bid) {
+        let mut state = lock(&self.state);
+        // One that has not ended here yet still hands out what it received.
+        if state.buffers.get(&bid).is_some_and(|buffer| buffer.stage == Stage::Ended)
+            && let Some(buffer) = state.buffers.remove(&bid)
+        {
+            state.ended_topics.insert(buffer.topic);
+        }
+    }
+}
+
+/// Where to begin in a buffer (see the table above).
+fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
+    let epoch = Epoch(topic.epoch);
+    // The same log under an earlier id of this rIn: a publisher that was away for long. What it received counts.
+    let earlier = state.buffers.iter().find(|(bid, b)| b.epoch == epoch && **bid != topic.bid);
+    let received = earlier.and_then(|(bid, _)| rin.position(*bid)).map(|(_, position)| position);
+    if let Some(position) = received.or_else(|| state.positions.get(&epoch).copied()) {
+        return Start::Position(epoch, position);
+    }
+    if topic.fresh || state.came_back {
+        return Start::Oldest;
+    }
+    match from {
+        StartFrom::Newest => Start::Newest,
+        StartFrom::Oldest | StartFrom::Positions(_) => Start::Oldest,
+        StartFrom::Position(position) => Start::Position(epoch, *position),
+    }
+}
+
+impl Options {
+    fn subscribe(&self, start: Start, max_delivery_bytes: u64) -> SubscribeOptions {
+        SubscribeOptions {
+            size_bytes: self.ring_bytes.max(max_delivery_bytes.saturating_mul(2)),
+            start,
+            policy: self.policy,
+            max_lag_bytes: self.max_lag_bytes,
+            block_timeout: self.block_timeout,
+            // Without a hold there is no place to take over, and two of the same name may be there at once.
+            name: if self.hold.is_zero() { Vec::new() } else { self.name.clone().into_bytes() },
+            hold: self.hold,
+            confirm_consumed: self.confirm_released,
+            ..SubscribeOptions::default()
+        }
+    }
+}

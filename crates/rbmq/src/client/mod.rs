@@ -1,0 +1,28 @@
+//! The client library: [`Publisher`] and [`Subscriber`], which reconnect by themselves.
+//!
+//! ```text
+//!  publish ──▶ ring here ══════▶ broker ══════▶ ring here ──▶ next_batch, recv
+//!              stays when the                   stays when the
+//!              connection is lost               connection is lost
+//! ```
+//!
+//! A publisher's rOut and its buffers outlive its connections: on a new one the topics are named again and the broker
+//! goes on where it stopped. A subscriber's rIn resumes in the same way; at a broker that was itself restarted it
+//! subscribes anew, at the positions up to which it had handed out each publisher's log.
+
+mod batch;
+mod error;
+mod feed;
+mod link;
+mod publisher;
+mod subscriber;
+mod writer;
+
+pub use batch::{Batch, Kept, Message};
+pub use error::{
+    ConnectError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError, TopicOpenError,
+};
+pub use feed::StartFrom;
+pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
+pub use subscriber::{Item, Messages, Notice, Subscriber, SubscriberBuilder};
+pub use writer::{Batch as WriteBatch, TopicWriter};

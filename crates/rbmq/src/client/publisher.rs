@@ -1,0 +1,330 @@
+//! The publishing end of the client library.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, ROut};
+use tracing::{debug, warn};
+
+use super::error::{ConnectError, PublisherWaitError, TopicOpenError};
+use super::link::{Link, lock, wait_while};
+use super::writer::TopicWriter;
+use crate::wire::{Control, Framing, RefuseCode, Role, TopicName};
+
+/// How a publisher connects.
+#[derive(Clone)]
+pub struct PublisherBuilder {
+    name: String,
+    config: Config,
+    context: Option<Context>,
+    close_timeout: Duration,
+}
+
+/// How a topic is opened for publishing.
+#[derive(Debug, Clone)]
+pub struct TopicOptions {
+    /// Capacity of the topic's ring here (and at the broker), in bytes; rounded up to a power of two. None: as
+    /// configured (`buffers.size_bytes`, 1 MiB). A delivery has at most a quarter of it.
+    pub ring_bytes: Option<u64>,
+    /// Whether records or plain bytes are published.
+    pub framing: Framing,
+    /// How long to wait for the broker to take the topic.
+    pub timeout: Duration,
+}
+
+impl Default for TopicOptions {
+    fn default() -> Self {
+        Self { ring_bytes: None, framing: Framing::Records, timeout: Duration::from_secs(10) }
+    }
+}
+
+impl Default for PublisherBuilder {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            config: Config::default(),
+            context: None,
+            close_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl PublisherBuilder {
+    /// What people see in the broker's log.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// The framework's configuration, for a context of this publisher's own.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Shares the memory and threads of a context that exists.
+    pub fn context(mut self, context: &Context) -> Self {
+        self.context = Some(context.clone());
+        self
+    }
+
+    /// Connects to a broker.
+    ///
+    /// # Errors
+    /// Nobody answered, the broker refused, or this process lacks memory or threads.
+    pub fn connect(mut self, addr: &str) -> Result<Publisher, ConnectError> {
+        let ctx = match self.context {
+            Some(context) => context,
+            None => {
+                // A publisher waits for its broker rather than forget what it published: its place is kept.
+                self.config.limits.max_hold_ms = u32::MAX;
+                Context::new(self.config)?
+            }
+        };
+        let out = ROut::new(&ctx);
+        let topics: Topics = Arc::default();
+        let (table, answers) = (topics.clone(), topics.clone());
+        out.set_control_msg_cb(move |conn, message| on_control(&answers, conn, message));
+        let link = Link::connect(&ctx, addr, Role::Publisher, &self.name)?;
+        out.add_conn(&link.conn());
+        let again = out.clone();
+        link.watch(move |conn| {
+            again.add_conn(conn);
+            // The lock keeps a topic that is being opened from being named twice or not at all.
+            for topic in lock(&table).values() {
+                topic.begin(conn);
+            }
+        })?;
+        let inner = Inner { link, out, topics, ctx, next_bid: AtomicU32::new(0) };
+        Ok(Publisher { inner: Arc::new(inner), close_timeout: self.close_timeout })
+    }
+}
+
+/// Publishes to a broker. Reconnects by itself; what was published and not yet taken by the broker is sent when it is
+/// back, as long as this process lives.
+///
+/// ```
+/// # use rbmq::{Broker, BrokerConfig};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut config = BrokerConfig::default();
+/// # config.broker.listen = "127.0.0.1:0".into();
+/// # let broker = Broker::start(config)?;
+/// # let addr = broker.addr();
+/// use rbmq::Publisher;
+///
+/// let publisher = Publisher::connect(&addr)?;
+/// let mut news = publisher.topic("news")?;
+/// for n in 0..1000 {
+///     news.publish(format!("message {n}").as_bytes())?;
+/// }
+/// news.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Publisher {
+    inner: Arc<Inner>,
+    close_timeout: Duration,
+}
+
+/// What a publisher shares with its topics' writers.
+pub(super) struct Inner {
+    pub(super) link: Link,
+    pub(super) out: ROut,
+    topics: Topics,
+    ctx: Context,
+    next_bid: AtomicU32,
+}
+
+type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
+
+/// What the broker says about a topic of this publisher.
+pub(super) struct TopicState {
+    pub(super) topic: TopicName,
+    pub(super) bid: Bid,
+    pub(super) framing: Framing,
+    ring_bytes: u64,
+    max_delivery_bytes: u64,
+    /// Looked at for every record; set under `state`.
+    pub(super) refused: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    taken: bool,
+    ended: bool,
+    refusal: Option<(RefuseCode, String)>,
+    subscribers: u32,
+}
+
+impl TopicState {
+    /// Names the topic on a connection. What the broker said on an earlier one no longer counts, but for the end.
+    fn begin(&self, conn: &Conn) {
+        let mut state = lock(&self.state);
+        *state = State { ended: state.ended, ..State::default() };
+        self.refused.store(false, Ordering::Release);
+        drop(state);
+        let create = Control::Create {
+            bid: self.bid,
+            framing: self.framing,
+            ring_bytes: self.ring_bytes,
+            max_delivery_bytes: self.max_delivery_bytes,
+            topic: self.topic.clone(),
+        };
+        if let Err(error) = conn.send_control(&create.encode()) {
+            // The next connection begins again.
+            debug!("topic '{}' was not named to the broker: {error}", self.topic);
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.state);
+        change(&mut state);
+        self.refused.store(state.refusal.is_some(), Ordering::Release);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration, mut done: impl FnMut(&State) -> bool) -> bool {
+        wait_while(&self.state, &self.changed, timeout, |state| !done(state))
+    }
+
+    pub(super) fn refusal(&self) -> Option<(RefuseCode, String)> {
+        lock(&self.state).refusal.clone()
+    }
+
+    pub(super) fn subscribers(&self) -> u32 {
+        lock(&self.state).subscribers
+    }
+
+    /// Waits until the topic has `wanted` subscribers.
+    pub(super) fn wait_subscribers(&self, wanted: u32, waited: Duration) -> Result<(), PublisherWaitError> {
+        self.wait(waited, |state| state.subscribers >= wanted || state.refusal.is_some());
+        let (present, topic) = (self.subscribers(), self.topic.clone());
+        match self.refusal() {
+            Some((_, reason)) => Err(PublisherWaitError::Refused { topic, reason }),
+            None if present < wanted => {
+                Err(PublisherWaitError::Subscribers { topic, present, wanted, waited })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the broker knows the end of the topic's log.
+    pub(super) fn wait_ended(&self, timeout: Duration) -> bool {
+        self.wait(timeout, |state| state.ended || state.refusal.is_some()) && lock(&self.state).ended
+    }
+}
+
+fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
+    let message = match Control::decode(message) {
+        Ok(message) => message,
+        Err(error) => return conn.close(&error.to_string()),
+    };
+    let find = |bid: Bid| lock(topics).get(&bid).cloned();
+    match message {
+        Control::Created { bid } => find(bid).into_iter().for_each(|t| t.update(|s| s.taken = true)),
+        Control::Refused { bid, code, reason } => {
+            if let Some(topic) = find(bid) {
+                warn!("the broker refused topic '{}': {reason}", topic.topic);
+                topic.update(|state| state.refusal = Some((code, reason)));
+            }
+        }
+        Control::Ended { bid, .. } => find(bid).into_iter().for_each(|t| t.update(|s| s.ended = true)),
+        Control::Subscribers { bid, count } => {
+            find(bid).into_iter().for_each(|t| t.update(|s| s.subscribers = count));
+        }
+        _ => conn.close("the broker sent a message that is not for publishers"),
+    }
+}
+
+impl Publisher {
+    /// Connects to a broker with the defaults.
+    ///
+    /// # Errors
+    /// As [`PublisherBuilder::connect`].
+    pub fn connect(addr: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(addr)
+    }
+
+    /// Connects with options.
+    pub fn builder() -> PublisherBuilder {
+        PublisherBuilder::default()
+    }
+
+    /// Opens a topic for records, with the defaults.
+    ///
+    /// # Errors
+    /// As [`Publisher::topic_with`].
+    pub fn topic(&self, name: &str) -> Result<TopicWriter, TopicOpenError> {
+        self.topic_with(name, TopicOptions::default())
+    }
+
+    /// Opens a topic: makes its buffer here and waits until the broker has taken it.
+    ///
+    /// # Errors
+    /// No such name is possible, no memory, the broker refused (with its reason), or it did not answer in time.
+    pub fn topic_with(&self, name: &str, options: TopicOptions) -> Result<TopicWriter, TopicOpenError> {
+        let topic: TopicName = name.parse()?;
+        let inner = &self.inner;
+        let ring_bytes = options.ring_bytes.unwrap_or(inner.ctx.config().buffers.size_bytes);
+        let bid = inner.next_bid.fetch_add(1, Ordering::Relaxed);
+        let no_buffer = |source| TopicOpenError::Buffer { topic: topic.clone(), source };
+        let buffer = BufferOptions { size_bytes: ring_bytes, ..BufferOptions::default() };
+        inner.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
+        let writer = inner.out.writer(bid).map_err(no_buffer)?;
+        let info = inner.out.buffer_info(bid).ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
+        let state = Arc::new(TopicState {
+            topic: topic.clone(),
+            bid,
+            framing: options.framing,
+            ring_bytes: info.capacity_bytes,
+            max_delivery_bytes: info.max_delivery_bytes,
+            refused: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let mut topics = lock(&inner.topics);
+        topics.insert(bid, state.clone());
+        state.begin(&inner.link.conn());
+        drop(topics);
+        let (max, close_timeout) = (info.max_delivery_bytes, self.close_timeout);
+        let writer = TopicWriter::new(inner.clone(), state.clone(), writer, max, close_timeout);
+        let waited = options.timeout;
+        state.wait(waited, |s| s.taken || s.refusal.is_some());
+        if let Some((code, reason)) = state.refusal() {
+            return Err(TopicOpenError::Refused { topic, code, reason });
+        }
+        if !lock(&state.state).taken {
+            let last_error = inner.link.last_error();
+            return Err(TopicOpenError::TimedOut { topic, waited, last_error });
+        }
+        Ok(writer)
+    }
+
+    /// Whether there is a connection to the broker now.
+    pub fn is_connected(&self) -> bool {
+        self.inner.link.conn().is_up()
+    }
+
+    /// Ends the connection in order; topics should be closed before. Waits at most the time that closing takes.
+    pub fn close(self) {
+        self.inner.link.close(self.close_timeout);
+    }
+}
+
+impl Inner {
+    /// A topic is over.
+    pub(super) fn forget(&self, bid: Bid) {
+        lock(&self.topics).remove(&bid);
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").field("conn", &self.inner.link.conn()).finish()
+    }
+}

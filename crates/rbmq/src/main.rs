@@ -1,0 +1,10 @@
+//! The `rbmq` command.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+mod cli;
+
+fn main() -> ExitCode {
+    cli::main()
+}

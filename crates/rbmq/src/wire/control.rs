@@ -1,0 +1,318 @@
+//! Control messages between clients and the broker.
+
+use super::fields::Reader;
+use super::{DecodeError, Framing, TopicName};
+
+/// Why the broker refused a buffer. The numbers are part of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum RefuseCode {
+    /// The message or a name in it is not valid.
+    Invalid = 1,
+    /// A limit of the broker was reached.
+    Limit = 2,
+    /// The size asked for is outside of what the broker allows.
+    Size = 3,
+    /// The id already belongs to another topic of this connection.
+    BidInUse = 4,
+    /// The broker could not do it; nobody's fault but its own.
+    Internal = 5,
+}
+
+impl RefuseCode {
+    fn from_code(code: u8) -> Result<Self, DecodeError> {
+        [Self::Invalid, Self::Limit, Self::Size, Self::BidInUse, Self::Internal]
+            .into_iter()
+            .find(|known| *known as u8 == code)
+            .ok_or(DecodeError::Value { field: "reason for refusal", value: u64::from(code) })
+    }
+}
+
+/// A buffer of a topic, as the broker tells it to subscribers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// The broker's id of the buffer, to subscribe to.
+    pub bid: u32,
+    /// The writer's epoch: a subscriber that knows a position of it goes on there.
+    pub epoch: u128,
+    /// How its bytes are to be read.
+    pub framing: Framing,
+    /// Whether it appeared after the subscriber asked for the topic, so that all of it is new to the subscriber.
+    pub fresh: bool,
+    /// Largest delivery, in bytes; a subscriber's ring has at least twice as many.
+    pub max_delivery_bytes: u64,
+    /// The topic.
+    pub topic: TopicName,
+}
+
+/// A control message of RBMQ. Ids are those of the end that owns the rOut: the publisher's in messages with a
+/// publisher, the broker's in messages with a subscriber.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Control {
+    /// Publisher → broker: a buffer of a topic exists; take it.
+    Create {
+        /// The publisher's buffer.
+        bid: u32,
+        /// How its bytes are to be read.
+        framing: Framing,
+        /// Capacity of the publisher's ring; the broker's will be as large, within its limits.
+        ring_bytes: u64,
+        /// Largest delivery.
+        max_delivery_bytes: u64,
+        /// The topic.
+        topic: TopicName,
+    },
+    /// Broker → publisher: the buffer is taken; everything that is still kept in it will be read.
+    Created {
+        /// The publisher's buffer.
+        bid: u32,
+    },
+    /// Broker → publisher: the buffer is not taken.
+    Refused {
+        /// The publisher's buffer.
+        bid: u32,
+        /// Why.
+        code: RefuseCode,
+        /// The same for people, with numbers.
+        reason: String,
+    },
+    /// Broker → publisher: the broker has the buffer's whole log, up to its CLOSED.
+    Ended {
+        /// The publisher's buffer.
+        bid: u32,
+        /// End of the log.
+        end: u64,
+    },
+    /// Broker → publisher: how many subscribers have a place in the buffer now.
+    Subscribers {
+        /// The publisher's buffer.
+        bid: u32,
+        /// How many.
+        count: u32,
+    },
+    /// Subscriber → broker: tell of every buffer of these topics, those that exist and those that will.
+    Topics {
+        /// The exact names.
+        topics: Vec<TopicName>,
+    },
+    /// Broker → subscriber: a buffer of a wanted topic.
+    Topic(Topic),
+    /// Broker → subscriber: a buffer was removed.
+    TopicGone {
+        /// The broker's buffer.
+        bid: u32,
+        /// Its topic.
+        topic: TopicName,
+    },
+    /// Broker → subscriber: the last TOPICS was not accepted.
+    Rejected {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+const CREATE: u8 = 0x01;
+const CREATED: u8 = 0x02;
+const REFUSED: u8 = 0x03;
+const ENDED: u8 = 0x04;
+const SUBSCRIBERS: u8 = 0x05;
+const TOPICS: u8 = 0x10;
+const TOPIC: u8 = 0x11;
+const TOPIC_GONE: u8 = 0x12;
+const REJECTED: u8 = 0x13;
+
+const FRESH: u8 = 1;
+
+impl Control {
+    /// Most bytes of a control message; a longer one is a fault of the peer.
+    pub const MAX_BYTES: usize = 16 * 1024;
+    /// Most bytes of a text for people; longer ones are cut when encoded.
+    pub const MAX_TEXT_BYTES: usize = 1024;
+
+    /// The bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut b = Vec::with_capacity(64);
+        match self {
+            Self::Create { bid, framing, ring_bytes, max_delivery_bytes, topic } => {
+                b.push(CREATE);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(framing.code());
+                b.extend_from_slice(&ring_bytes.to_le_bytes());
+                b.extend_from_slice(&max_delivery_bytes.to_le_bytes());
+                put_topic(&mut b, topic);
+            }
+            Self::Created { bid } => {
+                b.push(CREATED);
+                b.extend_from_slice(&bid.to_le_bytes());
+            }
+            Self::Refused { bid, code, reason } => {
+                b.push(REFUSED);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(*code as u8);
+                put_text(&mut b, reason);
+            }
+            Self::Ended { bid, end } => {
+                b.push(ENDED);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&end.to_le_bytes());
+            }
+            Self::Subscribers { bid, count } => {
+                b.push(SUBSCRIBERS);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&count.to_le_bytes());
+            }
+            Self::Topics { topics } => {
+                b.push(TOPICS);
+                b.extend_from_slice(&u16::try_from(topics.len()).unwrap_or(u16::MAX).to_le_bytes());
+                topics.iter().take(usize::from(u16::MAX)).for_each(|topic| put_topic(&mut b, topic));
+            }
+            Self::Topic(topic) => {
+                b.push(TOPIC);
+                b.extend_from_slice(&topic.bid.to_le_bytes());
+                b.extend_from_slice(&topic.epoch.to_le_bytes());
+                b.push(topic.framing.code());
+                b.push(if topic.fresh { FRESH } else { 0 });
+                b.extend_from_slice(&topic.max_delivery_bytes.to_le_bytes());
+                put_topic(&mut b, &topic.topic);
+            }
+            Self::TopicGone { bid, topic } => {
+                b.push(TOPIC_GONE);
+                b.extend_from_slice(&bid.to_le_bytes());
+                put_topic(&mut b, topic);
+            }
+            Self::Rejected { reason } => {
+                b.push(REJECTED);
+                put_text(&mut b, reason);
+            }
+        }
+        b
+    }
+
+    /// Reads a message of a peer.
+    ///
+    /// # Errors
+    /// What the peer did wrong; its connection should be closed with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > Self::MAX_BYTES {
+            return Err(DecodeError::Long { extra: bytes.len() - Self::MAX_BYTES });
+        }
+        let mut r = Reader::new(bytes);
+        let message = match r.u8()? {
+            CREATE => Self::Create {
+                bid: r.u32()?,
+                framing: Framing::from_code(r.u8()?)?,
+                ring_bytes: r.u64()?,
+                max_delivery_bytes: r.u64()?,
+                topic: get_topic(&mut r)?,
+            },
+            CREATED => Self::Created { bid: r.u32()? },
+            REFUSED => {
+                let (bid, code) = (r.u32()?, RefuseCode::from_code(r.u8()?)?);
+                Self::Refused { bid, code, reason: get_text(&mut r)? }
+            }
+            ENDED => Self::Ended { bid: r.u32()?, end: r.u64()? },
+            SUBSCRIBERS => Self::Subscribers { bid: r.u32()?, count: r.u32()? },
+            TOPICS => {
+                let count = r.u16()?;
+                let topics = (0..count).map(|_| get_topic(&mut r)).collect::<Result<_, _>>()?;
+                Self::Topics { topics }
+            }
+            TOPIC => Self::Topic(Topic {
+                bid: r.u32()?,
+                epoch: r.u128()?,
+                framing: Framing::from_code(r.u8()?)?,
+                fresh: get_flags(&mut r)?,
+                max_delivery_bytes: r.u64()?,
+                topic: get_topic(&mut r)?,
+            }),
+            TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
+            REJECTED => Self::Rejected { reason: get_text(&mut r)? },
+            other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
+        };
+        r.end()?;
+        Ok(message)
+    }
+
+    /// TOPICS messages for any number of names, each small enough to be sent.
+    pub fn topics(topics: &[TopicName]) -> Vec<Self> {
+        let most = (Self::MAX_BYTES - 3) / (super::MAX_TOPIC_BYTES + 1);
+        topics.chunks(most).map(|chunk| Self::Topics { topics: chunk.to_vec() }).collect()
+    }
+}
+
+fn put_topic(b: &mut Vec<u8>, topic: &TopicName) {
+    // A name has 1 to 255 bytes.
+    b.push(topic.as_str().len() as u8);
+    b.extend_from_slice(topic.as_str().as_bytes());
+}
+
+fn get_topic(r: &mut Reader<'_>) -> Result<TopicName, DecodeError> {
+    let len = usize::from(r.u8()?);
+    Ok(r.text(len, "topic's name")?.parse::<TopicName>()?)
+}
+
+fn put_text(b: &mut Vec<u8>, text: &str) {
+    let text = &text.as_bytes()[..text.floor_char_boundary(Control::MAX_TEXT_BYTES)];
+    b.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    b.extend_from_slice(text);
+}
+
+fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
+    let len = usize::from(r.u16()?);
+    if len > Control::MAX_TEXT_BYTES {
+        return Err(DecodeError::Value { field: "length of a text", value: len as u64 });
+    }
+    Ok(r.text(len, "text")?.to_owned())
+}
+
+fn get_flags(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match r.u8()? {
+        flags if flags & !FRESH == 0 => Ok(flags & FRESH != 0),
+        other => Err(DecodeError::Value { field: "flags", value: u64::from(other) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TopicError;
+    use super::*;
+
+    #[test]
+    fn bytes_are_as_documented() {
+        let create = Control::Create {
+            bid: 3,
+            framing: Framing::Raw,
+            ring_bytes: 0x10000,
+            max_delivery_bytes: 0x4000,
+            topic: "ab".parse().unwrap(),
+        };
+        let expected = b"\x01\x03\0\0\0\x01\0\0\x01\0\0\0\0\0\0\x40\0\0\0\0\0\0\x02ab";
+        assert_eq!(create.encode(), expected);
+        assert_eq!(Control::Subscribers { bid: 1, count: 2 }.encode(), b"\x05\x01\0\0\0\x02\0\0\0");
+    }
+
+    #[test]
+    fn many_topics_are_split() {
+        let names: Vec<TopicName> = (0..1000).map(|i| format!("{i:0>255}").parse().unwrap()).collect();
+        let messages = Control::topics(&names);
+        assert!(messages.iter().all(|m| m.encode().len() <= Control::MAX_BYTES));
+        let back: Vec<TopicName> = messages
+            .into_iter()
+            .flat_map(|m| match m {
+                Control::Topics { topics } => topics,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(back, names);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        assert!(matches!(Control::decode(&[0xee]), Err(DecodeError::Value { field: "type of message", .. })));
+        assert_eq!(Control::decode(&[]), Err(DecodeError::Short { missing: 1 }));
+        let gone = b"\x12\x01\0\0\0\x01#";
+        assert_eq!(Control::decode(gone), Err(DecodeError::Topic(TopicError::Character { character: '#' })));
+    }
+}

@@ -1,0 +1,88 @@
+//! Names of topics.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Most bytes of a topic's name.
+pub const MAX_TOPIC_BYTES: usize = 255;
+
+/// Why a text cannot be a topic's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicError {
+    /// It is empty.
+    #[error("a topic's name cannot be empty")]
+    Empty,
+    /// It is too long.
+    #[error("a topic's name has at most {MAX_TOPIC_BYTES} bytes, this one has {bytes}")]
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// It has a character that names cannot have.
+    #[error("a topic's name cannot contain {character:?} (control characters, '+' and '#' are reserved)")]
+    Character {
+        /// The first such character.
+        character: char,
+    },
+}
+
+/// The name of a topic: 1 to 255 bytes of UTF-8 without control characters, `+` or `#` (kept free for patterns).
+/// Cloning copies a pointer.
+///
+/// ```
+/// use rbmq::TopicName;
+/// let topic: TopicName = "sensors/kitchen".parse()?;
+/// assert_eq!(topic.as_str(), "sensors/kitchen");
+/// assert!("a+b".parse::<TopicName>().is_err());
+/// # Ok::<(), rbmq::TopicError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TopicName(Arc<str>);
+
+impl TopicName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TopicName {
+    type Err = TopicError;
+
+    fn from_str(text: &str) -> Result<Self, TopicError> {
+        if text.is_empty() {
+            return Err(TopicError::Empty);
+        }
+        if text.len() > MAX_TOPIC_BYTES {
+            return Err(TopicError::TooLong { bytes: text.len() });
+        }
+        match text.chars().find(|c| c.is_control() || matches!(c, '+' | '#')) {
+            Some(character) => Err(TopicError::Character { character }),
+            None => Ok(Self(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_no_topic_can_be_called() {
+        assert_eq!("".parse::<TopicName>(), Err(TopicError::Empty));
+        assert_eq!("x".repeat(256).parse::<TopicName>(), Err(TopicError::TooLong { bytes: 256 }));
+        for bad in ["a\nb", "a+", "#", "\u{7f}"] {
+            assert!(matches!(bad.parse::<TopicName>(), Err(TopicError::Character { .. })), "{bad:?}");
+        }
+        assert!("x".repeat(255).parse::<TopicName>().is_ok());
+        assert!("Grüße/日本".parse::<TopicName>().is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! Whatever arrives is decoded or refused, never a panic; whatever is encoded comes back.
+
+use proptest::prelude::*;
+use rbmq::TopicName;
+use rbmq::wire::{Control, Framing, Hello, Records, RefuseCode, Role, Topic, push_record};
+
+fn topic() -> impl Strategy<Value = TopicName> {
+    "[a-zA-Z0-9/äß日._-]{1,60}".prop_map(|text| text.parse().expect("only allowed characters"))
+}
+
+fn framing() -> impl Strategy<Value = Framing> {
+    prop_oneof![Just(Framing::Records), Just(Framing::Raw)]
+}
+
+fn code() -> impl Strategy<Value = RefuseCode> {
+    prop_oneof![
+        Just(RefuseCode::Invalid),
+        Just(RefuseCode::Limit),
+        Just(RefuseCode::Size),
+        Just(RefuseCode::BidInUse),
+        Just(RefuseCode::Internal),
+    ]
+}
+
+fn control() -> impl Strategy<Value = Control> {
+    prop_oneof![
+        (any::<u32>(), framing(), any::<u64>(), any::<u64>(), topic()).prop_map(
+            |(bid, framing, ring_bytes, max_delivery_bytes, topic)| Control::Create {
+                bid,
+                framing,
+                ring_bytes,
+                max_delivery_bytes,
+                topic
+            }
+        ),
+        any::<u32>().prop_map(|bid| Control::Created { bid }),
+        (any::<u32>(), code(), ".{0,80}").prop_map(|(bid, code, reason)| Control::Refused {
+            bid,
+            code,
+            reason
+        }),
+        (any::<u32>(), any::<u64>()).prop_map(|(bid, end)| Control::Ended { bid, end }),
+        (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Subscribers { bid, count }),
+        proptest::collection::vec(topic(), 0..20).prop_map(|topics| Control::Topics { topics }),
+        (any::<u32>(), any::<u128>(), framing(), any::<bool>(), any::<u64>(), topic()).prop_map(
+            |(bid, epoch, framing, fresh, max_delivery_bytes, topic)| Control::Topic(Topic {
+                bid,
+                epoch,
+                framing,
+                fresh,
+                max_delivery_bytes,
+                topic
+            })
+        ),
+        (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
+        ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(hello) = Hello::decode(&bytes) {
+            prop_assert_eq!(hello.encode(), bytes.clone());
+        }
+        if let Ok(message) = Control::decode(&bytes) {
+            prop_assert_eq!(message.encode(), bytes.clone());
+        }
+        let mut records = Records::new(&bytes);
+        let taken: usize = records.by_ref().map(|record| record.len() + 4).sum();
+        prop_assert_eq!(records.offset(), taken);
+        prop_assert_eq!(records.malformed().is_none(), taken == bytes.len());
+    }
+
+    #[test]
+    fn what_begins_like_a_hello_is_decoded_or_refused(rest in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let bytes = [&b"RBMQ\x01"[..], &rest].concat();
+        if let Ok(hello) = Hello::decode(&bytes) {
+            prop_assert_eq!(hello.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn hellos_come_back(publisher in any::<bool>(), client in any::<u128>(), name in ".{0,60}") {
+        let role = if publisher { Role::Publisher } else { Role::Subscriber };
+        let hello = Hello { role, client, name };
+        prop_assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
+    }
+
+    #[test]
+    fn messages_come_back_and_cut_ones_are_refused(message in control(), cut in any::<prop::sample::Index>()) {
+        let bytes = message.encode();
+        prop_assert_eq!(Control::decode(&bytes).unwrap(), message);
+        prop_assert!(Control::decode(&bytes[..cut.index(bytes.len())]).is_err());
+    }
+
+    #[test]
+    fn records_come_back(list in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..50)) {
+        let mut bytes = Vec::new();
+        list.iter().for_each(|record| push_record(&mut bytes, record));
+        let mut records = Records::new(&bytes);
+        prop_assert!(records.by_ref().eq(list.iter().map(Vec::as_slice)));
+        prop_assert_eq!(records.malformed(), None);
+    }
+}
