@@ -52,6 +52,8 @@ pub(crate) struct InLog {
     pub(crate) credit: Inbound,
     /// The landing end while no connection has it.
     pub(crate) inlet: Option<Inlet>,
+    /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
+    pub(crate) confirm_consumed: bool,
     hold: Option<Hold>,
     consumed: Position,
     read: Position,
@@ -265,7 +267,9 @@ impl InboundShared {
 impl InLog {
     pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, holds: bool) -> Self {
         let hold = holds.then(|| log.ring.hold(start).ok()).flatten();
-        Self { log, credit, inlet: Some(inlet), hold, consumed: start, read: start, pins: Vec::new() }
+        let confirm_consumed = false;
+        let pins = Vec::new();
+        Self { log, credit, inlet: Some(inlet), confirm_consumed, hold, consumed: start, read: start, pins }
     }
 
     fn move_hold(&mut self) {
@@ -290,7 +294,9 @@ impl InLog {
             Some(buffer) => buffer.min_consumed(),
             None => self.consumed,
         };
-        Credit { landed, consumed: consumed.min(landed), grant }
+        let consumed = consumed.min(landed);
+        let landed = if self.confirm_consumed && downstream.is_none() { consumed } else { landed };
+        Credit { landed, consumed, grant }
     }
 
     pub(crate) fn ring(&self) -> &Ring {

@@ -38,6 +38,10 @@ pub struct SubscribeOptions {
     pub name: Vec<u8>,
     /// How long, after the connection is gone.
     pub hold: Duration,
+    /// Tells the sender that data landed only when it was given back. The sender keeps what lies between, so that a
+    /// process that ends at any moment and starts again finds everything it had not given back; in exchange `landed`
+    /// confirmations come later. No effect on a spliced subscription.
+    pub confirm_consumed: bool,
 }
 
 impl Default for SubscribeOptions {
@@ -51,6 +55,7 @@ impl Default for SubscribeOptions {
             block_timeout: None,
             name: Vec::new(),
             hold: Duration::ZERO,
+            confirm_consumed: false,
         }
     }
 }

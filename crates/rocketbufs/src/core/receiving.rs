@@ -127,6 +127,7 @@ impl<T: Transport> Core<T> {
         let log = Log { ring, epoch };
         let credit = Inbound::new(start, window);
         let mut in_log = InLog::new(log.clone(), inlet, credit, start, buffer.is_none());
+        in_log.confirm_consumed = options.confirm_consumed;
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);
