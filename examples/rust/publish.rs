@@ -1,0 +1,46 @@
+//! Publishes the lines of standard input: one buffer, one delivery for each piece that was read.
+//!
+//! `seq 10 | cargo run --release -p rocketbufs --example publish -- BID TOPIC [BROKER]`
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, stdin};
+use std::time::Duration;
+
+use rocketbufs::{Bid, Config, Conn, Context, OutEvent, ROut};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let bid: Bid = args.next().ok_or("usage: publish BID TOPIC [BROKER]")?.parse()?;
+    let topic = args.next().ok_or("usage: publish BID TOPIC [BROKER]")?;
+    let broker = args.next().unwrap_or_else(|| "127.0.0.1:7400".into());
+
+    let ctx = Context::new(Config::load(None)?)?;
+    let out = ROut::new(&ctx);
+    out.create_buffer(bid, 1 << 20)?;
+    let (subscribed, wait) = std::sync::mpsc::channel();
+    out.set_event_cb(move |event| {
+        if matches!(event, OutEvent::Subscribed { .. }) {
+            let _ = subscribed.send(());
+        }
+    });
+    let conn = Conn::connect(&ctx, &broker, b"publisher")?;
+    out.add_conn(&conn);
+    conn.send_control(&[&bid.to_le_bytes()[..], topic.as_bytes()].concat())?;
+    wait.recv_timeout(Duration::from_secs(5))?; // The broker has subscribed.
+
+    let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
+    let mut writer = out.writer(bid)?;
+    loop {
+        let lines = input.fill_buf()?;
+        if lines.is_empty() {
+            break;
+        }
+        writer.append_blocking(&[lines], None)?;
+        let used = lines.len();
+        input.consume(used);
+    }
+    drop(writer);
+    out.destroy_buffer(bid)?;
+    out.drain(bid, Duration::from_secs(10))?;
+    Ok(())
+}

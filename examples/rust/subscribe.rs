@@ -1,0 +1,36 @@
+//! Writes what a buffer carries to standard output, until its publisher has closed it.
+//!
+//! `cargo run --release -p rocketbufs --example subscribe -- BID [BROKER]`
+
+use std::error::Error;
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use rocketbufs::{Bid, Config, Conn, Context, RIn, Received, RefusedError, Start, SubscribeOptions};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let bid: Bid = args.next().ok_or("usage: subscribe BID [BROKER]")?.parse()?;
+    let broker = args.next().unwrap_or_else(|| "127.0.0.1:7400".into());
+
+    let ctx = Context::new(Config::load(None)?)?;
+    let input = RIn::new(&Conn::connect(&ctx, &broker, b"subscriber")?);
+    let from_oldest = SubscribeOptions { start: Start::Oldest, ..SubscribeOptions::default() };
+    input.subscribe_with(bid, from_oldest.clone())?;
+    loop {
+        match input.recv(None)? {
+            Some(Received::Data(view)) => {
+                stdout().write_all(view.as_slice().unwrap_or_default())?;
+                view.consume();
+            }
+            // Nobody publishes it yet.
+            Some(Received::Refused { error: RefusedError::Peer { .. }, .. }) => {
+                std::thread::sleep(Duration::from_millis(200));
+                input.subscribe_with(bid, from_oldest.clone())?;
+            }
+            Some(Received::Closed { .. } | Received::Gone { .. }) => return Ok(()),
+            Some(Received::ConnDown { why }) => return Err(why.into()),
+            _ => {}
+        }
+    }
+}
