@@ -1,7 +1,7 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ pub(crate) struct Buffer {
     end: Mutex<Option<End>>,
     /// Contexts of deliveries that wait until they landed everywhere.
     contexts: Mutex<VecDeque<(Position, u64)>>,
+    ended_told: AtomicBool,
     waiters: AtomicUsize,
     wanted_landed: AtomicU64,
     wanted_consumed: AtomicU64,
@@ -98,6 +99,7 @@ impl Buffer {
             subs: Mutex::default(),
             end: Mutex::default(),
             contexts: Mutex::default(),
+            ended_told: AtomicBool::new(false),
             waiters: AtomicUsize::new(0),
             wanted_landed: AtomicU64::new(0),
             wanted_consumed: AtomicU64::new(0),
@@ -183,6 +185,11 @@ impl Buffer {
 
     pub(crate) fn ended(&self) -> bool {
         self.end().is_some()
+    }
+
+    /// Whether this is the first to hear that it has drained.
+    pub(crate) fn tell_ended(&self) -> bool {
+        self.drained() && !self.ended_told.swap(true, Ordering::AcqRel)
     }
 
     /// Whether the log has ended and every subscriber present has all of it.

@@ -42,6 +42,8 @@ pub(crate) struct InState {
     pub(crate) wire: Option<(u64, WireId)>,
     pub(crate) ending: Option<Ending>,
     pub(crate) ending_told: bool,
+    /// The connection over which it goes on once the old one has given its landing end back.
+    pub(crate) resume_on: Option<u64>,
     /// Unsubscribed by the application, or over.
     pub(crate) done: bool,
 }
@@ -185,6 +187,21 @@ impl InboundShared {
             }
         }
         state.ending.is_some() && !state.ending_told
+    }
+
+    /// Whether the application has heard its end: the same buffer can be subscribed to again.
+    pub(crate) fn is_over(&self) -> bool {
+        lock(&self.state).ending_told
+    }
+
+    /// Whether it is over and everything of it was given back.
+    pub(crate) fn is_finished(&self) -> bool {
+        let state = lock(&self.state);
+        let given_back = match (&state.ending, &state.log) {
+            (Some(Ending::End(end)), Some(in_log)) => in_log.consumed >= end.position() || self.is_spliced(),
+            _ => true,
+        };
+        state.ending_told && given_back
     }
 
     /// Gives back `size` bytes, oldest first (`data_consumed`).

@@ -225,7 +225,7 @@ impl RInShared {
             // Its data is the subscribers'; the application hears only of its end.
             while let Some(item) = inbound.next_item(false) {
                 if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
-                    self.tell(event_of(inbound.bid, item));
+                    self.tell_item(inbound, item);
                 }
             }
         } else {
@@ -239,13 +239,25 @@ impl RInShared {
                 Item::Data(from, to) => (from, to, Some(from)),
                 Item::Payload { from, to, .. } => (from, to, None),
                 other => {
-                    self.tell(event_of(inbound.bid, other));
+                    self.tell_item(inbound, other);
                     continue;
                 }
             };
             let Some((view, epoch)) = view_of(inbound, from, to) else { continue };
             let view = InView::new(view, inbound.clone(), epoch, pin, to);
             let _ = self.data_cb.run(&view, |callback, view| callback(inbound.bid, &BufSeg::of(view)));
+        }
+    }
+
+    fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
+        self.forget_if_over(inbound);
+        self.tell(event_of(inbound.bid, item));
+    }
+
+    /// A subscription of which nothing is left to hear or to give back makes place.
+    pub(crate) fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
+        if inbound.is_finished() {
+            self.forget(inbound);
         }
     }
 
@@ -388,7 +400,7 @@ impl RIn {
             return Err(SubscribeError::TooLarge { size: options.size_bytes, max });
         }
         let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
-        if map.contains_key(&bid) {
+        if map.get(&bid).is_some_and(|known| !known.is_over()) {
             return Err(SubscribeError::Exists(bid));
         }
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
@@ -498,7 +510,10 @@ impl RIn {
         let (from, to, pin, end) = match item {
             Item::Data(from, to) => (from, to, Some(from), to),
             Item::Payload { from, to, next } => (from, to, None, next),
-            other => return Some(event_of(inbound.bid, other)),
+            other => {
+                self.shared.forget_if_over(inbound);
+                return Some(event_of(inbound.bid, other));
+            }
         };
         let (view, epoch) = view_of(inbound, from, to)?;
         Some(Received::Data(InView::new(view, inbound.clone(), epoch, pin, end)))

@@ -212,7 +212,7 @@ impl ROutShared {
     /// A destroyed buffer goes when nobody needs it any more.
     pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
         if buffer.source.is_some() {
-            if buffer.drained() {
+            if buffer.tell_ended() {
                 self.tell(OutEvent::Ended { bid: buffer.bid });
             }
             return;

@@ -31,6 +31,11 @@ impl<T: Transport> Core<T> {
         if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
             return;
         }
+        if state.wire.is_some() {
+            // The old connection still has the landing end; it is closing.
+            state.resume_on = Some(number);
+            return;
+        }
         let wire = link.next_wire;
         link.next_wire += 1;
         state.wire = Some((number, wire));
@@ -213,6 +218,9 @@ impl<T: Transport> Core<T> {
             let (landed, consumed, grant) = (credit.landed, credit.consumed, credit.grant);
             self.send(conn, &Message::Credit { wire, landed, consumed, grant });
         }
+        if finished && let Some(rin) = inbound.rin.upgrade() {
+            rin.forget_if_over(inbound);
+        }
         if finished {
             // The application may still have the end to hear; the id is no longer needed.
             self.leave(conn, wire);
@@ -289,7 +297,6 @@ impl<T: Transport> Core<T> {
             );
         }
         if let Some(rin) = inbound.rin.upgrade() {
-            rin.forget(inbound);
             rin.on_news(inbound);
         }
     }
@@ -338,7 +345,6 @@ impl<T: Transport> Core<T> {
     /// The connection is down: subscriptions keep their rings and can go on over another.
     pub(super) fn suspend_ins(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
-        let number = link.shared.id;
         let mut ins: Vec<_> = link.ins.drain().collect();
         ins.sort_unstable_by_key(|(wire, _)| *wire);
         let linger = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
@@ -353,13 +359,13 @@ impl<T: Transport> Core<T> {
             if let (Some(in_log), Some(inlet)) = (&mut state.log, inlet) {
                 in_log.inlet = Some(inlet);
             }
-            // Resumed over another connection already: that one asks again once the landing end is free.
-            let moved = state.wire.is_some_and(|(at, _)| at != number);
-            if !moved {
-                state.wire = None;
-            }
+            state.wire = None;
+            let resumed = state.resume_on.take();
             drop(state);
-            if !moved && inbound.is_spliced() {
+            if let Some(next) = resumed {
+                let worker = self.inner.worker_of(next);
+                self.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
+            } else if inbound.is_spliced() {
                 self.suspended.push((inbound, self.now + linger));
                 self.next_tick = self.next_tick.min(self.now + linger);
             }
