@@ -9,12 +9,14 @@
 mod framework;
 mod marks;
 pub mod mutate;
+mod rbmq_wire;
 mod tcp;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
+pub use rbmq_wire::{rbmq_control, rbmq_hello, rbmq_records};
 pub use tcp::tcp_receive;
 
 /// A body: takes any bytes, and panics if a promise was broken.
@@ -25,6 +27,9 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("config_toml", config_toml),
     ("marks_verify", marks_verify),
     ("protocol_message", protocol_message),
+    ("rbmq_control", rbmq_control),
+    ("rbmq_hello", rbmq_hello),
+    ("rbmq_records", rbmq_records),
     ("tcp_receive", tcp_receive),
     ("wire_header", wire_header),
 ];

@@ -1,0 +1,37 @@
+//! RBMQ's own messages: between client and broker, and the records inside deliveries.
+
+use rbmq::wire::{Control, Hello, Records, push_record};
+
+/// A control message that is accepted is the one it is written as.
+pub fn rbmq_control(data: &[u8]) {
+    if let Ok(control) = Control::decode(data) {
+        let again = Control::decode(&control.encode()).expect("what was written is read");
+        assert_eq!(again, control);
+    }
+}
+
+/// A hello that is accepted is the one it is written as.
+pub fn rbmq_hello(data: &[u8]) {
+    if let Ok(hello) = Hello::decode(data) {
+        let again = Hello::decode(&hello.encode()).expect("what was written is read");
+        assert_eq!(again, hello);
+    }
+}
+
+/// Whatever the bytes are, the records found in them are the bytes up to where the parser says it stopped, and it
+/// says that something is wrong exactly if it did not reach the end.
+pub fn rbmq_records(data: &[u8]) {
+    let mut records = Records::new(data);
+    let mut again = Vec::with_capacity(data.len());
+    for record in records.by_ref() {
+        push_record(&mut again, record);
+    }
+    assert_eq!(again, data[..records.offset()]);
+    match records.malformed() {
+        None => assert_eq!(records.offset(), data.len()),
+        Some(error) => {
+            assert_eq!(error.offset, again.len());
+            assert!(error.missing > 0);
+        }
+    }
+}
