@@ -117,7 +117,8 @@ impl InboundShared {
         lock(&self.spliced).as_ref().and_then(Weak::upgrade)
     }
 
-    /// From now on the buffer's subscribers hold the ring, and the application does not.
+    /// From now on the buffer's subscribers hold the ring. The application holds only what was not told yet: ranges
+    /// go out before they are complete, so the subscribers alone could let more than a ring arrive between two calls.
     pub(crate) fn splice_to(&self, buffer: &Arc<Buffer>) -> bool {
         let mut spliced = lock(&self.spliced);
         if spliced.as_ref().is_some_and(|old| old.strong_count() > 0) {
@@ -129,7 +130,6 @@ impl InboundShared {
         let mut state = lock(&self.state);
         if let Some(in_log) = &mut state.log {
             let _ = buffer.log.set(in_log.log.clone());
-            in_log.hold = None;
         }
         let ending = state.ending.clone();
         drop(state);
@@ -266,8 +266,8 @@ impl InboundShared {
     pub(crate) fn buf_ref(&self) -> Option<(View, Epoch, Position)> {
         let mut state = lock(&self.state);
         let in_log = state.log.as_mut()?;
-        // Nothing keeps bytes in place for the application where only subscribers downstream hold.
-        in_log.hold.as_ref()?;
+        // Nothing is kept in place for the application where it holds for itself only what was not told yet.
+        in_log.hold.as_ref().filter(|_| !self.is_spliced())?;
         let ring = &in_log.log.ring;
         let from = in_log.consumed;
         let (from, to) = match ring.gap_after(from) {
@@ -344,11 +344,12 @@ impl InLog {
         }
         let from = self.read;
         self.read = limit;
-        if spliced {
-            self.consumed = self.consumed.max(limit);
-        }
         if pin {
             self.pins.push(from);
+        }
+        if spliced {
+            self.consumed = self.consumed.max(limit);
+            self.move_hold();
         }
         Some(Item::Data(from, limit))
     }
