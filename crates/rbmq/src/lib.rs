@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod broker;
 pub mod client;
 pub mod wire;

@@ -146,7 +146,7 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
     let mut last_arrival = Instant::now();
     loop {
         let arrived = match load.api {
-            Api::Message => receive_messages(control, &mut subscriber, &mut streams)?,
+            Api::Message => receive_messages(&mut subscriber, &mut streams)?,
             Api::Batch => receive_batch(&mut subscriber, &mut streams)?,
         };
         if arrived {
@@ -177,11 +177,7 @@ fn receive_batch(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Res
 /// Messages in a row before counts and commands are looked at.
 const IN_A_ROW: u32 = 256;
 
-fn receive_messages(
-    control: &Control,
-    subscriber: &mut Subscriber,
-    streams: &mut [Stream<'_>],
-) -> Result<bool, BenchError> {
+fn receive_messages(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Result<bool, BenchError> {
     let mut arrived = false;
     for _ in 0..IN_A_ROW {
         let Some(message) = subscriber.recv(LOOK).map_err(failed)? else { break };
@@ -191,9 +187,6 @@ fn receive_messages(
         }
         stream.messages += 1;
         arrived = true;
-        if control.expected().is_some() {
-            break;
-        }
     }
     Ok(arrived)
 }

@@ -46,6 +46,9 @@ enum Command {
     Pub(publish::Args),
     /// Receive topics
     Sub(subscribe::Args),
+    /// Measure the broker on this machine
+    #[command(subcommand)]
+    Bench(rbmq::bench::BenchCommand),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  rbmq completions bash > /etc/bash_completion.d/rbmq")]
     Completions {
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
+        Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "rbmq", &mut std::io::stdout());
             Ok(())
