@@ -7,8 +7,8 @@
 //!   back  │   that are alive     │ handed out│ a del. │
 //! ```
 //!
-//! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. A spliced
-//! subscription holds nothing for the application: the subscribers downstream do.
+//! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. In a
+//! spliced subscription that is what the application was not told yet; the rest is held by the subscribers downstream.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -282,8 +282,8 @@ impl InboundShared {
 }
 
 impl InLog {
-    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, holds: bool) -> Self {
-        let hold = holds.then(|| log.ring.hold(start).ok()).flatten();
+    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position) -> Self {
+        let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
         let confirm_consumed = false;
         let pins = Vec::new();
         Self { log, credit, inlet: Some(inlet), confirm_consumed, hold, consumed: start, read: start, pins }

@@ -131,7 +131,7 @@ impl<T: Transport> Core<T> {
         let window = (ring.capacity() - ring.retain()).min((subscribed.capacity / 2).max(1));
         let log = Log { ring, epoch };
         let credit = Inbound::new(start, window);
-        let mut in_log = InLog::new(log.clone(), inlet, credit, start, buffer.is_none());
+        let mut in_log = InLog::new(log.clone(), inlet, credit, start);
         in_log.confirm_consumed = options.confirm_consumed;
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);
