@@ -1,0 +1,195 @@
+//! The command as people use it: lines in, lines out, and what it says when something is wrong.
+
+mod common;
+
+use std::io::{BufRead, Write};
+use std::process::Stdio;
+
+use common::{BrokerProcess, Process, client, lines, piped, rbmq};
+
+#[test]
+fn lines_come_out_as_they_went_in() {
+    let broker = BrokerProcess::start();
+    let subs: Vec<_> = (0..2).map(|_| broker.sub("news --until-closed")).collect();
+    let mut text = lines("news", 20_000);
+    text.push_str("\nan empty line before, and no newline behind");
+    broker.publish_all("news --wait-subscribers 2", text.as_bytes());
+    for sub in subs {
+        assert_eq!(sub.finish().good().text(), format!("{text}\n"));
+    }
+}
+
+#[test]
+fn a_lone_line_is_not_held_back() {
+    let broker = BrokerProcess::start();
+    let mut sub = broker.sub("chat");
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, "chat --wait-subscribers 1")));
+    let (mut input, mut output) = (publisher.stdin(), sub.stdout());
+    for text in ["one\n", "two\n"] {
+        input.write_all(text.as_bytes()).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, text);
+    }
+    assert!(publisher.is_running());
+    publisher.signal("INT");
+    publisher.finish().good();
+    sub.signal("INT");
+    sub.finish().good();
+}
+
+#[test]
+fn every_topic_has_its_own_messages() {
+    let broker = BrokerProcess::start();
+    let names: Vec<String> = (0..20).map(|n| format!("topic/{n}")).collect();
+    let sub = broker.sub(&format!("{} --until-closed --print-topic", names.join(" ")));
+    let publishers: Vec<_> = names
+        .iter()
+        .map(|name| broker.publish(&format!("{name} --wait-subscribers 1"), lines(name, 500).as_bytes()))
+        .collect();
+    for publisher in publishers {
+        publisher.finish().good();
+    }
+    let text = sub.finish().good().text();
+    for name in &names {
+        let prefix = format!("{name}\t");
+        let own: String =
+            text.lines().filter_map(|l| l.strip_prefix(&prefix)).map(|l| format!("{l}\n")).collect();
+        assert_eq!(own, lines(name, 500));
+    }
+    assert_eq!(text.lines().count(), 20 * 500);
+}
+
+#[test]
+fn several_publishers_of_a_topic_are_all_received() {
+    let broker = BrokerProcess::start();
+    let mut sub = broker.sub("shared --count 3000");
+    let publishers: Vec<_> = ["a", "b", "c"]
+        .map(|name| broker.publish("shared --wait-subscribers 1", lines(name, 1000).as_bytes()))
+        .into();
+    for publisher in publishers {
+        publisher.finish().good();
+    }
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut sub.stdout(), &mut text).unwrap();
+    sub.finish().good();
+    for name in ["a", "b", "c"] {
+        let prefix = format!("{name} ");
+        let own: String =
+            text.lines().filter(|l| l.starts_with(&prefix)).map(|l| format!("{l}\n")).collect();
+        assert_eq!(own, lines(name, 1000), "in order, each once");
+    }
+}
+
+#[test]
+fn a_closed_topic_can_still_be_read() {
+    let broker = BrokerProcess::start();
+    broker.publish_all("late", lines("late", 100).as_bytes());
+    let all = broker.sub("late --from oldest --until-closed").finish().good().text();
+    assert_eq!(all, lines("late", 100));
+    let three = broker.sub("late --from oldest --count 3 --json").finish().good().text();
+    let objects: Vec<serde_json::Value> = three.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(objects.len(), 3);
+    assert_eq!(objects[2]["text"], "late 2");
+    // The position of a message is where to begin in order to get it.
+    let from = format!("{}:{}", objects[2]["epoch"].as_str().unwrap(), objects[2]["position"]);
+    let rest = broker.sub(&format!("late --from {from} --until-closed")).finish().good().text();
+    assert_eq!(rest, lines("late", 100).lines().skip(2).map(|l| format!("{l}\n")).collect::<String>());
+    let position = objects[1]["position"].to_string();
+    let one = broker.sub(&format!("late --from {position} --count 1")).finish().good().text();
+    assert_eq!(one, "late 1\n");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let broker = BrokerProcess::start();
+    broker.publish_all("long", lines("long", 30_000).as_bytes());
+    let mut sub = broker.sub("long --from oldest");
+    drop(sub.stdout());
+    let outcome = sub.finish().good();
+    assert_eq!(outcome.stderr, "");
+}
+
+#[test]
+fn says_what_it_published() {
+    let broker = BrokerProcess::start();
+    let outcome = broker.publish("t --json --progress", b"a\nbc\n").finish().good();
+    assert_eq!(outcome.text(), "{\"bytes\":3,\"messages\":2,\"topic\":\"t\"}\n");
+    assert!(outcome.stderr.contains("2 messages, 3 B"), "{}", outcome.stderr);
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for args in [
+        "sub",
+        "pub",
+        "sub a#b",
+        "sub a --from yesterday",
+        "sub a --policy perhaps",
+        "sub a --hold 5",
+        "serve --json",
+    ] {
+        let outcome = Process::start(rbmq(args.split(' '))).finish();
+        assert_eq!(outcome.status.code(), Some(2), "{args}");
+        assert!(!outcome.stderr.is_empty());
+    }
+}
+
+#[test]
+fn errors_say_whose_fault_it_is_and_what_to_do() {
+    let fails = |mut command: std::process::Command, parts: &[&str]| {
+        command.stdin(Stdio::null());
+        let outcome = Process::start(command).finish();
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+        for part in parts {
+            assert!(outcome.stderr.contains(part), "{:?} is not in: {}", part, outcome.stderr);
+        }
+        assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
+    };
+    // A port where nobody listens: bound, never listened on.
+    let addr = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap().to_string()
+    };
+    fails(client("sub", &addr, "x"), &["cannot connect to the broker at", &addr, "rbmq serve --listen"]);
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rbmq.toml");
+    std::fs::write(&config, "[broker]\nmax_topics = 1\nmax_ring_bytes = 1048576\n").unwrap();
+    let broker = BrokerProcess::start_with(&["--config", config.to_str().unwrap()]);
+    fails(rbmq(["serve", "--listen", &broker.addr]), &["cannot listen on", "--listen"]);
+    broker.publish_all("first", b"x\n");
+    fails(
+        client("pub", &broker.addr, "second"),
+        &["refused topic 'second'", "1 topics", "broker.max_topics"],
+    );
+    fails(
+        client("pub", &broker.addr, "first --ring-bytes 4M"),
+        &["a ring of 4194304 bytes was asked for", "1048576", "broker.max_ring_bytes"],
+    );
+    fails(client("pub", &broker.addr, "a+b"), &["cannot contain '+'"]);
+    fails(client("pub", &broker.addr, "x --file /does/not/exist"), &["cannot read /does/not/exist"]);
+    let here = dir.path().join("out");
+    std::fs::write(&here, "something").unwrap();
+    let out = here.to_str().unwrap();
+    fails(client("sub", &broker.addr, &format!("first --output {out}")), &["has 9 bytes and no", "remove it"]);
+    fails(client("sub", &broker.addr, &format!("a b --output {out}")), &["need a directory"]);
+    std::fs::write(&config, "[broker]\nmax_topic = 1\n").unwrap();
+    fails(rbmq(["serve", "--config", config.to_str().unwrap()]), &["unknown field `max_topic`"]);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_named() {
+    let broker = BrokerProcess::start();
+    let mut text = lines("short", 2);
+    text.push_str(&"x".repeat(300_000));
+    let outcome = broker.publish("t", text.as_bytes()).finish();
+    assert_eq!(outcome.status.code(), Some(1));
+    assert!(outcome.stderr.contains("line 3 has more than 262140 bytes"), "{}", outcome.stderr);
+    broker.publish_all("t --ring-bytes 2M", text.as_bytes());
+}
+
+#[test]
+fn completions_name_the_commands() {
+    let text = Process::start(rbmq(["completions", "bash"])).finish().good().text();
+    assert!(text.contains("--wait-subscribers"));
+}

@@ -1,0 +1,213 @@
+//! Connections that break, brokers that end, strangers that talk nonsense.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::proxy::Proxy;
+use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
+use rbmq::{Publisher, StartFrom, Subscriber};
+
+#[test]
+fn both_sides_reconnect_and_nothing_is_lost() {
+    let broker = BrokerProcess::start();
+    let (in_proxy, out_proxy) = (Proxy::to(&broker.addr), Proxy::to(&broker.addr));
+    let dir = tempfile::tempdir().unwrap();
+    let (input, out) = (dir.path().join("input"), dir.path().join("out"));
+    let bytes = random(4, 30_000_000);
+    std::fs::write(&input, &bytes).unwrap();
+    let args = format!("-q x --until-closed --name me --hold 60 --rate 30MB --output {}", out.display());
+    let sub = Process::start(client("sub", &out_proxy.addr, &args));
+    let args = format!("-q x --raw --wait-subscribers 1 --timeout 60 --file {}", input.display());
+    let publisher = Process::start(client("pub", &in_proxy.addr, &args));
+    for part in 1..4 {
+        until("data passes", || out_proxy.passed() > part * 5_000_000);
+        out_proxy.cut();
+        out_proxy.restore();
+        until("data passes", || in_proxy.passed() > part * 6_000_000);
+        in_proxy.cut();
+        in_proxy.restore();
+    }
+    publisher.finish().good();
+    sub.finish().good();
+    assert_same(&out, &bytes);
+    assert!(in_proxy.connections() >= 4 && out_proxy.connections() >= 4);
+}
+
+#[test]
+fn what_is_published_while_the_broker_is_away_arrives() {
+    let broker = BrokerProcess::start();
+    let proxy = Proxy::to(&broker.addr);
+    let publisher = Publisher::connect(&proxy.addr).unwrap();
+    let mut topic = publisher.topic("t").unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    topic.publish(b"before").unwrap();
+    topic.flush(LONG).unwrap();
+    proxy.cut();
+    until("the publisher knows", || !publisher.is_connected());
+    topic.publish(b"meanwhile").unwrap();
+    assert!(topic.flush(Duration::from_millis(50)).is_err(), "nobody has it yet");
+    proxy.restore();
+    topic.flush(LONG).unwrap();
+    topic.close().unwrap();
+    let messages: Vec<Vec<u8>> = subscriber.into_iter().map(|m| m.unwrap().bytes).collect();
+    assert_eq!(messages, [&b"before"[..], b"meanwhile"]);
+}
+
+#[test]
+fn a_broker_that_restarts_is_gone_on_with() {
+    let first = BrokerProcess::start();
+    let addr = first.addr.clone();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut topic = publisher.topic("t").unwrap();
+    let mut subscriber = Subscriber::connect(&addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    for n in 0..100_u32 {
+        topic.publish(&n.to_le_bytes()).unwrap();
+    }
+    for n in 0..50_u32 {
+        assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, n.to_le_bytes());
+    }
+    // It takes what it has with it; the publisher still keeps it, and the subscriber knows where it was.
+    first.process.signal("KILL");
+    first.process.finish();
+    until("both know", || !publisher.is_connected() && !subscriber.is_connected());
+    for n in 100..150_u32 {
+        topic.publish(&n.to_le_bytes()).unwrap();
+    }
+    let second = BrokerProcess::start_at(&addr, &[]);
+    for n in 50..150_u32 {
+        assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, n.to_le_bytes());
+    }
+    topic.close().unwrap();
+    assert!(subscriber.recv(LONG).unwrap().is_none());
+    assert!(subscriber.ended());
+    drop(second);
+}
+
+#[test]
+fn a_broker_that_is_told_to_end_lets_subscribers_finish() {
+    let broker = BrokerProcess::start();
+    let text = lines("x", 50_000);
+    let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
+    let mut subscriber =
+        Subscriber::builder().ring_bytes(512 << 10).connect(&broker.addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    publisher.wait_subscribers(1, LONG).unwrap();
+    for line in text.lines() {
+        publisher.publish(line.as_bytes()).unwrap();
+    }
+    publisher.flush(LONG).unwrap();
+    broker.process.signal("TERM");
+    let mut got = String::new();
+    while got.len() < text.len() {
+        let batch = subscriber.next_batch(LONG).unwrap().expect("all of it");
+        for record in batch.records() {
+            got.push_str(std::str::from_utf8(record).unwrap());
+            got.push('\n');
+        }
+    }
+    assert_eq!(got, text);
+    assert_eq!(broker.process.finish().status.code(), Some(0));
+}
+
+#[test]
+fn a_broker_without_clients_ends_at_once() {
+    for signal in ["TERM", "INT"] {
+        let broker = BrokerProcess::start();
+        broker.process.signal(signal);
+        broker.process.finish().good();
+    }
+}
+
+#[test]
+fn nonsense_on_the_port_leaves_others_alone() {
+    let broker = BrokerProcess::start();
+    let sub = broker.sub("t --until-closed");
+    let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
+    publisher.wait_subscribers(1, LONG).unwrap();
+    for seed in 0..30 {
+        publisher.publish(format!("{seed}").as_bytes()).unwrap();
+        let mut stranger = TcpStream::connect(&broker.addr).unwrap();
+        let nonsense = match seed % 3 {
+            0 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            1 => random(seed, 100_000),
+            _ => random(seed, 7),
+        };
+        // It may be thrown out in the middle of it.
+        let _ = stranger.write_all(&nonsense);
+        if seed % 2 == 0 {
+            let _ = stranger.shutdown(std::net::Shutdown::Write);
+            let _ = stranger.read(&mut [0; 64]);
+        }
+    }
+    publisher.close().unwrap();
+    let text = sub.finish().good().text();
+    assert_eq!(text, (0..30).map(|n| format!("{n}\n")).collect::<String>());
+}
+
+#[test]
+fn a_client_of_another_protocol_is_told() {
+    let broker = BrokerProcess::start();
+    let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
+    let error = rocketbufs::Conn::connect(&ctx, &broker.addr, b"something else").unwrap_err();
+    assert!(error.to_string().contains("not RBMQ's"), "{error}");
+}
+
+#[test]
+fn a_publisher_that_talks_nonsense_is_disconnected_with_the_reason() {
+    let broker = BrokerProcess::start();
+    let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
+    for role in [rbmq::wire::Role::Publisher, rbmq::wire::Role::Subscriber] {
+        let hello = rbmq::wire::Hello { role, client: 1, name: "odd".into() }.encode();
+        let conn = rocketbufs::Conn::connect(&ctx, &broker.addr, &hello).unwrap();
+        let _out = rocketbufs::ROut::new(&ctx).add_conn(&conn);
+        conn.send_control(b"\xee\xee").unwrap();
+        let why = conn.wait_down(LONG).expect("it is disconnected");
+        assert!(why.contains("type of message"), "{why}");
+    }
+    broker.publish_all("still", b"there\n");
+}
+
+#[test]
+fn a_publisher_that_dies_is_told() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&config, "[session]\nlinger_ms = 50\n").unwrap();
+    let broker = BrokerProcess::start_with(&["--config", config.path().to_str().unwrap()]);
+    let mut command = client("pub", &broker.addr, "t --wait-subscribers 1");
+    command.stdin(std::process::Stdio::piped());
+    let mut publisher = Process::start(command);
+    let mut input = publisher.stdin();
+    input.write_all(b"last words\n").unwrap();
+    let mut sub = broker.sub("t --until-closed");
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut sub.stdout(), &mut line).unwrap();
+    assert_eq!(line, "last words\n");
+    publisher.signal("KILL");
+    let outcome = sub.finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("its publisher is gone"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_place_is_kept_for_a_name() {
+    let broker = BrokerProcess::start();
+    let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
+    let connect = || Subscriber::builder().name("me").hold(LONG).connect(&broker.addr).unwrap();
+    let mut subscriber = connect();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    topic.publish(b"1").unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"1");
+    subscriber.close(LONG);
+    until("it is gone", || topic.subscribers() == 0);
+    topic.publish(b"2").unwrap();
+    let mut again = connect();
+    again.subscribe_from("t", StartFrom::Newest).unwrap();
+    assert_eq!(again.recv(LONG).unwrap().unwrap().bytes, b"2");
+}

@@ -1,0 +1,151 @@
+//! Files through the broker: whole, and again whole after the worst.
+
+mod common;
+
+use std::path::Path;
+
+use common::{BrokerProcess, Process, assert_same, client, lines, random, until};
+
+fn size(path: &Path) -> u64 {
+    path.metadata().map_or(0, |m| m.len())
+}
+
+#[test]
+fn a_random_file_arrives_three_times() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("input");
+    let bytes = random(1, 50_000_000);
+    std::fs::write(&input, &bytes).unwrap();
+    let outputs: Vec<_> = (0..3).map(|n| dir.path().join(format!("out{n}"))).collect();
+    let subs: Vec<_> = outputs
+        .iter()
+        .map(|out| broker.sub(&format!("file --until-closed --output {}", out.display())))
+        .collect();
+    broker.publish_all(&format!("file --raw --wait-subscribers 3 --file {}", input.display()), b"");
+    for sub in subs {
+        sub.finish().good();
+    }
+    for out in &outputs {
+        assert_same(out, &bytes);
+    }
+}
+
+#[test]
+fn a_killed_subscriber_goes_on_exactly_where_it_stopped() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let (input, out) = (dir.path().join("input"), dir.path().join("out"));
+    let bytes = random(2, 20_000_000);
+    std::fs::write(&input, &bytes).unwrap();
+    let args =
+        format!("file --until-closed --name attic --hold 60 --rate 20MB --output {}", out.display());
+    let mut sub = broker.sub(&args);
+    let publish = format!("file --raw --wait-subscribers 1 --file {}", input.display());
+    let publisher = broker.publish(&publish, b"");
+    for part in 1..4 {
+        until("a part of the file is there", || size(&out) > part * 4_000_000);
+        sub.signal("KILL");
+        assert!(!sub.finish().status.success());
+        // What was written and not recorded is cut off; this is what a crash in between leaves.
+        let mut torn = std::fs::OpenOptions::new().append(true).open(&out).unwrap();
+        std::io::Write::write_all(&mut torn, b"torn").unwrap();
+        sub = broker.sub(&args);
+    }
+    publisher.finish().good();
+    sub.finish().good();
+    assert_same(&out, &bytes);
+}
+
+#[test]
+fn records_go_on_exactly_too_and_several_topics_go_to_a_directory() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let args = format!(
+        "a b/c --until-closed --name two --hold 60 --rate 2MB --ring-bytes 256k --output {}",
+        dir.path().display()
+    );
+    let mut sub = broker.sub(&args);
+    let text = [lines("first", 100_000), lines("second", 100_000)];
+    let publishers = ["a", "b/c"].map(|topic| format!("{topic} --wait-subscribers 1 --ring-bytes 256k"));
+    let publishers = [
+        broker.publish(&publishers[0], b""),
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| broker.publish(&publishers[1], text[1].as_bytes()));
+            let out = dir.path().join("b%2Fc");
+            until("some of it is there", || size(&out) > 300_000);
+            sub.signal("KILL");
+            sub = broker.sub(&args);
+            second.join().unwrap()
+        }),
+    ];
+    for publisher in publishers {
+        publisher.finish().good();
+    }
+    sub.finish().good();
+    assert_same(&dir.path().join("b%2Fc"), text[1].as_bytes());
+    assert_same(&dir.path().join("a"), b"");
+}
+
+#[test]
+fn an_output_is_not_mixed_up() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    broker.publish_all("one", b"1\n");
+    broker.publish_all("two", b"2\n");
+    let sub = |topic: &str| {
+        broker.sub(&format!("{topic} --from oldest --until-closed --output {}", out.display())).finish()
+    };
+    sub("one").good();
+    assert_same(&out, b"1\n");
+    let other = sub("two");
+    assert_eq!(other.status.code(), Some(1));
+    assert!(other.stderr.contains("was written from topic 'one'"), "{}", other.stderr);
+    // Everything of it is there already: nothing is added, nothing is lost.
+    sub("one").good();
+    assert_same(&out, b"1\n");
+    std::fs::write(&out, "").unwrap();
+    let changed = sub("one");
+    assert!(changed.stderr.contains("somebody changed it"), "{}", changed.stderr);
+}
+
+#[test]
+fn a_slow_subscriber_loses_nothing_and_holds_the_others() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let outs = [dir.path().join("slow"), dir.path().join("fast")];
+    let bytes = random(3, 6_000_000);
+    let input = dir.path().join("input");
+    std::fs::write(&input, &bytes).unwrap();
+    let sub = |out: &Path, more: &str| {
+        broker.sub(&format!("x --until-closed --ring-bytes 512k --output {} {more}", out.display()))
+    };
+    let subs = [sub(&outs[0], "--rate 3MB"), sub(&outs[1], "")];
+    broker.publish_all(&format!("x --raw --wait-subscribers 2 --file {}", input.display()), b"");
+    for sub in subs {
+        sub.finish().good();
+    }
+    for out in &outs {
+        assert_same(out, &bytes);
+    }
+}
+
+#[test]
+fn a_subscriber_that_drops_says_what_it_lost() {
+    let broker = BrokerProcess::start();
+    let text = lines("line", 400_000);
+    let args = "x --until-closed --policy drop --max-lag 64k --ring-bytes 512k --rate 1MB";
+    let sub = Process::start(client("sub", &broker.addr, args));
+    broker.publish_all("x --wait-subscribers 1", text.as_bytes());
+    let outcome = sub.finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("were lost"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("not complete:"), "{}", outcome.stderr);
+    // What it got is part of what was sent, in order, in whole lines.
+    let mut sent = text.lines();
+    let got = outcome.text();
+    assert!(got.lines().all(|line| sent.any(|other| other == line)));
+    let lost: u64 = text.len() as u64 + 3 * 400_000 - (got.len() as u64 + 3 * got.lines().count() as u64);
+    assert!(outcome.stderr.contains(&format!("not complete: {lost} bytes were lost")), "{}", outcome.stderr);
+}
