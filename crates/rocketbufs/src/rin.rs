@@ -306,6 +306,7 @@ impl RInShared {
 
     /// An application's control message: to the callback, or queued for [`RIn::recv_control`]. False if too many wait.
     pub(crate) fn on_control(self: &Arc<Self>, context: &Context, message: Vec<u8>) -> bool {
+        self.run_control_backlog(context);
         let told = self.control_cb.run(message, |callback, message| {
             callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
         });
@@ -318,6 +319,27 @@ impl RInShared {
         queue.control.push_back(message);
         self.arrived.notify_all();
         true
+    }
+}
+
+impl RInShared {
+    /// Gives the callback what came before it was set: a connection may speak before the application that was given
+    /// it has set its callbacks. Called on the worker that owns the connection, so that the order stays.
+    pub(crate) fn run_control_backlog(self: &Arc<Self>, context: &Context) {
+        while self.control_cb.is_set() {
+            let Some(message) = lock(&self.queue).take_control() else { return };
+            let _ = self.control_cb.run(message, |callback, message| {
+                callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
+            });
+        }
+    }
+}
+
+impl Queue {
+    fn take_control(&mut self) -> Option<Vec<u8>> {
+        let message = self.control.pop_front()?;
+        self.control_bytes -= message.len() + 64;
+        Some(message)
     }
 }
 
@@ -438,9 +460,11 @@ impl RIn {
         self.shared.event_cb.set(Box::new(callback));
     }
 
-    /// Calls `callback` on a worker thread for every control message of the application at the other end.
+    /// Calls `callback` on a worker thread for every control message of the application at the other end, also for
+    /// those that came before it was set and were not read.
     pub fn set_control_msg_cb(&self, callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
         self.shared.control_cb.set(Box::new(callback));
+        self.shared.conn().send(Command::ControlBacklog(self.shared.clone()));
     }
 
     /// Gives back the oldest `size_bytes` of a buffer: the writer may use their space again (paper 1, section 3.3).
@@ -524,9 +548,7 @@ impl RIn {
         let queue = lock(&self.shared.queue);
         let waited = self.shared.arrived.wait_timeout_while(queue, timeout, |queue| queue.control.is_empty());
         let (mut queue, _) = waited.unwrap_or_else(|p| p.into_inner());
-        let message = queue.control.pop_front()?;
-        queue.control_bytes -= message.len() + 64;
-        Some(message)
+        queue.take_control()
     }
 
     /// A descriptor that is readable while [`RIn::recv`] would return something: for somebody else's event loop. Only

@@ -293,3 +293,22 @@ fn resumes_over_another_connection_without_a_gap() {
         assert!(cuts > 5);
     });
 }
+
+#[test]
+fn control_messages_that_came_before_the_callback_are_given_to_it() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let client = Conn::connect_start(&ctx, &listener.local_addr(), b"test").unwrap();
+    let served = listener.accept(Some(WAIT)).unwrap();
+    ROut::new(&ctx).add_conn(&served);
+    let input = RIn::new(&client);
+    client.wait_up(WAIT).unwrap();
+    for message in ["read", "second", "third"] {
+        served.send_control(message.as_bytes()).unwrap();
+    }
+    assert_eq!(input.recv_control(WAIT).unwrap(), b"read");
+    let (send, messages) = mpsc::channel();
+    input.set_control_msg_cb(move |_, message| send.send(message.to_vec()).unwrap());
+    assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"second");
+    assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"third");
+}
