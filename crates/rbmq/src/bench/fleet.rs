@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::{Receiver, sync_channel},
     time::Duration,
 };
 
@@ -39,7 +39,7 @@ impl Process {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().expect("stdin is a pipe");
         let output = child.stdout.take().expect("stdout is a pipe");
-        let (send, lines) = channel();
+        let (send, lines) = sync_channel(16);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if send.send(line).is_err() {
