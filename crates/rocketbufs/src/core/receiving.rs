@@ -12,7 +12,7 @@ use crate::context::lock;
 use crate::error::RefusedError;
 use crate::inbound::{Ending, InLog, InboundShared};
 use crate::proto::{ByeCode, End, Inbound, Message, RefuseCode, Start, Subscribe, Subscribed};
-use crate::rin::Received;
+use crate::events::Received;
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -274,6 +274,7 @@ impl<T: Transport> Core<T> {
         let Some(in_sub) = link.ins.remove(&wire) else { return };
         self.transport.unbind(conn, wire);
         lock(&in_sub.inbound.state).wire = None;
+        self.slots.remove(&in_sub.inbound.slot);
         let error = RefusedError::Peer { code, a, b };
         self.end_inbound(&in_sub.inbound, Ending::Refused(error));
     }
