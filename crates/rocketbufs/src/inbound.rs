@@ -18,8 +18,9 @@ use rocketring::{Hold, Inlet, Ring, View, verify};
 use crate::buffer::{Buffer, Log};
 use crate::context::{ContextInner, lock};
 use crate::error::{RecvError, RefusedError};
+use crate::options::SubscribeOptions;
 use crate::proto::{Credit, End, Inbound};
-use crate::rin::{RInShared, SubscribeOptions};
+use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) struct InboundShared {
@@ -222,8 +223,7 @@ impl InboundShared {
             if left > boundary.saturating_sub(to) {
                 return Err(RecvError::TooMuch { size, received });
             }
-            in_log.consumed = to + left;
-            in_log.read = in_log.read.max(in_log.consumed);
+            in_log.give_back(to + left);
             Ok(())
         })
         .unwrap_or(Err(RecvError::NotSubscribed(self.bid)))
@@ -231,7 +231,7 @@ impl InboundShared {
 
     /// Gives back everything below `to`.
     pub(crate) fn consume_to(&self, to: Position) {
-        self.update(|in_log| in_log.consumed = in_log.consumed.max(to.min(in_log.log.ring.boundary())));
+        self.update(|in_log| in_log.give_back(to.min(in_log.log.ring.boundary())));
     }
 
     /// A view is no more.
@@ -241,7 +241,7 @@ impl InboundShared {
                 in_log.pins.swap_remove(index);
             }
             if let Some(to) = consume_to {
-                in_log.consumed = in_log.consumed.max(to);
+                in_log.give_back(to);
             }
         });
     }
@@ -287,6 +287,12 @@ impl InLog {
         let confirm_consumed = false;
         let pins = Vec::new();
         Self { log, credit, inlet: Some(inlet), confirm_consumed, hold, consumed: start, read: start, pins }
+    }
+
+    /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
+    fn give_back(&mut self, to: Position) {
+        self.consumed = self.consumed.max(to);
+        self.read = self.read.max(to);
     }
 
     fn move_hold(&mut self) {
@@ -370,15 +376,12 @@ impl InLog {
         let from = self.read;
         if ring.is_stable(from) {
             let end = ring.gap_after(from).map_or(boundary, |gap| gap.from.min(boundary));
-            match verify(&ring.view(from, end)) {
-                Ok(payload) => {
-                    let start = from + payload.offset as u64;
-                    let next = from + payload.total as u64;
-                    self.skip_to(next);
-                    return Some(Item::Payload { from: start, to: start + payload.len as u64, next });
-                }
-                // Overwritten while it was looked at, or damaged: either way it is not handed out.
-                Err(_) => {}
+            // What was overwritten while it was looked at, or is damaged, is not handed out.
+            if let Ok(payload) = verify(&ring.view(from, end)) {
+                let start = from + payload.offset as u64;
+                let next = from + payload.total as u64;
+                self.skip_to(next);
+                return Some(Item::Payload { from: start, to: start + payload.len as u64, next });
             }
         }
         // Lapped, or torn: on to the oldest delivery that is still whole.
