@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ctx = Context::new(Config::load(None)?)?;
     let out = ROut::new(&ctx);
     out.create_buffer(bid, 1 << 20)?;
-    let (subscribed, wait) = std::sync::mpsc::channel();
+    let (subscribed, wait) = std::sync::mpsc::sync_channel(16);
     out.set_event_cb(move |event| {
         if matches!(event, OutEvent::Subscribed { .. }) {
             let _ = subscribed.send(());

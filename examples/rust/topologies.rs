@@ -4,7 +4,7 @@
 //! `cargo run --release -p rocketbufs --example topologies -- [MEBIBYTES]`
 
 use std::error::Error;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use crc32c::crc32c_append;
@@ -68,7 +68,7 @@ fn run(name: &str, widths: &[usize], bytes: u64) -> Result<(), Failure> {
     }
     let leaves: Vec<_> = levels.last().ok_or("no level")?.iter().collect();
     let began = Instant::now();
-    let (join, joined) = channel();
+    let (join, joined) = sync_channel(16);
     let (sent, received) = std::thread::scope(|scope| {
         let handles: Vec<_> = leaves
             .iter()
@@ -118,7 +118,7 @@ fn publish(out: &ROut, bytes: u64, leaves: usize, joined: &Receiver<()>) -> Resu
     Ok(checksum)
 }
 
-fn receive(node: &Node, join: &Sender<()>) -> Result<u32, Failure> {
+fn receive(node: &Node, join: &SyncSender<()>) -> Result<u32, Failure> {
     let ctx = Context::new(Config::load(None)?)?;
     let input = node.subscribe(&ctx)?;
     let mut checksum = 0;

@@ -126,6 +126,14 @@ impl Buffer {
         }
     }
 
+    /// The log is known now: whoever waited for it is answered, each by the worker of its connection.
+    pub(crate) fn unpark(&self) {
+        for parked in std::mem::take(&mut *lock(&self.parked)) {
+            let worker = self.inner.worker_of(parked.conn);
+            self.inner.workers[worker].send(Command::Unpark(parked));
+        }
+    }
+
     pub(crate) fn add_sub(&self, sub: Arc<SubShared>) {
         let bit = 1 << sub.worker;
         lock(&self.subs).push(sub);

@@ -134,6 +134,9 @@ impl InboundShared {
         }
         let ending = state.ending.clone();
         drop(state);
+        if buffer.log().is_some() {
+            buffer.unpark();
+        }
         if let Some(Ending::End(end)) = ending {
             buffer.set_end(end);
         }

@@ -33,8 +33,10 @@ mod context;
 #[doc(hidden)]
 pub mod core;
 mod error;
+mod events;
 mod inbound;
 mod listener;
+mod options;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
 pub mod planted;
@@ -53,11 +55,13 @@ pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
     SegmentError, SubscribeError, WaitError,
 };
+pub use events::{InEvent, OutEvent, Received};
 pub use listener::Listener;
+pub use options::{BufferOptions, SubscribeOptions};
 pub use proto::Start;
-pub use rin::{InEvent, RIn, Received, SubscribeOptions};
+pub use rin::RIn;
 pub use rocketring::Lapped;
-pub use rout::{BufferInfo, BufferOptions, OutEvent, ROut, SubscriberInfo};
+pub use rout::{BufferInfo, ROut, SubscriberInfo};
 pub use segment::{Blocking, BufWriter, OutSegment};
 pub use types::{Bid, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

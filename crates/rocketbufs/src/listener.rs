@@ -90,7 +90,7 @@ impl Listener {
             arrived: Condvar::new(),
             max_waiting: context.config().tcp.backlog.max(1) as usize,
         });
-        let (reply, answer) = std::sync::mpsc::channel();
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
         let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
         context.inner().workers[0].send(command);
         (Self { shared, context: context.clone(), addr: addr.to_owned() }, answer)

@@ -12,115 +12,14 @@ use crate::callback::Callback;
 use crate::conn::{Conn, ConnShared};
 use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
-use crate::error::{ControlError, RecvError, RefusedError, SubscribeError};
-use crate::inbound::{Ending, InboundShared, Item};
-use crate::proto::{End, MAX_NAME_BYTES, Start};
-use crate::types::{Bid, Epoch, Policy, Position};
+use crate::error::{ControlError, RecvError, SubscribeError};
+use crate::events::{InEvent, Received, event_of};
+use crate::inbound::{InboundShared, Item};
+use crate::options::SubscribeOptions;
+use crate::proto::MAX_NAME_BYTES;
+use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
-
-/// How to subscribe. The default is what [`RIn::subscribe`] does: from now on, nothing lost, the ring of the configured size.
-#[derive(Debug, Clone)]
-pub struct SubscribeOptions {
-    /// Capacity of the ring here, in bytes (0: `buffers.size_bytes`); rounded up to a power of two. At least twice the buffer's largest delivery.
-    pub size_bytes: u64,
-    /// History kept for those who join a spliced buffer, in bytes. None: half the ring if spliced, else nothing.
-    pub retain_bytes: Option<u64>,
-    /// Where to begin.
-    pub start: Start,
-    /// What happens when this end is slow.
-    pub policy: Policy,
-    /// Lag in bytes at which `drop` and `disconnect` act; 0: the sender's default.
-    pub max_lag_bytes: u64,
-    /// How long `block` may hold the writer without progress while others wait; none: the sender's default; zero: for ever.
-    pub block_timeout: Option<Duration>,
-    /// Names the subscription, so that the sender keeps its place for `hold` when the connection is gone.
-    pub name: Vec<u8>,
-    /// How long, after the connection is gone.
-    pub hold: Duration,
-    /// Tells the sender that data landed only when it was given back. The sender keeps what lies between, so that a
-    /// process that ends at any moment and starts again finds everything it had not given back; in exchange `landed`
-    /// confirmations come later. No effect on a spliced subscription.
-    pub confirm_consumed: bool,
-}
-
-impl Default for SubscribeOptions {
-    fn default() -> Self {
-        Self {
-            size_bytes: 0,
-            retain_bytes: None,
-            start: Start::Newest,
-            policy: Policy::Block,
-            max_lag_bytes: 0,
-            block_timeout: None,
-            name: Vec::new(),
-            hold: Duration::ZERO,
-            confirm_consumed: false,
-        }
-    }
-}
-
-/// What [`RIn::recv`] returns, in order within a buffer.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Received {
-    /// One or several whole deliveries.
-    Data(InView),
-    /// A subscription was answered; its data begins at `start`.
-    Subscribed {
-        /// The buffer.
-        bid: Bid,
-        /// The writer's log.
-        epoch: Epoch,
-        /// First position that will come.
-        start: Position,
-    },
-    /// The log goes on at `to`; what lies between is gone.
-    Lost {
-        /// The buffer.
-        bid: Bid,
-        /// First position that is missing.
-        from: Position,
-        /// First position that is there again.
-        to: Position,
-    },
-    /// The buffer was destroyed by its writer; this was all of it.
-    Closed {
-        /// The buffer.
-        bid: Bid,
-        /// The end of its log.
-        end: Position,
-    },
-    /// The writer is gone for good; this was all that is complete.
-    Gone {
-        /// The buffer.
-        bid: Bid,
-        /// The end of the last complete delivery.
-        end: Position,
-    },
-    /// The writer was restarted: its log is another one. Subscribe again to receive it.
-    Restarted {
-        /// The buffer.
-        bid: Bid,
-        /// The new log.
-        epoch: Epoch,
-    },
-    /// The subscription was refused, or ended by the sender.
-    Refused {
-        /// The buffer.
-        bid: Bid,
-        /// Why.
-        error: RefusedError,
-    },
-    /// The connection is down; [`RIn::resume`] goes on over another one.
-    ConnDown {
-        /// Why.
-        why: String,
-    },
-}
-
-/// What an event callback gets: every [`Received`] but data.
-pub type InEvent = Received;
 
 type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
 type ControlCallback = dyn FnMut(&RIn, &[u8]) + Send;
@@ -347,18 +246,6 @@ fn view_of(inbound: &InboundShared, from: Position, to: Position) -> Option<(roc
     let state = lock(&inbound.state);
     let log = &state.log.as_ref()?.log;
     Some((log.ring.view(from, to), log.epoch))
-}
-
-fn event_of(bid: Bid, item: Item) -> Received {
-    match item {
-        Item::Lost(from, to) => Received::Lost { bid, from, to },
-        Item::Ending(Ending::End(End::Closed(end))) => Received::Closed { bid, end },
-        Item::Ending(Ending::End(End::Gone(end))) => Received::Gone { bid, end },
-        Item::Ending(Ending::Restarted(epoch)) => Received::Restarted { bid, epoch },
-        Item::Ending(Ending::Refused(error)) => Received::Refused { bid, error },
-        // Data never comes here: both callers take it out first.
-        Item::Data(from, to) | Item::Payload { from, to, .. } => Received::Lost { bid, from, to },
-    }
 }
 
 impl RIn {

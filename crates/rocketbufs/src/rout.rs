@@ -13,83 +13,13 @@ use crate::conn::Conn;
 use crate::context::{Context, ContextInner, lock};
 use crate::core::Role;
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
+use crate::events::OutEvent;
+use crate::options::BufferOptions;
 use crate::proto::End;
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
 use crate::types::{Bid, Epoch, Nanos, Policy, Position};
 use crate::worker::is_worker;
-
-/// How to make a buffer. The default is what [`ROut::create_buffer`] does with the configured size.
-#[derive(Debug, Clone)]
-pub struct BufferOptions {
-    /// Capacity of its ring in bytes (0: `buffers.size_bytes`), rounded up to a power of two.
-    pub size_bytes: u64,
-    /// History kept for joins and resumes, in bytes; none: `buffers.retain_bytes`, or half the capacity.
-    pub retain_bytes: Option<u64>,
-    /// Largest delivery in bytes; none: a quarter of the capacity.
-    pub max_delivery_bytes: Option<u64>,
-    /// Whether slow subscribers hold the writer. Without, the oldest data is overwritten and deliveries carry markers.
-    pub flow_control: bool,
-    /// Where the log begins; positions of a new log usually begin at 0.
-    pub start: Position,
-}
-
-impl Default for BufferOptions {
-    fn default() -> Self {
-        Self { size_bytes: 0, retain_bytes: None, max_delivery_bytes: None, flow_control: true, start: 0 }
-    }
-}
-
-/// What happens to an rOut.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum OutEvent {
-    /// Somebody subscribed.
-    Subscribed {
-        /// By which connection.
-        conn: u64,
-        /// The buffer.
-        bid: Bid,
-        /// The subscription's name, if it has one.
-        name: Vec<u8>,
-        /// First position that it gets.
-        start: Position,
-    },
-    /// A subscription ended.
-    Unsubscribed {
-        /// By which connection.
-        conn: u64,
-        /// The buffer.
-        bid: Bid,
-        /// The subscription's name, if it has one.
-        name: Vec<u8>,
-        /// Why.
-        why: String,
-    },
-    /// A subscriber was too slow for its policy, or lapped: it will not get this range.
-    Dropped {
-        /// By which connection.
-        conn: u64,
-        /// The buffer.
-        bid: Bid,
-        /// First position that is lost.
-        from: Position,
-        /// One past the last.
-        to: Position,
-    },
-    /// A connection is down.
-    ConnDown {
-        /// Which.
-        conn: u64,
-        /// Why.
-        why: String,
-    },
-    /// A spliced buffer's log has ended (closed or gone) and every subscriber present has all of it.
-    Ended {
-        /// The buffer.
-        bid: Bid,
-    },
-}
 
 /// One subscription, as [`ROut::subscribers`] shows it.
 #[derive(Debug, Clone)]

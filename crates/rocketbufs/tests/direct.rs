@@ -87,7 +87,7 @@ fn callbacks_and_confirmations() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = publisher(&ctx);
     out.create_buffer(5, 1 << 16).unwrap();
-    let (landed, confirmed) = mpsc::channel();
+    let (landed, confirmed) = mpsc::sync_channel(1024);
     out.set_data_out_cb(move |bid, context| landed.send((bid, context)).unwrap());
     // Nobody is there: confirmed at once.
     let segment = out.get_output_segment(5, 10, Blocking::No).unwrap();
@@ -95,7 +95,7 @@ fn callbacks_and_confirmations() {
     assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 1));
 
     let input = subscriber(&ctx, &listener);
-    let (tx, rx) = mpsc::channel();
+    let (tx, rx) = mpsc::sync_channel(1024);
     let events = tx.clone();
     let giver = input.clone();
     input.set_data_in_cb(move |bid, segment| {
@@ -307,7 +307,7 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
         served.send_control(message.as_bytes()).unwrap();
     }
     assert_eq!(input.recv_control(WAIT).unwrap(), b"read");
-    let (send, messages) = mpsc::channel();
+    let (send, messages) = mpsc::sync_channel(1024);
     input.set_control_msg_cb(move |_, message| send.send(message.to_vec()).unwrap());
     assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"second");
     assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"third");

@@ -1,7 +1,7 @@
 //! Connections, from the first byte to the last.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl<T: Transport> Core<T> {
         &mut self,
         listener: Weak<ListenerShared>,
         addr: &str,
-        reply: &Sender<Result<String, String>>,
+        reply: &SyncSender<Result<String, String>>,
     ) {
         let result = self.transport.listen(addr).map_err(|error| error.to_string());
         if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
@@ -299,7 +299,8 @@ impl<T: Transport> Core<T> {
         let shared = link.shared.clone();
         match link.role.clone() {
             Some(Role::In(rin)) => {
-                if !rin.on_control(&context, bytes) {
+                let taken = rin.on_control(&context, bytes);
+                if !taken {
                     self.close(conn, ByeCode::Limit, "too many control messages that nobody reads");
                 }
             }
@@ -364,7 +365,7 @@ impl<T: Transport> Core<T> {
     fn tell_role_down(&mut self, role: &Role, number: u64, why: &str) {
         match role {
             Role::In(rin) if rin.conn().id == number => {
-                rin.tell(crate::rin::Received::ConnDown { why: why.to_owned() });
+                rin.tell(crate::events::Received::ConnDown { why: why.to_owned() });
             }
             Role::In(_) => {}
             Role::Out(out) => out.conn_down(number, why),

@@ -5,17 +5,19 @@
 //! its turns; then flush. It never waits for a lock that is held across I/O and touches no clock.
 //!
 //! * `links`: connections, from the first byte to the last;
-//! * `sending`: subscriptions of others to our buffers;
+//! * `admitting`: subscriptions of others to our buffers, until they are answered;
+//! * `sending`: the same, from then on;
 //! * `receiving`: our subscriptions;
 //! * `ticks`: what happens because time passed.
 
+mod admitting;
 mod links;
 mod receiving;
 mod sending;
 mod ticks;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,7 +39,7 @@ pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
         addr: String,
-        reply: Sender<Result<String, String>>,
+        reply: SyncSender<Result<String, String>>,
     },
     Unlisten {
         listener: u64,

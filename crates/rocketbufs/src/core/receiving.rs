@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::RingConfig;
+use rocketring::{PoolError, Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::{Buffer, Log};
 use crate::context::lock;
 use crate::error::RefusedError;
+use crate::events::Received;
 use crate::inbound::{Ending, InLog, InboundShared};
 use crate::proto::{ByeCode, End, Inbound, Message, RefuseCode, Start, Subscribe, Subscribed};
-use crate::events::Received;
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -99,25 +99,8 @@ impl<T: Transport> Core<T> {
 
     /// The first answer: a ring for the log.
     fn begin_log(&mut self, conn: ConnId, inbound: &Arc<InboundShared>, subscribed: &Subscribed) {
-        let Subscribed { wire, epoch, start, flow_control, .. } = *subscribed;
-        let options = &inbound.options;
-        let capacity = options.size_bytes.next_power_of_two();
-        let buffer = inbound.spliced_to();
-        let retain = options.retain_bytes.or(match &buffer {
-            // At least one delivery, so that whoever joins finds the start of one.
-            Some(_) => self.inner.config.buffers.retain_bytes,
-            None => Some(0),
-        });
-        let ring = self.inner.pool.ring(RingConfig {
-            capacity_bytes: capacity,
-            retain_bytes: retain.map(|retain| match buffer {
-                Some(_) => retain.max(subscribed.max_delivery.min(capacity / 2)),
-                None => retain,
-            }),
-            max_delivery_bytes: Some(subscribed.max_delivery.min(capacity / 2)),
-            flow_control,
-            start,
-        });
+        let Subscribed { wire, epoch, start, .. } = *subscribed;
+        let ring = self.make_ring(inbound, subscribed);
         let ring = match ring {
             Ok(ring) => ring,
             Err(error) => {
@@ -132,7 +115,7 @@ impl<T: Transport> Core<T> {
         let log = Log { ring, epoch };
         let credit = Inbound::new(start, window);
         let mut in_log = InLog::new(log.clone(), inlet, credit, start);
-        in_log.confirm_consumed = options.confirm_consumed;
+        in_log.confirm_consumed = inbound.options.confirm_consumed;
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);
@@ -141,7 +124,7 @@ impl<T: Transport> Core<T> {
             self.transport.bind(conn, wire, inlet);
         }
         if let Some(rin) = inbound.rin.upgrade() {
-            let asked = matches!(options.start, Start::Position(..));
+            let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
                 rin.tell(Received::Restarted { bid: inbound.bid, epoch });
             }
@@ -150,9 +133,29 @@ impl<T: Transport> Core<T> {
         // A splice may have been made while the ring was: it looks at the state before this.
         if let Some(buffer) = inbound.spliced_to() {
             let _ = buffer.log.set(log);
-            self.unpark_all(&buffer);
+            buffer.unpark();
         }
         self.tell_credit(conn, wire, inbound);
+    }
+
+    fn make_ring(&self, inbound: &InboundShared, subscribed: &Subscribed) -> Result<Ring, PoolError> {
+        let options = &inbound.options;
+        let capacity = options.size_bytes.next_power_of_two();
+        let max_delivery = subscribed.max_delivery.min(capacity / 2);
+        let retain = match options.retain_bytes {
+            retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
+            // At least one delivery, so that whoever joins finds the start of one.
+            retain => {
+                retain.or(self.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
+            }
+        };
+        self.inner.pool.ring(RingConfig {
+            capacity_bytes: capacity,
+            retain_bytes: retain,
+            max_delivery_bytes: Some(max_delivery),
+            flow_control: subscribed.flow_control,
+            start: subscribed.start,
+        })
     }
 
     fn resume_log(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {

@@ -1,191 +1,21 @@
 //! Subscriptions of others to our buffers: answering them, sending, credit, and what ends them.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
-
 use rocketnet::{ConnId, SourceRange, Transport};
-use rocketring::{Hold, Ring};
+use rocketring::Ring;
 
-use super::{Command, Core, Link, LinkPhase, OutSub, Parked, Role};
-use crate::buffer::{Buffer, Log, SubShared};
+use super::{Core, Link, LinkPhase, OutSub};
+use crate::buffer::SubShared;
 use crate::context::lock;
-use crate::proto::{
-    ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Step, Subscribe, Subscribed,
-};
-use crate::rout::{Held, OutEvent, ROutShared};
+use crate::events::OutEvent;
+use crate::proto::{ByeCode, Message, Outbound, RefuseCode, Step};
+use crate::rout::{Held, ROutShared};
 use crate::types::{Bid, Nanos, Policy, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
 const WRITES_PER_FLUSH: usize = 256;
 const FLUSHES_PER_TURN: usize = 4;
 
-/// A refusal: its code and numbers.
-type Refusal = (RefuseCode, u64, u64);
-
 impl<T: Transport> Core<T> {
-    pub(super) fn on_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) {
-        let wire = subscribe.wire;
-        if let Err((code, a, b)) = self.try_subscribe(conn, subscribe) {
-            self.send(conn, &Message::Refused { wire, code, a, b });
-        }
-    }
-
-    fn try_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) -> Result<(), Refusal> {
-        let Some(link) = self.links.get(&conn) else { return Ok(()) };
-        let Some(Role::Out(out)) = link.role.clone() else { return Err((RefuseCode::NotAnOut, 0, 0)) };
-        let limit = self.inner.config.limits.max_subscriptions_per_connection;
-        if link.outs.len() >= limit {
-            return Err((RefuseCode::TooMany, link.outs.len() as u64, limit as u64));
-        }
-        if link.outs.contains_key(&subscribe.wire) {
-            return Err((RefuseCode::BadWireId, 0, 0));
-        }
-        let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
-        let number = link.shared.id;
-        let Some(log) = buffer.log().cloned() else {
-            return park(&buffer, Parked { conn: number, subscribe }, limit);
-        };
-        self.accept(conn, &out, &buffer, &log, &subscribe)
-    }
-
-    /// A log is known now: whoever waited for it is answered, each by the worker of its connection.
-    pub(super) fn unpark_all(&mut self, buffer: &Buffer) {
-        for parked in std::mem::take(&mut *lock(&buffer.parked)) {
-            let worker = self.inner.worker_of(parked.conn);
-            self.inner.workers[worker].send(Command::Unpark(parked));
-        }
-    }
-
-    pub(super) fn unpark(&mut self, parked: Parked) {
-        if let Some(&conn) = self.by_number.get(&parked.conn) {
-            self.on_subscribe(conn, parked.subscribe);
-        }
-    }
-
-    fn accept(
-        &mut self,
-        conn: ConnId,
-        out: &Arc<ROutShared>,
-        buffer: &Arc<Buffer>,
-        log: &Log,
-        subscribe: &Subscribe,
-    ) -> Result<(), Refusal> {
-        let ring = &log.ring;
-        let flow_control = ring.flow_control();
-        let allowed = match subscribe.policy {
-            Policy::Block | Policy::Drop => flow_control,
-            Policy::Overwrite => !flow_control,
-            Policy::Disconnect => true,
-        };
-        if !allowed {
-            return Err((RefuseCode::PolicyNotAllowed, 0, 0));
-        }
-        let needed = 2 * ring.max_delivery();
-        if subscribe.capacity < needed {
-            return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
-        }
-        let held = self.take_over(out, buffer, &subscribe.name);
-        let (start, restarted, hold) = begin(log, subscribe, held.as_ref())?;
-        drop(held);
-        let config = self.outbound_config(ring, subscribe);
-        self.add_out(conn, out, buffer, subscribe, (start, hold, config));
-        let subscribed = Subscribed {
-            wire: subscribe.wire,
-            epoch: log.epoch,
-            start,
-            flow_control,
-            restarted,
-            capacity: ring.capacity(),
-            max_delivery: ring.max_delivery(),
-        };
-        self.send(conn, &Message::Subscribed(subscribed));
-        self.wake_out(conn, subscribe.wire);
-        Ok(())
-    }
-
-    /// The place kept for this name; a connection that still has it loses it.
-    fn take_over(&mut self, out: &ROutShared, buffer: &Buffer, name: &[u8]) -> Option<Held> {
-        if name.is_empty() {
-            return None;
-        }
-        let held = lock(&out.held).remove(&(buffer.bid, name.to_vec()));
-        if held.is_some() {
-            return held;
-        }
-        let old = buffer.find_named(name)?;
-        let landed = old.landed.load(std::sync::atomic::Ordering::Acquire);
-        let hold = lock(&old.hold).take();
-        let command = Command::Close {
-            conn: old.conn,
-            code: ByeCode::TakenOver,
-            why: format!("subscription '{}' was taken over", String::from_utf8_lossy(name)),
-        };
-        self.inner.workers[old.worker].send(command);
-        buffer.remove_sub(old.conn, old.wire);
-        Some(Held { hold, landed, until: 0 })
-    }
-
-    fn outbound_config(&self, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {
-        let session = &self.inner.config.session;
-        let lag_limit = ring.capacity() - ring.retain();
-        let max_lag = match (subscribe.max_lag, session.max_lag_bytes) {
-            (0, 0) => lag_limit / 2,
-            (0, lag) | (lag, _) => lag,
-        };
-        let timeout_ms = match subscribe.block_timeout_ms {
-            u32::MAX => session.block_timeout_ms,
-            ms => ms,
-        };
-        let max_transfer = u64::from(self.inner.config.tcp.max_transfer_bytes)
-            .min(self.transport.promises().max_write_bytes)
-            .min(ring.max_delivery());
-        OutboundConfig {
-            policy: subscribe.policy,
-            max_lag: max_lag.min(lag_limit),
-            block_timeout: Nanos::from(timeout_ms) * 1_000_000,
-            flow_control: ring.flow_control(),
-            max_transfer: max_transfer.max(1),
-        }
-    }
-
-    fn add_out(
-        &mut self,
-        conn: ConnId,
-        out: &ROutShared,
-        buffer: &Arc<Buffer>,
-        subscribe: &Subscribe,
-        (start, hold, config): (Position, Option<Hold>, OutboundConfig),
-    ) {
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        let sub = Arc::new(SubShared {
-            conn: link.shared.id,
-            worker: self.shared.index,
-            wire: subscribe.wire,
-            name: subscribe.name.clone(),
-            policy: subscribe.policy,
-            hold: Mutex::new(hold),
-            sent: AtomicU64::new(start),
-            landed: AtomicU64::new(start),
-            consumed: AtomicU64::new(start),
-            dropped: AtomicU64::new(0),
-        });
-        buffer.add_sub(sub.clone());
-        let number = link.shared.id;
-        let out_sub = OutSub {
-            buffer: buffer.clone(),
-            outbound: Outbound::new(config, start, self.now),
-            sub,
-            hold_ms: subscribe.hold_ms.min(self.inner.config.limits.max_hold_ms),
-            queued: false,
-            in_flight: false,
-            others_wait: false,
-        };
-        link.outs.insert(subscribe.wire, out_sub);
-        self.slots.entry(buffer.slot).or_default().outs.push((conn, subscribe.wire));
-        let name = subscribe.name.clone();
-        out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start });
-    }
-
     /// A buffer has news for this subscription: looks at its policy and gives it a turn.
     pub(super) fn wake_out(&mut self, conn: ConnId, wire: WireId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
@@ -488,46 +318,4 @@ fn holds_others(ring: &Ring, out: &OutSub) -> bool {
     let exhausted = ring.horizon().saturating_sub(head) < ring.capacity() / 8;
     let slowest = ring.slowest_hold().is_none_or(|slowest| slowest >= at);
     at < head && slowest && (ring.writer_waits() || (out.buffer.source.is_some() && exhausted))
-}
-
-fn park(buffer: &Buffer, parked: Parked, limit: usize) -> Result<(), Refusal> {
-    let mut waiting = lock(&buffer.parked);
-    if waiting.len() >= limit {
-        return Err((RefuseCode::TooMany, waiting.len() as u64, limit as u64));
-    }
-    waiting.push(parked);
-    Ok(())
-}
-
-/// Where a subscription begins, whether its log is another one than it asked for, and the place that it holds.
-fn begin(
-    log: &Log,
-    subscribe: &Subscribe,
-    held: Option<&Held>,
-) -> Result<(Position, bool, Option<Hold>), Refusal> {
-    let ring = &log.ring;
-    let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
-    // The tail may move between looking and holding; it moves on only when the writer does.
-    for _ in 0..64 {
-        let oldest = || ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
-        let (start, restarted) = match subscribe.start {
-            Start::Position(epoch, at) if epoch == log.epoch => (at, false),
-            Start::Position(..) => (oldest(), true),
-            Start::Newest | Start::Oldest if held.is_some() => {
-                let landed = held.map_or(0, |held| held.landed);
-                (ring.boundary_at_or_after(landed).unwrap_or_else(|| ring.boundary()), false)
-            }
-            Start::Newest => (ring.boundary(), false),
-            Start::Oldest => (oldest(), false),
-        };
-        if !holds {
-            return Ok((start, restarted, None));
-        }
-        // Resuming below the tail: hold what is left; the first step tells what is lost.
-        let at = if start < ring.tail() { oldest() } else { start };
-        if let Ok(hold) = ring.hold(at) {
-            return Ok((start, restarted, Some(hold)));
-        }
-    }
-    Err((RefuseCode::TooSlow, 0, 0))
 }

@@ -1,6 +1,6 @@
 //! The protocol, without I/O: messages and the machines that decide what to send.
 //!
-//! Nothing here touches a socket, a clock or a random source. [`message`] is the wire; [`Outbound`] decides for one
+//! Nothing here touches a socket, a clock or a random source. [`Message`] is the wire; [`Outbound`] decides for one
 //! subscription at the sender which range goes next, [`Inbound`] at the receiver when credit is due, [`Session`]
 //! whether the peer is alive. The same machines run on real transports and in the simulator.
 

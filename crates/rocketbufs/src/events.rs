@@ -1,0 +1,133 @@
+//! What the two ends tell their applications.
+
+use crate::error::RefusedError;
+use crate::inbound::{Ending, Item};
+use crate::proto::End;
+use crate::types::{Bid, Epoch, Position};
+use crate::view::InView;
+
+/// What [`RIn::recv`](crate::RIn::recv) returns, in order within a buffer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Received {
+    /// One or several whole deliveries.
+    Data(InView),
+    /// A subscription was answered; its data begins at `start`.
+    Subscribed {
+        /// The buffer.
+        bid: Bid,
+        /// The writer's log.
+        epoch: Epoch,
+        /// First position that will come.
+        start: Position,
+    },
+    /// The log goes on at `to`; what lies between is gone.
+    Lost {
+        /// The buffer.
+        bid: Bid,
+        /// First position that is missing.
+        from: Position,
+        /// First position that is there again.
+        to: Position,
+    },
+    /// The buffer was destroyed by its writer; this was all of it.
+    Closed {
+        /// The buffer.
+        bid: Bid,
+        /// The end of its log.
+        end: Position,
+    },
+    /// The writer is gone for good; this was all that is complete.
+    Gone {
+        /// The buffer.
+        bid: Bid,
+        /// The end of the last complete delivery.
+        end: Position,
+    },
+    /// The writer was restarted: its log is another one. Subscribe again to receive it.
+    Restarted {
+        /// The buffer.
+        bid: Bid,
+        /// The new log.
+        epoch: Epoch,
+    },
+    /// The subscription was refused, or ended by the sender.
+    Refused {
+        /// The buffer.
+        bid: Bid,
+        /// Why.
+        error: RefusedError,
+    },
+    /// The connection is down; [`RIn::resume`](crate::RIn::resume) goes on over another one.
+    ConnDown {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What an event callback gets: every [`Received`] but data.
+pub type InEvent = Received;
+
+/// What happens to an rOut.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum OutEvent {
+    /// Somebody subscribed.
+    Subscribed {
+        /// By which connection.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// The subscription's name, if it has one.
+        name: Vec<u8>,
+        /// First position that it gets.
+        start: Position,
+    },
+    /// A subscription ended.
+    Unsubscribed {
+        /// By which connection.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// The subscription's name, if it has one.
+        name: Vec<u8>,
+        /// Why.
+        why: String,
+    },
+    /// A subscriber was too slow for its policy, or lapped: it will not get this range.
+    Dropped {
+        /// By which connection.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// First position that is lost.
+        from: Position,
+        /// One past the last.
+        to: Position,
+    },
+    /// A connection is down.
+    ConnDown {
+        /// Which.
+        conn: u64,
+        /// Why.
+        why: String,
+    },
+    /// A spliced buffer's log has ended (closed or gone) and every subscriber present has all of it.
+    Ended {
+        /// The buffer.
+        bid: Bid,
+    },
+}
+
+/// The event that tells an item which is not data.
+pub(crate) fn event_of(bid: Bid, item: Item) -> Received {
+    match item {
+        Item::Lost(from, to) => Received::Lost { bid, from, to },
+        Item::Ending(Ending::End(End::Closed(end))) => Received::Closed { bid, end },
+        Item::Ending(Ending::End(End::Gone(end))) => Received::Gone { bid, end },
+        Item::Ending(Ending::Restarted(epoch)) => Received::Restarted { bid, epoch },
+        Item::Ending(Ending::Refused(error)) => Received::Refused { bid, error },
+        // Data never comes here: both callers take it out first.
+        Item::Data(from, to) | Item::Payload { from, to, .. } => Received::Lost { bid, from, to },
+    }
+}

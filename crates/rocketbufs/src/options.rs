@@ -1,0 +1,68 @@
+//! How buffers are made and subscribed to.
+
+use std::time::Duration;
+
+use crate::proto::Start;
+use crate::types::{Policy, Position};
+
+/// How to subscribe. The default is what [`RIn::subscribe`](crate::RIn::subscribe) does: from now on, nothing lost, the ring of the configured size.
+#[derive(Debug, Clone)]
+pub struct SubscribeOptions {
+    /// Capacity of the ring here, in bytes (0: `buffers.size_bytes`); rounded up to a power of two. At least twice the buffer's largest delivery.
+    pub size_bytes: u64,
+    /// History kept for those who join a spliced buffer, in bytes. None: half the ring if spliced, else nothing.
+    pub retain_bytes: Option<u64>,
+    /// Where to begin.
+    pub start: Start,
+    /// What happens when this end is slow.
+    pub policy: Policy,
+    /// Lag in bytes at which `drop` and `disconnect` act; 0: the sender's default.
+    pub max_lag_bytes: u64,
+    /// How long `block` may hold the writer without progress while others wait; none: the sender's default; zero: for ever.
+    pub block_timeout: Option<Duration>,
+    /// Names the subscription, so that the sender keeps its place for `hold` when the connection is gone.
+    pub name: Vec<u8>,
+    /// How long, after the connection is gone.
+    pub hold: Duration,
+    /// Tells the sender that data landed only when it was given back. The sender keeps what lies between, so that a
+    /// process that ends at any moment and starts again finds everything it had not given back; in exchange `landed`
+    /// confirmations come later. No effect on a spliced subscription.
+    pub confirm_consumed: bool,
+}
+
+impl Default for SubscribeOptions {
+    fn default() -> Self {
+        Self {
+            size_bytes: 0,
+            retain_bytes: None,
+            start: Start::Newest,
+            policy: Policy::Block,
+            max_lag_bytes: 0,
+            block_timeout: None,
+            name: Vec::new(),
+            hold: Duration::ZERO,
+            confirm_consumed: false,
+        }
+    }
+}
+
+/// How to make a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured size.
+#[derive(Debug, Clone)]
+pub struct BufferOptions {
+    /// Capacity of its ring in bytes (0: `buffers.size_bytes`), rounded up to a power of two.
+    pub size_bytes: u64,
+    /// History kept for joins and resumes, in bytes; none: `buffers.retain_bytes`, or half the capacity.
+    pub retain_bytes: Option<u64>,
+    /// Largest delivery in bytes; none: a quarter of the capacity.
+    pub max_delivery_bytes: Option<u64>,
+    /// Whether slow subscribers hold the writer. Without, the oldest data is overwritten and deliveries carry markers.
+    pub flow_control: bool,
+    /// Where the log begins; positions of a new log usually begin at 0.
+    pub start: Position,
+}
+
+impl Default for BufferOptions {
+    fn default() -> Self {
+        Self { size_bytes: 0, retain_bytes: None, max_delivery_bytes: None, flow_control: true, start: 0 }
+    }
+}
