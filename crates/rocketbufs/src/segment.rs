@@ -295,12 +295,22 @@ pub(crate) fn deliver(
     }
     let (bid, marked) = (segment.bid, segment.marked);
     let whole = if marked && size > 0 { size + MARK_BYTES } else { size };
+    // A tail mark of a short delivery lies over bytes of the application's, which come back if it is refused.
+    let mut under = [0; MARK_TAIL_BYTES];
+    let tail = (whole as usize).saturating_sub(MARK_TAIL_BYTES)..whole as usize;
     if marked && size > 0 {
         let at = segment.claim.from();
-        write_marks(&mut segment.claim.bytes()[..whole as usize], at);
+        let bytes = segment.claim.bytes();
+        under.copy_from_slice(&bytes[tail.clone()]);
+        write_marks(&mut bytes[..whole as usize], at);
     }
     let delivered = writer.deliver(segment.claim, whole).map_err(|error| {
-        let back = |claim| OutSegment { claim, bid, marked };
+        let back = |mut claim: Claim| {
+            if marked && size > 0 {
+                claim.bytes()[tail].copy_from_slice(&under);
+            }
+            OutSegment { claim, bid, marked }
+        };
         match error {
             rocketring::DeliverError::ShortDeliver(claim) => DeliverError::ShortDeliver(back(claim)),
             rocketring::DeliverError::TooLong(claim) => DeliverError::TooLong { size, segment: back(claim) },
