@@ -29,8 +29,15 @@ pub(crate) struct WorkerShared {
     pub(crate) index: usize,
     pub(crate) sleeper: Arc<Sleeper>,
     pub(crate) pending: PendingSet,
-    mailbox: Mutex<VecDeque<Command>>,
+    mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    commands: VecDeque<Command>,
+    /// The worker is gone: commands come to nothing.
+    closed: bool,
 }
 
 impl WorkerShared {
@@ -44,9 +51,16 @@ impl WorkerShared {
         })
     }
 
-    /// Leaves a command; the worker takes them in order.
+    /// Leaves a command; the worker takes them in order. Without a worker it is dropped: what it holds would never
+    /// be let go of, and who waits for its answer would wait for ever.
     pub(crate) fn send(&self, command: Command) {
-        lock(&self.mailbox).push_back(command);
+        let mut mailbox = lock(&self.mailbox);
+        if mailbox.closed {
+            drop(mailbox);
+            return drop(command);
+        }
+        mailbox.commands.push_back(command);
+        drop(mailbox);
         self.has_mail.store(true, Ordering::SeqCst);
         self.sleeper.wake();
     }
@@ -66,7 +80,16 @@ impl WorkerShared {
         if !self.has_mail.swap(false, Ordering::SeqCst) {
             return VecDeque::new();
         }
-        std::mem::take(&mut *lock(&self.mailbox))
+        std::mem::take(&mut lock(&self.mailbox).commands)
+    }
+
+    /// The worker is gone. What it was still to do is dropped, outside the lock: that may send again.
+    pub(crate) fn close(&self) {
+        let mut mailbox = lock(&self.mailbox);
+        mailbox.closed = true;
+        let commands = std::mem::take(&mut mailbox.commands);
+        drop(mailbox);
+        drop(commands);
     }
 }
 

@@ -378,3 +378,13 @@ impl<T: Transport> Core<T> {
         self.next_tick = self.now;
     }
 }
+
+impl<T: Transport> Drop for Core<T> {
+    fn drop(&mut self) {
+        // What the connections hold says goodbye to the worker when it is dropped, which must not keep it.
+        self.links.clear();
+        self.suspended.clear();
+        self.slots.clear();
+        self.shared.close();
+    }
+}
