@@ -75,8 +75,7 @@ fn several_publishers_of_a_topic_are_all_received() {
     sub.finish().good();
     for name in ["a", "b", "c"] {
         let prefix = format!("{name} ");
-        let own: String =
-            text.lines().filter(|l| l.starts_with(&prefix)).map(|l| format!("{l}\n")).collect();
+        let own: String = text.lines().filter(|l| l.starts_with(&prefix)).map(|l| format!("{l}\n")).collect();
         assert_eq!(own, lines(name, 1000), "in order, each once");
     }
 }
@@ -171,7 +170,10 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
     let here = dir.path().join("out");
     std::fs::write(&here, "something").unwrap();
     let out = here.to_str().unwrap();
-    fails(client("sub", &broker.addr, &format!("first --output {out}")), &["has 9 bytes and no", "remove it"]);
+    fails(
+        client("sub", &broker.addr, &format!("first --output {out}")),
+        &["has 9 bytes and no", "remove it"],
+    );
     fails(client("sub", &broker.addr, &format!("a b --output {out}")), &["need a directory"]);
     std::fs::write(&config, "[broker]\nmax_topic = 1\n").unwrap();
     fails(rbmq(["serve", "--config", config.to_str().unwrap()]), &["unknown field `max_topic`"]);

@@ -95,8 +95,7 @@ fn a_broker_that_is_told_to_end_lets_subscribers_finish() {
     let broker = BrokerProcess::start();
     let text = lines("x", 50_000);
     let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
-    let mut subscriber =
-        Subscriber::builder().ring_bytes(512 << 10).connect(&broker.addr).unwrap();
+    let mut subscriber = Subscriber::builder().ring_bytes(512 << 10).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     publisher.wait_subscribers(1, LONG).unwrap();
     for line in text.lines() {
@@ -209,5 +208,8 @@ fn a_place_is_kept_for_a_name() {
     topic.publish(b"2").unwrap();
     let mut again = connect();
     again.subscribe_from("t", StartFrom::Newest).unwrap();
-    assert_eq!(again.recv(LONG).unwrap().unwrap().bytes, b"2");
+    // What it had not released may come again; what came meanwhile does.
+    let mut next = || again.recv(LONG).unwrap().unwrap().bytes;
+    let first = next();
+    assert!(first == b"2" || (first == b"1" && next() == b"2"));
 }

@@ -38,8 +38,7 @@ fn a_killed_subscriber_goes_on_exactly_where_it_stopped() {
     let (input, out) = (dir.path().join("input"), dir.path().join("out"));
     let bytes = random(2, 20_000_000);
     std::fs::write(&input, &bytes).unwrap();
-    let args =
-        format!("file --until-closed --name attic --hold 60 --rate 20MB --output {}", out.display());
+    let args = format!("file --until-closed --name attic --hold 60 --rate 20MB --output {}", out.display());
     let mut sub = broker.sub(&args);
     let publish = format!("file --raw --wait-subscribers 1 --file {}", input.display());
     let publisher = broker.publish(&publish, b"");

@@ -33,7 +33,7 @@ pub(super) enum Event {
     /// Somebody wants the table of topics.
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
     /// Take no more from publishers: the broker is about to end.
-    Drain,
+    Drain(mpsc::SyncSender<()>),
     /// End the thread.
     Stop,
 }
@@ -91,7 +91,10 @@ impl Broker {
                 // Whoever asked may have given up.
                 let _ = reply.try_send(self.stats());
             }
-            Event::Drain => self.drain(),
+            Event::Drain(reply) => {
+                self.drain();
+                let _ = reply.try_send(());
+            }
             Event::Stop => {}
         }
     }

@@ -124,15 +124,16 @@ impl Broker {
     /// any more (0: everybody has everything).
     pub fn stop(mut self) -> u64 {
         drop(self.listener.take());
-        self.events.event(Event::Drain);
         let deadline = Instant::now() + self.drain_timeout;
-        let left = loop {
-            let left = self.undelivered();
-            if left == 0 || Instant::now() >= deadline {
-                break left;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let (reply, done) = std::sync::mpsc::sync_channel(1);
+        self.events.event(Event::Drain(reply));
+        // It takes no time; without an answer there is nobody to wait for.
+        let _ = done.recv_timeout(self.drain_timeout);
+        for bid in self.out.buffers() {
+            // Asks each subscriber how far it is, and waits for the slowest.
+            let _ = self.out.drain(bid, deadline.saturating_duration_since(Instant::now()));
+        }
+        let left = self.undelivered();
         self.end(Duration::from_secs(1));
         left
     }

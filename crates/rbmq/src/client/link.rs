@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rocketbufs::{Conn, Context};
+use rocketbufs::{Conn, ConnError, Context};
 use tracing::{debug, info};
 
 use super::error::ConnectError;
@@ -44,6 +44,15 @@ pub(super) fn random() -> Result<u128, ConnectError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// Begins a connection, and waits until it is up.
+fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) -> Result<Conn, ConnError> {
+    let conn = Conn::connect_start(ctx, addr, hello)?;
+    on_start(&conn);
+    let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());
+    conn.wait_up(timeout).inspect_err(|_| conn.close("gave up connecting"))?;
+    Ok(conn)
+}
+
 struct State {
     conn: Conn,
     stop: bool,
@@ -54,6 +63,7 @@ struct Shared {
     ctx: Context,
     addr: String,
     hello: Vec<u8>,
+    on_start: Box<dyn Fn(&Conn) + Send + Sync>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -64,14 +74,20 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects and waits until the broker has accepted.
-    pub(super) fn connect(ctx: &Context, addr: &str, role: Role, name: &str) -> Result<Self, ConnectError> {
+    /// Connects and waits until the broker has accepted. `on_start` is called with every connection before it is up:
+    /// an rOut must have it by then, as the broker's first words may ask for its buffers.
+    pub(super) fn connect(
+        ctx: &Context,
+        addr: &str,
+        (role, name): (Role, &str),
+        on_start: impl Fn(&Conn) + Send + Sync + 'static,
+    ) -> Result<Self, ConnectError> {
         let hello = Hello { role, client: random()?, name: name.to_owned() }.encode();
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
-        let conn = Conn::connect(ctx, addr, &hello).map_err(refused)?;
+        let conn = start(ctx, addr, &hello, &on_start).map_err(refused)?;
         let state = Mutex::new(State { conn, stop: false, last_error: None });
-        let shared =
-            Shared { ctx: ctx.clone(), addr: addr.to_owned(), hello, state, changed: Condvar::new() };
+        let (ctx, addr, changed) = (ctx.clone(), addr.to_owned(), Condvar::new());
+        let shared = Shared { ctx, addr, hello, on_start: Box::new(on_start), state, changed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -143,7 +159,7 @@ impl Shared {
             if wait_while(&self.state, &self.changed, pause, |state| !state.stop) {
                 return None;
             }
-            match Conn::connect(&self.ctx, &self.addr, &self.hello) {
+            match start(&self.ctx, &self.addr, &self.hello, &self.on_start) {
                 Ok(conn) => {
                     let mut state = lock(&self.state);
                     state.conn = conn.clone();

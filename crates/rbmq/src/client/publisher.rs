@@ -87,11 +87,10 @@ impl PublisherBuilder {
         let topics: Topics = Arc::default();
         let (table, answers) = (topics.clone(), topics.clone());
         out.set_control_msg_cb(move |conn, message| on_control(&answers, conn, message));
-        let link = Link::connect(&ctx, addr, Role::Publisher, &self.name)?;
-        out.add_conn(&link.conn());
-        let again = out.clone();
+        let conns = out.clone();
+        let link =
+            Link::connect(&ctx, addr, (Role::Publisher, &self.name), move |conn| conns.add_conn(conn))?;
         link.watch(move |conn| {
-            again.add_conn(conn);
             // The lock keeps a topic that is being opened from being named twice or not at all.
             for topic in lock(&table).values() {
                 topic.begin(conn);

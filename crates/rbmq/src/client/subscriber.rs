@@ -37,7 +37,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// How long the broker keeps this subscriber's place in every buffer while it is away. Needs a name.
+    /// How long the broker keeps this subscriber's place in every buffer while it is away. Needs a name. Another
+    /// process of that name goes on there: what the first had not released comes again, and perhaps a little before.
     pub fn hold(mut self, hold: Duration) -> Self {
         self.options.hold = hold;
         self
@@ -99,8 +100,10 @@ impl SubscriberBuilder {
             None => Context::new(self.config)?,
         };
         let ring_bytes = self.ring_bytes.unwrap_or(ctx.config().buffers.size_bytes);
-        let options = Options { ring_bytes, ..self.options };
-        let link = Link::connect(&ctx, addr, Role::Subscriber, &options.name)?;
+        // A place that is kept is one from which nothing is missed.
+        let confirm_released = self.options.confirm_released || !self.options.hold.is_zero();
+        let options = Options { ring_bytes, confirm_released, ..self.options };
+        let link = Link::connect(&ctx, addr, (Role::Subscriber, &options.name), |_| {})?;
         let feed = Arc::new(Feed { options, ..Feed::default() });
         let rin = feed.attach(&link.conn());
         let (again, same) = (feed.clone(), rin.clone());
@@ -289,26 +292,26 @@ impl Subscriber {
                 return Ok(Some(Item::Notice(Notice::Refused(problem))));
             }
             let left = deadline.map_or(LOOK, |d| d.saturating_duration_since(Instant::now()));
-            if self.away() {
-                if self.wait_back(left) {
+            // What was received before the connection was lost is still there, and comes first.
+            let away = self.away();
+            let wait = if away { Duration::ZERO } else { left.min(LOOK) };
+            match self.rin.recv(Some(wait))? {
+                Some(Received::Data(view)) => {
+                    if let Some((bytes, topic, framing)) = self.take(view) {
+                        let subscriber = PhantomData;
+                        let batch = Batch { bytes: Some(bytes), topic, framing, subscriber };
+                        return Ok(Some(Item::Batch(batch)));
+                    }
+                    continue;
+                }
+                Some(event) => match self.on_event(event) {
+                    Some(notice) => return Ok(Some(Item::Notice(notice))),
+                    None => continue,
+                },
+                None if away && self.wait_back(left) => {
                     return Ok(Some(Item::Notice(Notice::Reconnected)));
                 }
-            } else if let Some(received) = self.rin.recv(Some(left.min(LOOK)))? {
-                match received {
-                    Received::Data(view) => {
-                        if let Some((bytes, topic, framing)) = self.take(view) {
-                            let subscriber = PhantomData;
-                            let batch = Batch { bytes: Some(bytes), topic, framing, subscriber };
-                            return Ok(Some(Item::Batch(batch)));
-                        }
-                    }
-                    other => {
-                        if let Some(notice) = self.on_event(other) {
-                            return Ok(Some(Item::Notice(notice)));
-                        }
-                    }
-                }
-                continue;
+                None => {}
             }
             if left.is_zero() {
                 return Ok(None);
