@@ -159,10 +159,19 @@ impl InboundShared {
     /// The next thing to tell; moves `read` past it. Data stays until it is given back.
     pub(crate) fn next_item(&self, pin: bool) -> Option<Item> {
         let mut state = lock(&self.state);
-        let state = &mut *state;
+        if state.done {
+            // What was not read when it was unsubscribed is gone; the next subscription has the buffer's name now.
+            return None;
+        }
+        let (spliced, wire, ending) = (self.is_spliced(), state.wire, state.ending.is_some());
         if let Some(in_log) = &mut state.log {
-            let spliced = self.is_spliced();
+            let consumed = in_log.consumed;
             if let Some(item) = in_log.next_item(pin, spliced) {
+                // Reading a hole, or what is copied out anyway, gives it back. A spliced one is told by the worker.
+                let gave = in_log.consumed != consumed && !spliced;
+                let due = gave && (ending || in_log.credit_due());
+                drop(state);
+                self.tell_worker(due, wire);
                 return Some(item);
             }
         }
@@ -184,6 +193,9 @@ impl InboundShared {
     /// Whether [`InboundShared::next_item`] would tell something.
     pub(crate) fn has_item(&self) -> bool {
         let state = lock(&self.state);
+        if state.done {
+            return false;
+        }
         if let Some(l) = &state.log {
             let ring = &l.log.ring;
             if ring.boundary() > l.read || ring.gap_after(l.read).is_some_and(|gap| gap.from <= l.read) {
@@ -216,7 +228,7 @@ impl InboundShared {
             let mut to = in_log.consumed;
             while let Some(gap) = in_log.log.ring.gap_after(to) {
                 let before = gap.from.saturating_sub(to);
-                if left < before {
+                if left <= before {
                     break;
                 }
                 left -= before;
@@ -257,12 +269,17 @@ impl InboundShared {
         let in_log = state.log.as_mut()?;
         let result = change(in_log);
         in_log.move_hold();
-        let due = ending || in_log.credit.clone().credit(in_log.credit_now(None)).is_some();
+        let due = ending || in_log.credit_due();
         drop(state);
+        self.tell_worker(due, wire);
+        Some(result)
+    }
+
+    /// Has the worker send the credit that is due.
+    fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
         if let (true, Some((conn, _))) = (due, wire) {
             self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
         }
-        Some(result)
     }
 
     /// Everything received and not given back, pinned.
@@ -296,6 +313,13 @@ impl InLog {
     fn give_back(&mut self, to: Position) {
         self.consumed = self.consumed.max(to);
         self.read = self.read.max(to);
+        // A hole that was told is given back with the last of what lies before it.
+        while self.consumed < self.read
+            && let Some(gap) = self.log.ring.gap_after(self.consumed)
+            && gap.from <= self.consumed
+        {
+            self.consumed = gap.to.min(self.read);
+        }
     }
 
     fn move_hold(&mut self) {
@@ -323,6 +347,10 @@ impl InLog {
         let consumed = consumed.min(landed);
         let landed = if self.confirm_consumed && downstream.is_none() { consumed } else { landed };
         Credit { landed, consumed, grant }
+    }
+
+    fn credit_due(&self) -> bool {
+        self.credit.clone().credit(self.credit_now(None)).is_some()
     }
 
     pub(crate) fn ring(&self) -> &Ring {
