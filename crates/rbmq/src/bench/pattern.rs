@@ -133,6 +133,15 @@ impl<'a> Cursor<'a> {
         (behind / record) as u64
     }
 
+    /// Whole records that follow and are kept encoded, at most `most` bytes. Only between records.
+    pub fn encoded(&self, most: usize) -> Option<&'a [u8]> {
+        debug_assert_eq!(self.inner, 0);
+        let record = self.pattern.record_bytes();
+        let run = self.run();
+        let len = run.len().min(most) / record * record;
+        (self.pattern.encoded && len > 0).then(|| &run[..len])
+    }
+
     /// Collects what follows, at least `want` bytes in at most `slices.capacity()` pieces, without moving.
     pub fn gather(&self, want: usize, slices: &mut Vec<IoSlice<'a>>) {
         let mut ahead = Cursor { ..*self };
@@ -314,6 +323,24 @@ mod tests {
                 assert!(cursor.check_message(&record[HEADER..]));
             }
             assert!(!cursor.check_message(&vec![0; size]));
+        }
+    }
+
+    #[test]
+    fn encoded_records_are_the_stream_where_messages_are_small() {
+        for size in SIZES {
+            let pattern = Pattern::new(2, size);
+            let mut cursor = Cursor::new(&pattern);
+            assert_eq!(cursor.encoded(pattern.record_bytes() - 1), None);
+            assert_eq!(cursor.encoded(usize::MAX).is_some(), size <= ENCODED_UP_TO);
+            let mut bytes = Vec::new();
+            while let Some(records) =
+                cursor.encoded(3 * pattern.record_bytes()).filter(|_| bytes.len() < 200_000)
+            {
+                bytes.extend_from_slice(records);
+                cursor.skip(records.len());
+            }
+            assert_eq!(bytes, stream(2, size, bytes.len()));
         }
     }
 

@@ -107,6 +107,11 @@ fn publish_batches(
     let mut messages = 0;
     while !control.stopped() {
         let mut batch = writer.batch(batch_bytes)?;
+        let mut left = in_batch * record_bytes;
+        while let Some(records) = cursor.encoded(left).filter(|records| batch.push_encoded(records)) {
+            cursor.skip(records.len());
+            left -= records.len();
+        }
         while batch.push(cursor.payload()) {
             cursor.next_record();
         }

@@ -319,6 +319,19 @@ impl Batch<'_> {
         true
     }
 
+    /// Adds records that are encoded already ([`push_record`](crate::wire::push_record)), any number of them, as one
+    /// copy; false (and nothing added) if there is no room for all. It is on the caller that they are whole records:
+    /// they are not looked at here, and with others the topic's subscribers stop at an error.
+    #[inline]
+    pub fn push_encoded(&mut self, records: &[u8]) -> bool {
+        let Some(segment) = &mut self.segment else { return false };
+        let Some(room) = segment.bytes_mut().get_mut(self.filled..) else { return false };
+        let Some(to) = room.get_mut(..records.len()) else { return false };
+        to.copy_from_slice(records);
+        self.filled += records.len();
+        true
+    }
+
     /// Bytes filled so far, with headers.
     pub fn len(&self) -> usize {
         self.filled
