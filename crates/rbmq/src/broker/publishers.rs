@@ -119,6 +119,8 @@ impl Broker {
         session.mapping.insert(in_bid, out_bid);
         let options = SubscribeOptions {
             size_bytes,
+            // Said here, as the answer may come before the splice is made that would imply it.
+            retain_bytes: Some(self.retained(size_bytes)),
             // Everything that the publisher still has: it may have written before the broker came. A position of no
             // log at all begins at the oldest byte even where a place was kept for a broker that was restarted, whose
             // subscribers may have less than it had.
@@ -137,6 +139,12 @@ impl Broker {
             self.remove_buffer(out_bid);
             (RefuseCode::Internal, reason)
         })
+    }
+
+    /// The history that is kept in a ring for those who join: as configured, at most half, by default half.
+    fn retained(&self, size_bytes: u64) -> u64 {
+        let half = size_bytes.checked_next_power_of_two().unwrap_or(size_bytes) / 2;
+        self.out.context().config().buffers.retain_bytes.map_or(half, |configured| configured.min(half))
     }
 
     /// The broker's ring for a buffer.
