@@ -23,6 +23,9 @@ pub struct Conn {
     pub(crate) context: Context,
 }
 
+/// As good as for ever, and within the clock's range.
+const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
 /// What a connection's handles share with its worker.
 pub(crate) struct ConnShared {
     pub(crate) id: u64,
@@ -173,8 +176,10 @@ impl Conn {
         }
     }
 
-    /// Waits until the connection is down, at most `timeout`; the reason if it is.
+    /// Waits until the connection is down, at most `timeout`; the reason if it is. In a callback, which must not wait,
+    /// it does not.
     pub fn wait_down(&self, timeout: Duration) -> Option<String> {
+        let timeout = if is_worker() { Duration::ZERO } else { timeout.min(FOR_EVER) };
         let deadline = Instant::now() + timeout;
         let mut state = lock(&self.shared.state);
         loop {

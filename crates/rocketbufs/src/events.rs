@@ -119,6 +119,18 @@ pub enum OutEvent {
     },
 }
 
+impl OutEvent {
+    /// The connection that it is about, while that may still be up.
+    pub(crate) fn conn(&self) -> Option<u64> {
+        match self {
+            Self::Subscribed { conn, .. } | Self::Unsubscribed { conn, .. } | Self::Dropped { conn, .. } => {
+                Some(*conn)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The event that tells an item which is not data.
 pub(crate) fn event_of(bid: Bid, item: Item) -> Received {
     match item {

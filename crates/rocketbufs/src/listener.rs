@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::callback::Callback;
+use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::Conn;
 use crate::context::{Context, lock};
 use crate::core::Command;
 use crate::error::ListenError;
+use crate::proto::ByeCode;
 use crate::worker::is_worker;
 
 type ConnCallback = dyn FnMut(Conn) + Send;
@@ -49,14 +50,28 @@ impl ListenerShared {
     /// A connection whose hello was read: calls the callback or queues it for [`Listener::accept`]. Gives it back if
     /// nobody takes connections fast enough.
     pub(crate) fn offer(&self, conn: Conn) -> Option<Conn> {
-        let Err(conn) = self.callback.run(conn, |callback, conn| callback(conn)) else { return None };
+        let Err(conn) = self.call(conn) else { return None };
         let mut waiting = lock(&self.waiting);
+        if self.callback.is_set() {
+            // Set since; whoever set it has taken those that waited, or waits for this lock to take them.
+            drop(waiting);
+            return self.call(conn).err();
+        }
         if waiting.len() >= self.max_waiting {
             return Some(conn);
         }
         waiting.push_back(conn);
         self.arrived.notify_one();
         None
+    }
+
+    fn call(&self, conn: Conn) -> Result<(), Conn> {
+        let shared = conn.shared.clone();
+        if self.callback.run(conn, |callback, conn| callback(conn))? == Ran::Panicked {
+            let (code, why) = (ByeCode::NotAccepted, CALLBACK_PANICKED.to_owned());
+            shared.send(Command::Close { conn: shared.id, code, why });
+        }
+        Ok(())
     }
 }
 
@@ -101,15 +116,20 @@ impl Listener {
         self.addr.clone()
     }
 
-    /// Calls `callback` for every connection, on a worker thread. Those that already wait are given to it first.
-    pub fn set_conn_cb(&self, mut callback: impl FnMut(Conn) + Send + 'static) {
-        let waiting = std::mem::take(&mut *lock(&self.shared.waiting));
-        waiting.into_iter().for_each(&mut callback);
+    /// Calls `callback` for every connection, on a worker thread; for those that wait already, on this one.
+    pub fn set_conn_cb(&self, callback: impl FnMut(Conn) + Send + 'static) {
         self.shared.callback.set(Box::new(callback));
+        let waiting = std::mem::take(&mut *lock(&self.shared.waiting));
+        for conn in waiting {
+            // There is a callback, it was just set.
+            let _ = self.shared.call(conn);
+        }
     }
 
-    /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever).
+    /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever). In a callback, which must
+    /// not wait, only what is there.
     pub fn accept(&self, timeout: Option<Duration>) -> Option<Conn> {
+        let timeout = if is_worker() { Some(Duration::ZERO) } else { timeout };
         let waiting = lock(&self.shared.waiting);
         let empty = |waiting: &mut VecDeque<Conn>| waiting.is_empty();
         let mut waiting = match timeout {

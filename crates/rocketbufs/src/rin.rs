@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::callback::Callback;
+use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::{Conn, ConnShared};
 use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
@@ -16,10 +16,13 @@ use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::options::SubscribeOptions;
-use crate::proto::MAX_NAME_BYTES;
+use crate::proto::{ByeCode, MAX_NAME_BYTES};
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
+
+/// Notices that wait from which on holes are merged.
+const MAX_HOLES_WAITING: usize = 1024;
 
 type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
 type ControlCallback = dyn FnMut(&RIn, &[u8]) + Send;
@@ -144,7 +147,10 @@ impl RInShared {
             };
             let Some((view, epoch)) = view_of(inbound, from, to) else { continue };
             let view = InView::new(view, inbound.clone(), epoch, pin, to);
-            let _ = self.data_cb.run(&view, |callback, view| callback(inbound.bid, &BufSeg::of(view)));
+            let ran = self.data_cb.run(&view, |callback, view| callback(inbound.bid, &BufSeg::of(view)));
+            if ran.is_ok_and(|ran| self.panicked(ran)) {
+                return;
+            }
         }
     }
 
@@ -171,14 +177,29 @@ impl RInShared {
 
     /// Tells an event: by callback, or in the queue of [`RIn::recv`].
     pub(crate) fn tell(&self, event: Received) {
-        let Err(event) = self.event_cb.run(event, |callback, event| callback(event)) else { return };
+        let event = match self.event_cb.run(event, |callback, event| callback(event)) {
+            Ok(ran) => {
+                self.panicked(ran);
+                return;
+            }
+            Err(event) => event,
+        };
         // Nobody listens: a callback application that set no event callback.
         if self.data_cb.is_set() {
             return;
         }
         let mut queue = lock(&self.queue);
-        queue.notices.push_back(event);
+        queue.push_notice(event);
         self.signal(&mut queue);
+    }
+
+    /// After a callback that panicked nobody knows what its application saw: its connection ends, others go on.
+    fn panicked(&self, ran: Ran) -> bool {
+        if ran == Ran::Panicked {
+            let (conn, code) = (self.conn(), ByeCode::Normal);
+            conn.send(Command::Close { conn: conn.id, code, why: CALLBACK_PANICKED.into() });
+        }
+        ran == Ran::Panicked
     }
 
     fn signal(&self, queue: &mut Queue) {
@@ -209,12 +230,19 @@ impl RInShared {
         let told = self.control_cb.run(message, |callback, message| {
             callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
         });
-        let Err(message) = told else { return true };
+        let message = match told {
+            Ok(ran) => {
+                self.panicked(ran);
+                return true;
+            }
+            Err(message) => message,
+        };
         let mut queue = lock(&self.queue);
-        queue.control_bytes += message.len() + 64;
-        if queue.control_bytes > 64 * (self.inner.config.limits.max_control_bytes as usize + 64) {
+        let bytes = queue.control_bytes + message.len() + 64;
+        if bytes > 64 * (self.inner.config.limits.max_control_bytes as usize + 64) {
             return false;
         }
+        queue.control_bytes = bytes;
         queue.control.push_back(message);
         self.arrived.notify_all();
         true
@@ -227,14 +255,33 @@ impl RInShared {
     pub(crate) fn run_control_backlog(self: &Arc<Self>, context: &Context) {
         while self.control_cb.is_set() {
             let Some(message) = lock(&self.queue).take_control() else { return };
-            let _ = self.control_cb.run(message, |callback, message| {
+            let ran = self.control_cb.run(message, |callback, message| {
                 callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
             });
+            if ran.is_ok_and(|ran| self.panicked(ran)) {
+                return;
+            }
         }
     }
 }
 
 impl Queue {
+    /// Holes are merged with the last one of their buffer where too many wait for somebody who does not listen: a
+    /// sender that tells of one after the other costs no memory.
+    fn push_notice(&mut self, notice: Received) {
+        if self.notices.len() >= MAX_HOLES_WAITING
+            && let Received::Lost { bid, to, .. } = &notice
+            && let Some(last) = self.notices.iter_mut().rev().find_map(|known| match known {
+                Received::Lost { bid: of, to, .. } if *of == *bid => Some(to),
+                _ => None,
+            })
+        {
+            *last = *to;
+            return;
+        }
+        self.notices.push_back(notice);
+    }
+
     fn take_control(&mut self) -> Option<Vec<u8>> {
         let message = self.control.pop_front()?;
         self.control_bytes -= message.len() + 64;
@@ -430,8 +477,10 @@ impl RIn {
         Some(Received::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
     }
 
-    /// The synchronous way to the application's control messages of the other end.
+    /// The synchronous way to the application's control messages of the other end. In a callback, which must not wait,
+    /// only what is there.
     pub fn recv_control(&self, timeout: Duration) -> Option<Vec<u8>> {
+        let timeout = if is_worker() { Duration::ZERO } else { timeout };
         let queue = lock(&self.shared.queue);
         let waited = self.shared.arrived.wait_timeout_while(queue, timeout, |queue| queue.control.is_empty());
         let (mut queue, _) = waited.unwrap_or_else(|p| p.into_inner());

@@ -8,14 +8,14 @@ use std::time::Duration;
 use rocketring::{Hold, RingConfig};
 
 use crate::buffer::{Buffer, Log};
-use crate::callback::Callback;
+use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::Conn;
 use crate::context::{Context, ContextInner, lock};
-use crate::core::Role;
+use crate::core::{Command, Role};
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
 use crate::events::OutEvent;
 use crate::options::BufferOptions;
-use crate::proto::End;
+use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
 use crate::types::{Bid, Epoch, Nanos, Policy, Position};
@@ -116,11 +116,19 @@ impl ROutShared {
 
     /// Tells an event, on a worker thread.
     pub(crate) fn tell(&self, event: OutEvent) {
-        let _ = self.event_cb.run(event, |callback, event| callback(event));
+        let conn = event.conn();
+        let ran = self.event_cb.run(event, |callback, event| callback(event));
+        if let (Ok(Ran::Panicked), Some(conn)) = (ran, conn) {
+            let worker = self.inner.worker_of(conn);
+            let (code, why) = (ByeCode::Normal, CALLBACK_PANICKED.to_owned());
+            self.inner.workers[worker].send(Command::Close { conn, code, why });
+        }
     }
 
     pub(crate) fn on_control(&self, conn: &Conn, message: &[u8]) {
-        let _ = self.control_cb.run(message, |callback, message| callback(conn, message));
+        if let Ok(Ran::Panicked) = self.control_cb.run(message, |callback, message| callback(conn, message)) {
+            conn.close(CALLBACK_PANICKED);
+        }
     }
 
     /// Tells the contexts of deliveries that have landed everywhere. On a worker thread.
@@ -234,8 +242,11 @@ impl ROut {
     /// No such buffer.
     pub fn destroy_buffer(&self, bid: Bid) -> Result<Position, BufferError> {
         let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        // Between two deliveries: what `deliver` said is delivered is part of the log.
+        let writer = lock(&buffer.writer);
         let end = buffer.log().map_or(0, |log| log.ring.boundary());
         buffer.set_end(End::Closed(end));
+        drop(writer);
         if buffer.source.is_some() {
             self.shared.remove(&buffer);
         } else {
@@ -263,6 +274,8 @@ impl ROut {
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
             self.shared.remove(&buffer);
+            // Somebody may have found it already.
+            buffer.set_end(End::Closed(0));
             return Err(BufferError::Spliced(bid));
         }
         Ok(())

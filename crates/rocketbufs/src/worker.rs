@@ -57,7 +57,7 @@ impl WorkerShared {
         let mut mailbox = lock(&self.mailbox);
         if mailbox.closed {
             drop(mailbox);
-            return drop(command);
+            return command.refuse();
         }
         mailbox.commands.push_back(command);
         drop(mailbox);
@@ -89,7 +89,7 @@ impl WorkerShared {
         mailbox.closed = true;
         let commands = std::mem::take(&mut mailbox.commands);
         drop(mailbox);
-        drop(commands);
+        commands.into_iter().for_each(Command::refuse);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Subscriptions of others to our buffers: who is admitted, and where it begins.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
@@ -12,7 +12,7 @@ use crate::context::lock;
 use crate::events::OutEvent;
 use crate::proto::{ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed};
 use crate::rout::{Held, ROutShared};
-use crate::types::{Nanos, Policy, Position};
+use crate::types::{Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
@@ -29,23 +29,58 @@ impl<T: Transport> Core<T> {
         let Some(link) = self.links.get(&conn) else { return Ok(()) };
         let Some(Role::Out(out)) = link.role.clone() else { return Err((RefuseCode::NotAnOut, 0, 0)) };
         let limit = self.inner.config.limits.max_subscriptions_per_connection;
-        if link.outs.len() >= limit {
-            return Err((RefuseCode::TooMany, link.outs.len() as u64, limit as u64));
+        let open = link.outs.len() + link.parked.len();
+        if open >= limit {
+            return Err((RefuseCode::TooMany, open as u64, limit as u64));
         }
-        if link.outs.contains_key(&subscribe.wire) {
+        if link.outs.contains_key(&subscribe.wire) || link.parked.contains_key(&subscribe.wire) {
             return Err((RefuseCode::BadWireId, 0, 0));
         }
         let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
         let number = link.shared.id;
         let Some(log) = buffer.log().cloned() else {
-            return park(&buffer, Parked { conn: number, subscribe }, limit);
+            return self.park(conn, &buffer, Parked { conn: number, subscribe });
         };
         self.accept(conn, &out, &buffer, &log, &subscribe)
     }
 
     pub(super) fn unpark(&mut self, parked: Parked) {
-        if let Some(&conn) = self.by_number.get(&parked.conn) {
+        let Some(&conn) = self.by_number.get(&parked.conn) else { return };
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        // Otherwise it was given up while it waited.
+        if link.parked.remove(&parked.subscribe.wire).is_some() {
             self.on_subscribe(conn, parked.subscribe);
+        }
+    }
+
+    /// Keeps a subscription until its buffer's log is known, or will never be.
+    fn park(&mut self, conn: ConnId, buffer: &Arc<Buffer>, parked: Parked) -> Result<(), Refusal> {
+        if buffer.ended() {
+            return Err((RefuseCode::NoSuchBuffer, 0, 0));
+        }
+        let Some(link) = self.links.get_mut(&conn) else { return Ok(()) };
+        link.parked.insert(parked.subscribe.wire, Arc::downgrade(buffer));
+        lock(&buffer.parked).push(parked);
+        // The log may have become known, or have ended, between looking and parking.
+        if buffer.log().is_some() || buffer.ended() {
+            buffer.unpark();
+        }
+        Ok(())
+    }
+
+    /// Subscriptions that go before their log is known.
+    pub(super) fn drop_parked(&mut self, conn: ConnId, wire: Option<WireId>) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let number = link.shared.id;
+        let gone: Vec<_> = match wire {
+            Some(wire) => link.parked.remove(&wire).into_iter().collect(),
+            None => std::mem::take(&mut link.parked).into_values().collect(),
+        };
+        for buffer in gone.iter().filter_map(Weak::upgrade) {
+            let leaves = |parked: &Parked| {
+                parked.conn == number && wire.is_none_or(|wire| parked.subscribe.wire == wire)
+            };
+            lock(&buffer.parked).retain(|parked| !leaves(parked));
         }
     }
 
@@ -172,20 +207,6 @@ impl<T: Transport> Core<T> {
         let name = subscribe.name.clone();
         out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start });
     }
-}
-
-fn park(buffer: &Buffer, parked: Parked, limit: usize) -> Result<(), Refusal> {
-    let mut waiting = lock(&buffer.parked);
-    if waiting.len() >= limit {
-        return Err((RefuseCode::TooMany, waiting.len() as u64, limit as u64));
-    }
-    waiting.push(parked);
-    drop(waiting);
-    // The log may have become known between looking and parking.
-    if buffer.log().is_some() {
-        buffer.unpark();
-    }
-    Ok(())
 }
 
 /// Where a subscription begins, whether its log is another one than it asked for, and the place that it holds.

@@ -24,7 +24,7 @@ use std::time::Duration;
 use rocketnet::{Accepted, ConnId, Event, Transport};
 
 use crate::buffer::{Buffer, SubShared};
-use crate::conn::ConnShared;
+use crate::conn::{ConnShared, Phase};
 use crate::context::{Context, ContextInner, Handle};
 use crate::inbound::InboundShared;
 use crate::listener::ListenerShared;
@@ -82,9 +82,23 @@ pub(crate) enum Command {
     Unpark(Parked),
     /// Contexts of deliveries that nobody is there to receive.
     DataOut(Arc<Buffer>),
+    /// Something ends at this time.
+    LookAt(Nanos),
     Shutdown {
         grace: Duration,
     },
+}
+
+impl Command {
+    /// The worker has ended: tells whoever waits for an answer (a listener hears it as its sender goes).
+    pub(crate) fn refuse(self) {
+        match self {
+            Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
+                conn.set_phase(Phase::Down("the context was shut down".into()));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What a connection is for.
@@ -140,6 +154,8 @@ struct Link {
     /// Chosen of those that both ends speak.
     version: u16,
     outs: HashMap<WireId, OutSub>,
+    /// Subscriptions of the peer that wait for their buffer's log.
+    parked: HashMap<WireId, Weak<Buffer>>,
     ins: HashMap<WireId, InSub>,
     next_wire: WireId,
     /// Subscriptions with something to send, taking turns.
@@ -147,6 +163,12 @@ struct Link {
     dirty: bool,
     /// What waits until the connection is up.
     early: Vec<Command>,
+    /// What came together with WELCOME, before the application gave the connection a role. One read of the transport.
+    unheard: Vec<Message>,
+    /// Control messages of the application that wait until the peer reads, with what each counts in the limit.
+    app: VecDeque<(Vec<u8>, usize)>,
+    /// Bytes of such messages that were queued since the last flush.
+    app_unflushed: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -304,6 +326,7 @@ impl<T: Transport> Core<T> {
             }
             Command::Unpark(parked) => self.unpark(parked),
             Command::DataOut(buffer) => Self::data_out(&buffer),
+            Command::LookAt(at) => self.next_tick = self.next_tick.min(at),
             Command::Shutdown { grace } => self.shutdown(grace),
         }
     }
@@ -371,7 +394,8 @@ impl<T: Transport> Core<T> {
         for conn in connections {
             self.close(conn, ByeCode::ShuttingDown, "shutting down");
         }
-        self.stop_at = Some(self.now + grace.as_nanos() as Nanos);
+        let grace_ns = Nanos::try_from(grace.as_nanos()).unwrap_or(Nanos::MAX);
+        self.stop_at = Some(self.now.saturating_add(grace_ns));
         if self.links.is_empty() || grace.is_zero() {
             self.stopped = true;
         }

@@ -188,7 +188,19 @@ impl<T: Transport> Core<T> {
             return;
         }
         let inbound = in_sub.inbound.clone();
+        if self.is_after_end(conn, &inbound) {
+            return;
+        }
         self.news_of(&inbound);
+    }
+
+    /// Nothing may come after CLOSED or GONE: closes the connection of a peer that goes on.
+    fn is_after_end(&mut self, conn: ConnId, inbound: &InboundShared) -> bool {
+        let ended = lock(&inbound.state).ending.is_some();
+        if ended {
+            self.close(conn, ByeCode::Protocol, "a log goes on after its end was told");
+        }
+        ended
     }
 
     /// Tells whoever is interested: subscribers downstream, the application, the sender.
@@ -250,8 +262,12 @@ impl<T: Transport> Core<T> {
             return;
         }
         let inbound = in_sub.inbound.clone();
+        if self.is_after_end(conn, &inbound) {
+            return;
+        }
         if !self.transport.skip(conn, wire, to) {
-            self.close(conn, ByeCode::Protocol, "LOST goes backwards");
+            let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
+            self.close(conn, ByeCode::Protocol, why);
             return;
         }
         self.news_of(&inbound);
@@ -263,6 +279,9 @@ impl<T: Transport> Core<T> {
             return;
         }
         let inbound = in_sub.inbound.clone();
+        if self.is_after_end(conn, &inbound) {
+            return;
+        }
         let boundary = lock(&inbound.state).log.as_ref().map(|l| l.ring().boundary());
         if boundary != Some(end.position()) {
             self.close(conn, ByeCode::Protocol, "the log ends where its data does not");
@@ -274,6 +293,10 @@ impl<T: Transport> Core<T> {
 
     pub(super) fn on_refused(&mut self, conn: ConnId, wire: WireId, code: RefuseCode, a: u64, b: u64) {
         let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.ins.get(&wire).is_some_and(|in_sub| in_sub.leaving) {
+            // It crossed UNSUBSCRIBE, whose answer still comes and frees the id.
+            return;
+        }
         let Some(in_sub) = link.ins.remove(&wire) else { return };
         self.transport.unbind(conn, wire);
         lock(&in_sub.inbound.state).wire = None;

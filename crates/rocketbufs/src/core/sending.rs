@@ -3,7 +3,7 @@
 use rocketnet::{ConnId, SourceRange, Transport};
 use rocketring::Ring;
 
-use super::{Core, Link, LinkPhase, OutSub};
+use super::{Command, Core, Link, LinkPhase, OutSub};
 use crate::buffer::SubShared;
 use crate::context::lock;
 use crate::events::OutEvent;
@@ -83,13 +83,17 @@ impl<T: Transport> Core<T> {
 
     fn pump(&mut self, conn: ConnId) {
         for _ in 0..FLUSHES_PER_TURN {
-            let wrote = self.write_some(conn);
+            // Data follows what was said before it.
+            let wrote = self.send_waiting_app(conn) && self.write_some(conn);
             let all_left = self.transport.flush(conn);
+            if let Some(link) = self.links.get_mut(&conn) {
+                link.app_unflushed = 0;
+            }
             if !wrote || !all_left {
                 break;
             }
         }
-        let more = self.links.get(&conn).is_some_and(|link| !link.ready.is_empty());
+        let more = self.links.get(&conn).is_some_and(|link| !link.ready.is_empty() || !link.app.is_empty());
         if more && self.transport.room(conn) > 0 {
             self.make_dirty(conn);
         }
@@ -211,6 +215,7 @@ impl<T: Transport> Core<T> {
         // What is queued is copied: the stream stays whole, and the ring is free.
         self.transport.detach(conn, wire);
         self.drop_out(conn, wire, "unsubscribed", false);
+        self.drop_parked(conn, Some(wire));
         self.send(conn, &Message::Unsubscribed(wire));
     }
 
@@ -272,7 +277,11 @@ impl<T: Transport> Core<T> {
         let Some(hold) = lock(&sub.hold).take() else { return };
         let place = Held { hold: Some(hold), landed: outbound.landed(), until };
         held.insert((bid, sub.name.clone()), place);
-        self.next_tick = self.next_tick.min(until);
+        // The first worker looks after all of them.
+        match self.shared.index {
+            0 => self.next_tick = self.next_tick.min(until),
+            _ => self.inner.workers[0].send(Command::LookAt(until)),
+        }
     }
 
     /// The slowest subscription of a buffer that somebody waits for: has it stalled?

@@ -43,7 +43,7 @@ impl<T: Transport> Core<T> {
         self.pump_all();
     }
 
-    fn interval(&self, hurry: bool) -> Nanos {
+    pub(super) fn interval(&self, hurry: bool) -> Nanos {
         if self.links.is_empty() {
             return IDLE;
         }

@@ -62,6 +62,14 @@ pub enum End {
 }
 
 impl End {
+    /// The same end, elsewhere.
+    fn moved(self, at: Position) -> Self {
+        match self {
+            Self::Closed(_) => Self::Closed(at),
+            Self::Gone(_) => Self::Gone(at),
+        }
+    }
+
     /// Where the log ends.
     pub fn position(self) -> Position {
         match self {
@@ -269,16 +277,35 @@ impl Outbound {
             limit = limit.min(gap.from);
         }
         if let Some(end) = end {
-            limit = limit.min(end.position());
-            if self.sent >= end.position() {
+            let at = self.end_here(log, end);
+            limit = limit.min(at);
+            if self.sent == at && self.sent_boundary < at {
+                // The receiver was told that this is the middle of a delivery, since its end was not known.
+                self.sent_boundary = at;
+                return Step::Write { from: at, to: at, more: false };
+            }
+            if self.sent >= at {
                 self.ended = true;
-                return Step::End(end);
+                return Step::End(end.moved(at));
             }
         }
         if limit <= self.sent || room == 0 {
             return Step::Idle;
         }
         self.write(log, limit, room)
+    }
+
+    /// Where the log ends for this receiver: what was sent before the end was known is part of what it has, up to the
+    /// end of a delivery.
+    fn end_here(&self, log: &impl Log, end: End) -> Position {
+        if self.sent <= end.position() {
+            end.position()
+        } else if self.sent == self.sent_boundary {
+            self.sent
+        } else {
+            // None: a delivery that will never be complete, of which nothing counts.
+            log.boundary_at_or_after(self.sent).unwrap_or(self.sent_boundary)
+        }
     }
 
     fn write(&mut self, log: &impl Log, limit: Position, room: u64) -> Step {

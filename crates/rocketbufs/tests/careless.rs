@@ -1,0 +1,310 @@
+//! Applications that are careless: what they do to themselves, they do to nobody else.
+
+mod raw;
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use raw::WAIT;
+use rocketbufs::{
+    Blocking, Config, Conn, ConnError, Context, ListenError, Listener, RIn, ROut, Received, RecvError,
+    SegmentError, SubscribeOptions, WaitError,
+};
+
+fn publisher(ctx: &Context) -> (ROut, Listener) {
+    let out = ROut::new(ctx);
+    let listener = Listener::bind(ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    (out, listener)
+}
+
+fn subscriber(ctx: &Context, listener: &Listener) -> RIn {
+    RIn::new(&Conn::connect(ctx, &listener.local_addr(), b"test").unwrap())
+}
+
+fn subscribe(input: &RIn, bid: u32) {
+    input.subscribe(bid, 1 << 16).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+}
+
+fn deliver(out: &ROut, bid: u32, size: u64) -> u64 {
+    let segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+    out.deliver(segment, size, None).unwrap()
+}
+
+fn take(input: &RIn) -> usize {
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Data(view)) => {
+            let len = view.len();
+            view.consume();
+            len
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits for something that happens on another thread.
+fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited in vain for {what}");
+}
+
+#[test]
+fn a_callback_that_panics_ends_its_own_connection_only() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let good = subscriber(&ctx, &listener);
+    subscribe(&good, 1);
+    let clumsy = |arrange: &dyn Fn(&RIn)| {
+        let bad = subscriber(&ctx, &listener);
+        arrange(&bad);
+        bad.subscribe(1, 1 << 16).unwrap();
+        bad
+    };
+    let in_data = clumsy(&|bad| bad.set_data_in_cb(|_, _| panic!("in a data callback")));
+    let in_event = clumsy(&|bad| bad.set_event_cb(|_| panic!("in an event callback")));
+    eventually("subscriptions", || out.subscribers(1).len() >= 2);
+    deliver(&out, 1, 10);
+    assert_eq!(take(&good), 10);
+    for bad in [&in_data, &in_event] {
+        let why = bad.conn().wait_down(WAIT).expect("its connection ends");
+        assert!(why.contains("panicked"), "{why}");
+    }
+    let in_control = subscriber(&ctx, &listener);
+    out.set_control_msg_cb(|_, bytes| assert!(bytes.is_empty(), "in a control callback"));
+    in_control.send_control(b"boom").unwrap();
+    assert!(in_control.conn().wait_down(WAIT).unwrap().contains("panicked"));
+    out.set_data_out_cb(|_, _| panic!("in a confirmation"));
+    let segment = out.get_output_segment(1, 5, Blocking::No).unwrap();
+    out.deliver(segment, 5, Some(1)).unwrap();
+    assert_eq!(take(&good), 5);
+    let again = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    again.set_conn_cb(|_| panic!("in a connection callback"));
+    let refused = Conn::connect(&ctx, &again.local_addr(), b"");
+    assert!(matches!(refused, Err(ConnError::Down(why)) if why.contains("panicked")));
+    deliver(&out, 1, 7);
+    assert_eq!(take(&good), 7);
+}
+
+#[test]
+fn callbacks_may_do_anything_but_wait() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = subscriber(&ctx, &listener);
+    let (tell, heard) = mpsc::channel();
+    let (inner_ctx, inner_out) = (ctx.clone(), out.clone());
+    let address = listener.local_addr();
+    input.set_control_msg_cb(move |input, _| {
+        let wait = Duration::from_secs(60);
+        assert!(matches!(input.recv(None), Err(RecvError::CalledFromWorker)));
+        assert!(input.recv(Some(Duration::ZERO)).is_ok());
+        assert!(input.recv_control(wait).is_none());
+        assert!(matches!(Conn::connect(&inner_ctx, &address, b""), Err(ConnError::CalledFromWorker)));
+        assert!(matches!(input.conn().wait_up(wait), Err(ConnError::CalledFromWorker)));
+        assert!(input.conn().wait_down(Duration::MAX).is_none());
+        assert!(matches!(Listener::bind(&inner_ctx, "127.0.0.1:0"), Err(ListenError::CalledFromWorker)));
+        let segment = inner_out.get_output_segment(1, 1, Blocking::For(wait));
+        assert!(matches!(segment, Err(SegmentError::CalledFromWorker)));
+        assert!(matches!(inner_out.wait_landed(1, 1, wait), Err(WaitError::CalledFromWorker)));
+        input.subscribe(1, 1 << 16).unwrap();
+        input.unsubscribe(1);
+        input.subscribe(1, 1 << 16).unwrap();
+        input.set_control_msg_cb(|_, _| {});
+        inner_out.create_buffer(2, 4096).unwrap();
+        inner_out.destroy_buffer(2).unwrap();
+        input.resume(&input.conn());
+        input.resume(&Conn::connect_start(&inner_ctx, &address, b"").unwrap());
+        tell.send(()).unwrap();
+    });
+    eventually("the connection", || input.conn().is_up());
+    let (conn, sent) = mpsc::channel();
+    out.set_control_msg_cb(move |from, _| conn.send(from.clone()).unwrap());
+    input.send_control(b"who am I").unwrap();
+    sent.recv_timeout(WAIT).unwrap().send_control(b"go").unwrap();
+    heard.recv_timeout(WAIT).unwrap();
+    loop {
+        if let Received::Subscribed { .. } = input.recv(Some(WAIT)).unwrap().expect("it is subscribed") {
+            break;
+        }
+    }
+}
+
+#[test]
+fn the_last_handle_may_go_inside_a_callback() {
+    let server = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&server);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let ctx = Context::new(Config::default()).unwrap();
+    let input = subscriber(&ctx, &listener);
+    let mut handles = Some((ctx, input.clone()));
+    let (tell, heard) = mpsc::channel();
+    input.set_event_cb(move |_| {
+        drop(handles.take());
+        let _ = tell.send(());
+    });
+    input.subscribe(1, 1 << 16).unwrap();
+    drop(input);
+    heard.recv_timeout(WAIT).unwrap();
+    eventually("the end of its connection", || out.subscribers(1).is_empty());
+}
+
+#[test]
+fn bursts_of_control_messages_wait_for_their_turn() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    let input = subscriber(&ctx, &listener);
+    let size = 65_535;
+    out.set_control_msg_cb(move |conn, _| {
+        // On the worker, so that nothing leaves in between.
+        let sent = (0..100).take_while(|_| conn.send_control(&vec![7; size]).is_ok()).count();
+        assert!(sent >= 16, "{sent}");
+        while conn.send_control(b"end").is_ok() {}
+    });
+    input.send_control(b"go").unwrap();
+    for _ in 0..16 {
+        assert_eq!(input.recv_control(WAIT).map(|message| message.len()), Some(size));
+    }
+    assert!(input.conn().is_up());
+}
+
+#[test]
+fn who_asks_a_context_that_was_shut_down_is_told() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (_out, listener) = publisher(&ctx);
+    let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
+    let input = RIn::new(&conn);
+    ctx.shutdown(Duration::MAX);
+    assert!(conn.wait_down(WAIT).is_some());
+    assert!(matches!(Listener::bind(&ctx, "127.0.0.1:0"), Err(ListenError::Refused { .. })));
+    assert!(matches!(Conn::connect(&ctx, "127.0.0.1:1", b""), Err(ConnError::Down(_))));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::ConnDown { .. })));
+    input.unsubscribe(1);
+    drop((input, conn, listener));
+}
+
+#[test]
+fn places_are_given_up_in_time_on_every_worker() {
+    let mut config = Config::default();
+    config.tcp.tcp_num_threads = 4;
+    let ctx = Context::new(config).unwrap();
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let clients = Context::new(Config::default()).unwrap();
+    for round in 0_u8..4 {
+        let input = subscriber(&clients, &listener);
+        let name = vec![round + 1];
+        let hold = Duration::from_millis(100);
+        input.subscribe_with(1, SubscribeOptions { name, hold, ..SubscribeOptions::default() }).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        input.conn().close("gone");
+        eventually("its end", || out.subscribers(1).is_empty());
+        for _ in 0..100 {
+            deliver(&out, 1, 4096);
+        }
+    }
+}
+
+#[test]
+fn connections_that_nobody_takes_are_closed() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    listener.set_conn_cb(drop);
+    let refused = Conn::connect(&ctx, &listener.local_addr(), b"");
+    assert!(matches!(&refused, Err(ConnError::Down(why)) if why.contains("nobody")), "{refused:?}");
+}
+
+#[test]
+fn subscribers_on_all_workers_and_buffers_in_plenty() {
+    let mut config = Config::default();
+    config.tcp.tcp_num_threads = 4;
+    let ctx = Context::new(config).unwrap();
+    let (out, listener) = publisher(&ctx);
+    for bid in 0..1000 {
+        out.create_buffer(bid, 4096).unwrap();
+    }
+    let inputs: Vec<_> = (0..6).map(|_| subscriber(&ctx, &listener)).collect();
+    for input in &inputs {
+        for bid in 0..1000 {
+            input.subscribe(bid, 4096).unwrap();
+        }
+        for _ in 0..1000 {
+            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        }
+    }
+    std::thread::scope(|scope| {
+        for input in &inputs {
+            // Two threads receive from each.
+            let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            for _ in 0..2 {
+                let count = count.clone();
+                scope.spawn(move || {
+                    while count.load(std::sync::atomic::Ordering::SeqCst) < 20_000 {
+                        match input.recv(Some(Duration::from_millis(50))).unwrap() {
+                            Some(Received::Data(view)) => {
+                                count.fetch_add(view.len(), std::sync::atomic::Ordering::SeqCst);
+                                view.consume();
+                            }
+                            None => {}
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                });
+            }
+        }
+        for _ in 0..20 {
+            for bid in 0..1000 {
+                deliver(&out, bid, 1);
+            }
+        }
+    });
+    drop(inputs);
+    for bid in 0..1000 {
+        out.destroy_buffer(bid).unwrap();
+    }
+}
+
+#[test]
+fn destroying_while_others_write_and_wait() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = publisher(&ctx);
+    for bid in 0..40 {
+        out.create_buffer(bid, 1 << 16).unwrap();
+        let input = subscriber(&ctx, &listener);
+        subscribe(&input, bid);
+        let mut writer = out.writer(bid).unwrap();
+        let other = out.clone();
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(move || {
+                loop {
+                    match writer.append_blocking(&[&[1; 100]], None) {
+                        Ok(_) => {}
+                        Err(error) => break error,
+                    }
+                }
+            });
+            scope.spawn(|| {
+                loop {
+                    match input.recv(Some(WAIT)).unwrap().expect("an end") {
+                        Received::Data(view) => view.consume(),
+                        Received::Closed { .. } => break,
+                        received => panic!("{received:?}"),
+                    }
+                }
+            });
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                other.destroy_buffer(bid).unwrap();
+            });
+            assert_eq!(writing.join().unwrap(), SegmentError::Closed);
+        });
+        assert!(input.conn().is_up());
+    }
+}

@@ -1,0 +1,180 @@
+//! A peer that speaks the protocol byte by byte, as well or as badly as a test wants.
+
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use rocketbufs::proto::{ByeCode, Hello, Message, Start, Subscribe, Subscribed, VERSION};
+use rocketbufs::{Bid, Epoch, Policy};
+use rocketnet::wire::{CONTROL_WIRE, Header};
+
+/// Nothing here takes this long unless something is wrong.
+pub const WAIT: Duration = Duration::from_secs(20);
+
+/// What a peer sent.
+#[derive(Debug)]
+pub enum Frame {
+    Control(Message),
+    Data { wire: u32, more: bool, bytes: Vec<u8> },
+}
+
+pub struct Raw {
+    pub stream: TcpStream,
+}
+
+impl Raw {
+    pub fn of(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        stream.set_write_timeout(Some(WAIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream }
+    }
+
+    /// Connects and says nothing.
+    pub fn silent(addr: &str) -> Self {
+        Self::of(TcpStream::connect(addr).unwrap())
+    }
+
+    /// Connects and is welcome.
+    pub fn up(addr: &str) -> Self {
+        let mut raw = Self::silent(addr);
+        raw.say(&Message::Hello(hello()));
+        assert!(matches!(raw.hear(), Some(Frame::Control(Message::Welcome(_)))));
+        raw
+    }
+
+    /// Takes a connection and reads its HELLO.
+    pub fn accept(listener: &TcpListener) -> Self {
+        let mut raw = Self::of(listener.accept().unwrap().0);
+        assert!(matches!(raw.hear(), Some(Frame::Control(Message::Hello(_)))));
+        raw
+    }
+
+    pub fn say(&mut self, message: &Message) {
+        self.send(&frame(message));
+    }
+
+    /// May fail in the middle, which is what a bad peer must reckon with.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    pub fn data(&mut self, wire: u32, more: bool, bytes: &[u8]) {
+        self.send(&Header { wire, more, size: bytes.len() as u32 }.encode());
+        self.send(bytes);
+    }
+
+    /// The next thing that comes; none at the end. Panics if nothing comes.
+    pub fn hear(&mut self) -> Option<Frame> {
+        let mut header = [0; 8];
+        match self.stream.read_exact(&mut header) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => panic!("nothing came"),
+            Err(_) => return None,
+        }
+        let Header { wire, more, size } = Header::decode(header);
+        let mut bytes = vec![0; size as usize];
+        self.stream.read_exact(&mut bytes).ok()?;
+        Some(match wire {
+            CONTROL_WIRE => Frame::Control(Message::decode(&bytes).unwrap()),
+            wire => Frame::Data { wire, more, bytes },
+        })
+    }
+
+    /// Hears until `wanted` finds what it looks for.
+    pub fn until<R>(&mut self, what: &str, mut wanted: impl FnMut(Frame) -> Option<R>) -> R {
+        loop {
+            let frame = self.hear().unwrap_or_else(|| panic!("closed while waiting for {what}"));
+            if let Frame::Control(Message::Bye { code, text }) = &frame {
+                panic!("{code:?} ({text}) while waiting for {what}");
+            }
+            if let Some(found) = wanted(frame) {
+                return found;
+            }
+        }
+    }
+
+    /// What the other end says last; none if it closes without a word.
+    pub fn bye(&mut self) -> Option<(ByeCode, String)> {
+        loop {
+            match self.hear()? {
+                Frame::Control(Message::Bye { code, text }) => return Some((code, text)),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn subscribed(&mut self) -> Subscribed {
+        self.until("SUBSCRIBED", |frame| match frame {
+            Frame::Control(Message::Subscribed(subscribed)) => Some(subscribed),
+            Frame::Control(Message::Refused { code, .. }) => panic!("refused: {code:?}"),
+            _ => None,
+        })
+    }
+
+    /// The other end is alive and has handled everything said before.
+    pub fn ping(&mut self, token: u64) {
+        self.say(&Message::Ping(token));
+        self.until("PONG", |frame| match frame {
+            Frame::Control(Message::Pong(got)) => (got == token).then_some(()),
+            _ => None,
+        });
+    }
+
+    /// Takes an honest SUBSCRIBE and answers it; returns its id.
+    pub fn answer(&mut self, start: u64, flow_control: bool) -> u32 {
+        let wire = self.until("SUBSCRIBE", |frame| match frame {
+            Frame::Control(Message::Subscribe(subscribe)) => Some(subscribe.wire),
+            _ => None,
+        });
+        self.say(&Message::Subscribed(answer(wire, start, flow_control)));
+        wire
+    }
+}
+
+pub fn frame(message: &Message) -> Vec<u8> {
+    let bytes = message.encode();
+    let mut frame = Header { wire: CONTROL_WIRE, more: false, size: bytes.len() as u32 }.encode().to_vec();
+    frame.extend(bytes);
+    frame
+}
+
+pub fn hello() -> Hello {
+    Hello {
+        min_version: VERSION,
+        max_version: VERSION,
+        capabilities: 0,
+        instance: 7,
+        heartbeat_ms: 0,
+        max_control_bytes: 65_536,
+        hello: b"raw".to_vec(),
+    }
+}
+
+pub fn subscribe(wire: u32, bid: Bid) -> Subscribe {
+    Subscribe {
+        wire,
+        bid,
+        capacity: 1 << 20,
+        policy: Policy::Block,
+        start: Start::Newest,
+        max_lag: 0,
+        block_timeout_ms: u32::MAX,
+        hold_ms: 0,
+        name: Vec::new(),
+    }
+}
+
+pub fn answer(wire: u32, start: u64, flow_control: bool) -> Subscribed {
+    Subscribed {
+        wire,
+        epoch: Epoch(9),
+        start,
+        flow_control,
+        restarted: false,
+        capacity: 1 << 20,
+        max_delivery: 1 << 12,
+    }
+}
