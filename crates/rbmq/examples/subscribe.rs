@@ -1,0 +1,13 @@
+//! Receives until the topic is closed: `cargo run -p rbmq --example subscribe -- 127.0.0.1:7411`
+use rbmq::Subscriber;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let addr = std::env::args().nth(1).unwrap_or("127.0.0.1:7411".into());
+    let mut subscriber = Subscriber::connect(&addr)?;
+    subscriber.subscribe("news")?;
+    for message in subscriber {
+        let message = message?;
+        println!("{}: {}", message.topic, String::from_utf8_lossy(&message.bytes));
+    }
+    Ok(())
+}
