@@ -40,6 +40,8 @@ pub(crate) struct Buffer {
     watch: AtomicU64,
     subs: Mutex<Vec<Arc<SubShared>>>,
     end: Mutex<Option<End>>,
+    /// Whether there is one, for those who look at every delivery.
+    has_end: AtomicBool,
     /// Contexts of deliveries that wait until they landed everywhere.
     contexts: Mutex<VecDeque<(Position, u64)>>,
     ended_told: AtomicBool,
@@ -98,6 +100,7 @@ impl Buffer {
             watch: AtomicU64::new(0),
             subs: Mutex::default(),
             end: Mutex::default(),
+            has_end: AtomicBool::new(false),
             contexts: Mutex::default(),
             ended_told: AtomicBool::new(false),
             waiters: AtomicUsize::new(0),
@@ -184,15 +187,20 @@ impl Buffer {
     /// The log ends here. The first word counts.
     pub(crate) fn set_end(&self, end: End) {
         lock(&self.end).get_or_insert(end);
+        self.has_end.store(true, Ordering::Release);
         if let Some(log) = self.log() {
             log.ring.poke();
         }
         self.notify();
         self.on_progress();
+        if self.log().is_none() {
+            // It will never be known.
+            self.unpark();
+        }
     }
 
     pub(crate) fn ended(&self) -> bool {
-        self.end().is_some()
+        self.has_end.load(Ordering::Acquire)
     }
 
     /// Whether this is the first to hear that it has drained.

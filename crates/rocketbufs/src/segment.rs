@@ -103,6 +103,9 @@ impl BufWriter {
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
+        if self.buffer.ended() {
+            return Err(SegmentError::Closed);
+        }
         if !writer.ring().flow_control() {
             return self.append_marked(parts);
         }

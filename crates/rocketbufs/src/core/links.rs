@@ -13,6 +13,9 @@ use crate::listener::ListenerShared;
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::types::Nanos;
 
+/// Bytes of the application's control messages between two flushes: after each it is known whether the peer reads.
+const APP_BYTES_PER_FLUSH: usize = 64 << 10;
+
 impl<T: Transport> Core<T> {
     pub(super) fn listen(
         &mut self,
@@ -101,13 +104,19 @@ impl<T: Transport> Core<T> {
             phase,
             version: VERSION,
             outs: HashMap::new(),
+            parked: HashMap::new(),
             ins: HashMap::new(),
             next_wire: 1,
             ready: VecDeque::new(),
             dirty: false,
             early: Vec::new(),
+            unheard: Vec::new(),
+            app: VecDeque::new(),
+            app_unflushed: 0,
         };
         self.links.insert(conn, link);
+        // A worker without connections looks at the clock as good as never.
+        self.next_tick = self.next_tick.min(self.now + self.interval(false).min(config.handshake_timeout));
     }
 
     pub(super) fn on_connected(&mut self, conn: ConnId) {
@@ -131,8 +140,7 @@ impl<T: Transport> Core<T> {
     }
 
     pub(super) fn on_control(&mut self, conn: ConnId, bytes: &[u8]) {
-        let Some(link) = self.links.get(&conn) else { return };
-        let phase = link.phase;
+        let Some(phase) = self.links.get(&conn).map(|link| link.phase) else { return };
         let message = match Message::decode(bytes) {
             Ok(message) => message,
             Err(error) => {
@@ -145,7 +153,10 @@ impl<T: Transport> Core<T> {
             (LinkPhase::Closing, _) => {}
             (LinkPhase::Fresh, Message::Hello(hello)) => self.on_hello(conn, hello),
             (LinkPhase::Greeting, Message::Welcome(hello)) => self.on_welcome(conn, hello),
-            (LinkPhase::Up, message) => self.on_message(conn, message),
+            (LinkPhase::Up, message) => match self.links.get_mut(&conn) {
+                Some(link) if link.role.is_none() => link.unheard.push(message),
+                _ => self.on_message(conn, message),
+            },
             (phase, message) => {
                 let kind = format!("{message:?}");
                 let kind = kind.split([' ', '(']).next().unwrap_or_default().to_owned();
@@ -230,8 +241,14 @@ impl<T: Transport> Core<T> {
                 self.on_up(conn);
             }
             LinkPhase::Up => {
+                let unheard = std::mem::take(&mut link.unheard);
                 self.transport.pause(conn, false);
                 self.on_up(conn);
+                for message in unheard {
+                    if self.links.get(&conn).is_some_and(|link| link.phase == LinkPhase::Up) {
+                        self.on_message(conn, message);
+                    }
+                }
             }
             _ => {}
         }
@@ -264,10 +281,33 @@ impl<T: Transport> Core<T> {
             return;
         }
         let Some(&conn) = self.by_number.get(&number) else { return };
-        if let Some(link) = self.links.get(&conn) {
-            link.shared.control_left(cost);
+        if let Some(link) = self.links.get_mut(&conn) {
+            link.app.push_back((message, cost));
         }
-        self.send(conn, &Message::App(message));
+        self.send_waiting_app(conn);
+    }
+
+    /// Passes on the application's control messages, as long as the peer reads: they must not use up the reserve that
+    /// the protocol's own messages have. True if none waits.
+    pub(super) fn send_waiting_app(&mut self, conn: ConnId) -> bool {
+        loop {
+            let room = self.transport.room(conn) > 0;
+            let Some(link) = self.links.get_mut(&conn) else { return true };
+            if !room || link.app.is_empty() {
+                return link.app.is_empty();
+            }
+            let Some((message, cost)) = link.app.pop_front() else { return true };
+            link.shared.control_left(cost);
+            link.app_unflushed += cost;
+            let flush = link.app_unflushed >= APP_BYTES_PER_FLUSH;
+            if flush {
+                link.app_unflushed = 0;
+            }
+            self.send(conn, &Message::App(message));
+            if flush {
+                self.transport.flush(conn);
+            }
+        }
     }
 
     fn on_message(&mut self, conn: ConnId, message: Message) {
@@ -323,6 +363,7 @@ impl<T: Transport> Core<T> {
         }
         let unheard = link.phase == LinkPhase::Connecting;
         if !unheard {
+            self.send_last_app(conn);
             let bye = Message::Bye { code, text: why.to_owned() };
             self.send(conn, &bye);
             self.transport.flush(conn);
@@ -330,6 +371,19 @@ impl<T: Transport> Core<T> {
         self.take_down(conn, why);
         let linger = Duration::from_millis(u64::from(self.inner.config.session.close_linger_ms));
         self.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
+    }
+
+    /// What the application said before it closed goes first, as far as there is place.
+    fn send_last_app(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let mut bytes = 0;
+        for (message, cost) in std::mem::take(&mut link.app) {
+            bytes += cost;
+            if bytes > 4 * APP_BYTES_PER_FLUSH {
+                break;
+            }
+            self.send(conn, &Message::App(message));
+        }
     }
 
     /// The transport says that a connection is gone.
@@ -356,6 +410,7 @@ impl<T: Transport> Core<T> {
         link.early.clear();
         shared.set_phase(Phase::Down(why.to_owned()));
         self.drop_outs(conn, why);
+        self.drop_parked(conn, None);
         self.suspend_ins(conn);
         if let Some(role) = role {
             self.tell_role_down(&role, shared.id, why);
@@ -378,6 +433,14 @@ impl<T: Transport> Core<T> {
         if link.phase == LinkPhase::Closing {
             return;
         }
+        if is_abandoned(link) && !self.shared.has_work() {
+            self.close(
+                conn,
+                ByeCode::NotAccepted,
+                "nobody took the connection: its application let go of it",
+            );
+            return;
+        }
         let paused = link.phase == LinkPhase::Offered || link.role.is_none() && link.phase == LinkPhase::Up;
         match link.session.tick(self.now, paused) {
             Tick::Quiet => {}
@@ -395,4 +458,14 @@ impl<T: Transport> Core<T> {
             }
         }
     }
+}
+
+/// Whether the application dropped every handle of a connection to which it gave no role. If so nobody can give it one
+/// any more, unless that is among the worker's commands.
+fn is_abandoned(link: &Link) -> bool {
+    let known = !matches!(link.phase, LinkPhase::Fresh | LinkPhase::Closing);
+    let alone = known && link.role.is_none() && Arc::strong_count(&link.shared) == 1;
+    // Pairs with the release of the last other handle: what was sent through it is seen.
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+    alone
 }
