@@ -1,0 +1,331 @@
+//! Receivers and strangers that mean harm: each loses its own connection, and an honest subscriber goes on.
+
+mod raw;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use raw::{Frame, Raw, WAIT, frame, hello, subscribe};
+use rocketbufs::proto::{ByeCode, Message, RefuseCode, Start};
+use rocketbufs::{Blocking, Config, Conn, Context, Epoch, Listener, Policy, RIn, ROut, Received};
+use rocketnet::wire::{CONTROL_WIRE, Header};
+
+/// An rOut with buffer 1, and an honest subscriber of it.
+struct Victim {
+    ctx: Context,
+    out: ROut,
+    listener: Listener,
+    honest: RIn,
+}
+
+impl Victim {
+    fn new(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        change(&mut config);
+        let ctx = Context::new(config).unwrap();
+        let out = ROut::new(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+        let to = out.clone();
+        listener.set_conn_cb(move |conn| to.add_conn(&conn));
+        let honest_ctx = Context::new(Config::default()).unwrap();
+        let honest = RIn::new(&Conn::connect(&honest_ctx, &listener.local_addr(), b"").unwrap());
+        honest.subscribe(1, 1 << 16).unwrap();
+        assert!(matches!(honest.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        Self { ctx, out, listener, honest }
+    }
+
+    fn addr(&self) -> String {
+        self.listener.local_addr()
+    }
+
+    fn silent(&self) -> Raw {
+        Raw::silent(&self.addr())
+    }
+
+    fn up(&self) -> Raw {
+        Raw::up(&self.addr())
+    }
+
+    /// The honest subscriber still gets everything.
+    fn goes_on(&self) {
+        let mut segment = self.out.get_output_segment(1, 100, Blocking::For(WAIT)).unwrap();
+        let at = segment.position();
+        segment.bytes_mut().fill(at as u8);
+        let end = self.out.deliver(segment, 100, None).unwrap();
+        match self.honest.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                assert_eq!((view.position(), view.end()), (at, end));
+                assert!(view.as_slice().unwrap().iter().all(|&byte| byte == at as u8));
+                view.consume();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn strangers_are_told_apart() {
+    let victim = Victim::new(|_| {});
+    let memory = victim.ctx.memory_in_use();
+    let wrong_magic = {
+        let mut bytes = frame(&Message::Hello(hello()));
+        bytes[9] ^= 1;
+        bytes
+    };
+    let old = Message::Hello(rocketbufs::proto::Hello { min_version: 7, max_version: 9, ..hello() });
+    let turned = Message::Hello(rocketbufs::proto::Hello { min_version: 2, max_version: 1, ..hello() });
+    let cases: &[(Vec<u8>, Option<ByeCode>)] = &[
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), None),
+        (vec![0xFF; 4096], None),
+        (vec![0; 64], None),
+        (wrong_magic, Some(ByeCode::Protocol)),
+        (frame(&old), Some(ByeCode::Version)),
+        (frame(&turned), Some(ByeCode::Version)),
+        (frame(&Message::Welcome(hello())), Some(ByeCode::Protocol)),
+        (frame(&Message::Ping(1)), Some(ByeCode::Protocol)),
+        (Header { wire: CONTROL_WIRE, more: false, size: u32::MAX }.encode().to_vec(), None),
+        (Header { wire: CONTROL_WIRE, more: false, size: 0 }.encode().to_vec(), Some(ByeCode::Protocol)),
+        (Header { wire: 5, more: true, size: u32::MAX }.encode().to_vec(), None),
+        (
+            [frame(&Message::Hello(hello())), frame(&Message::Hello(hello()))].concat(),
+            Some(ByeCode::Protocol),
+        ),
+    ];
+    for (bytes, expected) in cases {
+        let mut raw = victim.silent();
+        raw.send(bytes);
+        let bye = raw.bye();
+        assert_eq!(bye.as_ref().map(|(code, _)| *code), *expected, "{bye:?} to {bytes:?}");
+        assert!(bye.is_none_or(|(_, text)| text.len() > 10), "a reason is told");
+        victim.goes_on();
+    }
+    assert_eq!(victim.ctx.memory_in_use(), memory);
+}
+
+#[test]
+fn who_says_nothing_is_asked_to_leave() {
+    let ctx = Context::new(Config::from_toml("[session]\nhandshake_timeout_ms = 50").unwrap()).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    // The first connection of an idle context, and others.
+    for _ in 0..2 {
+        let mut half = Raw::silent(&listener.local_addr());
+        half.send(&frame(&Message::Hello(hello()))[..5]);
+        assert_eq!(half.bye().map(|(code, _)| code), Some(ByeCode::Timeout));
+    }
+}
+
+#[test]
+fn nonsense_about_a_subscription_is_refused_or_ends_the_connection() {
+    let victim = Victim::new(|_| {});
+    let max = u64::MAX;
+    let wires: &[(Message, &str)] = &[
+        (Message::Credit { wire: 1, landed: max, consumed: 0, grant: 0 }, "was sent"),
+        (Message::Credit { wire: 1, landed: 0, consumed: max, grant: max }, "landed"),
+        (Message::Subscribed(raw::answer(1, 0, true)), "not asked for"),
+        (Message::Unsubscribed(1), "in use"),
+        (Message::Hello(hello()), "second"),
+        (Message::Welcome(hello()), "second"),
+    ];
+    for (message, reason) in wires {
+        let mut raw = victim.up();
+        raw.say(&Message::Subscribe(subscribe(1, 1)));
+        raw.subscribed();
+        raw.say(message);
+        let (code, text) = raw.bye().unwrap();
+        assert!(code == ByeCode::Protocol && text.contains(reason), "{code:?} {text}");
+        victim.goes_on();
+    }
+    let mut raw = victim.up();
+    let refused = |raw: &mut Raw, message: raw_subscribe::Subscribe| {
+        raw.say(&Message::Subscribe(message));
+        raw.until("REFUSED", |frame| match frame {
+            Frame::Control(Message::Refused { code, .. }) => Some(code),
+            _ => None,
+        })
+    };
+    use rocketbufs::proto as raw_subscribe;
+    let base = || subscribe(1, 1);
+    assert_eq!(refused(&mut raw, subscribe(1, 77)), RefuseCode::NoSuchBuffer);
+    let small = raw_subscribe::Subscribe { capacity: 0, ..base() };
+    assert_eq!(refused(&mut raw, small), RefuseCode::RingTooSmall);
+    let overwrite = raw_subscribe::Subscribe { policy: Policy::Overwrite, ..base() };
+    assert_eq!(refused(&mut raw, overwrite), RefuseCode::PolicyNotAllowed);
+    raw.say(&Message::Subscribe(base()));
+    raw.subscribed();
+    assert_eq!(refused(&mut raw, base()), RefuseCode::BadWireId);
+    // For ids that nobody knows, and what belongs to the other role: no harm.
+    for message in [
+        Message::Credit { wire: 9, landed: max, consumed: max, grant: max },
+        Message::Unsubscribe(9),
+        Message::Ask { wire: 9, landed: max, consumed: max },
+        Message::Lost { wire: 1, from: 0, to: max },
+        Message::Closed { wire: 1, end: max },
+        Message::Gone { wire: 9, end: max },
+        Message::Refused { wire: 9, code: RefuseCode::TooSlow, a: max, b: max },
+        Message::Pong(max),
+        Message::App(vec![1; 60_000]),
+    ] {
+        raw.say(&message);
+    }
+    raw.ping(1);
+    victim.goes_on();
+}
+
+#[test]
+fn numbers_at_the_end_of_their_range_do_no_harm() {
+    let victim = Victim::new(|_| {});
+    let epoch = victim.out.buffer_info(1).unwrap().epoch;
+    let mut raws = Vec::new();
+    for (epoch, position) in [(epoch, u64::MAX), (epoch, 1 << 63), (Epoch(1), u64::MAX), (epoch, 1)] {
+        for policy in [Policy::Block, Policy::Drop, Policy::Disconnect] {
+            let mut raw = victim.up();
+            raw.say(&Message::Subscribe(rocketbufs::proto::Subscribe {
+                capacity: u64::MAX,
+                policy,
+                start: Start::Position(epoch, position),
+                max_lag: u64::MAX,
+                block_timeout_ms: u32::MAX - 1,
+                hold_ms: u32::MAX,
+                name: vec![policy as u8; 255],
+                ..subscribe(0x7FFF_FFFE, 1)
+            }));
+            let start = raw.subscribed().start;
+            raw.say(&Message::Credit { wire: 0x7FFF_FFFE, landed: start, consumed: start, grant: u64::MAX });
+            raw.ping(1);
+            raws.push(raw);
+        }
+        victim.goes_on();
+        raws.clear();
+    }
+    assert_eq!(victim.out.subscribers(1).iter().filter(|sub| sub.name.is_empty()).count(), 1);
+    victim.goes_on();
+}
+
+#[test]
+fn floods_end_at_limits_that_are_named() {
+    let victim = Victim::new(|config| {
+        config.limits.max_subscriptions_per_connection = 100;
+        config.limits.max_held_subscriptions = 10;
+    });
+    let mut raw = victim.up();
+    for wire in 1..=150 {
+        let name = format!("name {wire}").into_bytes();
+        let held = rocketbufs::proto::Subscribe { hold_ms: 100, name, ..subscribe(wire, 1) };
+        raw.say(&Message::Subscribe(held));
+    }
+    let mut refused = 0;
+    raw.say(&Message::Ping(1));
+    raw.until("PONG", |frame| match frame {
+        Frame::Control(Message::Refused { code, a, b, .. }) => {
+            assert_eq!((code, a, b), (RefuseCode::TooMany, 100, 100));
+            refused += 1;
+            None
+        }
+        Frame::Control(Message::Pong(_)) => Some(()),
+        _ => None,
+    });
+    assert_eq!(refused, 50);
+    drop(raw);
+    victim.goes_on();
+    // Ten places are kept, and not for longer than was asked.
+    let mut written = 0;
+    while written < 1 << 20 {
+        victim.goes_on();
+        written += 100;
+    }
+}
+
+#[test]
+fn who_floods_and_never_reads_is_cut_off() {
+    let victim = Victim::new(|config| config.tcp.send_buffer_bytes = Some(4096));
+    let bytes: Vec<u8> = (0..1000).flat_map(|token| frame(&Message::Ping(token))).collect();
+    let mut raw = victim.up();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&raw.stream, 4096).unwrap();
+    let mut rounds = 0;
+    use std::io::Write;
+    while raw.stream.write_all(&bytes).is_ok() {
+        rounds += 1;
+        assert!(rounds < 100_000, "it goes on for ever");
+    }
+    victim.goes_on();
+}
+
+#[test]
+fn who_reads_a_byte_at_a_time_or_nothing_holds_nobody_for_ever() {
+    let victim = Victim::new(|config| config.session.block_timeout_ms = 300);
+    let mut lazy: Vec<Raw> = (0..5).map(|_| victim.up()).collect();
+    for raw in &mut lazy {
+        raw.say(&Message::Subscribe(subscribe(1, 1)));
+        let start = raw.subscribed().start;
+        raw.say(&Message::Credit { wire: 1, landed: start, consumed: start, grant: u64::MAX });
+    }
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (slow, done) = (&mut lazy[0].stream, &done);
+        scope.spawn(move || {
+            use std::io::Read;
+            let mut byte = [0];
+            while !done.load(Relaxed) && slow.read(&mut byte).is_ok_and(|n| n > 0) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for _ in 0..2000 {
+            victim.goes_on();
+        }
+        done.store(true, Relaxed);
+    });
+    let names = victim.out.subscribers(1);
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
+#[test]
+fn a_name_can_be_taken_over_and_the_old_one_hears_why() {
+    let victim = Victim::new(|_| {});
+    let named = || rocketbufs::proto::Subscribe { hold_ms: 1000, name: b"me".to_vec(), ..subscribe(3, 1) };
+    let mut first = victim.up();
+    first.say(&Message::Subscribe(named()));
+    first.subscribed();
+    let mut second = victim.up();
+    second.say(&Message::Subscribe(named()));
+    second.subscribed();
+    let (code, text) = first.bye().unwrap();
+    assert!(code == ByeCode::TakenOver && text.contains("'me'"), "{text}");
+    second.ping(5);
+    victim.goes_on();
+    // Twice on one connection: it takes itself over.
+    second.say(&Message::Subscribe(rocketbufs::proto::Subscribe { wire: 4, ..named() }));
+    assert_eq!(second.bye().map(|(code, _)| code), Some(ByeCode::TakenOver));
+    victim.goes_on();
+}
+
+#[test]
+fn storms_of_connections_leave_nothing() {
+    let victim = Victim::new(|config| {
+        config.limits.max_connections = 300;
+        config.tcp.tcp_num_threads = 2;
+    });
+    let addr = victim.addr();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    for round in 0..20 {
+        let mut storm: Vec<Raw> = (0..100).map(|_| Raw::silent(&addr)).collect();
+        for (i, raw) in storm.iter_mut().enumerate() {
+            match i % 4 {
+                0 => raw.send(b"GET"),
+                1 => raw.say(&Message::Hello(hello())),
+                2 => raw.send(&[frame(&Message::Hello(hello())), vec![1, 2, 3]].concat()),
+                _ => {}
+            }
+        }
+        if round % 5 == 0 {
+            victim.goes_on();
+        }
+    }
+    victim.goes_on();
+    let gone = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        descriptors() <= before + 2
+    });
+    assert!(gone, "{} descriptors, {before} before", descriptors());
+}
