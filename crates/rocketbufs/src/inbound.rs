@@ -289,12 +289,14 @@ impl InboundShared {
         // Nothing is kept in place for the application where it holds for itself only what was not told yet.
         in_log.hold.as_ref().filter(|_| !self.is_spliced())?;
         let ring = &in_log.log.ring;
-        let from = in_log.consumed;
-        let (from, to) = match ring.gap_after(from) {
-            Some(gap) if gap.from <= from => (gap.to, ring.boundary()),
-            Some(gap) => (from, gap.from),
-            None => (from, ring.boundary()),
-        };
+        let (mut from, mut to) = (in_log.consumed, ring.boundary());
+        while let Some(gap) = ring.gap_after(from) {
+            if gap.from > from {
+                to = to.min(gap.from);
+                break;
+            }
+            from = gap.to;
+        }
         let view = ring.view(from, to.max(from));
         in_log.pins.push(from);
         Some((view, in_log.log.epoch, from))
