@@ -79,6 +79,9 @@ impl<T: Transport> Core<T> {
         }
         let (inbound, leaving) = (in_sub.inbound.clone(), in_sub.leaving);
         if leaving {
+            if !subscribed.flow_control {
+                self.let_land(conn, subscribed);
+            }
             return;
         }
         let known = lock(&inbound.state).log.as_ref().map(|l| (l.log.epoch, l.ring().head()));
@@ -94,6 +97,21 @@ impl<T: Transport> Core<T> {
                 self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
                 self.leave(conn, wire);
             }
+        }
+    }
+
+    /// Left before it was answered. Without flow control data comes until the peer has read UNSUBSCRIBE: it lands in
+    /// a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
+    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
+        let config = RingConfig {
+            capacity_bytes: 1,
+            retain_bytes: Some(0),
+            max_delivery_bytes: None,
+            flow_control: false,
+            start: subscribed.start,
+        };
+        if let Some(inlet) = self.inner.pool.ring(config).ok().and_then(|ring| ring.inlet()) {
+            self.transport.bind(conn, subscribed.wire, inlet);
         }
     }
 
