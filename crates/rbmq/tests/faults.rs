@@ -213,3 +213,21 @@ fn a_place_is_kept_for_a_name() {
     let first = next();
     assert!(first == b"2" || (first == b"1" && next() == b"2"));
 }
+
+#[test]
+fn a_place_has_one_owner() {
+    let broker = BrokerProcess::start();
+    let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
+    let connect = || {
+        let mut subscriber = Subscriber::builder().name("me").hold(LONG).connect(&broker.addr).unwrap();
+        subscriber.subscribe("t").unwrap();
+        subscriber
+    };
+    let mut first = connect();
+    topic.wait_subscribers(1, LONG).unwrap();
+    let mut second = connect();
+    let error = first.recv(LONG).unwrap_err();
+    assert!(error.to_string().contains("taken over"), "{error}");
+    topic.publish(b"1").unwrap();
+    assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, b"1");
+}

@@ -203,8 +203,8 @@ pub enum ReceiveError {
         /// What it is.
         error: RecordError,
     },
-    /// The connection is lost and reconnecting is switched off.
-    #[error("the connection to the broker is down: {0}")]
+    /// The connection is lost and is not made again: another subscriber of the same name took over the place.
+    #[error("the connection to the broker is over: {0}")]
     Down(String),
     /// A call that waits was made from a callback.
     #[error(transparent)]

@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) reconnects: u64,
     /// A connection to another broker process, whose buffers have other ids: the application's thread moves to it.
     pub(super) moved: Option<Conn>,
+    /// Why there will be no other connection.
+    pub(super) over: Option<String>,
 }
 
 /// What the application's thread, the framework's callbacks and the link share.

@@ -19,6 +19,10 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
 const WATCH: Duration = Duration::from_secs(3600);
 
+/// In the reason of a connection that was closed because another one took over its place: to connect again would take
+/// it back, and so on for ever.
+const TAKEN_OVER: &str = "(TakenOver)";
+
 /// Locks a mutex whose data stays valid when a holder panicked.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -91,11 +95,16 @@ impl Link {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Starts to watch the connection; `on_up` is called with every connection that replaces a lost one.
-    pub(super) fn watch(&self, on_up: impl FnMut(&Conn) + Send + 'static) -> Result<(), ConnectError> {
+    /// Starts to watch the connection; `on_up` is called with every connection that replaces a lost one, `on_over`
+    /// with the reason when it is not made again: another client has taken its place.
+    pub(super) fn watch(
+        &self,
+        on_up: impl FnMut(&Conn) + Send + 'static,
+        on_over: impl FnOnce(String) + Send + 'static,
+    ) -> Result<(), ConnectError> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("rbmq-link".into());
-        thread.spawn(move || shared.run(on_up)).map(drop).map_err(ConnectError::Thread)
+        thread.spawn(move || shared.run(on_up, on_over)).map(drop).map_err(ConnectError::Thread)
     }
 
     /// The connection as it is now; it may be down.
@@ -131,7 +140,7 @@ impl Drop for Link {
 }
 
 impl Shared {
-    fn run(&self, mut on_up: impl FnMut(&Conn)) {
+    fn run(&self, mut on_up: impl FnMut(&Conn), on_over: impl FnOnce(String)) {
         loop {
             let conn = lock(&self.state).conn.clone();
             let Some(why) = conn.wait_down(WATCH) else { continue };
@@ -139,7 +148,10 @@ impl Shared {
                 return;
             }
             info!("the connection to {} is down: {why}", self.addr);
-            lock(&self.state).last_error = Some(why);
+            lock(&self.state).last_error = Some(why.clone());
+            if why.contains(TAKEN_OVER) {
+                return on_over(why);
+            }
             match self.reconnect() {
                 Some(conn) => {
                     info!("connected to {} again", self.addr);

@@ -90,12 +90,14 @@ impl PublisherBuilder {
         let conns = out.clone();
         let link =
             Link::connect(&ctx, addr, (Role::Publisher, &self.name), move |conn| conns.add_conn(conn))?;
-        link.watch(move |conn| {
+        let name_again = move |conn: &Conn| {
             // The lock keeps a topic that is being opened from being named twice or not at all.
             for topic in lock(&table).values() {
                 topic.begin(conn);
             }
-        })?;
+        };
+        // Nobody takes over a publisher's place but itself.
+        link.watch(name_again, |_| {})?;
         let inner = Inner { link, out, topics, ctx, next_bid: AtomicU32::new(0) };
         Ok(Publisher { inner: Arc::new(inner), close_timeout: self.close_timeout })
     }

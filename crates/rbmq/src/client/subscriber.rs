@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, Config, Context, Epoch, InView, Policy, Position, RIn, Received, RefusedError};
+use rocketbufs::{Bid, Config, Conn, Context, Epoch, InView, Policy, Position, RIn, Received, RefusedError};
 use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message};
@@ -109,7 +109,12 @@ impl SubscriberBuilder {
         let (again, same) = (feed.clone(), rin.clone());
         let mut broker = link.conn().peer_instance();
         let mut current = Some(same);
-        link.watch(move |conn| {
+        let over = feed.clone();
+        let on_over = move |why| {
+            lock(&over.state).over = Some(why);
+            over.changed.notify_all();
+        };
+        let on_up = move |conn: &Conn| {
             let mut state = lock(&again.state);
             state.came_back = true;
             state.reconnects += 1;
@@ -128,7 +133,8 @@ impl SubscriberBuilder {
                 }
             }
             again.changed.notify_all();
-        })?;
+        };
+        link.watch(on_up, on_over)?;
         Ok(Subscriber { feed, link, rin, ctx, handed: HashMap::new(), current: None, downs: 0 })
     }
 }
@@ -308,6 +314,7 @@ impl Subscriber {
                     Some(notice) => return Ok(Some(Item::Notice(notice))),
                     None => continue,
                 },
+                None if let Some(why) = self.over() => return Err(ReceiveError::Down(why)),
                 None if away && self.wait_back(left) => {
                     return Ok(Some(Item::Notice(Notice::Reconnected)));
                 }
@@ -461,6 +468,11 @@ impl Subscriber {
         }
     }
 
+    /// Why the connection is lost for good, if it is.
+    fn over(&self) -> Option<String> {
+        lock(&self.feed.state).over.clone()
+    }
+
     /// Whether the connection is lost and not made again yet.
     fn away(&self) -> bool {
         let state = lock(&self.feed.state);
@@ -470,8 +482,9 @@ impl Subscriber {
     /// Waits until there is a connection again; moves to it if it leads to another broker process.
     fn wait_back(&mut self, timeout: Duration) -> bool {
         let downs = self.downs;
-        let back = |state: &mut State| state.moved.is_none() && state.reconnects < downs;
-        if !wait_while(&self.feed.state, &self.feed.changed, timeout, back) {
+        let waiting =
+            |state: &mut State| state.moved.is_none() && state.over.is_none() && state.reconnects < downs;
+        if !wait_while(&self.feed.state, &self.feed.changed, timeout, waiting) || self.over().is_some() {
             return false;
         }
         let moved = lock(&self.feed.state).moved.take();
