@@ -146,7 +146,7 @@ impl Buffer {
     /// Forgets a subscription: it counts for nothing any more.
     pub(crate) fn remove_sub(&self, conn: u64, wire: WireId) {
         let mut subs = lock(&self.subs);
-        let Some(at) = subs.iter().position(|s| s.conn == conn && s.wire == wire) else { return };
+        let Some(at) = subs.iter().rposition(|s| s.conn == conn && s.wire == wire) else { return };
         let gone = subs.swap_remove(at);
         if !subs.iter().any(|s| s.worker == gone.worker) {
             self.watch.fetch_and(!(1 << gone.worker), Ordering::SeqCst);

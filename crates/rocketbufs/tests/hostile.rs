@@ -329,3 +329,23 @@ fn storms_of_connections_leave_nothing() {
     });
     assert!(gone, "{} descriptors, {before} before", descriptors());
 }
+
+#[test]
+fn a_peer_with_very_many_subscriptions_leaves_quickly() {
+    let victim = Victim::new(|_| {});
+    let mut raw = victim.up();
+    let count = 30_000;
+    let bytes: Vec<u8> =
+        (1..=count).flat_map(|wire| frame(&Message::Subscribe(subscribe(wire, 1)))).collect();
+    let mut writing = raw.stream.try_clone().unwrap();
+    let writer = std::thread::spawn(move || std::io::Write::write_all(&mut writing, &bytes));
+    for _ in 0..count {
+        raw.subscribed();
+    }
+    writer.join().unwrap().unwrap();
+    victim.goes_on();
+    drop(raw);
+    while victim.out.subscribers(1).len() > 1 {
+        victim.goes_on();
+    }
+}

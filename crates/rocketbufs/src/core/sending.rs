@@ -1,5 +1,7 @@
 //! Subscriptions of others to our buffers: answering them, sending, credit, and what ends them.
 
+use std::collections::HashMap;
+
 use rocketnet::{ConnId, SourceRange, Transport};
 use rocketring::Ring;
 
@@ -223,7 +225,8 @@ impl<T: Transport> Core<T> {
     pub(super) fn drop_outs(&mut self, conn: ConnId, why: &str) {
         let Some(link) = self.links.get(&conn) else { return };
         let mut wires: Vec<_> = link.outs.keys().copied().collect();
-        wires.sort_unstable();
+        // The newest first: each is found at the end of its buffer's list.
+        wires.sort_unstable_by_key(|wire| std::cmp::Reverse(*wire));
         for wire in wires {
             self.transport.detach(conn, wire);
             self.drop_out(conn, wire, why, true);
@@ -236,7 +239,10 @@ impl<T: Transport> Core<T> {
         let number = link.shared.id;
         let OutSub { buffer, outbound, sub, hold_ms, .. } = out;
         if let Some(used) = self.slots.get_mut(&buffer.slot) {
-            used.outs.retain(|at| *at != (conn, wire));
+            // From the end: a connection that goes with many takes them off there.
+            if let Some(at) = used.outs.iter().rposition(|at| *at == (conn, wire)) {
+                used.outs.remove(at);
+            }
             if used.outs.is_empty() && used.inbound.is_none() {
                 self.slots.remove(&buffer.slot);
             }
@@ -285,13 +291,14 @@ impl<T: Transport> Core<T> {
     }
 
     /// The slowest subscription of a buffer that somebody waits for: has it stalled?
-    pub(super) fn tick_outs(&mut self, conn: ConnId) {
+    /// `slowest` remembers for the length of a tick who is the slowest of each buffer: finding that costs a look at all.
+    pub(super) fn tick_outs(&mut self, conn: ConnId, slowest: &mut HashMap<u32, Option<Position>>) {
         let now = self.now;
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut stalled = None;
         for (wire, out) in &mut link.outs {
             let Some(log) = out.buffer.log() else { continue };
-            let waits = holds_others(&log.ring, out);
+            let waits = holds_others(&log.ring, out, slowest);
             if waits && !out.others_wait {
                 out.outbound.begin_waiting(now);
             }
@@ -320,11 +327,14 @@ impl<T: Transport> Core<T> {
 }
 
 /// Whether this subscription is what keeps the writer from going on.
-fn holds_others(ring: &Ring, out: &OutSub) -> bool {
+fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Position>>) -> bool {
     let Some(at) = out.outbound.holds_at() else { return false };
     let head = ring.head();
     // A remote writer is out of credit when less than an eighth is left; a local one says that it waits.
     let exhausted = ring.horizon().saturating_sub(head) < ring.capacity() / 8;
-    let slowest = ring.slowest_hold().is_none_or(|slowest| slowest >= at);
-    at < head && slowest && (ring.writer_waits() || (out.buffer.source.is_some() && exhausted))
+    if at >= head || !(ring.writer_waits() || (out.buffer.source.is_some() && exhausted)) {
+        return false;
+    }
+    let slowest = slowest.entry(out.buffer.slot).or_insert_with(|| ring.slowest_hold());
+    slowest.is_none_or(|slowest| slowest >= at)
 }

@@ -1,6 +1,7 @@
 //! What happens because time passed. One look at everything a few times in a heartbeat, and never while there is
 //! nothing to look at.
 
+use std::collections::HashMap;
 use std::sync::Weak;
 
 use rocketnet::Transport;
@@ -19,9 +20,10 @@ impl<T: Transport> Core<T> {
         let mut conns: Vec<_> = self.links.keys().copied().collect();
         conns.sort_unstable();
         let mut hurry = false;
+        let mut slowest = HashMap::new();
         for conn in conns {
             self.tick_link(conn);
-            self.tick_outs(conn);
+            self.tick_outs(conn, &mut slowest);
             hurry |= self.links.get(&conn).is_some_and(Self::link_has_outs);
         }
         let mut next = self.now + self.interval(hurry);

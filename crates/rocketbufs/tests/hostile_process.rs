@@ -1,0 +1,71 @@
+//! What strangers use up of the process: its descriptors and its memory. Alone in its process, since the limits are
+//! those of all of it.
+
+mod raw;
+
+use raw::{Raw, WAIT, frame, hello};
+use rocketbufs::proto::Message;
+use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn neither_descriptors_nor_memory_run_out_for_good() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let out = ROut::new(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let addr = listener.local_addr();
+    let subscriber = || {
+        let input = RIn::new(&Conn::connect(&ctx, &addr, b"").unwrap());
+        input.subscribe(1, 1 << 16).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        input
+    };
+    let goes_on = |input: &RIn| {
+        let segment = out.get_output_segment(1, 10, Blocking::For(WAIT)).unwrap();
+        out.deliver(segment, 10, None).unwrap();
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+        view.consume();
+    };
+    let honest = subscriber();
+    goes_on(&honest);
+
+    let before = peak_kib();
+    let flood = frame(&Message::Pong(1)).repeat(15_000);
+    let mut floods: Vec<Raw> = (0..100).map(|_| Raw::up(&addr)).collect();
+    for _ in 0..3 {
+        floods.iter_mut().for_each(|raw| raw.send(&flood));
+        goes_on(&honest);
+    }
+    floods.iter_mut().for_each(|raw| raw.ping(1));
+    drop(floods);
+    let used = peak_kib() - before;
+    assert!(used < 256 << 10, "{used} KiB for a hundred connections");
+
+    let limit = getrlimit(Resource::Nofile);
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(open + 20), maximum: limit.maximum }).unwrap();
+    let mut strangers = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect(&addr) {
+        strangers.push(Raw::of(stream));
+    }
+    for raw in &mut strangers {
+        raw.say(&Message::Hello(hello()));
+    }
+    for _ in 0..100 {
+        goes_on(&honest);
+    }
+    drop(strangers);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let late = subscriber();
+    goes_on(&honest);
+    assert!(matches!(late.recv(Some(WAIT)).unwrap(), Some(Received::Data(_))));
+}
