@@ -372,6 +372,14 @@ impl RIn {
     pub fn unsubscribe(&self, bid: Bid) {
         if let Some(inbound) = self.shared.inbound(bid) {
             self.shared.forget(&inbound);
+            // From here on nothing of it is told: the buffer's next subscription must not be taken for this one.
+            lock(&inbound.state).done = true;
+            let mut queue = lock(&self.shared.queue);
+            queue.notices.retain(|notice| {
+                !matches!(notice, Received::Subscribed { bid: of, .. } | Received::Restarted { bid: of, .. } if *of == bid)
+            });
+            self.shared.settle(&mut queue);
+            drop(queue);
             let conn = self.shared.conn();
             conn.send(Command::Unsubscribe { conn: conn.id, inbound });
         }

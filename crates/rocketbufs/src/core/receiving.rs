@@ -141,7 +141,8 @@ impl<T: Transport> Core<T> {
         if let Some(inlet) = inlet {
             self.transport.bind(conn, wire, inlet);
         }
-        if let Some(rin) = inbound.rin.upgrade() {
+        let left = lock(&inbound.state).done;
+        if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
                 rin.tell(Received::Restarted { bid: inbound.bid, epoch });
