@@ -165,7 +165,7 @@ fn a_publisher_that_talks_nonsense_is_disconnected_with_the_reason() {
     for role in [rbmq::wire::Role::Publisher, rbmq::wire::Role::Subscriber] {
         let hello = rbmq::wire::Hello { role, client: 1, name: "odd".into() }.encode();
         let conn = rocketbufs::Conn::connect(&ctx, &broker.addr, &hello).unwrap();
-        let _out = rocketbufs::ROut::new(&ctx).add_conn(&conn);
+        rocketbufs::ROut::new(&ctx).add_conn(&conn);
         conn.send_control(b"\xee\xee").unwrap();
         let why = conn.wait_down(LONG).expect("it is disconnected");
         assert!(why.contains("type of message"), "{why}");

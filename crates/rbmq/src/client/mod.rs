@@ -11,18 +11,22 @@
 //! subscribes anew, at the positions up to which it had handed out each publisher's log.
 
 mod batch;
+mod builder;
 mod error;
 mod feed;
 mod link;
+mod notice;
 mod publisher;
 mod subscriber;
 mod writer;
 
 pub use batch::{Batch, Kept, Message};
+pub use builder::SubscriberBuilder;
 pub use error::{
     ConnectError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError, TopicOpenError,
 };
 pub use feed::StartFrom;
+pub use notice::{Item, Notice};
 pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
-pub use subscriber::{Item, Messages, Notice, Subscriber, SubscriberBuilder};
+pub use subscriber::{Messages, Subscriber};
 pub use writer::{Batch as WriteBatch, TopicWriter};

@@ -5,199 +5,22 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, Config, Conn, Context, Epoch, InView, Policy, Position, RIn, Received, RefusedError};
+use rocketbufs::{Bid, Context, Epoch, InView, Position, RIn, Received, RefusedError};
 use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message};
+use super::builder::SubscriberBuilder;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
-use super::feed::{Feed, Options, Stage, StartFrom, State};
+use super::feed::{Feed, Stage, StartFrom, State};
 use super::link::{Link, lock, wait_while};
-use crate::wire::{Framing, RECORD_HEADER_BYTES, Records, Role, TopicName};
+use super::notice::{Item, Notice};
+use crate::wire::{Framing, RECORD_HEADER_BYTES, Records, TopicName};
 
 /// Most bytes of a name under which a subscriber's place is held.
 const MAX_NAME_BYTES: usize = 255;
 
 /// How often a subscriber that waits for data looks for what the broker said besides.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// How a subscriber connects, and how it takes part. The same for all of its topics.
-#[derive(Clone, Default)]
-pub struct SubscriberBuilder {
-    options: Options,
-    config: Config,
-    context: Option<Context>,
-    ring_bytes: Option<u64>,
-}
-
-impl SubscriberBuilder {
-    /// What people see in the broker's log; with [`SubscriberBuilder::hold`] the name under which the broker keeps
-    /// this subscriber's place.
-    pub fn name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.options.name);
-        self
-    }
-
-    /// How long the broker keeps this subscriber's place in every buffer while it is away. Needs a name. Another
-    /// process of that name goes on there: what the first had not released comes again, and perhaps a little before.
-    pub fn hold(mut self, hold: Duration) -> Self {
-        self.options.hold = hold;
-        self
-    }
-
-    /// With true, the broker keeps everything that this subscriber has not released (dropped or [`Kept::release`]d
-    /// its batch), so that a process that is killed and started again, with a name, a hold and the position up to
-    /// which it worked, misses nothing. By default the broker keeps what has not reached this process's memory.
-    ///
-    /// [`Kept::release`]: crate::Kept::release
-    pub fn confirm_released(mut self, confirm: bool) -> Self {
-        self.options.confirm_released = confirm;
-        self
-    }
-
-    /// What happens when this subscriber is slow. Default: [`Policy::Block`], nothing is lost.
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.options.policy = policy;
-        self
-    }
-
-    /// The lag in bytes at which the policies `drop` and `disconnect` act; 0: the broker's default.
-    pub fn max_lag_bytes(mut self, bytes: u64) -> Self {
-        self.options.max_lag_bytes = bytes;
-        self
-    }
-
-    /// How long `block` may hold the publishers without progress; zero: for ever.
-    pub fn block_timeout(mut self, timeout: Duration) -> Self {
-        self.options.block_timeout = Some(timeout);
-        self
-    }
-
-    /// Capacity of the ring of each buffer here, in bytes; made larger where a buffer's deliveries need it.
-    pub fn ring_bytes(mut self, bytes: u64) -> Self {
-        self.ring_bytes = Some(bytes);
-        self
-    }
-
-    /// The framework's configuration, for a context of this subscriber's own.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Shares the memory and threads of a context that exists.
-    pub fn context(mut self, context: &Context) -> Self {
-        self.context = Some(context.clone());
-        self
-    }
-
-    /// Connects to a broker.
-    ///
-    /// # Errors
-    /// Nobody answered, the broker refused, or this process lacks memory or threads.
-    pub fn connect(self, addr: &str) -> Result<Subscriber, ConnectError> {
-        let ctx = match self.context {
-            Some(context) => context,
-            None => Context::new(self.config)?,
-        };
-        let ring_bytes = self.ring_bytes.unwrap_or(ctx.config().buffers.size_bytes);
-        // A place that is kept is one from which nothing is missed.
-        let confirm_released = self.options.confirm_released || !self.options.hold.is_zero();
-        let options = Options { ring_bytes, confirm_released, ..self.options };
-        let link = Link::connect(&ctx, addr, (Role::Subscriber, &options.name), |_| {})?;
-        let feed = Arc::new(Feed { options, ..Feed::default() });
-        let rin = feed.attach(&link.conn());
-        let (again, same) = (feed.clone(), rin.clone());
-        let mut broker = link.conn().peer_instance();
-        let mut current = Some(same);
-        let over = feed.clone();
-        let on_over = move |why| {
-            lock(&over.state).over = Some(why);
-            over.changed.notify_all();
-        };
-        let on_up = move |conn: &Conn| {
-            let mut state = lock(&again.state);
-            state.came_back = true;
-            state.reconnects += 1;
-            match &current {
-                Some(rin) if conn.peer_instance() == broker => {
-                    drop(state);
-                    rin.resume(conn);
-                    again.ask_all(conn);
-                }
-                _ => {
-                    // Another process: only the application's thread knows what it has handed out.
-                    broker = conn.peer_instance();
-                    current = None;
-                    state.moved = Some(conn.clone());
-                    drop(state);
-                }
-            }
-            again.changed.notify_all();
-        };
-        link.watch(on_up, on_over)?;
-        Ok(Subscriber { feed, link, rin, ctx, handed: HashMap::new(), current: None, downs: 0 })
-    }
-}
-
-/// What [`Subscriber::next`] returns.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Item<'s> {
-    /// Messages.
-    Batch(Batch<'s>),
-    /// Something else that happened.
-    Notice(Notice),
-}
-
-/// What happens to a subscriber besides messages, in order with the messages of the same buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Notice {
-    /// A buffer of a topic is subscribed to; its messages begin at `start`.
-    Joined {
-        /// The topic.
-        topic: TopicName,
-        /// The log: its publisher's.
-        epoch: Epoch,
-        /// First position that will come.
-        start: Position,
-    },
-    /// Bytes are gone; the log goes on at `to`.
-    Lost {
-        /// The topic.
-        topic: TopicName,
-        /// The log.
-        epoch: Epoch,
-        /// First position that is missing.
-        from: Position,
-        /// First position that is there again.
-        to: Position,
-    },
-    /// The publisher closed the topic; this was all of its log.
-    Closed {
-        /// The topic.
-        topic: TopicName,
-        /// The log.
-        epoch: Epoch,
-        /// Its end.
-        end: Position,
-    },
-    /// The publisher is gone for good without closing; this was all that is complete.
-    Gone {
-        /// The topic.
-        topic: TopicName,
-        /// The log.
-        epoch: Epoch,
-        /// The end of its last complete delivery.
-        end: Position,
-    },
-    /// The broker refused something, or ended a subscription. In words.
-    Refused(String),
-    /// The connection is lost; it is made again by itself.
-    Disconnected(String),
-    /// The connection is back.
-    Reconnected,
-}
 
 /// A batch that [`Subscriber::recv`] takes one message after the other from.
 struct Current {
@@ -245,6 +68,10 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
+    pub(super) fn new(ctx: Context, link: Link, feed: Arc<Feed>, rin: RIn) -> Self {
+        Self { feed, link, rin, ctx, handed: HashMap::new(), current: None, downs: 0 }
+    }
+
     /// Connects to a broker with the defaults.
     ///
     /// # Errors
@@ -516,18 +343,6 @@ fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> 
         return None;
     }
     Some(Notice::Refused(format!("topic '{}': {error}", buffer.topic)))
-}
-
-impl Notice {
-    /// What of this is an error for those who only want messages.
-    fn into_error(self) -> Option<ReceiveError> {
-        match self {
-            Self::Lost { topic, from, to, .. } => Some(ReceiveError::Lost { topic, from, to }),
-            Self::Gone { topic, end, .. } => Some(ReceiveError::Gone { topic, end }),
-            Self::Refused(reason) => Some(ReceiveError::Refused(reason)),
-            Self::Joined { .. } | Self::Closed { .. } | Self::Disconnected(_) | Self::Reconnected => None,
-        }
-    }
 }
 
 impl Current {
