@@ -1,0 +1,230 @@
+//! The client library against a broker in the same process.
+
+use std::time::Duration;
+
+use rbmq::{
+    Broker, BrokerConfig, Framing, Item, Notice, PublishError, Publisher, PublisherWaitError, ReceiveError,
+    StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn broker_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = "127.0.0.1:0".into();
+    change(&mut config);
+    Broker::start(config).unwrap()
+}
+
+/// A broker, a publisher of a topic, and a subscriber that has its place.
+fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
+    let broker = broker_with(|_| {});
+    let topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    (broker, topic, subscriber)
+}
+
+#[test]
+fn batches_go_in_and_come_out() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let mut batch = topic.batch(64 << 10).unwrap();
+    let mut pushed = 0_u64;
+    while batch.push(&pushed.to_le_bytes()) {
+        pushed += 1;
+    }
+    assert_eq!(pushed, (64 << 10) / 12);
+    batch.deliver().unwrap();
+    // One that is not delivered leaves no trace.
+    let mut dropped = topic.batch(100).unwrap();
+    assert!(dropped.push(b"never"));
+    drop(dropped);
+    topic.publish(&pushed.to_le_bytes()).unwrap();
+    topic.close().unwrap();
+    let mut next = 0_u64;
+    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+        for record in batch.records() {
+            assert_eq!(record, next.to_le_bytes());
+            next += 1;
+        }
+    }
+    assert_eq!(next, pushed + 1);
+    assert!(subscriber.ended());
+}
+
+#[test]
+fn what_is_kept_is_not_overwritten_until_it_is_released() {
+    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let broker = broker_with(|_| {});
+    let mut topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
+    let mut subscriber = Subscriber::builder().ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    topic.publish(b"first").unwrap();
+    let kept = subscriber.next_batch(LONG).unwrap().unwrap().keep();
+    // Everybody's rings fill up behind it.
+    let full = loop {
+        match topic.publish_timeout(&[7; 1000], Duration::from_millis(100)) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, PublishError::TimedOut { last_error: None });
+    kept.release();
+    let writer = std::thread::spawn(move || {
+        for _ in 0..1000 {
+            topic.publish(&[8; 1000]).unwrap();
+        }
+        topic.close().unwrap();
+    });
+    let mut eights = 0;
+    while let Some(message) = subscriber.recv(LONG).unwrap() {
+        eights += usize::from(message.bytes == [8; 1000]);
+    }
+    assert_eq!(eights, 1000);
+    writer.join().unwrap();
+}
+
+#[test]
+fn raw_bytes_are_a_stream() {
+    let raw = TopicOptions { framing: Framing::Raw, ..TopicOptions::default() };
+    let (_broker, mut topic, mut subscriber) = joined(raw);
+    assert!(matches!(topic.publish(b"x"), Err(PublishError::WrongFraming { .. })));
+    assert!(matches!(topic.batch(10), Err(PublishError::WrongFraming { .. })));
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 / 3) as u8).collect();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || {
+        topic.publish_raw(&sent).unwrap();
+        topic.close().unwrap();
+    });
+    let mut got = Vec::new();
+    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+        assert_eq!(batch.framing(), Framing::Raw);
+        assert_eq!(batch.records().count(), 0);
+        got.extend_from_slice(batch.as_slice());
+    }
+    assert!(got == bytes);
+    writer.join().unwrap();
+}
+
+#[test]
+fn what_is_no_record_is_an_error_of_the_publisher() {
+    // A publisher that says records and writes something else: made with the framework, as the library has no way.
+    let broker = broker_with(|_| {});
+    let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
+    let hello = rbmq::wire::Hello { role: rbmq::wire::Role::Publisher, client: 9, name: String::new() };
+    let out = rocketbufs::ROut::new(&ctx);
+    out.create_buffer(1, 64 << 10).unwrap();
+    let conn = rocketbufs::Conn::connect(&ctx, &broker.addr(), &hello.encode()).unwrap();
+    out.add_conn(&conn);
+    let mut writer = out.writer(1).unwrap();
+    writer.append(&[b"\x03\0\0\0abc", b"\xff\xff\xff\xff\x00"]).unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe("t").unwrap();
+    let create = rbmq::wire::Control::Create {
+        bid: 1,
+        framing: Framing::Records,
+        ring_bytes: 64 << 10,
+        max_delivery_bytes: 16 << 10,
+        topic: "t".parse().unwrap(),
+    };
+    conn.send_control(&create.encode()).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"abc");
+    assert!(matches!(subscriber.recv(LONG), Err(ReceiveError::Malformed { .. })));
+    writer.append(&[b"\x02\0\0\0ok"]).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"ok");
+}
+
+#[test]
+fn notices_come_in_order_with_messages() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    topic.publish(b"x").unwrap();
+    topic.close().unwrap();
+    let mut seen = Vec::new();
+    while !subscriber.ended() {
+        match subscriber.next(LONG).unwrap().unwrap() {
+            Item::Batch(batch) => seen.push(format!("batch to {}", batch.end())),
+            Item::Notice(Notice::Joined { start, .. }) => seen.push(format!("joined at {start}")),
+            Item::Notice(Notice::Closed { end, .. }) => seen.push(format!("closed at {end}")),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, ["joined at 0", "batch to 5", "closed at 5"]);
+}
+
+#[test]
+fn limits_are_refused_with_their_numbers() {
+    let broker = broker_with(|config| {
+        config.broker.max_topics = 2;
+        config.broker.max_publishers = 1;
+        config.broker.max_buffers_per_publisher = 3;
+        config.broker.max_topics_per_subscriber = 2;
+        config.broker.max_ring_bytes = 1 << 20;
+    });
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let refusal = |result: Result<TopicWriter, TopicOpenError>| match result {
+        Err(TopicOpenError::Refused { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let _open = [publisher.topic("a").unwrap(), publisher.topic("b").unwrap()];
+    assert!(
+        refusal(publisher.topic("c")).contains("the broker has 2 topics; its limit (broker.max_topics) is 2")
+    );
+    let _more = publisher.topic("a").unwrap();
+    assert!(refusal(publisher.topic("a")).contains("this publisher has 3 buffers"));
+    let second = Publisher::connect(&broker.addr()).unwrap_err().to_string();
+    assert!(
+        second.contains("the broker has 1 publishers; its limit (broker.max_publishers) is 1"),
+        "{second}"
+    );
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    for topic in ["a", "b", "c"] {
+        subscriber.subscribe(topic).unwrap();
+    }
+    let refused = loop {
+        match subscriber.recv(LONG) {
+            Ok(_) => {}
+            Err(ReceiveError::Refused(reason)) => break reason,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert!(refused.contains("broker.max_topics_per_subscriber"), "{refused}");
+}
+
+#[test]
+fn waits_tell_what_is_missing() {
+    let broker = broker_with(|_| {});
+    let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
+    let error = topic.wait_subscribers(2, Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error, PublisherWaitError::Subscribers { present: 0, wanted: 2, .. }));
+    let too_large = topic.publish(&vec![0; 1 << 20]).unwrap_err();
+    assert_eq!(too_large, PublishError::TooLarge { size: 1 << 20, max: 256 << 10 });
+    assert!(topic.publish(&vec![0; (256 << 10) - 4]).is_ok());
+}
+
+#[test]
+fn an_ended_topic_is_forgotten_with_its_memory() {
+    let broker = broker_with(|config| config.broker.closed_linger_ms = 1);
+    for _ in 0..20 {
+        let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
+        topic.publish(b"x").unwrap();
+        topic.close().unwrap();
+    }
+    let deadline = std::time::Instant::now() + LONG;
+    while broker.memory_in_use() > 0 || !broker.topics().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "{:?}", broker.topics());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn positions_of_other_logs_do_no_harm() {
+    let broker = broker_with(|_| {});
+    let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
+    topic.publish(b"x").unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let other = vec![(rocketbufs::Epoch(77), 1_000_000)];
+    subscriber.subscribe_from("t", StartFrom::Positions(other)).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+}
