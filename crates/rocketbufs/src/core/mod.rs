@@ -76,8 +76,8 @@ pub(crate) enum Command {
         conn: u64,
         inbound: Arc<InboundShared>,
     },
-    /// Control messages that came before there was a callback for them.
-    ControlBacklog(Arc<RInShared>),
+    /// Control messages and events that came before there was a callback for them.
+    Backlog(Arc<RInShared>),
     /// A subscription that waited until its buffer's log was known.
     Unpark(Parked),
     /// Contexts of deliveries that nobody is there to receive.
@@ -319,7 +319,8 @@ impl<T: Transport> Core<T> {
             Command::Control { conn, message, cost } => self.send_app(conn, message, cost),
             Command::Subscribe { conn, inbound } => self.subscribe(conn, inbound),
             Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, inbound),
-            Command::ControlBacklog(rin) => {
+            Command::Backlog(rin) => {
+                rin.run_event_backlog();
                 if let Some(context) = self.context() {
                     rin.run_control_backlog(&context);
                 }

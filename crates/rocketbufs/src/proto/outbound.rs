@@ -150,6 +150,8 @@ pub struct Outbound {
     sent: Position,
     /// End of the last transfer without MORE: what the receiver knows as whole deliveries.
     sent_boundary: Position,
+    /// What was sent ends inside a delivery, or may (where a receiver resumes).
+    inside: bool,
     grant: Position,
     landed: Position,
     consumed: Position,
@@ -168,6 +170,7 @@ impl Outbound {
             start,
             sent: start,
             sent_boundary: start,
+            inside: true,
             // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
             landed: start,
@@ -254,6 +257,7 @@ impl Outbound {
         self.dropped_bytes += to.saturating_sub(from);
         self.sent = to;
         self.sent_boundary = to;
+        self.inside = false;
         // `landed` stays: what was handed to the transport before may still be read where it lies.
         Step::Lost { from, to }
     }
@@ -311,13 +315,17 @@ impl Outbound {
     fn write(&mut self, log: &impl Log, limit: Position, room: u64) -> Step {
         let from = self.sent;
         let reach = limit.min(from + self.config.max_transfer.min(room));
-        let (to, more) = match log.boundary_at_or_before(reach) {
-            Some(boundary) if boundary > from => (boundary, false),
-            _ => (reach, true),
+        // Inside a delivery the first known end is told: passing over it for a later one would make the distance
+        // between told ends grow with every hop of a chain, until a ring of twice the largest delivery holds none.
+        let end = match self.inside {
+            true => log.boundary_at_or_after(from + 1).filter(|end| *end <= reach),
+            false => log.boundary_at_or_before(reach).filter(|end| *end > from),
         };
+        let (to, more) = end.map_or((reach, true), |end| (end, false));
         #[cfg(feature = "planted-bugs")]
         let more = if crate::planted::is(crate::planted::MORE_LOST) { false } else { more };
         self.sent = to;
+        self.inside = more;
         if !more {
             self.sent_boundary = to;
         }

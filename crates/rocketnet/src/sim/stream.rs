@@ -187,10 +187,7 @@ impl Parser {
         let mut used = usize::from(self.have > 0 && super::planted(8));
         loop {
             if self.body.is_none() {
-                let n = (HEADER_BYTES - self.have).min(bytes.len() - used);
-                self.header[self.have..self.have + n].copy_from_slice(&bytes[used..used + n]);
-                self.have += n;
-                used += n;
+                used += self.take_header(&bytes[used..]);
                 if self.have < HEADER_BYTES {
                     return Ok((used, false));
                 }
@@ -224,6 +221,14 @@ impl Parser {
             }
             close(end, reading, &body)?;
         }
+    }
+
+    /// Takes what is there of a header; returns how many bytes that was.
+    fn take_header(&mut self, bytes: &[u8]) -> usize {
+        let n = (HEADER_BYTES - self.have).min(bytes.len());
+        self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
+        self.have += n;
+        n
     }
 }
 

@@ -1,6 +1,7 @@
 //! The receiving end (paper 1, section 3.2, Listing 2).
 
-use std::collections::{HashMap, VecDeque};
+mod shared;
+
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
@@ -8,25 +9,21 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::conn::{Conn, ConnShared};
-use crate::context::{Context, ContextInner, lock};
+use crate::callback::Callback;
+use crate::conn::Conn;
+use crate::context::{Context, lock};
 use crate::core::{Command, Role};
 use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::options::SubscribeOptions;
-use crate::proto::{ByeCode, MAX_NAME_BYTES};
+use crate::proto::MAX_NAME_BYTES;
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
 
-/// Notices that wait from which on holes are merged.
-const MAX_HOLES_WAITING: usize = 1024;
-
-type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
-type ControlCallback = dyn FnMut(&RIn, &[u8]) + Send;
-type EventCallback = dyn FnMut(InEvent) + Send;
+pub(crate) use shared::RInShared;
+use shared::view_of;
 
 /// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
 ///
@@ -62,237 +59,6 @@ type EventCallback = dyn FnMut(InEvent) + Send;
 pub struct RIn {
     pub(crate) shared: Arc<RInShared>,
     context: Context,
-}
-
-pub(crate) struct RInShared {
-    pub(crate) inner: Arc<ContextInner>,
-    conn: Mutex<Arc<ConnShared>>,
-    inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
-    data_cb: Callback<DataCallback>,
-    control_cb: Callback<ControlCallback>,
-    event_cb: Callback<EventCallback>,
-    queue: Mutex<Queue>,
-    arrived: Condvar,
-    /// Readable while something waits in the queue; made when it is first asked for.
-    pollable: OnceLock<std::os::fd::OwnedFd>,
-}
-
-#[derive(Default)]
-struct Queue {
-    notices: VecDeque<Received>,
-    ready: VecDeque<Arc<InboundShared>>,
-    control: VecDeque<Vec<u8>>,
-    control_bytes: usize,
-    waiting: usize,
-    signalled: bool,
-}
-
-impl Queue {
-    fn is_empty(&self) -> bool {
-        self.notices.is_empty() && self.ready.is_empty()
-    }
-}
-
-impl RInShared {
-    pub(crate) fn conn(&self) -> Arc<ConnShared> {
-        lock(&self.conn).clone()
-    }
-
-    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<InboundShared>> {
-        self.inbounds.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
-    }
-
-    pub(crate) fn all_inbounds(&self) -> Vec<Arc<InboundShared>> {
-        let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
-        let mut all: Vec<_> = map.values().cloned().collect();
-        // In order of ids, so that a simulated run is the same every time.
-        all.sort_by_key(|inbound| inbound.bid);
-        all
-    }
-
-    /// A subscription that is over makes place for another of the same buffer.
-    pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
-        let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
-        if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
-            map.remove(&inbound.bid);
-        }
-    }
-
-    /// Something happened to a subscription that its application should know of: runs the callbacks, or queues it.
-    /// Called on the worker that owns the connection.
-    pub(crate) fn on_news(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
-        if self.data_cb.is_set() {
-            self.run_callbacks(inbound);
-        } else if inbound.is_spliced() {
-            // Its data is the subscribers'; the application hears only of its end.
-            while let Some(item) = inbound.next_item(false) {
-                if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
-                    self.tell_item(inbound, item);
-                }
-            }
-        } else {
-            self.enqueue(inbound);
-        }
-    }
-
-    fn run_callbacks(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
-        while let Some(item) = inbound.next_item(true) {
-            let (from, to, pin) = match item {
-                Item::Data(from, to) => (from, to, Some(from)),
-                Item::Payload { from, to, .. } => (from, to, None),
-                other => {
-                    self.tell_item(inbound, other);
-                    continue;
-                }
-            };
-            let Some((view, epoch)) = view_of(inbound, from, to) else { continue };
-            let view = InView::new(view, inbound.clone(), epoch, pin, to);
-            let ran = self.data_cb.run(&view, |callback, view| callback(inbound.bid, &BufSeg::of(view)));
-            if ran.is_ok_and(|ran| self.panicked(ran)) {
-                return;
-            }
-        }
-    }
-
-    fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
-        self.forget_if_over(inbound);
-        self.tell(event_of(inbound.bid, item));
-    }
-
-    /// A subscription of which nothing is left to hear or to give back makes place.
-    pub(crate) fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
-        if inbound.is_finished() {
-            self.forget(inbound);
-        }
-    }
-
-    fn enqueue(&self, inbound: &Arc<InboundShared>) {
-        if !inbound.has_item() || inbound.queued.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let mut queue = lock(&self.queue);
-        queue.ready.push_back(inbound.clone());
-        self.signal(&mut queue);
-    }
-
-    /// Tells an event: by callback, or in the queue of [`RIn::recv`].
-    pub(crate) fn tell(&self, event: Received) {
-        let event = match self.event_cb.run(event, |callback, event| callback(event)) {
-            Ok(ran) => {
-                self.panicked(ran);
-                return;
-            }
-            Err(event) => event,
-        };
-        // Nobody listens: a callback application that set no event callback.
-        if self.data_cb.is_set() {
-            return;
-        }
-        let mut queue = lock(&self.queue);
-        queue.push_notice(event);
-        self.signal(&mut queue);
-    }
-
-    /// After a callback that panicked nobody knows what its application saw: its connection ends, others go on.
-    fn panicked(&self, ran: Ran) -> bool {
-        if ran == Ran::Panicked {
-            let (conn, code) = (self.conn(), ByeCode::Normal);
-            conn.send(Command::Close { conn: conn.id, code, why: CALLBACK_PANICKED.into() });
-        }
-        ran == Ran::Panicked
-    }
-
-    fn signal(&self, queue: &mut Queue) {
-        if queue.waiting > 0 {
-            self.arrived.notify_all();
-        }
-        if let Some(fd) = self.pollable.get()
-            && !queue.signalled
-        {
-            queue.signalled = true;
-            // An eventfd takes a write unless it is at its maximum, where it is readable anyway.
-            let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
-        }
-    }
-
-    fn settle(&self, queue: &mut Queue) {
-        if queue.signalled && queue.is_empty() {
-            queue.signalled = false;
-            if let Some(fd) = self.pollable.get() {
-                let _ = rustix::io::read(fd, &mut [0_u8; 8]);
-            }
-        }
-    }
-
-    /// An application's control message: to the callback, or queued for [`RIn::recv_control`]. False if too many wait.
-    pub(crate) fn on_control(self: &Arc<Self>, context: &Context, message: Vec<u8>) -> bool {
-        self.run_control_backlog(context);
-        let told = self.control_cb.run(message, |callback, message| {
-            callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
-        });
-        let message = match told {
-            Ok(ran) => {
-                self.panicked(ran);
-                return true;
-            }
-            Err(message) => message,
-        };
-        let mut queue = lock(&self.queue);
-        let bytes = queue.control_bytes + message.len() + 64;
-        if bytes > 64 * (self.inner.config.limits.max_control_bytes as usize + 64) {
-            return false;
-        }
-        queue.control_bytes = bytes;
-        queue.control.push_back(message);
-        self.arrived.notify_all();
-        true
-    }
-}
-
-impl RInShared {
-    /// Gives the callback what came before it was set: a connection may speak before the application that was given
-    /// it has set its callbacks. Called on the worker that owns the connection, so that the order stays.
-    pub(crate) fn run_control_backlog(self: &Arc<Self>, context: &Context) {
-        while self.control_cb.is_set() {
-            let Some(message) = lock(&self.queue).take_control() else { return };
-            let ran = self.control_cb.run(message, |callback, message| {
-                callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
-            });
-            if ran.is_ok_and(|ran| self.panicked(ran)) {
-                return;
-            }
-        }
-    }
-}
-
-impl Queue {
-    /// Holes are merged with the last one of their buffer where too many wait for somebody who does not listen: a
-    /// sender that tells of one after the other costs no memory.
-    fn push_notice(&mut self, notice: Received) {
-        if self.notices.len() >= MAX_HOLES_WAITING
-            && let Received::Lost { bid, to, .. } = &notice
-            && let Some(last) = self.notices.iter_mut().rev().find_map(|known| match known {
-                Received::Lost { bid: of, to, .. } if *of == *bid => Some(to),
-                _ => None,
-            })
-        {
-            *last = *to;
-            return;
-        }
-        self.notices.push_back(notice);
-    }
-
-    fn take_control(&mut self) -> Option<Vec<u8>> {
-        let message = self.control.pop_front()?;
-        self.control_bytes -= message.len() + 64;
-        Some(message)
-    }
-}
-
-fn view_of(inbound: &InboundShared, from: Position, to: Position) -> Option<(rocketring::View, Epoch)> {
-    let state = lock(&inbound.state);
-    let log = &state.log.as_ref()?.log;
-    Some((log.ring.view(from, to), log.epoch))
 }
 
 impl RIn {
@@ -397,16 +163,18 @@ impl RIn {
         self.shared.data_cb.set(Box::new(callback));
     }
 
-    /// Calls `callback` on a worker thread for every event that is not data.
+    /// Calls `callback` on a worker thread for every event that is not data, also for those that came before it was set
+    /// and were not received.
     pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
         self.shared.event_cb.set(Box::new(callback));
+        self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
 
     /// Calls `callback` on a worker thread for every control message of the application at the other end, also for
     /// those that came before it was set and were not read.
     pub fn set_control_msg_cb(&self, callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
         self.shared.control_cb.set(Box::new(callback));
-        self.shared.conn().send(Command::ControlBacklog(self.shared.clone()));
+        self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
 
     /// Gives back the oldest `size_bytes` of a buffer: the writer may use their space again (paper 1, section 3.3).
@@ -531,21 +299,6 @@ impl RIn {
         let state = lock(&inbound.state);
         let log = &state.log.as_ref()?.log;
         Some((log.epoch, log.ring.boundary()))
-    }
-}
-
-impl Drop for RInShared {
-    fn drop(&mut self) {
-        let conn = self.conn();
-        for inbound in self.all_inbounds() {
-            conn.send(Command::Unsubscribe { conn: conn.id, inbound });
-        }
-    }
-}
-
-impl Drop for InboundShared {
-    fn drop(&mut self) {
-        self.inner.free_slot(self.slot);
     }
 }
 
