@@ -1,0 +1,136 @@
+//! A broker's application: it subscribes to everything above it and splices it to everybody below.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use rocketbufs::{Conn, Context, RIn, ROut, Received, Start};
+
+use super::oracle::Env;
+use super::plan::{NodePlan, SubPlan};
+use super::subscriber::options;
+
+pub struct Broker {
+    node: usize,
+    pub rin: RIn,
+    pub out: ROut,
+    events: Arc<Mutex<VecDeque<Received>>>,
+    pub subs: Vec<Spliced>,
+}
+
+pub struct Spliced {
+    pub plan: SubPlan,
+    pub spliced: bool,
+    /// It has ended.
+    pub over: bool,
+}
+
+impl Broker {
+    /// `again`: a process that was killed comes back, and takes what there is.
+    pub fn new(env: &mut Env, node: usize, plan: &NodePlan, ctx: &Context, conn: &Conn, again: bool) -> Self {
+        let (rin, out) = (RIn::new(conn), ROut::new(ctx));
+        let events = Arc::new(Mutex::new(VecDeque::new()));
+        let told = events.clone();
+        rin.set_event_cb(move |event| told.lock().expect("no panics").push_back(event));
+        let mut subs = Vec::new();
+        for sub in &plan.subs {
+            let start = if again { Start::Oldest } else { sub.start };
+            let asked = rin.subscribe_with(sub.up_bid, options(sub, start));
+            env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
+            subs.push(Spliced { plan: sub.clone(), spliced: false, over: false });
+        }
+        let mut broker = Self { node, rin, out, events, subs };
+        for at in 0..broker.subs.len() {
+            if !broker.subs[at].plan.splice_late {
+                broker.splice(env, at);
+            }
+        }
+        broker
+    }
+
+    fn splice(&mut self, env: &mut Env, at: usize) {
+        let sub = &mut self.subs[at];
+        let (up, out) = (sub.plan.up_bid, sub.plan.out_bid);
+        let spliced = match up == out {
+            true => self.out.splice(&self.rin, up),
+            false => self.out.splice_as(&self.rin, up, out),
+        };
+        sub.spliced = true;
+        env.check("a subscription can be spliced", spliced.is_ok(), || format!("{spliced:?}"));
+        let again = self.out.splice_as(&self.rin, up, out);
+        env.check("an id is spliced once", again.is_err(), || "spliced twice".into());
+    }
+
+    /// Whether children can be told of all buffers.
+    pub fn ready(&self) -> bool {
+        self.subs.iter().all(|sub| sub.spliced)
+    }
+
+    /// True if anything was done.
+    pub fn act(&mut self, env: &mut Env) -> bool {
+        let events = std::mem::take(&mut *self.events.lock().expect("no panics"));
+        let did = !events.is_empty();
+        for event in events {
+            self.on_event(env, event);
+        }
+        did
+    }
+
+    fn on_event(&mut self, env: &mut Env, event: Received) {
+        let node = self.node;
+        let bids: Vec<u32> = self.subs.iter().map(|sub| sub.plan.up_bid).collect();
+        let at = |bid: u32| bids.iter().position(|known| *known == bid).expect("it was asked for");
+        match event {
+            Received::Subscribed { bid, epoch, start } => {
+                let at = at(bid);
+                env.event("SUBSCRIBED told");
+                env.note("broker subscribed", [node as u64, u64::from(bid), start, epoch.0 as u64]);
+                if !self.subs[at].spliced {
+                    self.splice(env, at);
+                }
+            }
+            Received::Lost { bid, from, to } => {
+                let at = at(bid);
+                env.event("LOST told");
+                env.note("broker lost", [node as u64, u64::from(bid), from, to]);
+                let excuse = env.excuses[node][self.subs[at].plan.buffer];
+                env.check("nothing is lost under block and a hold", excuse.lost, || {
+                    format!("broker {node}: buffer {bid}: lost {from} to {to}")
+                });
+            }
+            Received::Closed { bid, end } => {
+                self.subs[at(bid)].over = true;
+                env.event("CLOSED told");
+                env.note("broker closed", [node as u64, u64::from(bid), end, 0]);
+            }
+            Received::Gone { bid, end } => {
+                let at = at(bid);
+                self.subs[at].over = true;
+                env.event("GONE told");
+                env.note("broker gone", [node as u64, u64::from(bid), end, 0]);
+                let excuse = env.excuses[node][self.subs[at].plan.buffer];
+                env.check("GONE is told for a reason", excuse.gone, || {
+                    format!("broker {node}: buffer {bid}: GONE at {end}")
+                });
+            }
+            Received::Restarted { bid, .. } => {
+                self.subs[at(bid)].over = true;
+                env.event("RESTARTED told");
+            }
+            Received::Refused { bid, error } => {
+                let at = at(bid);
+                env.event("REFUSED told");
+                env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
+                self.subs[at].over = true;
+                if !self.subs[at].spliced {
+                    self.splice(env, at);
+                }
+                let excuse = env.excuses[node][self.subs[at].plan.buffer];
+                env.check("refused for a reason", excuse.refused, || {
+                    format!("broker {node}: buffer {bid}: {error}")
+                });
+            }
+            Received::ConnDown { .. } => env.event("CONN DOWN told"),
+            other => panic!("broker {node}: {other:?} is no event"),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What must hold at every moment, seen from outside: rings, positions, confirmations, memory.
+
+use rocketbufs::{BufferInfo, Policy, ROut, SubscriberInfo};
+
+use rocketnet::sim::Mode;
+
+use super::world::{App, Process, World};
+
+impl World<'_> {
+    /// Looks at a node after its worker's turn.
+    pub fn inspect(&mut self, at: usize) {
+        if at == 0 {
+            self.confirmations();
+        }
+        let often = self.env.rng.percent(20);
+        if !often {
+            return;
+        }
+        let Some(process) = &self.nodes[at].process else { return };
+        let (out, bids): (ROut, Vec<(u32, usize)>) = match &process.app {
+            App::Publisher(p) => (p.out.clone(), p.sources.iter().map(|s| s.plan.bid).zip(0..).collect()),
+            App::Broker(b) => {
+                (b.out.clone(), b.subs.iter().map(|s| (s.plan.out_bid, s.plan.buffer)).collect())
+            }
+            App::Waiting | App::Subscriber(_) => return self.memory(at),
+        };
+        for (bid, buffer) in bids {
+            let Some(info) = out.buffer_info(bid) else { continue };
+            let flow_control = self.plan.buffers[buffer].flow_control;
+            self.ring(at, bid, &info, flow_control);
+            for sub in out.subscribers(bid) {
+                self.subscription(at, (bid, buffer), &info, &sub);
+            }
+        }
+        self.memory(at);
+    }
+
+    fn ring(&mut self, node: usize, bid: u32, info: &BufferInfo, flow_control: bool) {
+        let BufferInfo { head, boundary, tail, horizon, capacity_bytes, .. } = *info;
+        let ordered = boundary <= head && tail <= head && (!flow_control || head <= horizon);
+        self.env.check("a ring is never overrun", ordered && horizon - tail <= capacity_bytes, || {
+            format!("node {node}: buffer {bid}: {info:?}")
+        });
+        let known = self.env.logs[&info.epoch].is_boundary(boundary);
+        self.env.check("boundaries are where deliveries end", known, || {
+            format!("node {node}: buffer {bid}: boundary {boundary}")
+        });
+    }
+
+    fn subscription(
+        &mut self,
+        node: usize,
+        (bid, buffer): (u32, usize),
+        info: &BufferInfo,
+        sub: &SubscriberInfo,
+    ) {
+        let told = || format!("node {node}: buffer {bid}: {sub:?} in {info:?}");
+        // One that continues a relay that was restarted may be ahead of it.
+        let ahead = self.nodes[node].lives > 0;
+        let ordered = sub.landed <= sub.sent && (ahead || sub.consumed <= sub.landed);
+        self.env.check("consumed, landed, sent, head", ordered && (ahead || sub.sent <= info.head), told);
+        // After a hole the horizon may lie further ahead of a hold than the capacity.
+        let holes = node > 0 && self.env.excuses[node][buffer].lost;
+        if let Some(at) = sub.holds
+            && self.plan.buffers[buffer].flow_control
+            && !holes
+        {
+            let there = at >= info.tail && (at >= info.horizon || info.horizon - at <= info.capacity_bytes);
+            self.env.check("nothing held is overwritten", there, told);
+        }
+        let Some(process) = &self.nodes[node].process else { return };
+        let Some(child) = process.child_of(sub.conn) else { return };
+        if !matches!(sub.policy, Policy::Block) {
+            return;
+        }
+        let Some(there) = self.landed_at(child, buffer, info) else { return };
+        self.env.check("landed is in the receiver's memory", sub.landed <= there, || {
+            format!("node {node}: buffer {bid}: {sub:?}; node {child} has only what is below {there}")
+        });
+    }
+
+    /// How far a child's memory has the log at most. None if it is another subscription by now, or if bytes land there
+    /// before its worker knows.
+    fn landed_at(&self, child: usize, buffer: usize, info: &BufferInfo) -> Option<u64> {
+        if self.nodes[child].lives > 0 || self.plan.net.mode == Mode::OneSided {
+            return None;
+        }
+        match &self.nodes[child].process.as_ref()?.app {
+            App::Broker(broker) => {
+                let sub = broker.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
+                let below = broker.out.buffer_info(sub.plan.out_bid)?;
+                (below.epoch == info.epoch).then_some(below.head)
+            }
+            App::Subscriber(subscriber) => {
+                let sub = subscriber.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
+                let (epoch, boundary) = subscriber.rin.position(sub.plan.up_bid)?;
+                // What has landed of an incomplete delivery, and of a transfer that ends it, cannot be seen.
+                let most = boundary + 3 * info.max_delivery_bytes;
+                (sub.times == 1 && epoch == info.epoch).then_some(most)
+            }
+            App::Waiting | App::Publisher(_) => None,
+        }
+    }
+
+    /// Contexts come back once, in order, and only after their deliveries have landed everywhere.
+    fn confirmations(&mut self) {
+        let Some(process) = &self.nodes[0].process else { return };
+        let confirmed = std::mem::take(&mut *process.confirmed.lock().expect("no panics"));
+        for (bid, context) in confirmed {
+            let Some(Process { app: App::Publisher(publisher), .. }) = &mut self.nodes[0].process else {
+                return;
+            };
+            let source = publisher.sources.iter_mut().find(|source| source.plan.bid == bid);
+            let Some(source) = source else { panic!("a context of an unknown buffer {bid}") };
+            let expected = source.contexts.pop_front();
+            let out = publisher.out.clone();
+            self.env.check(
+                "contexts come back once and in order",
+                expected.is_some_and(|(expected, _)| expected == context),
+                || format!("buffer {bid}: context {context:#x}, expected {expected:x?}"),
+            );
+            self.env.note("confirmed", [u64::from(bid), context, 0, 0]);
+            let Some((_, end)) = expected else { continue };
+            let Some(info) = out.buffer_info(bid) else { continue };
+            let buffer = (bid - 1) as usize;
+            for sub in out.subscribers(bid) {
+                let Some(process) = &self.nodes[0].process else { return };
+                let Some(child) = process.child_of(sub.conn) else { continue };
+                if sub.policy != Policy::Block {
+                    continue;
+                }
+                let Some(there) = self.landed_at(child, buffer, &info) else { continue };
+                self.env.check("confirmed only when landed", there >= end, || {
+                    format!("buffer {bid}: {end} is confirmed; node {child} has at most {there}")
+                });
+            }
+        }
+    }
+
+    /// Memory is what was configured, whatever happens.
+    fn memory(&mut self, at: usize) {
+        let Some(process) = &self.nodes[at].process else { return };
+        let ring = |size: u64| size.next_power_of_two().max(4096);
+        let most: u64 = match &process.app {
+            App::Waiting => 0,
+            App::Publisher(publisher) => publisher.sources.iter().map(|s| ring(s.plan.size)).sum(),
+            App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size)).sum(),
+            // One that was left goes when its end was acknowledged; meanwhile there may be another.
+            App::Subscriber(subscriber) => subscriber.subs.iter().map(|s| ring(s.plan.size) * s.times).sum(),
+        };
+        let used = process.ctx.memory_in_use();
+        self.env.check("memory is what was configured", used <= most, || {
+            format!("node {at}: {used} bytes, at most {most}")
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Connections as an application keeps them: it dials, notices that one is down, and dials again later.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use rocketbufs::{Conn, Context, Listener};
+
+use super::oracle::Env;
+
+/// The end of an edge that connects.
+pub struct Dialer {
+    /// The edge, named by its child.
+    edge: usize,
+    addr: String,
+    hello: [u8; 1],
+    pub conn: Option<Conn>,
+    retry_at: u64,
+    /// The other end will never be there again.
+    pub hopeless: bool,
+}
+
+impl Dialer {
+    pub fn new(edge: usize, addr: String) -> Self {
+        Self { edge, addr, hello: [edge as u8], conn: None, retry_at: 0, hopeless: false }
+    }
+
+    /// Which child this is the edge of.
+    pub fn edge(&self) -> usize {
+        self.edge
+    }
+
+    /// A new connection, if it is time for one.
+    pub fn poll(&mut self, env: &mut Env, ctx: &Context) -> Option<Conn> {
+        if let Some(conn) = &self.conn {
+            let why = conn.down_reason()?;
+            env.check_reason(self.edge, &why);
+            self.conn = None;
+            self.retry_at = env.later();
+        }
+        if env.closing || self.hopeless || env.now() < self.retry_at {
+            return None;
+        }
+        Some(self.dial(env, ctx))
+    }
+
+    /// A new connection, now.
+    pub fn dial(&mut self, env: &mut Env, ctx: &Context) -> Conn {
+        env.dials += 1;
+        env.event("connections begun");
+        env.note("dial", [self.edge as u64, env.dials, 0, 0]);
+        let conn = Conn::connect_start(ctx, &self.addr, &self.hello).expect("a hello of one byte");
+        self.conn = Some(conn.clone());
+        conn
+    }
+
+    /// When it will do something by itself.
+    pub fn timer(&self) -> Option<u64> {
+        (self.conn.is_none() && !self.hopeless).then_some(self.retry_at)
+    }
+}
+
+/// The end of edges that is connected to.
+pub struct Acceptor {
+    listener: Listener,
+    bound: Option<Receiver<Result<String, String>>>,
+    /// Those that are up, and the edge.
+    pub conns: Vec<(Conn, usize)>,
+}
+
+impl Acceptor {
+    pub fn new(ctx: &Context, addr: &str) -> Self {
+        let (listener, bound) = Listener::bind_start(ctx, addr);
+        Self { listener, bound: Some(bound), conns: Vec::new() }
+    }
+
+    /// New connections, with the edge that their hello names.
+    pub fn poll(&mut self, env: &mut Env) -> VecDeque<(Conn, usize)> {
+        if let Some(answer) = self.bound.as_ref().and_then(|bound| bound.try_recv().ok()) {
+            env.check("listening works", answer.is_ok(), || format!("{answer:?}"));
+            self.bound = None;
+        }
+        self.conns.retain(|(conn, edge)| match conn.down_reason() {
+            Some(why) => {
+                env.check_reason(*edge, &why);
+                false
+            }
+            None => true,
+        });
+        let mut fresh = VecDeque::new();
+        while let Some(conn) = self.listener.accept(Some(Duration::ZERO)) {
+            let edge = usize::from(conn.peer_hello()[0]);
+            env.event("connections accepted");
+            self.conns.push((conn.clone(), edge));
+            fresh.push_back((conn, edge));
+        }
+        fresh
+    }
+}

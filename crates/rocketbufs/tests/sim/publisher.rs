@@ -1,0 +1,274 @@
+//! The publisher's application: it claims, fills and delivers, out of order, short, and not at all.
+
+use std::collections::VecDeque;
+
+use rocketbufs::{
+    Blocking, BufWriter, BufferOptions, Context, DeliverError, OutSegment, Position, ROut, SegmentError,
+};
+
+use super::oracle::{Env, Log, fill};
+use super::plan::{BufferPlan, Plan};
+
+/// Bytes of markers before a payload, and in all, in an overwritable buffer.
+pub const MARK_HEAD: u64 = 16;
+pub const MARKS: u64 = 32;
+
+/// One buffer, as its writer sees it.
+pub struct Source {
+    pub plan: BufferPlan,
+    pub epoch: rocketbufs::Epoch,
+    writer: Option<BufWriter>,
+    open: VecDeque<OutSegment>,
+    /// Where the next claim begins.
+    next: Position,
+    /// It was full, with the horizon here: it asks for as many bytes again when the horizon has moved.
+    wanted: Option<(Position, u64)>,
+    /// Contexts that have not come back, in order, and where their deliveries end.
+    pub contexts: VecDeque<(u64, Position)>,
+    next_context: u64,
+    pub closed: Option<Position>,
+}
+
+pub struct Publisher {
+    pub out: ROut,
+    pub sources: Vec<Source>,
+}
+
+impl Publisher {
+    pub fn new(env: &mut Env, plan: &Plan, ctx: &Context) -> Self {
+        let out = ROut::new(ctx);
+        let sources = plan.buffers.iter().map(|buffer| Source::new(env, &out, buffer));
+        let sources = sources.collect();
+        Self { out, sources }
+    }
+
+    /// Writes a little. True if anything was done.
+    pub fn act(&mut self, env: &mut Env) -> bool {
+        let at = env.rng.index(self.sources.len());
+        let (out, count) = (&self.out, self.sources.len());
+        if !env.calm {
+            return self.sources[at].act(env, out);
+        }
+        (0..count).fold(false, |did, i| self.sources[(at + i) % count].act(env, out) | did)
+    }
+
+    pub fn destroy(&mut self, env: &mut Env) {
+        for source in &mut self.sources {
+            source.destroy(env, &self.out);
+        }
+    }
+}
+
+impl Source {
+    fn new(env: &mut Env, out: &ROut, plan: &BufferPlan) -> Self {
+        let options = BufferOptions {
+            size_bytes: plan.size,
+            retain_bytes: plan.retain,
+            max_delivery_bytes: Some(plan.max_delivery),
+            flow_control: plan.flow_control,
+            start: plan.start,
+        };
+        out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
+        let info = out.buffer_info(plan.bid).expect("it was just made");
+        let log = Log {
+            start: info.head,
+            flow_control: plan.flow_control,
+            ends: Default::default(),
+            payloads: Default::default(),
+            closed: None,
+        };
+        env.logs.insert(info.epoch, log);
+        let writer = plan.appends.then(|| out.writer(plan.bid).expect("nobody took it"));
+        Self {
+            plan: plan.clone(),
+            epoch: info.epoch,
+            writer,
+            open: VecDeque::new(),
+            next: info.head,
+            wanted: None,
+            contexts: VecDeque::new(),
+            next_context: u64::from(plan.bid) << 32,
+            closed: None,
+        }
+    }
+
+    fn marks(&self) -> u64 {
+        if self.plan.flow_control { 0 } else { MARKS }
+    }
+
+    fn written(&self) -> u64 {
+        self.next - self.plan.start
+    }
+
+    pub fn done(&self) -> bool {
+        self.closed.is_some() || (self.open.is_empty() && self.written() >= self.plan.quota)
+    }
+
+    /// What a writer that is not done waits for.
+    pub fn stuck(&self, out: &ROut) -> String {
+        let Self { open, next, wanted, .. } = self;
+        let (bid, open) = (self.plan.bid, open.len());
+        let info = out.buffer_info(bid);
+        let subs = out.subscribers(bid);
+        format!("the writer of buffer {bid} is at {next}, {open} open, wants {wanted:?}: {info:?} {subs:?}")
+    }
+
+    fn act(&mut self, env: &mut Env, out: &ROut) -> bool {
+        if self.done() {
+            return false;
+        }
+        let more = self.written() < self.plan.quota;
+        let blocked = self.is_blocked(out);
+        if self.writer.is_some() {
+            return !blocked && self.append(env, out);
+        }
+        let claims = more && !blocked && self.open.len() < 6 && env.rng.percent(60);
+        if claims {
+            self.claim(env, out)
+        } else if !self.open.is_empty() {
+            self.deliver(env, out)
+        } else {
+            // Not this time; in a calm network whatever can be done is done.
+            more && !blocked && env.calm && self.claim(env, out)
+        }
+    }
+
+    /// A writer that was refused sleeps until the horizon moves: nothing else wakes it.
+    fn is_blocked(&self, out: &ROut) -> bool {
+        self.wanted.is_some_and(|(refused, _)| self.horizon(out) == refused)
+    }
+
+    fn horizon(&self, out: &ROut) -> Position {
+        out.buffer_info(self.plan.bid).map_or(0, |info| info.horizon)
+    }
+
+    fn size(&mut self, env: &mut Env) -> u64 {
+        let most = self.plan.max_delivery - self.marks();
+        match self.wanted.take() {
+            Some((_, size)) => size,
+            None if env.rng.percent(10) => env.rng.between(1, most),
+            None => env.rng.between(1, self.plan.usual.min(most)),
+        }
+    }
+
+    fn append(&mut self, env: &mut Env, out: &ROut) -> bool {
+        let size = self.size(env);
+        let (at, marks) = (self.next, self.marks());
+        let Some(writer) = &mut self.writer else { return false };
+        let mut bytes = vec![0; size as usize];
+        let begin = if marks > 0 { at + MARK_HEAD } else { at };
+        fill(self.epoch, begin, &mut bytes);
+        let (first, second) = bytes.split_at(env.rng.index(bytes.len() + 1));
+        match writer.append(&[first, second]) {
+            Ok(end) => {
+                env.check("deliveries end where they should", end == at + size + marks, || {
+                    format!("{size} bytes appended at {at} end at {end}")
+                });
+                self.next = end;
+                self.delivered(env, begin, size, end);
+                true
+            }
+            Err(SegmentError::Full) => {
+                self.wanted = Some((self.horizon(out), size));
+                env.event("writer found the buffer full");
+                true
+            }
+            Err(error) => panic!("append: {error}"),
+        }
+    }
+
+    fn claim(&mut self, env: &mut Env, out: &ROut) -> bool {
+        let size = self.size(env);
+        match out.get_output_segment(self.plan.bid, size, Blocking::No) {
+            Ok(mut segment) => {
+                let begin = segment.position();
+                let marks = self.marks();
+                let right = begin == self.next + if marks > 0 { MARK_HEAD } else { 0 };
+                let next = self.next;
+                env.check("claims follow each other", right, || format!("{begin} after {next}"));
+                fill(self.epoch, begin, segment.bytes_mut());
+                self.next += size + marks;
+                self.open.push_back(segment);
+                true
+            }
+            Err(SegmentError::Full) => {
+                self.wanted = Some((self.horizon(out), size));
+                env.event("writer found the buffer full");
+                true
+            }
+            // Its own open claims are in the way.
+            Err(SegmentError::TooManyOpen) if !self.open.is_empty() => self.deliver(env, out),
+            Err(error) => panic!("get_output_segment: {error}"),
+        }
+    }
+
+    /// Delivers one of the open segments, not always the oldest; the newest perhaps short, or gives it back.
+    fn deliver(&mut self, env: &mut Env, out: &ROut) -> bool {
+        let at = env.rng.index(self.open.len());
+        let Some(segment) = self.open.remove(at) else { return false };
+        // What is delivered makes room by itself: the writer asks again.
+        self.wanted = None;
+        let (begin, len) = (segment.position(), segment.len() as u64);
+        let first = begin - if self.plan.flow_control { 0 } else { MARK_HEAD };
+        // A newer one may have been delivered already.
+        let newest = first + len + self.marks() == self.next;
+        if newest && env.rng.percent(5) {
+            env.event("segments given back");
+            self.next = first;
+            if env.rng.percent(50) {
+                drop(segment);
+            } else {
+                let back = out.deliver(segment, 0, None);
+                env.check("a segment can be given back", back.is_ok(), || format!("{back:?}"));
+            }
+            return true;
+        }
+        let size = if newest && env.rng.percent(25) { env.rng.between(1, len) } else { len };
+        if !newest && len > 1 && env.rng.percent(5) {
+            let refused = out.deliver(segment, len - 1, None);
+            let Err(DeliverError::ShortDeliver(segment)) = refused else {
+                panic!("an older segment was delivered short: {refused:?}");
+            };
+            self.open.insert(at, segment);
+            return true;
+        }
+        let context = env.rng.percent(50).then_some(self.next_context);
+        let end = first + size + self.marks();
+        if newest {
+            self.next = end;
+        }
+        self.delivered(env, begin, size, end);
+        match out.deliver(segment, size, context) {
+            Ok(told) => env.check("deliveries end where they should", told == end, || {
+                format!("{size} bytes at {begin} end at {told}")
+            }),
+            Err(error) => panic!("deliver: {error}"),
+        }
+        if let Some(context) = context {
+            self.next_context += 1;
+            self.contexts.push_back((context, end));
+        }
+        true
+    }
+
+    fn delivered(&mut self, env: &mut Env, begin: Position, size: u64, end: Position) {
+        env.note("deliver", [u64::from(self.plan.bid), begin, size, end]);
+        env.stats.count("deliveries written", 1);
+        env.stats.count("bytes written", size);
+        let log = env.logs.get_mut(&self.epoch).expect("every source has a log");
+        log.ends.insert(end);
+        if !self.plan.flow_control {
+            log.payloads.insert(begin, size);
+        }
+    }
+
+    fn destroy(&mut self, env: &mut Env, out: &ROut) {
+        self.writer = None;
+        let end = out.destroy_buffer(self.plan.bid).expect("it is there");
+        let log = env.logs.get_mut(&self.epoch).expect("every source has a log");
+        log.closed = Some(end);
+        let last = log.end();
+        self.closed = Some(end);
+        env.check("a log is closed at its end", end == last, || format!("{end} instead of {last}"));
+    }
+}
