@@ -121,7 +121,8 @@ fn what_is_no_record_is_an_error_of_the_publisher() {
     let mut writer = out.writer(1).unwrap();
     writer.append(&[b"\x03\0\0\0abc", b"\xff\xff\xff\xff\x00"]).unwrap();
     let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
-    subscriber.subscribe("t").unwrap();
+    // Whichever of the two the broker hears first.
+    subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
     let create = rbmq::wire::Control::Create {
         bid: 1,
         framing: Framing::Records,
