@@ -239,6 +239,10 @@ impl<T: Transport> Core<T> {
         let mut state = lock(&inbound.state);
         let Some((number, wire)) = state.wire else { return };
         let Some(&conn) = self.by_number.get(&number) else { return };
+        if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered) {
+            // Resuming: the sender's log may be another one by now. The answer is followed by a CREDIT anyway.
+            return;
+        }
         let ending = state.ending.clone();
         let Some(in_log) = &mut state.log else { return };
         let now = in_log.credit_now(downstream.as_deref());
