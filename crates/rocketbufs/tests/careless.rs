@@ -99,7 +99,7 @@ fn callbacks_may_do_anything_but_wait() {
     let (out, listener) = publisher(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = subscriber(&ctx, &listener);
-    let (tell, heard) = mpsc::channel();
+    let (tell, heard) = mpsc::sync_channel(16);
     let (inner_ctx, inner_out) = (ctx.clone(), out.clone());
     let address = listener.local_addr();
     input.set_control_msg_cb(move |input, _| {
@@ -125,7 +125,7 @@ fn callbacks_may_do_anything_but_wait() {
         tell.send(()).unwrap();
     });
     eventually("the connection", || input.conn().is_up());
-    let (conn, sent) = mpsc::channel();
+    let (conn, sent) = mpsc::sync_channel(16);
     out.set_control_msg_cb(move |from, _| conn.send(from.clone()).unwrap());
     input.send_control(b"who am I").unwrap();
     sent.recv_timeout(WAIT).unwrap().send_control(b"go").unwrap();
@@ -145,7 +145,7 @@ fn the_last_handle_may_go_inside_a_callback() {
     let ctx = Context::new(Config::default()).unwrap();
     let input = subscriber(&ctx, &listener);
     let mut handles = Some((ctx, input.clone()));
-    let (tell, heard) = mpsc::channel();
+    let (tell, heard) = mpsc::sync_channel(16);
     input.set_event_cb(move |_| {
         drop(handles.take());
         let _ = tell.send(());

@@ -136,6 +136,12 @@ fn nonsense_about_a_subscription_is_refused_or_ends_the_connection() {
         assert!(code == ByeCode::Protocol && text.contains(reason), "{code:?} {text}");
         victim.goes_on();
     }
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_a_code() {
+    let victim = Victim::new(|_| {});
+    let max = u64::MAX;
     let mut raw = victim.up();
     let refused = |raw: &mut Raw, message: raw_subscribe::Subscribe| {
         raw.say(&Message::Subscribe(message));

@@ -14,6 +14,14 @@ fn peak_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Connects until there is no descriptor left for either side.
+fn use_up_descriptors(addr: &str) -> Vec<Raw> {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(open + 20), maximum }).unwrap();
+    std::iter::from_fn(|| std::net::TcpStream::connect(addr).ok()).map(Raw::of).collect()
+}
+
 #[test]
 fn neither_descriptors_nor_memory_run_out_for_good() {
     let ctx = Context::new(Config::default()).unwrap();
@@ -51,12 +59,7 @@ fn neither_descriptors_nor_memory_run_out_for_good() {
     assert!(used < 256 << 10, "{used} KiB for a hundred connections");
 
     let limit = getrlimit(Resource::Nofile);
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(open + 20), maximum: limit.maximum }).unwrap();
-    let mut strangers = Vec::new();
-    while let Ok(stream) = std::net::TcpStream::connect(&addr) {
-        strangers.push(Raw::of(stream));
-    }
+    let mut strangers = use_up_descriptors(&addr);
     for raw in &mut strangers {
         raw.say(&Message::Hello(hello()));
     }

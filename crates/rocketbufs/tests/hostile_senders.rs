@@ -29,9 +29,9 @@ fn subscribed(input: &RIn, raw: &mut Raw, start: u64, flow_control: bool) -> u32
 
 fn conn_down(input: &RIn) -> String {
     loop {
-        match input.recv(Some(WAIT)).unwrap().expect("the connection goes down") {
-            Received::ConnDown { why } => return why,
-            _ => {}
+        let received = input.recv(Some(WAIT)).unwrap().expect("the connection goes down");
+        if let Received::ConnDown { why } = received {
+            return why;
         }
     }
 }
@@ -139,7 +139,7 @@ fn a_subscribe_right_behind_the_welcome_waits_for_the_application() {
     conn.wait_up(WAIT).unwrap();
     let out = ROut::new(&ctx);
     out.create_buffer(5, 1 << 16).unwrap();
-    let (told, heard) = std::sync::mpsc::channel();
+    let (told, heard) = std::sync::mpsc::sync_channel(16);
     out.set_control_msg_cb(move |_, bytes| told.send(bytes.to_vec()).unwrap());
     out.add_conn(&conn);
     raw.subscribed();
@@ -152,9 +152,13 @@ fn a_refusal_and_an_unsubscribe_may_cross() {
     let (input, mut raw) = pair(&ctx);
     let wire = subscribed(&input, &mut raw, 0, true);
     input.subscribe(2, 1 << 16).unwrap();
+    let crossing = raw.until("SUBSCRIBE", |frame| match frame {
+        Frame::Control(Message::Subscribe(subscribe)) => Some(subscribe.wire),
+        _ => None,
+    });
     input.unsubscribe(2);
-    let crossing = raw.until("UNSUBSCRIBE", |frame| match frame {
-        Frame::Control(Message::Unsubscribe(wire)) => Some(wire),
+    raw.until("UNSUBSCRIBE", |frame| match frame {
+        Frame::Control(Message::Unsubscribe(wire)) => (wire == crossing).then_some(()),
         _ => None,
     });
     raw.say(&Message::Refused { wire: crossing, code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });

@@ -99,9 +99,8 @@ impl Raw {
     /// What the other end says last; none if it closes without a word.
     pub fn bye(&mut self) -> Option<(ByeCode, String)> {
         loop {
-            match self.hear()? {
-                Frame::Control(Message::Bye { code, text }) => return Some((code, text)),
-                _ => {}
+            if let Frame::Control(Message::Bye { code, text }) = self.hear()? {
+                return Some((code, text));
             }
         }
     }
