@@ -23,8 +23,8 @@ const RAW_BYTES: u64 = 256 << 10;
   rbmq pub words --file /usr/share/dict/words --wait-subscribers 1
   rbmq pub backup --file disk.img --raw --wait-subscribers 3 --progress
 
-Each line without its newline is a message. The topic is closed at the end of the input, when the broker has
-everything; SIGINT ends the input.")]
+Each line without its newline is a message. The topic is closed at the end of the input, when the \
+broker has everything; SIGINT ends the input.")]
 pub(super) struct Args {
     /// The topic: 1 to 255 bytes, without control characters, '+' and '#'
     topic: String,
@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Publish the bytes as they are, not as lines
     #[arg(long)]
     raw: bool,
-    /// Wait until the topic has so many subscribers before publishing
+    /// Wait until the topic has so many subscribers before publishing: they get everything
     #[arg(long, value_name = "N", default_value_t = 0)]
     wait_subscribers: u32,
     /// Give up waiting for subscribers after so many seconds; 0: wait for ever

@@ -19,9 +19,11 @@ use super::stop::Stop;
   rbmq serve --stats 2
   rbmq serve --config rbmq.toml --listen 10.0.0.5:7411
 
-SIGINT and SIGTERM end it in order: subscribers receive what is there (at most broker.drain_timeout_ms).")]
+SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
+broker.drain_timeout_ms).")]
 pub(super) struct Args {
-    /// Address to listen on; there is no authentication yet, so keep it on this machine unless the network is yours
+    /// Address to listen on [default: 127.0.0.1:7411, or broker.listen of the file]; there is no authentication yet, so
+    /// keep it on this machine unless the network is yours
     #[arg(short, long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// TOML file: [broker], and RocketBufs' [tcp], [buffers], [session], [limits]

@@ -20,13 +20,17 @@ const LOOK: Duration = Duration::from_millis(200);
   rbmq sub news --from oldest --count 10 --json
   rbmq sub backup --output disk.img --until-closed --name attic --hold 60
 
-With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it goes on exactly there.
-Give it a --name and a --hold so that the broker keeps its place meanwhile. A topic need not exist yet.")]
+With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it cuts FILE to \
+those and goes on exactly there. Give it a --name and a --hold so that the broker keeps its place meanwhile.
+
+A topic need not exist yet, and nothing is said until something comes. One that was closed stays readable for a \
+while (broker.closed_linger_ms, a minute): it counts for --from oldest, and for --until-closed.")]
 pub(super) struct Args {
     /// The topics
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<TopicName>,
-    /// Where to begin: newest, oldest, a position, or EPOCH:POSITION
+    /// Where to begin: newest, oldest (of what the broker still has), a position at which a message begins, or
+    /// EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
     #[arg(long, default_value = "newest", value_parser = parse_from)]
     from: StartFrom,
     /// End after so many messages
@@ -47,7 +51,7 @@ pub(super) struct Args {
     /// What happens when this subscriber is slow: block (publishers wait), drop (it loses), disconnect
     #[arg(long, default_value = "block")]
     policy: Policy,
-    /// Lag at which the policies drop and disconnect act
+    /// Lag at which the policies drop and disconnect act; 0: the broker's default
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, default_value = "0")]
     max_lag: u64,
     /// Read so many bytes per second at most
