@@ -270,8 +270,15 @@ impl Outbound {
         }
         let tail = log.tail();
         if self.sent < tail {
-            let to = log.boundary_at_or_after(tail).unwrap_or_else(|| log.boundary().max(tail));
-            return self.skip(self.sent_boundary, to);
+            // Where a writer's open claims fill the ring nothing in it is stable: everything complete is lost, and the
+            // log goes on with the next delivery.
+            let to = log.boundary_at_or_after(tail).unwrap_or_else(|| log.boundary());
+            if to > self.sent {
+                return self.skip(self.sent_boundary, to);
+            }
+            if end.is_none() {
+                return Step::Idle;
+            }
         }
         let mut limit = log.head().min(self.grant);
         if let Some(gap) = log.gap_after(self.sent) {
