@@ -1,6 +1,6 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::core::{Command, Parked};
 use crate::inbound::InboundShared;
 use crate::proto::{End, Outbound};
 use crate::rout::ROutShared;
-use crate::types::{Bid, Epoch, Policy, Position, WireId};
+use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 
 /// A ring and the name of the log that it holds the end of.
 #[derive(Clone)]
@@ -39,6 +39,9 @@ pub(crate) struct Buffer {
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
     subs: Mutex<Vec<Arc<SubShared>>>,
+    /// Places kept for named subscriptions whose connection is gone. They count as subscribers: nobody is told that
+    /// everybody has what they do not have.
+    held: Mutex<HashMap<Vec<u8>, Held>>,
     end: Mutex<Option<End>>,
     /// Whether there is one, for those who look at every delivery.
     has_end: AtomicBool,
@@ -50,6 +53,14 @@ pub(crate) struct Buffer {
     wanted_consumed: AtomicU64,
     progressed: Condvar,
     progress: Mutex<()>,
+}
+
+/// A place in a ring, kept until somebody of that name comes back.
+pub(crate) struct Held {
+    pub(crate) hold: Option<Hold>,
+    pub(crate) landed: Position,
+    pub(crate) consumed: Position,
+    pub(crate) until: Nanos,
 }
 
 /// What a subscription shows to others than its worker.
@@ -99,6 +110,7 @@ impl Buffer {
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
             subs: Mutex::default(),
+            held: Mutex::default(),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),
             contexts: Mutex::default(),
@@ -167,17 +179,48 @@ impl Buffer {
 
     /// Everything below has landed with every subscriber present; with none, everything written.
     pub(crate) fn min_landed(&self) -> Position {
-        self.min_of(|sub| sub.landed.load(Ordering::Acquire))
+        self.min_of(|sub| sub.landed.load(Ordering::Acquire), |held| held.landed)
     }
 
     /// Everything below was consumed by every subscriber present; with none, everything written.
     pub(crate) fn min_consumed(&self) -> Position {
-        self.min_of(|sub| sub.consumed.load(Ordering::Acquire))
+        self.min_of(|sub| sub.consumed.load(Ordering::Acquire), |held| held.consumed)
     }
 
-    fn min_of(&self, of: impl Fn(&SubShared) -> Position) -> Position {
+    fn min_of(&self, of: impl Fn(&SubShared) -> Position, of_held: impl Fn(&Held) -> Position) -> Position {
         let head = self.log().map_or(0, |log| log.ring.head());
-        lock(&self.subs).iter().map(|sub| of(sub)).min().unwrap_or(head).min(head)
+        let held = lock(&self.held).values().map(of_held).min().unwrap_or(head);
+        lock(&self.subs).iter().map(|sub| of(sub)).min().unwrap_or(head).min(held).min(head)
+    }
+
+    /// Keeps a place for a named subscription.
+    pub(crate) fn keep(&self, name: Vec<u8>, held: Held) {
+        lock(&self.held).insert(name, held);
+    }
+
+    /// The place kept for this name.
+    pub(crate) fn take_held(&self, name: &[u8]) -> Option<Held> {
+        lock(&self.held).remove(name)
+    }
+
+    /// Gives up places that are not to be kept; returns how many, and when the next of the others ends.
+    pub(crate) fn drop_held(&self, keep: impl Fn(&Held) -> bool) -> (usize, Option<Nanos>) {
+        let (mut gone, mut next) = (Vec::new(), None);
+        lock(&self.held).retain(|_, held| {
+            let keeps = keep(held);
+            match keeps {
+                true => next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until))),
+                false => gone.extend(held.hold.take()),
+            }
+            keeps
+        });
+        // Released outside the lock: that may wake a writer.
+        (gone.len(), next)
+    }
+
+    /// Whether nobody subscribes and no place is kept.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.subs).is_empty() && lock(&self.held).is_empty()
     }
 
     pub(crate) fn end(&self) -> Option<End> {
@@ -212,6 +255,7 @@ impl Buffer {
     pub(crate) fn drained(&self) -> bool {
         self.end().is_some_and(|end| {
             lock(&self.subs).iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
+                && lock(&self.held).values().all(|held| held.landed >= end.position())
         })
     }
 

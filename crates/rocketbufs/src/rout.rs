@@ -1,7 +1,7 @@
 //! The sending end (paper 1, section 3.2, Listing 2).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::options::BufferOptions;
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
-use crate::types::{Bid, Epoch, Nanos, Policy, Position};
+use crate::types::{Bid, Epoch, Policy, Position};
 use crate::worker::is_worker;
 
 /// One subscription, as [`ROut::subscribers`] shows it.
@@ -85,18 +85,11 @@ pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
     buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
     conns: Mutex<HashSet<u64>>,
-    /// Places kept for named subscriptions whose connection is gone.
-    pub(crate) held: Mutex<HashMap<(Bid, Vec<u8>), Held>>,
+    /// How many places are kept for named subscriptions, over all buffers.
+    pub(crate) held: AtomicUsize,
     data_out_cb: Callback<DataOutCallback>,
     control_cb: Callback<ControlCallback>,
     event_cb: Callback<EventCallback>,
-}
-
-/// A place in a ring, kept until somebody of that name comes back.
-pub(crate) struct Held {
-    pub(crate) hold: Option<Hold>,
-    pub(crate) landed: Position,
-    pub(crate) until: Nanos,
 }
 
 impl ROutShared {
@@ -155,7 +148,7 @@ impl ROutShared {
             }
             return;
         }
-        if buffer.ended() && buffer.subs().is_empty() {
+        if buffer.ended() && buffer.is_abandoned() {
             self.remove(buffer);
         }
     }
@@ -166,7 +159,11 @@ impl ROutShared {
             buffers.remove(&buffer.bid);
         }
         drop(buffers);
-        lock(&self.held).retain(|(bid, _), _| *bid != buffer.bid);
+        self.held.fetch_sub(buffer.drop_held(|_| false).0, Ordering::AcqRel);
+    }
+
+    pub(crate) fn all_buffers(&self) -> Vec<Arc<Buffer>> {
+        self.buffers.read().unwrap_or_else(|p| p.into_inner()).values().cloned().collect()
     }
 }
 
@@ -177,7 +174,7 @@ impl ROut {
             inner: context.inner().clone(),
             buffers: RwLock::default(),
             conns: Mutex::default(),
-            held: Mutex::default(),
+            held: AtomicUsize::new(0),
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),
             event_cb: Callback::default(),
@@ -256,7 +253,8 @@ impl ROut {
     }
 
     /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out
-    /// here without a copy (paper 1, section 3.4).
+    /// here without a copy (paper 1, section 3.4). Splice right after subscribing, in the same callback, or subscribe with
+    /// `retain_bytes`: a ring that exists before it is spliced keeps no history for subscribers that join later.
     ///
     /// # Errors
     /// The id is taken here, or the rIn has no such subscription (or it is spliced already).

@@ -1,17 +1,17 @@
 //! Subscriptions of others to our buffers: who is admitted, and where it begins.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
 use super::{Command, Core, OutSub, Parked, Role};
-use crate::buffer::{Buffer, Log, SubShared};
+use crate::buffer::{Buffer, Held, Log, SubShared};
 use crate::context::lock;
 use crate::events::OutEvent;
 use crate::proto::{ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed};
-use crate::rout::{Held, ROutShared};
+use crate::rout::ROutShared;
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -107,10 +107,12 @@ impl<T: Transport> Core<T> {
             return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
         }
         let held = self.take_over(out, buffer, &subscribe.name);
-        let (start, restarted, hold) = begin(log, subscribe, held.as_ref())?;
-        drop(held);
+        let Begin { start, landed, restarted, hold } = begin(log, subscribe, held.as_ref())?;
         let config = self.outbound_config(ring, subscribe);
-        self.add_out(conn, out, buffer, subscribe, (start, hold, config));
+        let mut outbound = Outbound::new(config, start, self.now);
+        outbound.resume_at(landed);
+        self.add_out(conn, out, buffer, subscribe, (outbound, hold));
+        drop(held);
         let subscribed = Subscribed {
             wire: subscribe.wire,
             epoch: log.epoch,
@@ -130,12 +132,12 @@ impl<T: Transport> Core<T> {
         if name.is_empty() {
             return None;
         }
-        let held = lock(&out.held).remove(&(buffer.bid, name.to_vec()));
-        if held.is_some() {
-            return held;
+        if let Some(held) = buffer.take_held(name) {
+            out.held.fetch_sub(1, Ordering::AcqRel);
+            return Some(held);
         }
         let old = buffer.find_named(name)?;
-        let landed = old.landed.load(std::sync::atomic::Ordering::Acquire);
+        let (landed, consumed) = (old.landed.load(Ordering::Acquire), old.consumed.load(Ordering::Acquire));
         let hold = lock(&old.hold).take();
         let command = Command::Close {
             conn: old.conn,
@@ -144,7 +146,7 @@ impl<T: Transport> Core<T> {
         };
         self.inner.workers[old.worker].send(command);
         buffer.remove_sub(old.conn, old.wire);
-        Some(Held { hold, landed, until: 0 })
+        Some(Held { hold, landed, consumed, until: 0 })
     }
 
     fn outbound_config(&self, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {
@@ -176,7 +178,7 @@ impl<T: Transport> Core<T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (start, hold, config): (Position, Option<Hold>, OutboundConfig),
+        (outbound, hold): (Outbound, Option<Hold>),
     ) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let sub = Arc::new(SubShared {
@@ -186,16 +188,16 @@ impl<T: Transport> Core<T> {
             name: subscribe.name.clone(),
             policy: subscribe.policy,
             hold: Mutex::new(hold),
-            sent: AtomicU64::new(start),
-            landed: AtomicU64::new(start),
-            consumed: AtomicU64::new(start),
+            sent: AtomicU64::new(outbound.sent()),
+            landed: AtomicU64::new(outbound.landed()),
+            consumed: AtomicU64::new(outbound.consumed()),
             dropped: AtomicU64::new(0),
         });
         buffer.add_sub(sub.clone());
-        let number = link.shared.id;
+        let (number, start) = (link.shared.id, outbound.start());
         let out_sub = OutSub {
             buffer: buffer.clone(),
-            outbound: Outbound::new(config, start, self.now),
+            outbound,
             sub,
             hold_ms: subscribe.hold_ms.min(self.inner.config.limits.max_hold_ms),
             queued: false,
@@ -209,12 +211,18 @@ impl<T: Transport> Core<T> {
     }
 }
 
-/// Where a subscription begins, whether its log is another one than it asked for, and the place that it holds.
-fn begin(
-    log: &Log,
-    subscribe: &Subscribe,
-    held: Option<&Held>,
-) -> Result<(Position, bool, Option<Hold>), Refusal> {
+/// How a subscription begins.
+struct Begin {
+    start: Position,
+    /// What it is known to have: below `start` if it received more than it may lose (its place was kept there).
+    landed: Position,
+    /// Whether its log is another one than it asked for.
+    restarted: bool,
+    /// The place that it holds.
+    hold: Option<Hold>,
+}
+
+fn begin(log: &Log, subscribe: &Subscribe, held: Option<&Held>) -> Result<Begin, Refusal> {
     let ring = &log.ring;
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
@@ -232,12 +240,15 @@ fn begin(
             Start::Oldest => (oldest(), false),
         };
         if !holds {
-            return Ok((start, restarted, None));
+            return Ok(Begin { start, landed: start, restarted, hold: None });
         }
         // Resuming below the tail: hold what is left; the first step tells what is lost.
         let at = if start < ring.tail() { oldest() } else { start };
+        // What landed with somebody who gave nothing back yet stays where it was kept, until a CREDIT says more.
+        let landed = held.filter(|_| !restarted).map_or(start, |held| held.landed.min(start));
+        let at = if landed >= ring.tail() { at.min(landed) } else { at };
         if let Ok(hold) = ring.hold(at) {
-            return Ok((start, restarted, Some(hold)));
+            return Ok(Begin { start, landed, restarted, hold: Some(hold) });
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))

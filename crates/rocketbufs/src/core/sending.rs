@@ -1,17 +1,18 @@
 //! Subscriptions of others to our buffers: answering them, sending, credit, and what ends them.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use rocketnet::{ConnId, SourceRange, Transport};
 use rocketring::Ring;
 
 use super::{Command, Core, Link, LinkPhase, OutSub};
-use crate::buffer::SubShared;
+use crate::buffer::{Buffer, Held, SubShared};
 use crate::context::lock;
 use crate::events::OutEvent;
 use crate::proto::{ByeCode, Message, Outbound, RefuseCode, Step};
-use crate::rout::{Held, ROutShared};
-use crate::types::{Bid, Nanos, Policy, Position, WireId};
+use crate::rout::ROutShared;
+use crate::types::{Nanos, Policy, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
 const WRITES_PER_FLUSH: usize = 256;
@@ -250,7 +251,7 @@ impl<T: Transport> Core<T> {
         let rout = buffer.out.upgrade();
         if let (true, Some(rout), false) = (hold && hold_ms > 0, &rout, sub.name.is_empty()) {
             let until = self.now + Nanos::from(hold_ms) * 1_000_000;
-            self.keep_place(rout, buffer.bid, &sub, &outbound, until);
+            self.keep_place(rout, &buffer, &sub, &outbound, until);
         }
         buffer.remove_sub(number, wire);
         Self::data_out(&buffer);
@@ -264,25 +265,28 @@ impl<T: Transport> Core<T> {
     fn keep_place(
         &mut self,
         rout: &ROutShared,
-        bid: Bid,
+        buffer: &Buffer,
         sub: &SubShared,
         outbound: &Outbound,
         until: Nanos,
     ) {
-        let mut held = lock(&rout.held);
         let limit = self.inner.config.limits.max_held_subscriptions;
-        if held.len() >= limit {
+        if rout.held.fetch_add(1, Ordering::AcqRel) >= limit {
+            rout.held.fetch_sub(1, Ordering::AcqRel);
             tracing::warn!(
-                bid,
+                bid = buffer.bid,
                 limit,
                 "no place is kept for a named subscription: limits.max_held_subscriptions"
             );
             return;
         }
         // Taken over by another connection of that name, which has the hold now.
-        let Some(hold) = lock(&sub.hold).take() else { return };
-        let place = Held { hold: Some(hold), landed: outbound.landed(), until };
-        held.insert((bid, sub.name.clone()), place);
+        let Some(hold) = lock(&sub.hold).take() else {
+            rout.held.fetch_sub(1, Ordering::AcqRel);
+            return;
+        };
+        let (landed, consumed) = (outbound.landed(), outbound.consumed());
+        buffer.keep(sub.name.clone(), Held { hold: Some(hold), landed, consumed, until });
         // The first worker looks after all of them.
         match self.shared.index {
             0 => self.next_tick = self.next_tick.min(until),

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use rocketnet::Transport;
 
@@ -57,26 +58,20 @@ impl<T: Transport> Core<T> {
     /// Places of named subscriptions that nobody came back for. Returns when the next one ends.
     fn tick_held(&mut self) -> Option<Nanos> {
         let now = self.now;
-        let mut next = None;
+        let mut next: Option<Nanos> = None;
         lock(&self.inner.routs).retain(|out| out.strong_count() > 0);
         let outs: Vec<_> = lock(&self.inner.routs).iter().filter_map(Weak::upgrade).collect();
         for out in outs {
-            let mut gone = Vec::new();
-            let mut held = lock(&out.held);
-            held.retain(|key, place| {
-                let keep = place.until > now;
-                if keep {
-                    next = Some(next.map_or(place.until, |at: Nanos| at.min(place.until)));
-                } else {
-                    gone.push((key.0, place.hold.take()));
-                }
-                keep
-            });
-            drop(held);
-            for (bid, hold) in gone {
-                drop(hold);
-                if let Some(buffer) = out.buffer(bid) {
+            if out.held.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            for buffer in out.all_buffers() {
+                let (gone, at) = buffer.drop_held(|held| held.until > now);
+                next = [next, at].into_iter().flatten().min();
+                if gone > 0 {
+                    out.held.fetch_sub(gone, Ordering::AcqRel);
                     buffer.on_progress();
+                    Self::data_out(&buffer);
                     out.reap(&buffer);
                 }
             }

@@ -183,6 +183,12 @@ impl Outbound {
         }
     }
 
+    /// The receiver comes back and is known to have only what lies below `landed`, at or below the start.
+    pub fn resume_at(&mut self, landed: Position) {
+        self.landed = self.landed.min(landed);
+        self.consumed = self.consumed.min(landed);
+    }
+
     /// Everything below was given to the transport.
     pub fn sent(&self) -> Position {
         self.sent

@@ -30,6 +30,9 @@ use shared::view_of;
 /// Data is taken by callback ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]); either way it is seen where
 /// it landed, and its space is used again when it was given back ([`RIn::data_consumed`], [`InView::consume`]).
 ///
+/// The connection keeps what it receives into: dropping the last handle ends no subscription. [`RIn::unsubscribe`] does,
+/// and closing the connection.
+///
 /// ```
 /// use std::time::Duration;
 /// use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received};
@@ -293,7 +296,7 @@ impl RIn {
         self.shared.conn().send_control(message)
     }
 
-    /// Where the complete data received so far ends: what to name in [`Start::Position`] to go on elsewhere.
+    /// Where the complete data received so far ends: what to name in [`Start::Position`](crate::Start::Position) to go on elsewhere.
     pub fn position(&self, bid: Bid) -> Option<(Epoch, Position)> {
         let inbound = self.shared.inbound(bid)?;
         let state = lock(&inbound.state);
