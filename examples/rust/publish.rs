@@ -17,16 +17,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ctx = Context::new(Config::load(None)?)?;
     let out = ROut::new(&ctx);
     out.create_buffer(bid, 1 << 20)?;
-    let (subscribed, wait) = std::sync::mpsc::sync_channel(16);
+    let (tell, told) = std::sync::mpsc::sync_channel(16);
     out.set_event_cb(move |event| {
-        if matches!(event, OutEvent::Subscribed { .. }) {
-            let _ = subscribed.send(());
-        }
+        // The first decides: the broker has subscribed, or does not want what is published here.
+        let _ = match event {
+            OutEvent::Subscribed { .. } => tell.try_send(Ok(())),
+            OutEvent::ConnDown { why, .. } => tell.try_send(Err(why)),
+            _ => Ok(()),
+        };
     });
     let conn = Conn::connect(&ctx, &broker, b"publisher")?;
     out.add_conn(&conn);
     conn.send_control(&[&bid.to_le_bytes()[..], topic.as_bytes()].concat())?;
-    wait.recv_timeout(Duration::from_secs(5))?; // The broker has subscribed.
+    told.recv_timeout(Duration::from_secs(5))??;
 
     let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
     let mut writer = out.writer(bid)?;
@@ -42,5 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(writer);
     out.destroy_buffer(bid)?;
     out.drain(bid, Duration::from_secs(10))?;
+    // If the broker went away meanwhile, nobody is left to drain to.
+    told.try_recv().unwrap_or(Ok(()))?;
     Ok(())
 }

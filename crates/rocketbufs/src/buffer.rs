@@ -76,6 +76,8 @@ pub(crate) struct SubShared {
     pub(crate) landed: AtomicU64,
     pub(crate) consumed: AtomicU64,
     pub(crate) dropped: AtomicU64,
+    /// The receiver has heard the log's end.
+    pub(crate) heard_end: AtomicBool,
 }
 
 impl SubShared {
@@ -257,6 +259,11 @@ impl Buffer {
             lock(&self.subs).iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
                 && lock(&self.held).values().all(|held| held.landed >= end.position())
         })
+    }
+
+    /// Whether the log has ended and every subscriber present has all of it and has heard so.
+    pub(crate) fn everybody_heard_the_end(&self) -> bool {
+        self.drained() && lock(&self.subs).iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
     }
 
     /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.

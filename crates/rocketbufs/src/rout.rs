@@ -374,19 +374,26 @@ impl ROut {
         self.wait(bid, (position, position), timeout, Buffer::min_consumed)
     }
 
-    /// Waits until every subscriber present has everything that was delivered; also for a buffer that was destroyed.
+    /// Waits until every subscriber present has everything that was delivered, and of a destroyed buffer has heard that
+    /// this was all. With no subscriber it returns at once.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn drain(&self, bid: Bid, timeout: Duration) -> Result<(), WaitError> {
-        let Some(ring) = self.shared.buffer(bid).as_deref().and_then(segment::ring_of) else {
-            // Destroyed and gone: everybody had it.
-            return Ok(());
-        };
-        match self.wait_landed(bid, ring.boundary(), timeout) {
-            Err(WaitError::NoSuchBuffer(_)) => Ok(()),
-            other => other,
+        if is_worker() {
+            return Err(WaitError::CalledFromWorker);
         }
+        // Destroyed and gone: everybody had it.
+        let Some(buffer) = self.shared.buffer(bid) else { return Ok(()) };
+        let boundary = segment::ring_of(&buffer).map_or(0, |ring| ring.boundary());
+        let done = |buffer: &Buffer| match buffer.ended() {
+            true => buffer.everybody_heard_the_end(),
+            false => buffer.min_landed() >= boundary,
+        };
+        if buffer.wait_until((boundary, 0), timeout, done) {
+            return Ok(());
+        }
+        Err(WaitError::TimedOut { confirmed: buffer.min_landed() })
     }
 
     fn wait(

@@ -312,3 +312,34 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
     assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"second");
     assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"third");
 }
+
+#[test]
+fn who_drains_and_ends_is_heard_as_closed() {
+    for _ in 0..20 {
+        let there = Context::new(Config::default()).unwrap();
+        let (out, listener) = publisher(&there);
+        out.create_buffer(1, 1 << 16).unwrap();
+        out.create_buffer(2, 1 << 16).unwrap();
+        let here = Context::new(Config::default()).unwrap();
+        let input = subscriber(&here, &listener);
+        for bid in [1, 2] {
+            input.subscribe(bid, 1 << 16).unwrap();
+            wait_subscribed(&input, bid);
+        }
+        write_pattern(&out, 1, 30_000, 1000);
+        for bid in [1, 2] {
+            out.destroy_buffer(bid).unwrap();
+            out.drain(bid, WAIT).unwrap();
+        }
+        drop((out, listener, there));
+        let mut ends = 0;
+        while ends < 2 {
+            match input.recv(Some(WAIT)).unwrap() {
+                Some(Received::Data(view)) => view.consume(),
+                Some(Received::Closed { .. }) => ends += 1,
+                Some(Received::ConnDown { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

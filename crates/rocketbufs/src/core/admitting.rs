@@ -1,6 +1,6 @@
 //! Subscriptions of others to our buffers: who is admitted, and where it begins.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rocketnet::{ConnId, Transport};
@@ -192,6 +192,7 @@ impl<T: Transport> Core<T> {
             landed: AtomicU64::new(outbound.landed()),
             consumed: AtomicU64::new(outbound.consumed()),
             dropped: AtomicU64::new(0),
+            heard_end: AtomicBool::new(false),
         });
         buffer.add_sub(sub.clone());
         let (number, start) = (link.shared.id, outbound.start());

@@ -313,7 +313,7 @@ impl<T: Transport> Core<T> {
     fn on_message(&mut self, conn: ConnId, message: Message) {
         match message {
             Message::Ping(token) => self.send(conn, &Message::Pong(token)),
-            Message::Pong(_) => {}
+            Message::Pong(token) => self.on_pong(conn, token),
             Message::App(bytes) => self.on_app(conn, bytes),
             Message::Subscribe(subscribe) => self.on_subscribe(conn, subscribe),
             Message::Unsubscribe(wire) => self.on_unsubscribe(conn, wire),

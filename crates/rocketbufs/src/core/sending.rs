@@ -18,6 +18,9 @@ use crate::types::{Nanos, Policy, Position, WireId};
 const WRITES_PER_FLUSH: usize = 256;
 const FLUSHES_PER_TURN: usize = 4;
 
+/// The PING that follows an end has this bit and the wire id; others have the time, which does not reach it.
+const END_HEARD: u64 = 1 << 63;
+
 impl<T: Transport> Core<T> {
     /// A buffer has news for this subscription: looks at its policy and gives it a turn.
     pub(super) fn wake_out(&mut self, conn: ConnId, wire: WireId) {
@@ -157,9 +160,21 @@ impl<T: Transport> Core<T> {
                     crate::proto::End::Gone(end) => Message::Gone { wire, end },
                 };
                 self.send(conn, &message);
+                // The answer proves that the end was heard: whoever drains waits for it.
+                self.send(conn, &Message::Ping(END_HEARD | u64::from(wire)));
                 self.ask_if_wanted(conn, wire);
                 true
             }
+        }
+    }
+
+    /// A PONG: if it answers the PING that followed an end, the end was heard.
+    pub(super) fn on_pong(&mut self, conn: ConnId, token: u64) {
+        let wire = (token & !END_HEARD) as WireId;
+        let Some(out) = self.links.get(&conn).and_then(|link| link.outs.get(&wire)) else { return };
+        if token & END_HEARD != 0 && out.outbound.ended() {
+            out.sub.heard_end.store(true, Ordering::Release);
+            out.buffer.on_progress();
         }
     }
 
