@@ -133,12 +133,15 @@ impl InboundShared {
             let _ = buffer.log.set(in_log.log.clone());
         }
         let ending = state.ending.clone();
+        let boundary = state.log.as_ref().map_or(0, |in_log| in_log.ring().boundary());
         drop(state);
         if buffer.log().is_some() {
             buffer.unpark();
         }
-        if let Some(Ending::End(end)) = ending {
-            buffer.set_end(end);
+        match ending {
+            None => {}
+            Some(Ending::End(end)) => buffer.set_end(end),
+            Some(Ending::Restarted(_) | Ending::Refused(_)) => buffer.set_end(End::Gone(boundary)),
         }
         true
     }

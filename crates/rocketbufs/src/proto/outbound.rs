@@ -152,6 +152,8 @@ pub struct Outbound {
     sent_boundary: Position,
     /// What was sent ends inside a delivery, or may (where a receiver resumes).
     inside: bool,
+    /// A CREDIT came.
+    credited: bool,
     grant: Position,
     landed: Position,
     consumed: Position,
@@ -171,6 +173,7 @@ impl Outbound {
             sent: start,
             sent_boundary: start,
             inside: true,
+            credited: false,
             // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
             landed: start,
@@ -293,6 +296,10 @@ impl Outbound {
             }
             limit = limit.min(gap.from);
         }
+        if room > 0 && self.ends_untold(log) {
+            self.inside = false;
+            return Step::Write { from: self.sent, to: self.sent, more: false };
+        }
         if let Some(end) = end {
             let at = self.end_here(log, end);
             limit = limit.min(at);
@@ -301,7 +308,7 @@ impl Outbound {
                 self.sent_boundary = at;
                 return Step::Write { from: at, to: at, more: false };
             }
-            if self.sent >= at {
+            if self.sent >= at && (self.credited || !self.inside) {
                 self.ended = true;
                 return Step::End(end.moved(at));
             }
@@ -323,6 +330,12 @@ impl Outbound {
             // None: a delivery that will never be complete, of which nothing counts.
             log.boundary_at_or_after(self.sent).unwrap_or(self.sent_boundary)
         }
+    }
+
+    /// Whether a delivery ends where the receiver has come back to, which it cannot know: what it had of it came with
+    /// MORE. A transfer of no bytes tells it, once the first CREDIT has shown that it goes on with this log.
+    fn ends_untold(&self, log: &impl Log) -> bool {
+        self.inside && self.credited && log.boundary_at_or_before(self.sent) == Some(self.sent)
     }
 
     fn write(&mut self, log: &impl Log, limit: Position, room: u64) -> Step {
@@ -365,6 +378,7 @@ impl Outbound {
         if landed > self.landed || consumed > self.consumed || grant > self.grant {
             self.last_progress = now;
         }
+        self.credited = true;
         self.landed = self.landed.max(landed);
         self.consumed = self.consumed.max(consumed);
         self.grant = self.grant.max(grant);
