@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rocketbufs::{Conn, Context, RIn, ROut, Received, Start};
 
@@ -68,9 +69,23 @@ impl Broker {
     /// True if anything was done.
     pub fn act(&mut self, env: &mut Env) -> bool {
         let events = std::mem::take(&mut *self.events.lock().expect("no panics"));
-        let did = !events.is_empty();
+        let mut did = !events.is_empty();
         for event in events {
             self.on_event(env, event);
+        }
+        // What came before it was spliced waits here.
+        while let Ok(Some(event)) = self.rin.recv(Some(Duration::ZERO)) {
+            if !matches!(event, Received::Data(_)) {
+                self.on_event(env, event);
+            }
+            did = true;
+        }
+        for at in 0..self.subs.len() {
+            // Perhaps nobody will ever answer.
+            if env.calm && !self.subs[at].spliced {
+                self.splice(env, at);
+                did = true;
+            }
         }
         did
     }
@@ -120,10 +135,8 @@ impl Broker {
                 let at = at(bid);
                 env.event("REFUSED told");
                 env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
-                self.subs[at].over = true;
-                if !self.subs[at].spliced {
-                    self.splice(env, at);
-                }
+                // There is nothing to splice any more.
+                (self.subs[at].over, self.subs[at].spliced) = (true, true);
                 let excuse = env.excuses[node][self.subs[at].plan.buffer];
                 env.check("refused for a reason", excuse.refused, || {
                     format!("broker {node}: buffer {bid}: {error}")

@@ -6,6 +6,9 @@ use rocketnet::sim::Mode;
 
 use super::world::{App, Process, World};
 
+/// Where what still comes for an overwritable subscription that was left lands: a page.
+const LAND: u64 = 4096;
+
 impl World<'_> {
     /// Looks at a node after its worker's turn.
     pub fn inspect(&mut self, at: usize) {
@@ -37,7 +40,8 @@ impl World<'_> {
 
     fn ring(&mut self, node: usize, bid: u32, info: &BufferInfo, flow_control: bool) {
         let BufferInfo { head, boundary, tail, horizon, capacity_bytes, .. } = *info;
-        let ordered = boundary <= head && tail <= head && (!flow_control || head <= horizon);
+        // Open claims of a writer that does not wait move the tail past the head.
+        let ordered = boundary <= head && (!flow_control || tail <= head) && head <= horizon;
         self.env.check("a ring is never overrun", ordered && horizon - tail <= capacity_bytes, || {
             format!("node {node}: buffer {bid}: {info:?}")
         });
@@ -126,7 +130,8 @@ impl World<'_> {
             for sub in out.subscribers(bid) {
                 let Some(process) = &self.nodes[0].process else { return };
                 let Some(child) = process.child_of(sub.conn) else { continue };
-                if sub.policy != Policy::Block {
+                // Who came with this very turn does not count yet.
+                if sub.policy != Policy::Block || !self.present.contains(&(bid, sub.conn)) {
                     continue;
                 }
                 let Some(there) = self.landed_at(child, buffer, &info) else { continue };
@@ -135,6 +140,11 @@ impl World<'_> {
                 });
             }
         }
+        let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
+        let bids = publisher.sources.iter().map(|source| source.plan.bid);
+        let subs =
+            bids.flat_map(|bid| publisher.out.subscribers(bid).into_iter().map(move |s| (bid, s.conn)));
+        self.present = subs.collect();
     }
 
     /// Memory is what was configured, whatever happens.
@@ -144,9 +154,9 @@ impl World<'_> {
         let most: u64 = match &process.app {
             App::Waiting => 0,
             App::Publisher(publisher) => publisher.sources.iter().map(|s| ring(s.plan.size)).sum(),
-            App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size)).sum(),
+            App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + LAND).sum(),
             // One that was left goes when its end was acknowledged; meanwhile there may be another.
-            App::Subscriber(subscriber) => subscriber.subs.iter().map(|s| ring(s.plan.size) * s.times).sum(),
+            App::Subscriber(subscriber) => subscriber.subs.iter().map(|s| (ring(s.plan.size) + LAND) * s.times).sum(),
         };
         let used = process.ctx.memory_in_use();
         self.env.check("memory is what was configured", used <= most, || {

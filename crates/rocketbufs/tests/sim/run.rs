@@ -76,7 +76,11 @@ impl World<'_> {
                 (None, None) => return,
             }
         }
-        self.env.check("it comes to rest", false, || format!("{MOST_STEPS} steps were not enough"));
+        let busy: Vec<_> = (0..self.nodes.len()).map(|at| (self.turn(at), self.act(at))).collect();
+        let next = (self.env.now(), self.env.net.next_event_at(), self.next_timer());
+        self.env.check("it comes to rest", false, || {
+            format!("{MOST_STEPS} steps were not enough; workers and applications: {busy:?}; {next:?}")
+        });
     }
 
     /// Settles until `missing` is nothing; where there are timers, lets them pass.
@@ -135,7 +139,7 @@ impl World<'_> {
     /// The publisher is gone for good: whoever is behind a broker must have been told.
     fn not_gone(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
-            if self.plan.nodes[at].kind != Kind::Subscriber || self.plan.nodes[at].parent == 0 {
+            if self.plan.nodes[at].kind != Kind::Subscriber || self.is_stranded(at) {
                 continue;
             }
             let Some(process) = &node.process else { return Some("a process is not there".into()) };

@@ -137,7 +137,7 @@ impl Subscriber {
                 did = true;
             }
         }
-        if (env.calm || env.rng.percent(30)) && reader.looks {
+        if (did || !env.calm) && env.rng.percent(30) && reader.looks {
             self.look(env);
         }
         did | self.give_back(env)

@@ -1,6 +1,6 @@
 //! The simulated world: processes, the network between them, and what goes wrong.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub struct World<'p> {
     pub env: Env,
     pub nodes: Vec<Node>,
     publisher_killed: bool,
+    /// The publisher's subscriptions after its last turn: buffer and connection.
+    pub present: BTreeSet<(u32, u64)>,
 }
 
 fn door_of(name: &str) -> String {
@@ -71,7 +73,7 @@ impl<'p> World<'p> {
         let node =
             || Node { process: None, lives: 0, restart_at: Some(0), stalled_until: 0, places: Vec::new() };
         let nodes = plan.nodes.iter().map(|_| node()).collect();
-        let mut world = Self { plan, env, nodes, publisher_killed: false };
+        let mut world = Self { plan, env, nodes, publisher_killed: false, present: BTreeSet::new() };
         world.excuse_policies();
         for node in 0..plan.nodes.len() {
             world.start(node);
@@ -141,11 +143,8 @@ impl<'p> World<'p> {
             Kind::Publisher => App::Publisher(Publisher::new(&mut self.env, self.plan, &ctx)),
             _ => App::Waiting,
         };
-        let mut up = (at > 0 && !plan.parent_dials)
+        let up = (at > 0 && !plan.parent_dials)
             .then(|| Dialer::new(at, door_of(&self.plan.nodes[plan.parent].name)));
-        if let Some(up) = &mut up {
-            up.hopeless = plan.parent == 0 && self.is_alone();
-        }
         let up_door = (at > 0 && plan.parent_dials).then(|| Acceptor::new(&ctx, &up_door_of(&plan.name)));
         let door = (plan.kind == Kind::Publisher).then(|| Acceptor::new(&ctx, &door_of(&plan.name)));
         let dials = |child: &&usize| self.plan.nodes[**child].parent_dials;
@@ -222,9 +221,11 @@ impl<'p> World<'p> {
             return true;
         }
         let plan = self.plan;
+        let stranded = self.env.calm && self.is_stranded(at);
         let node = &mut self.nodes[at];
         let Some(process) = &mut node.process else { return false };
         let env = &mut self.env;
+        process.up.iter_mut().for_each(|up| up.hopeless = stranded);
         let again = node.lives > 0;
         let mut did = false;
         // Every turn looks at its connections; most of them are as they were.
@@ -371,21 +372,20 @@ impl<'p> World<'p> {
         next
     }
 
-    /// The publisher is gone for good.
-    fn is_alone(&self) -> bool {
-        self.nodes[0].process.is_none() && self.nodes[0].restart_at.is_none()
+    /// The publisher is gone for good, and nobody above this node has anything of it.
+    pub fn is_stranded(&self, at: usize) -> bool {
+        let alone = self.nodes[0].process.is_none() && self.nodes[0].restart_at.is_none();
+        let parent = self.plan.nodes[at].parent;
+        let waits = |p: &Process| matches!(p.app, App::Waiting);
+        alone
+            && (parent == 0
+                || (self.nodes[parent].process.as_ref().is_none_or(waits) && self.is_stranded(parent)))
     }
 
     /// Faults stop: everybody is there and can reach everybody.
     pub fn calm_down(&mut self) {
         self.env.calm = true;
-        let alone = self.is_alone();
-        for (at, node) in self.nodes.iter_mut().enumerate() {
-            node.stalled_until = 0;
-            if alone && self.plan.nodes[at].parent == 0 {
-                node.process.iter_mut().filter_map(|p| p.up.as_mut()).for_each(|up| up.hopeless = true);
-            }
-        }
+        self.nodes.iter_mut().for_each(|node| node.stalled_until = 0);
         for node in &self.plan.nodes[1..] {
             self.env.net.heal(&node.name, &self.plan.nodes[node.parent].name);
         }
