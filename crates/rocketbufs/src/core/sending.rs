@@ -64,6 +64,7 @@ impl<T: Transport> Core<T> {
             self.tell_lost(conn, wire, (from, to));
         }
         buffer.on_progress();
+        Self::data_out(&buffer);
     }
 
     fn tell_lost(&mut self, conn: ConnId, wire: WireId, (from, to): (Position, Position)) {
