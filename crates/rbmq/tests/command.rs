@@ -100,6 +100,38 @@ fn a_closed_topic_can_still_be_read() {
 }
 
 #[test]
+fn says_what_it_waits_for() {
+    let broker = BrokerProcess::start();
+    let mut sub = broker.sub("nosuch");
+    let mut line = String::new();
+    sub.stderr().read_line(&mut line).unwrap();
+    assert_eq!(line, "rbmq: waiting: nobody publishes 'nosuch' yet\n");
+    sub.signal("INT");
+    sub.finish().good();
+    broker.publish_all("over", &lines("over", 3).into_bytes());
+    let over = broker.sub("over --until-closed").finish().good();
+    assert_eq!(over.text(), "");
+    assert!(
+        over.stderr.contains("'over' was closed before you subscribed; --from oldest"),
+        "{}",
+        over.stderr
+    );
+    assert_eq!(over.stderr.lines().count(), 1, "{}", over.stderr);
+}
+
+#[test]
+fn a_position_that_is_none_is_named() {
+    let broker = BrokerProcess::start();
+    broker.publish_all("t", b"aaaa\nbbbb\ncccc\n");
+    let inside = broker.sub("t --from 3 --until-closed").finish();
+    assert_eq!(inside.status.code(), Some(1));
+    assert_eq!(inside.text(), "");
+    assert!(inside.stderr.contains("position 3 is not where a message begins"), "{}", inside.stderr);
+    let beyond = broker.sub("t --from 1000 --until-closed").finish().good();
+    assert!(beyond.stderr.contains("nothing comes from position 1000"), "{}", beyond.stderr);
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
     let broker = BrokerProcess::start();
     broker.publish_all("long", lines("long", 30_000).as_bytes());

@@ -7,6 +7,7 @@ use rbmq::{Item, Notice, StartFrom, Subscriber, TopicName};
 use rocketbufs::{Epoch, Policy, Position};
 use tracing::{debug, info, warn};
 
+use super::begin::Beginnings;
 use super::sink::{Format, Pace, Sink};
 use super::stop::Stop;
 use super::{Failure, bytes, client};
@@ -23,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(200);
 With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it cuts FILE to \
 those and goes on exactly there. Give it a --name and a --hold so that the broker keeps its place meanwhile.
 
-A topic need not exist yet, and nothing is said until something comes. One that was closed stays readable for a \
-while (broker.closed_linger_ms, a minute): it counts for --from oldest, and for --until-closed.")]
+A topic need not exist yet. One that was closed stays readable for a while (broker.closed_linger_ms, a minute): \
+it counts for --from oldest, and for --until-closed.")]
 pub(super) struct Args {
     /// The topics
     #[arg(required = true, value_name = "TOPIC")]
@@ -106,17 +107,23 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         builder = builder.ring_bytes(bytes);
     }
     let mut subscriber = builder.connect(&args.client.broker).map_err(|e| args.client.explain(&e))?;
+    let mut beginnings = Beginnings::new();
     for topic in &args.topics {
         let from = match sink.positions(topic) {
             Some(positions) => {
                 info!("topic '{topic}': going on where the output ends");
+                beginnings.add(topic, None);
                 StartFrom::Positions(positions)
             }
-            None => args.from.clone(),
+            None => {
+                // A place that the broker keeps counts more than --from.
+                beginnings.add(topic, (args.hold == 0).then(|| args.from.clone()));
+                args.from.clone()
+            }
         };
         subscriber.subscribe_from(topic.as_str(), from).map_err(Failure::failed)?;
     }
-    let mut job = Job { sink, received: 0, missing: 0, gone: 0, quiet };
+    let mut job = Job { sink, beginnings, received: 0, missing: 0, gone: 0, quiet };
     let result = job.receive(&mut subscriber, args, &stop);
     let settled = job.sink.settle();
     result.and(settled)?;
@@ -141,6 +148,7 @@ fn missing_text(bytes: u64, gone: u64) -> String {
 /// What is received so far.
 struct Job {
     sink: Sink,
+    beginnings: Beginnings,
     received: u64,
     /// Bytes that were lost.
     missing: u64,
@@ -157,10 +165,16 @@ impl Job {
             if most == 0 || (args.until_closed && subscriber.ended()) {
                 break;
             }
+            if let Some(text) = self.beginnings.overdue(subscriber.is_connected()) {
+                self.report(&text);
+            }
             // What is written is pushed out as soon as nothing more is there.
             let wait = if self.sink.is_pending() { Duration::ZERO } else { LOOK };
             match subscriber.next(wait).map_err(Failure::failed)? {
-                Some(Item::Batch(batch)) => self.received += self.sink.write(batch, most, &mut pace)?,
+                Some(Item::Batch(batch)) => {
+                    self.beginnings.check(&batch).map_err(Failure::Failed)?;
+                    self.received += self.sink.write(batch, most, &mut pace)?;
+                }
                 Some(Item::Notice(notice)) => self.on_notice(notice)?,
                 Some(_) => {}
                 None => self.sink.settle()?,
@@ -170,6 +184,7 @@ impl Job {
     }
 
     fn on_notice(&mut self, notice: Notice) -> Result<(), Failure> {
+        self.beginnings.on_notice(&notice);
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 debug!("topic '{topic}': receiving log {epoch} from position {start}");
@@ -194,7 +209,7 @@ impl Job {
         Ok(())
     }
 
-    /// What is missing is told whatever the level of logging.
+    /// What is missing or waited for is told whatever the level of logging, but for --quiet.
     fn report(&self, text: &str) {
         if !self.quiet {
             eprintln!("rbmq: {text}");

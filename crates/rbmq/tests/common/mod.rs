@@ -6,7 +6,7 @@ pub mod proxy;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Nothing here takes longer unless it hangs.
@@ -60,6 +60,10 @@ impl Process {
 
     pub fn stdout(&mut self) -> BufReader<ChildStdout> {
         BufReader::new(self.child.stdout.take().expect("its output is a pipe"))
+    }
+
+    pub fn stderr(&mut self) -> BufReader<ChildStderr> {
+        BufReader::new(self.child.stderr.take().expect("its errors are a pipe"))
     }
 
     pub fn stdin(&mut self) -> std::process::ChildStdin {

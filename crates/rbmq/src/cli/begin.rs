@@ -1,0 +1,134 @@
+//! What `sub` says about its beginning when nothing comes: nobody is there yet, all is over, a position is none.
+//!
+//! Nothing here is told after a connection was lost: receiving then goes on, and no longer begins.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rbmq::{Batch, Framing, Notice, StartFrom, TopicName};
+use rocketbufs::{Epoch, Position};
+use tracing::warn;
+
+/// Who is there has answered by then: nobody waits for it, a slower answer costs a line that was not needed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Most topics that a line names.
+const NAMED: usize = 3;
+
+/// A log of which nothing came yet.
+struct Silent {
+    topic: TopicName,
+    start: Position,
+    /// Whether somebody gave `start` as a number.
+    asked: bool,
+    since: Instant,
+    told: bool,
+}
+
+/// How the subscriptions of a command begin.
+pub(super) struct Beginnings {
+    since: Instant,
+    /// Where each topic begins; none if nothing is to be said about that (it goes on where an output ends).
+    from: HashMap<TopicName, Option<StartFrom>>,
+    /// Topics without a publisher, in the order of the arguments; empty when that was told.
+    absent: Vec<TopicName>,
+    silent: HashMap<Epoch, Silent>,
+}
+
+impl Beginnings {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), from: HashMap::new(), absent: Vec::new(), silent: HashMap::new() }
+    }
+
+    /// A topic is subscribed to. `from` is none if where it begins is not what the arguments say.
+    pub(super) fn add(&mut self, topic: &TopicName, from: Option<StartFrom>) {
+        if self.from.insert(topic.clone(), from).is_none() {
+            self.absent.push(topic.clone());
+        }
+    }
+
+    pub(super) fn on_notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Joined { topic, epoch, start } => {
+                self.absent.retain(|absent| absent != topic);
+                let asked = match self.from.get(topic).and_then(Option::as_ref) {
+                    Some(StartFrom::Position(position)) => position == start,
+                    Some(StartFrom::Positions(positions)) => positions.contains(&(*epoch, *start)),
+                    Some(StartFrom::Newest) => false,
+                    _ => return,
+                };
+                // A log of which nothing was published yet has nothing that could be missed.
+                if *start > 0 {
+                    let (topic, since) = (topic.clone(), Instant::now());
+                    let silent = Silent { topic, start: *start, asked, since, told: false };
+                    self.silent.insert(*epoch, silent);
+                }
+            }
+            Notice::Closed { epoch, end, .. } => {
+                if let Some(mut silent) = self.silent.remove(epoch).filter(|s| s.start == *end) {
+                    silent.on_end();
+                }
+            }
+            Notice::Disconnected(_) => {
+                self.from.values_mut().for_each(|from| *from = None);
+                self.silent.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// The first messages of a log show whether it was begun at a message.
+    pub(super) fn check(&mut self, batch: &Batch<'_>) -> Result<(), String> {
+        let Some(silent) = self.silent.remove(&batch.epoch()) else { return Ok(()) };
+        if !silent.asked || silent.start != batch.position() || batch.framing() == Framing::Raw {
+            return Ok(());
+        }
+        let mut records = batch.records();
+        records.by_ref().for_each(drop);
+        match records.malformed() {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "topic '{}': position {} is not where a message begins; --json tells where they do",
+                silent.topic, silent.start
+            )),
+        }
+    }
+
+    /// Whom it waits for, if that is to be told now; positions from which nothing comes are logged.
+    pub(super) fn overdue(&mut self, connected: bool) -> Option<String> {
+        for silent in self.silent.values_mut().filter(|s| s.asked && s.since.elapsed() >= PATIENCE) {
+            silent.tell_beyond();
+        }
+        if self.absent.is_empty() || !connected || self.since.elapsed() < PATIENCE {
+            return None;
+        }
+        let absent = std::mem::take(&mut self.absent);
+        let named: Vec<String> = absent.iter().take(NAMED).map(|topic| format!("'{topic}'")).collect();
+        let more = match absent.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!("waiting: nobody publishes {}{more} yet", named.join(", ")))
+    }
+}
+
+impl Silent {
+    /// Its log has ended, and nothing came.
+    fn on_end(&mut self) {
+        if self.asked {
+            self.tell_beyond();
+        } else if self.since.elapsed() < PATIENCE {
+            // One that was open is closed a moment after the subscription only by a rare chance.
+            warn!("'{}' was closed before you subscribed; --from oldest has what is kept", self.topic);
+        }
+    }
+
+    fn tell_beyond(&mut self) {
+        if !std::mem::replace(&mut self.told, true) {
+            warn!(
+                "topic '{}': nothing comes from position {}: the log ends there or before",
+                self.topic, self.start
+            );
+        }
+    }
+}
