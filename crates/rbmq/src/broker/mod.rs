@@ -39,11 +39,22 @@ pub enum BrokerError {
     #[error(transparent)]
     Context(#[from] ContextError),
     /// The address.
-    #[error("{0}; is another broker running there? Choose another address with --listen")]
+    #[error("{0}{advice}", advice = advice(.0))]
     Listen(ListenError),
     /// The system refused a thread.
     #[error("cannot start the broker's thread: {0}")]
     Thread(std::io::Error),
+}
+
+/// What to do about an address. The framework passes on the system's words, not its number; where the address itself is
+/// wrong, they say what is.
+fn advice(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::Refused { reason, .. } if reason.contains("Address already in use") => {
+            "; is another broker running there? Choose another address with --listen"
+        }
+        _ => "",
+    }
 }
 
 /// A running broker. Dropping it ends it at once; [`Broker::stop`] ends it in order.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rocketbufs::Config;
+use rocketbufs::{Config, ConnError};
 
 use super::Failure;
 use rbmq::{BrokerConfig, ConnectError};
@@ -26,11 +26,17 @@ impl ClientArgs {
     /// What a failed connection means, and what to do.
     pub(super) fn explain(&self, error: &ConnectError) -> Failure {
         match error {
-            ConnectError::Broker { .. } => Failure::Failed(format!(
+            ConnectError::Broker { source, .. } if refused(source) => Failure::Failed(format!(
                 "{error}\nIs one running there? Start one with: rbmq serve --listen {}",
                 self.broker
             )),
             other => Failure::failed(other),
         }
     }
+}
+
+/// Whether nobody listens there: the only failure that starting a broker mends. The framework passes on the system's
+/// words, not its number.
+fn refused(error: &ConnError) -> bool {
+    error.to_string().contains("Connection refused")
 }

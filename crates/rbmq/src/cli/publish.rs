@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicOptions, TopicWriter};
+use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
 use tracing::info;
 
 use super::input::{Input, Lines};
@@ -27,7 +27,7 @@ Each line without its newline is a message. The topic is closed at the end of th
 broker has everything; SIGINT ends the input.")]
 pub(super) struct Args {
     /// The topic: 1 to 255 bytes, without control characters, '+' and '#'
-    topic: String,
+    topic: TopicName,
     /// What to publish; '-' is standard input
     #[arg(short, long, default_value = "-", value_name = "FILE")]
     file: PathBuf,
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let framing = if args.raw { Framing::Raw } else { Framing::Records };
     let timeout = Duration::from_secs(args.timeout);
     let options = TopicOptions { ring_bytes: args.ring_bytes, framing, timeout };
-    let writer = publisher.topic_with(&args.topic, options).map_err(Failure::failed)?;
+    let writer = publisher.topic_with(args.topic.as_str(), options).map_err(Failure::failed)?;
     wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
         writer,
@@ -94,8 +94,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     publisher.close();
     info!("published {} messages, {} bytes", totals.messages, totals.bytes);
     if args.json {
-        let line =
-            serde_json::json!({ "topic": args.topic, "messages": totals.messages, "bytes": totals.bytes });
+        let line = serde_json::json!({ "topic": args.topic.as_str(), "messages": totals.messages, "bytes": totals.bytes });
         writeln!(std::io::stdout(), "{line}").map_err(|e| Failure::output(&e))?;
     }
     Ok(())
