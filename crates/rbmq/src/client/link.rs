@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rocketbufs::{Conn, ConnError, Context};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::error::ConnectError;
 use crate::wire::{Hello, Role};
@@ -66,6 +66,7 @@ struct State {
 struct Shared {
     ctx: Context,
     addr: String,
+    role: Role,
     hello: Vec<u8>,
     on_start: Box<dyn Fn(&Conn) + Send + Sync>,
     state: Mutex<State>,
@@ -91,7 +92,7 @@ impl Link {
         let conn = start(ctx, addr, &hello, &on_start).map_err(refused)?;
         let state = Mutex::new(State { conn, stop: false, last_error: None });
         let (ctx, addr, changed) = (ctx.clone(), addr.to_owned(), Condvar::new());
-        let shared = Shared { ctx, addr, hello, on_start: Box::new(on_start), state, changed };
+        let shared = Shared { ctx, addr, role, hello, on_start: Box::new(on_start), state, changed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -147,7 +148,11 @@ impl Shared {
             if lock(&self.state).stop {
                 return;
             }
-            info!("the connection to {} is down: {why}", self.addr);
+            match self.role {
+                // Nobody else tells the application of a publisher: its calls only take longer.
+                Role::Publisher => warn!("the broker at {} is away ({why}); trying again", self.addr),
+                Role::Subscriber => info!("the connection to {} is down: {why}", self.addr),
+            }
             lock(&self.state).last_error = Some(why.clone());
             if why.contains(TAKEN_OVER) {
                 return on_over(why);
