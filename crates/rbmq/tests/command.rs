@@ -158,6 +158,10 @@ fn wrong_usage_ends_with_2() {
         "pub a+b",
         "sub a --from yesterday",
         "sub a --policy perhaps",
+        "sub a --policy overwrite",
+        "sub a --max-lag 1M",
+        "sub a --policy block --max-lag 1M",
+        "sub a --count 0",
         "sub a --hold 5",
         "serve --json",
     ] {
@@ -216,6 +220,8 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
         &["has 9 bytes and no", "remove it"],
     );
     fails(client("sub", &broker.addr, &format!("a b --output {out}")), &["need a directory"]);
+    let below = format!("cannot write {out}/below:");
+    fails(client("sub", &broker.addr, &format!("a --output {out}/below")), &[&below]);
     std::fs::write(&config, "[broker]\nmax_topic = 1\n").unwrap();
     fails(rbmq(["serve", "--config", config.to_str().unwrap()]), &["unknown field `max_topic`"]);
 }
@@ -235,4 +241,29 @@ fn a_line_that_is_too_long_is_named() {
 fn completions_name_the_commands() {
     let text = Process::start(rbmq(["completions", "bash"])).finish().good().text();
     assert!(text.contains("--wait-subscribers"));
+}
+
+#[test]
+fn wrong_usage_says_what_is_right() {
+    for (args, part) in [
+        ("sub a --count 0", "at least 1"),
+        ("sub a --policy overwrite", "one of block, drop, disconnect\n"),
+        ("sub a --max-lag 1M", "needs --policy drop or --policy disconnect"),
+    ] {
+        let outcome = Process::start(rbmq(args.split(' '))).finish();
+        assert!(outcome.stderr.contains(part), "{part:?} is not in: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_publisher_says_that_its_broker_is_away() {
+    let broker = BrokerProcess::start();
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, "t")));
+    let (mut input, mut errors) = (publisher.stdin(), publisher.stderr());
+    input.write_all(b"one\n").unwrap();
+    broker.sub("t --from oldest --count 1").finish().good();
+    drop(broker);
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("is away") && line.contains("trying again"), "{line}");
 }

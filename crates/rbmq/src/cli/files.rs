@@ -65,9 +65,10 @@ impl OutputFile {
         let cannot = |what: &str, path: &Path, e: io::Error| {
             Failure::Failed(format!("cannot {what} {}: {e}", path.display()))
         };
-        let recorded = Recorded::read(&state_path).map_err(|e| cannot("read", &state_path, e))?;
+        // First, so that a wrong path is told by the name that was given.
         let file =
             OpenOptions::new().append(true).create(true).open(path).map_err(|e| cannot("write", path, e))?;
+        let recorded = Recorded::read(&state_path).map_err(|e| cannot("read", &state_path, e))?;
         let length = file.metadata().map_err(|e| cannot("read", path, e))?.len();
         let recorded = match recorded {
             None if length > 0 => {

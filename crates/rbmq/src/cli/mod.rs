@@ -15,6 +15,7 @@ mod subscribe;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::level_filters::LevelFilter;
@@ -61,6 +62,8 @@ enum Command {
 /// How a command ends when it does not end well.
 #[derive(Debug)]
 enum Failure {
+    /// The arguments do not fit together.
+    Usage(String),
     /// It failed; the text says whose fault it is and what to do.
     Failed(String),
     /// It is done, but messages are missing.
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => Cli::command().error(ErrorKind::ArgumentConflict, message).exit(),
         Err(Failure::Failed(message)) => {
             eprintln!("rbmq: {message}");
             ExitCode::from(1)

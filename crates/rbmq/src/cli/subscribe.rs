@@ -35,7 +35,7 @@ pub(super) struct Args {
     #[arg(long, default_value = "newest", value_parser = parse_from)]
     from: StartFrom,
     /// End after so many messages
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
     /// End when every topic was closed by its publishers
     #[arg(long)]
@@ -50,11 +50,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "SECONDS", requires = "name", default_value_t = 0)]
     hold: u64,
     /// What happens when this subscriber is slow: block (publishers wait), drop (it loses), disconnect
-    #[arg(long, default_value = "block")]
+    #[arg(long, default_value = "block", value_parser = parse_policy)]
     policy: Policy,
-    /// Lag at which the policies drop and disconnect act; 0: the broker's default
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, default_value = "0")]
-    max_lag: u64,
+    /// Lag at which the policies drop and disconnect act; 0, as without it: the broker's default
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    max_lag: Option<u64>,
     /// Read so many bytes per second at most
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     rate: Option<u64>,
@@ -69,6 +69,22 @@ pub(super) struct Args {
     ring_bytes: Option<u64>,
     #[command(flatten)]
     client: client::ClientArgs,
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1".into()),
+        Ok(count) => Ok(count),
+        Err(_) => Err(format!("'{text}' is no number of messages")),
+    }
+}
+
+/// The framework has a policy more, which needs a buffer made for it: the broker's are not.
+fn parse_policy(text: &str) -> Result<Policy, String> {
+    match text.parse() {
+        Ok(policy @ (Policy::Block | Policy::Drop | Policy::Disconnect)) => Ok(policy),
+        _ => Err(format!("'{text}' is no policy here; it is one of block, drop, disconnect")),
+    }
 }
 
 fn parse_from(text: &str) -> Result<StartFrom, String> {
@@ -90,6 +106,10 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
 }
 
 pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
+    if args.max_lag.is_some() && args.policy == Policy::Block {
+        let text = "--max-lag needs --policy drop or --policy disconnect: with block nothing acts at a lag";
+        return Err(Failure::Usage(text.into()));
+    }
     let stop = Stop::install()?;
     let format = Format { json: args.json, print_topic: args.print_topic };
     let sink = match &args.output {
@@ -100,7 +120,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         .name(args.name.as_deref().unwrap_or("rbmq sub"))
         .hold(if args.name.is_some() { Duration::from_secs(args.hold) } else { Duration::ZERO })
         .policy(args.policy)
-        .max_lag_bytes(args.max_lag)
+        .max_lag_bytes(args.max_lag.unwrap_or(0))
         .confirm_released(args.output.is_some())
         .config(args.client.config()?);
     if let Some(bytes) = args.ring_bytes {
