@@ -419,11 +419,12 @@ impl<T: Transport> Core<T> {
             }
             state.wire = None;
             let resumed = state.resume_on.take();
+            let ended = state.ending.is_some();
             drop(state);
             if let Some(next) = resumed {
                 let worker = self.inner.worker_of(next);
                 self.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
-            } else if inbound.is_spliced() {
+            } else if inbound.is_spliced() && !ended {
                 self.suspended.push((inbound, self.now + linger));
                 self.next_tick = self.next_tick.min(self.now + linger);
             }
