@@ -122,7 +122,10 @@ impl World<'_> {
             }
         }
         let waiting = publisher.sources.iter().find(|source| !source.contexts.is_empty());
-        waiting.map(|source| format!("contexts of buffer {} did not come back", source.plan.bid))
+        waiting.map(|source| {
+            let (bid, first) = (source.plan.bid, source.contexts.front());
+            format!("contexts of buffer {bid} did not come back: {first:?}; {}", self.above(0, bid))
+        })
     }
 
     /// What a node has of a buffer, for a failure's text.

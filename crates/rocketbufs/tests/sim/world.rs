@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketbufs::core::Core;
 use rocketbufs::{Conn, Context, Epoch, Position};
 use rocketnet::ConnId;
-use rocketnet::sim::{SimNet, SimTransport};
+use rocketnet::sim::{Mode, SimNet, SimTransport};
 
 use super::broker::Broker;
 use super::link::{Acceptor, Dialer};
@@ -100,7 +100,8 @@ impl<'p> World<'p> {
                     self.disturb(at);
                 }
             }
-            if self.plan.config.session.heartbeat_ms > 0 && at > 0 {
+            // Time-outs end connections that nobody has touched.
+            if !self.plan.timeless() && at > 0 {
                 self.disturb(at);
             }
         }
@@ -123,7 +124,9 @@ impl<'p> World<'p> {
     fn disturb(&mut self, child: usize) {
         self.env.disturbed[child] = true;
         for sub in &self.plan.nodes[child].subs {
-            let lost = !sub.holds_long();
+            // A one-sided connection that times out ends as one that is left: see `Plan::new`.
+            let left = !self.plan.timeless() && self.plan.net.mode == Mode::OneSided;
+            let lost = left || !sub.holds_long();
             self.excuse(child, Some(sub.buffer), Excuse { lost, ..Excuse::default() });
         }
         if self.plan.config.session.linger_ms < LONG_LINGER_MS {
