@@ -239,16 +239,17 @@ impl Writer {
             return Err(ClaimError::TooManyClaims);
         }
         let end = self.next.checked_add(size).ok_or(ClaimError::Full)?;
+        // Nobody stops a writer without flow control, but its own open claims must not be overwritten, also where
+        // the horizon was announced further than they allow.
+        if !shape.flow_control && end - self.head > shape.capacity - shape.retain {
+            return Err(ClaimError::TooManyClaims);
+        }
         if end <= self.horizon {
             return Ok(end);
         }
         if shape.flow_control {
             self.horizon = shared.request(end);
             return if end <= self.horizon { Ok(end) } else { Err(ClaimError::Full) };
-        }
-        // Nobody stops this writer, but its own open claims must not be overwritten.
-        if end - self.head > shape.capacity - shape.retain {
-            return Err(ClaimError::TooManyClaims);
         }
         self.horizon = shared.ahead(self.next, end);
         shared.announce(self.horizon);
