@@ -87,7 +87,11 @@ impl SubShared {
         self.landed.store(outbound.landed(), Ordering::Release);
         self.consumed.store(outbound.consumed(), Ordering::Release);
         self.dropped.store(outbound.dropped_bytes(), Ordering::Release);
-        if let (Some(at), Some(hold)) = (outbound.holds_at(), &*lock(&self.hold)) {
+        let at = outbound.holds_at();
+        #[cfg(feature = "planted-bugs")]
+        let at =
+            if crate::planted::is(crate::planted::HOLD_AT_SENT) { at.map(|_| outbound.sent()) } else { at };
+        if let (Some(at), Some(hold)) = (at, &*lock(&self.hold)) {
             hold.advance(at);
         }
     }
@@ -135,6 +139,12 @@ impl Buffer {
         // The caller's store of the head and this load meet a joining worker's store of its bit and its load of the
         // head: one of the two sees the other (PendingSet::mark orders the rest).
         std::sync::atomic::fence(Ordering::SeqCst);
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is(crate::planted::NOTIFY_LOST)
+            && self.log().is_some_and(|log| log.ring.head() % 8 == 0)
+        {
+            return;
+        }
         let mut watching = self.watch.load(Ordering::Relaxed);
         while watching != 0 {
             let worker = watching.trailing_zeros() as usize;
@@ -292,6 +302,8 @@ impl Buffer {
             return Vec::new();
         }
         let landed = self.min_landed();
+        #[cfg(feature = "planted-bugs")]
+        let landed = if crate::planted::is(crate::planted::CONTEXT_EARLY) { Position::MAX } else { landed };
         let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
         contexts.drain(..ready).map(|(_, context)| context).collect()
     }

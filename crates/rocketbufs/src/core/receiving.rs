@@ -43,6 +43,13 @@ impl<T: Transport> Core<T> {
             Some(in_log) => Start::Position(in_log.log.epoch, in_log.ring().head()),
             None => inbound.options.start,
         };
+        #[cfg(feature = "planted-bugs")]
+        let start = match start {
+            Start::Position(epoch, at) if crate::planted::is(crate::planted::RESUME_OFF_BY_ONE) => {
+                Start::Position(epoch, at - 1)
+            }
+            start => start,
+        };
         drop(state);
         link.ins.insert(wire, InSub { inbound: inbound.clone(), answered: false, leaving: false });
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
@@ -271,6 +278,10 @@ impl<T: Transport> Core<T> {
     pub(super) fn on_ask(&mut self, conn: ConnId, wire: WireId, landed: Position, consumed: Position) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         let inbound = in_sub.inbound.clone();
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is(crate::planted::ASK_IGNORED) {
+            return;
+        }
         if let Some(in_log) = &mut lock(&inbound.state).log {
             in_log.credit.on_ask(landed, consumed);
         }
@@ -441,6 +452,11 @@ impl<T: Transport> Core<T> {
             let state = lock(&inbound.state);
             let away = state.wire.is_none() && !state.done;
             let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
+            #[cfg(feature = "planted-bugs")]
+            let boundary = match &state.log {
+                Some(l) if crate::planted::is(crate::planted::GONE_AT_HEAD) => l.ring().head(),
+                _ => boundary,
+            };
             drop(state);
             if away {
                 self.end_inbound(&inbound, Ending::End(End::Gone(boundary)));

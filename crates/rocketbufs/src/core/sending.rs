@@ -56,7 +56,13 @@ impl<T: Transport> Core<T> {
             return;
         }
         // What is half sent is copied; from here on the subscription holds nothing of the ring below.
-        self.transport.detach(conn, wire);
+        #[cfg(feature = "planted-bugs")]
+        let detaches = !crate::planted::is(crate::planted::NOT_DETACHED);
+        #[cfg(not(feature = "planted-bugs"))]
+        let detaches = true;
+        if detaches {
+            self.transport.detach(conn, wire);
+        }
         let step = out.outbound.drop_to_boundary(&log.ring);
         out.sub.publish(&out.outbound);
         let buffer = out.buffer.clone();
@@ -68,6 +74,10 @@ impl<T: Transport> Core<T> {
     }
 
     fn tell_lost(&mut self, conn: ConnId, wire: WireId, (from, to): (Position, Position)) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is(crate::planted::LOST_NOT_TOLD) {
+            return;
+        }
         self.send(conn, &Message::Lost { wire, from, to });
         let Some(link) = self.links.get(&conn) else { return };
         let (number, Some(out)) = (link.shared.id, link.outs.get(&wire)) else { return };
@@ -302,6 +312,10 @@ impl<T: Transport> Core<T> {
             return;
         };
         let (landed, consumed) = (outbound.landed(), outbound.consumed());
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is(crate::planted::PLACE_NOT_HELD) {
+            hold.advance(Position::MAX);
+        }
         buffer.keep(sub.name.clone(), Held { hold: Some(hold), landed, consumed, until });
         // The first worker looks after all of them.
         match self.shared.index {

@@ -61,6 +61,11 @@ impl Inbound {
             || now.grant.saturating_sub(self.told.grant) >= self.quarter
             || now.landed.saturating_sub(self.told.landed) >= self.quarter
             || now.consumed.saturating_sub(self.told.consumed) >= self.quarter;
+        #[cfg(feature = "planted-bugs")]
+        let due = match crate::planted::is(crate::planted::CREDIT_LATE) {
+            true => now.grant.saturating_sub(self.told.grant) >= 5 * self.quarter,
+            false => due,
+        };
         if !due {
             return None;
         }

@@ -1,0 +1,53 @@
+//! Planted bugs: each is switched on alone, and the simulator must catch it within [`MOST_SEEDS`] seeds. A binary of
+//! its own, because the switch is the whole process's.
+//!
+//! `cargo test -p rocketbufs --features planted-bugs --test planted -- --nocapture` shows the table;
+//! `PLANTED=14` looks at one bug only.
+#![cfg(feature = "planted-bugs")]
+
+mod sim;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rocketnet::planted::ACTIVE;
+use sim::Failure;
+
+/// Every bug must be caught by one of so many seeds.
+const MOST_SEEDS: u64 = 2_000;
+/// So many seeds must pass without a bug, so that what catches one is the bug.
+const CLEAN_SEEDS: u64 = 300;
+/// Seeds run together, by as many threads as there are cores.
+const TOGETHER: u64 = 20;
+
+/// The first seed that fails, if one of the first `most` does.
+fn first_failure(most: u64) -> Option<Failure> {
+    (0..most).step_by(TOGETHER as usize).find_map(|first| sim::run_many(first..first + TOGETHER).err())
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    // What a bug breaks may also be an assertion of the code itself; its message is not of interest here.
+    std::panic::set_hook(Box::new(|_| {}));
+    let clean = first_failure(CLEAN_SEEDS);
+    assert!(clean.is_none(), "without a bug seed {:?} fails", clean.map(|failure| failure.seed));
+    let only: Option<u32> = std::env::var("PLANTED").ok().and_then(|number| number.parse().ok());
+    let bugs = rocketring::planted::BUGS.iter().chain(rocketnet::sim::BUGS).chain(rocketbufs::planted::BUGS);
+    let (mut number, mut missed) = (0, Vec::new());
+    println!("| bug | what is wrong | caught by | seed |\n|---|---|---|---|");
+    for (bug, what) in bugs.filter(|(bug, _)| only.is_none_or(|only| only == *bug)) {
+        number += 1;
+        ACTIVE.store(*bug, Relaxed);
+        let caught = first_failure(MOST_SEEDS);
+        ACTIVE.store(0, Relaxed);
+        match caught {
+            Some(failure) => println!("| {bug} | {what} | {} | {} |", failure.invariant, failure.seed),
+            None => {
+                println!("| {bug} | {what} | **not caught in {MOST_SEEDS} seeds** | |");
+                missed.push(*bug);
+            }
+        }
+    }
+    let _ = std::panic::take_hook();
+    println!("{number} bugs, {} caught", number - missed.len());
+    assert!(missed.is_empty(), "bugs {missed:?} were not caught");
+}
