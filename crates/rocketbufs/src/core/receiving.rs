@@ -54,19 +54,7 @@ impl<T: Transport> Core<T> {
         link.ins.insert(wire, InSub { inbound: inbound.clone(), answered: false, leaving: false });
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
-        let options = &inbound.options;
-        let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX - 1);
-        let subscribe = Subscribe {
-            wire,
-            bid: inbound.bid,
-            capacity: options.size_bytes.next_power_of_two(),
-            policy: options.policy,
-            start,
-            max_lag: options.max_lag_bytes,
-            block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
-            hold_ms: millis(options.hold),
-            name: options.name.clone(),
-        };
+        let subscribe = subscribe_message(&inbound, wire, start);
         self.send(conn, &Message::Subscribe(subscribe));
     }
 
@@ -470,5 +458,21 @@ fn end_buffer(buffer: &Arc<Buffer>, end: End) {
     buffer.set_end(end);
     if let Some(out) = buffer.out.upgrade() {
         out.reap(buffer);
+    }
+}
+
+fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Subscribe {
+    let options = &inbound.options;
+    let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX - 1);
+    Subscribe {
+        wire,
+        bid: inbound.bid,
+        capacity: options.size_bytes.next_power_of_two(),
+        policy: options.policy,
+        start,
+        max_lag: options.max_lag_bytes,
+        block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
+        hold_ms: millis(options.hold),
+        name: options.name.clone(),
     }
 }
