@@ -5,7 +5,7 @@
 //! `PLANTED=14` looks at one bug only.
 #![cfg(feature = "planted-bugs")]
 
-#[allow(dead_code, reason = "shared with simulator.rs, which uses more of it")]
+#[allow(dead_code, unused_imports, reason = "shared with simulator.rs, which uses more of it")]
 mod sim;
 
 use std::sync::atomic::Ordering::Relaxed;
