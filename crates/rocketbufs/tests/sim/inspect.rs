@@ -156,7 +156,9 @@ impl World<'_> {
             App::Publisher(publisher) => publisher.sources.iter().map(|s| ring(s.plan.size)).sum(),
             App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + LAND).sum(),
             // One that was left goes when its end was acknowledged; meanwhile there may be another.
-            App::Subscriber(subscriber) => subscriber.subs.iter().map(|s| (ring(s.plan.size) + LAND) * s.times).sum(),
+            App::Subscriber(subscriber) => {
+                subscriber.subs.iter().map(|s| (ring(s.plan.size) + LAND) * s.times).sum()
+            }
         };
         let used = process.ctx.memory_in_use();
         self.env.check("memory is what was configured", used <= most, || {

@@ -183,12 +183,15 @@ impl Env {
         let mut right = std::mem::take(&mut self.scratch);
         right.resize(bytes.len(), 0);
         fill(epoch, from, &mut right);
-        let wrong = (0..bytes.len()).find(|&i| bytes[i] != right[i]);
-        self.scratch = right;
-        let holds = wrong.is_none();
-        self.check("bytes are the writer's log", holds, || {
-            format!("{who}: byte {wrong:?} of {} from {from} is wrong", bytes.len())
+        let wrong = (0..bytes.len()).filter(|&i| bytes[i] != right[i]);
+        let (first, count) = (wrong.clone().next(), wrong.count());
+        self.check("bytes are the writer's log", count == 0, || {
+            let at = first.unwrap_or(0);
+            let (got, wants) = (&bytes[at..bytes.len().min(at + 32)], &right[at..bytes.len().min(at + 32)]);
+            let of = bytes.len();
+            format!("{who}: {count} bytes of {of} from {from} are wrong, the first at {at}: {got:x?} instead of {wants:x?}")
         });
+        self.scratch = right;
     }
 
     /// A delay after which an application tries again.

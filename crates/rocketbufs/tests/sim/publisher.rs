@@ -187,6 +187,7 @@ impl Source {
                 let next = self.next;
                 env.check("claims follow each other", right, || format!("{begin} after {next}"));
                 fill(self.epoch, begin, segment.bytes_mut());
+                env.note("claim", [u64::from(self.plan.bid), begin, size, 0]);
                 self.next += size + marks;
                 self.open.push_back(segment);
                 true
@@ -214,6 +215,7 @@ impl Source {
         let newest = first + len + self.marks() == self.next;
         if newest && env.rng.percent(5) {
             env.event("segments given back");
+            env.note("give back", [u64::from(self.plan.bid), begin, len, 0]);
             self.next = first;
             if env.rng.percent(50) {
                 drop(segment);

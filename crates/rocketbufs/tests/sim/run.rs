@@ -11,7 +11,7 @@ use super::subscriber::State;
 use super::world::{App, PATIENCE, World};
 
 /// Steps in a calm network after which it is called a livelock.
-const MOST_STEPS: u64 = 400_000;
+const MOST_STEPS: u64 = 4_000_000;
 
 /// A seed that fails, and why.
 #[derive(Debug, Clone)]
@@ -139,6 +139,19 @@ impl World<'_> {
         format!("{name} has {:?} for {:?}", out.buffer_info(bid), out.subscribers(bid))
     }
 
+    /// Whether a broker above never had anything of this buffer: its connection never was up.
+    fn is_unknown_above(&self, mut node: usize, buffer: usize) -> bool {
+        while let Some(sub) = self.plan.nodes[node].subs.iter().find(|sub| sub.buffer == buffer) {
+            let app = self.nodes[node].process.as_ref().map(|process| &process.app);
+            let Some(App::Broker(broker)) = app else { return true };
+            if broker.out.buffer_info(sub.out_bid).is_none() {
+                return true;
+            }
+            node = self.plan.nodes[node].parent;
+        }
+        false
+    }
+
     /// The publisher is gone for good: whoever is behind a broker must have been told.
     fn not_gone(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
@@ -147,9 +160,15 @@ impl World<'_> {
             }
             let Some(process) = &node.process else { return Some("a process is not there".into()) };
             let App::Subscriber(subscriber) = &process.app else { continue };
-            if let Some(sub) = subscriber.subs.iter().find(|sub| sub.state != State::Over) {
-                let name = &self.plan.nodes[at].name;
-                return Some(format!("{name}: buffer {}: {:?}, not gone", sub.plan.up_bid, sub.state));
+            let parent = self.plan.nodes[at].parent;
+            let left = subscriber
+                .subs
+                .iter()
+                .find(|sub| sub.state != State::Over && !self.is_unknown_above(parent, sub.plan.buffer));
+            if let Some(sub) = left {
+                let (name, bid) = (&self.plan.nodes[at].name, sub.plan.up_bid);
+                let above = self.above(parent, bid);
+                return Some(format!("{name}: buffer {bid}: {:?}, not gone; {above}", sub.state));
             }
         }
         None
