@@ -31,7 +31,7 @@ use crate::listener::ListenerShared;
 use crate::proto::{ByeCode, Message, Outbound, Session, Subscribe};
 use crate::rin::RInShared;
 use crate::rout::ROutShared;
-use crate::types::{Nanos, WireId};
+use crate::types::{Nanos, Position, WireId};
 use crate::worker::WorkerShared;
 
 /// What an application's thread leaves with a worker.
@@ -200,6 +200,8 @@ struct OutSub {
 struct InSub {
     inbound: Arc<InboundShared>,
     answered: bool,
+    /// Where it went on, if it was not begun over this connection.
+    resumed_at: Option<Position>,
     /// UNSUBSCRIBE was sent; what still comes lands in a ring that nobody reads.
     leaving: bool,
 }

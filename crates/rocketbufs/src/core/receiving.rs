@@ -39,6 +39,7 @@ impl<T: Transport> Core<T> {
         let wire = link.next_wire;
         link.next_wire += 1;
         state.wire = Some((number, wire));
+        let resumed_at = state.log.as_ref().map(|in_log| in_log.ring().head());
         let start = match &state.log {
             Some(in_log) => Start::Position(in_log.log.epoch, in_log.ring().head()),
             None => inbound.options.start,
@@ -51,7 +52,8 @@ impl<T: Transport> Core<T> {
             start => start,
         };
         drop(state);
-        link.ins.insert(wire, InSub { inbound: inbound.clone(), answered: false, leaving: false });
+        let in_sub = InSub { inbound: inbound.clone(), answered: false, resumed_at, leaving: false };
+        link.ins.insert(wire, in_sub);
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let subscribe = subscribe_message(&inbound, wire, start);
@@ -303,15 +305,17 @@ impl<T: Transport> Core<T> {
         if in_sub.leaving {
             return;
         }
-        let inbound = in_sub.inbound.clone();
+        let (inbound, resumed_at) = (in_sub.inbound.clone(), in_sub.resumed_at);
         if self.is_after_end(conn, &inbound) {
             return;
         }
         let has = lock(&inbound.state).log.as_ref().map(|l| (l.ring().boundary(), l.ring().head()));
         let end = match has {
             Some((boundary, _)) if boundary == end.position() => end,
-            // A relay that was restarted ends with less than came here from the one before.
-            Some((boundary, head)) if head >= end.position() => End::Gone(boundary),
+            // A relay that was restarted ends with less than came here from the one before, or inside a delivery.
+            Some((boundary, head)) if head >= end.position() && resumed_at == Some(head) => {
+                End::Gone(boundary)
+            }
             _ => {
                 self.close(conn, ByeCode::Protocol, "the log ends where its data does not");
                 return;
