@@ -33,7 +33,7 @@ pub mod wire;
 
 pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, TopicStats};
 pub use client::{
-    Batch, ConnectError, Item, Kept, Message, Notice, PublishError, Publisher, PublisherBuilder,
+    Batch, ConnectError, Item, Kept, Message, MessageRef, Notice, PublishError, Publisher, PublisherBuilder,
     PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
     TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
 };

@@ -54,6 +54,28 @@ fn batches_go_in_and_come_out() {
 }
 
 #[test]
+fn messages_come_copied_or_borrowed_in_one_order() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let writer = std::thread::spawn(move || {
+        let ends: Vec<u64> = (0..20_000_u32).map(|i| topic.publish(&i.to_le_bytes()).unwrap()).collect();
+        topic.close().unwrap();
+        ends
+    });
+    let mut seen = Vec::new();
+    loop {
+        // Now one, now the other, across the ends of batches.
+        let next = match seen.len() % 3 {
+            0 => subscriber.recv(LONG).unwrap().map(|m| (m.bytes, m.end)),
+            _ => subscriber.recv_ref(LONG).unwrap().map(|m| (m.bytes.to_vec(), m.end)),
+        };
+        let Some((bytes, end)) = next else { break };
+        assert_eq!(bytes, (seen.len() as u32).to_le_bytes());
+        seen.push(end);
+    }
+    assert_eq!(seen, writer.join().unwrap());
+}
+
+#[test]
 fn what_is_kept_is_not_overwritten_until_it_is_released() {
     let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
     let broker = broker_with(|_| {});

@@ -185,9 +185,9 @@ const IN_A_ROW: u32 = 256;
 fn receive_messages(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Result<bool, BenchError> {
     let mut arrived = false;
     for _ in 0..IN_A_ROW {
-        let Some(message) = subscriber.recv(LOOK).map_err(failed)? else { break };
-        let (topic, stream) = stream_of(streams, &message.topic)?;
-        if !stream.cursor.check_message(&message.bytes) {
+        let Some(message) = subscriber.recv_ref(LOOK).map_err(failed)? else { break };
+        let (topic, stream) = stream_of(streams, message.topic)?;
+        if !stream.cursor.check_message(message.bytes) {
             return Err(BenchError::WrongByte { topic, after_messages: stream.messages });
         }
         stream.messages += 1;

@@ -20,6 +20,27 @@ pub struct Message {
     pub end: Position,
 }
 
+/// One message, borrowed where it landed until the subscriber is asked for the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageRef<'s> {
+    /// Its topic.
+    pub topic: &'s TopicName,
+    /// Its bytes: a record, or (in a raw topic) whatever arrived together.
+    pub bytes: &'s [u8],
+    /// The log that it belongs to: its publisher's.
+    pub epoch: Epoch,
+    /// Where it ends in that log: to go on behind it, begin there.
+    pub end: Position,
+}
+
+impl MessageRef<'_> {
+    /// A copy that may be kept.
+    pub fn to_message(self) -> Message {
+        let (epoch, end) = (self.epoch, self.end);
+        Message { topic: self.topic.clone(), bytes: self.bytes.to_vec(), epoch, end }
+    }
+}
+
 /// The bytes of a view: where they landed, or copied out of an overwritable buffer.
 pub(super) enum Bytes {
     Landed(InView),

@@ -20,7 +20,7 @@ mod publisher;
 mod subscriber;
 mod writer;
 
-pub use batch::{Batch, Kept, Message};
+pub use batch::{Batch, Kept, Message, MessageRef};
 pub use builder::SubscriberBuilder;
 pub use error::{
     ConnectError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError, TopicOpenError,

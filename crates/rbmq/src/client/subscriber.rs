@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use rocketbufs::{Bid, Context, Epoch, InView, Position, RIn, Received, RefusedError};
 use tracing::debug;
 
-use super::batch::{Batch, Bytes, Message};
+use super::batch::{Batch, Bytes, Message, MessageRef};
 use super::builder::SubscriberBuilder;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use super::feed::{Feed, Stage, StartFrom, State};
 use super::link::{Link, lock, wait_while};
 use super::notice::{Item, Notice};
-use crate::wire::{Framing, RECORD_HEADER_BYTES, Records, TopicName};
+use crate::wire::{Framing, RECORD_HEADER_BYTES, RecordError, Records, TopicName};
 
 /// Most bytes of a name under which a subscriber's place is held.
 const MAX_NAME_BYTES: usize = 255;
@@ -22,9 +22,10 @@ const MAX_NAME_BYTES: usize = 255;
 /// How often a subscriber that waits for data looks for what the broker said besides.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A batch that [`Subscriber::recv`] takes one message after the other from.
+/// A batch that [`Subscriber::recv_ref`] takes one message after the other from.
 struct Current {
     bytes: Bytes,
+    /// Where the next message begins.
     offset: usize,
     topic: TopicName,
     framing: Framing,
@@ -182,23 +183,50 @@ impl Subscriber {
     /// # Errors
     /// As [`Subscriber::next_batch`].
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Message>, ReceiveError> {
-        loop {
-            if let Some(mut current) = self.current.take() {
-                match current.next()? {
-                    Some(message) => {
-                        self.current = Some(current);
-                        return Ok(Some(message));
-                    }
-                    None => current.bytes.into_view().consume(),
-                }
+        Ok(self.recv_ref(timeout)?.map(|message| message.to_message()))
+    }
+
+    /// The next message, borrowed where it landed, waiting at most `timeout`; none if nothing came, or if every topic
+    /// has ended. Its space is given back when the last message of its batch was followed by another call.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// let mut subscriber = rbmq::Subscriber::connect("127.0.0.1:7411")?;
+    /// subscriber.subscribe("prices")?;
+    /// let mut bytes = 0;
+    /// while let Some(message) = subscriber.recv_ref(Duration::from_secs(10))? {
+    ///     bytes += message.bytes.len();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Subscriber::next_batch`].
+    #[inline]
+    pub fn recv_ref(&mut self, timeout: Duration) -> Result<Option<MessageRef<'_>>, ReceiveError> {
+        let (start, end) = loop {
+            if let Some(current) = &mut self.current
+                && let Some(range) = current.advance()?
+            {
+                break range;
             }
-            match self.wait_bytes(timeout)? {
-                Some((bytes, topic, framing)) => {
-                    self.current = Some(Current { bytes, offset: 0, topic, framing });
-                }
-                None => return Ok(None),
+            if !self.next_current(timeout)? {
+                return Ok(None);
             }
+        };
+        Ok(self.current.as_ref().map(|current| current.message(start, end)))
+    }
+
+    /// Gives back the batch whose messages were all taken, and waits for another one.
+    fn next_current(&mut self, timeout: Duration) -> Result<bool, ReceiveError> {
+        if let Some(taken) = self.current.take() {
+            taken.bytes.into_view().consume();
         }
+        let next = self.wait_bytes(timeout)?;
+        self.current = next.map(|(bytes, topic, framing)| Current { bytes, offset: 0, topic, framing });
+        Ok(self.current.is_some())
     }
 
     /// Whether every topic that was asked for has had a publisher, and all of them have ended and were received.
@@ -346,28 +374,45 @@ fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> 
 }
 
 impl Current {
-    fn next(&mut self) -> Result<Option<Message>, ReceiveError> {
+    /// Goes on to the next message: where its bytes begin and end; none after the last.
+    #[inline]
+    fn advance(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
-        let record = match self.framing {
-            Framing::Raw if bytes.is_empty() => return Ok(None),
-            Framing::Raw => bytes,
-            Framing::Records => {
-                let mut records = Records::new(bytes);
-                match (records.next(), records.malformed()) {
-                    (Some(record), _) => record,
-                    (None, None) => return Ok(None),
-                    (None, Some(error)) => {
-                        self.offset = self.bytes.as_slice().len();
-                        return Err(ReceiveError::Malformed { topic: self.topic.clone(), error });
-                    }
-                }
-            }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let (header, len) = match self.framing {
+            Framing::Raw => (0, bytes.len()),
+            Framing::Records => match Records::new(bytes).next() {
+                Some(record) => (RECORD_HEADER_BYTES, record.len()),
+                None => return Err(self.malformed()),
+            },
         };
-        let header = if self.framing == Framing::Records { RECORD_HEADER_BYTES } else { 0 };
-        self.offset += header + record.len();
+        let start = self.offset + header;
+        self.offset = start + len;
+        Ok(Some((start, self.offset)))
+    }
+
+    /// What is left of the batch is no record: nothing more comes of it.
+    #[cold]
+    fn malformed(&mut self) -> ReceiveError {
+        let bytes = self.bytes.as_slice();
+        let rest = bytes.get(self.offset..).unwrap_or_default();
+        let mut error = Records::new(rest).malformed().unwrap_or(RecordError { offset: 0, missing: 0 });
+        error.offset += self.offset;
+        self.offset = bytes.len();
+        ReceiveError::Malformed { topic: self.topic.clone(), error }
+    }
+
+    #[inline]
+    fn message(&self, start: usize, end: usize) -> MessageRef<'_> {
         let view = self.bytes.view();
-        let end = view.position() + self.offset as u64;
-        Ok(Some(Message { topic: self.topic.clone(), bytes: record.to_vec(), epoch: view.epoch(), end }))
+        MessageRef {
+            topic: &self.topic,
+            bytes: self.bytes.as_slice().get(start..end).unwrap_or_default(),
+            epoch: view.epoch(),
+            end: view.position() + end as u64,
+        }
     }
 }
 
