@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Folders whose contents are built or downloaded, never written by hand.
+/// Names of what is built, downloaded or git's own (in a work tree `.git` is a file), never written by hand.
 const NOT_OURS: [&str; 4] = ["target", ".git", "artifacts", "out"];
 
 /// A text file of the repository.
@@ -45,7 +45,10 @@ pub fn files() -> Vec<File> {
         for entry in entries.flatten() {
             let path = entry.path();
             let Ok(kind) = entry.file_type() else { continue };
-            if kind.is_dir() && !NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+            if NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+                continue;
+            }
+            if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file()
                 && let Ok(text) = std::fs::read_to_string(&path)
