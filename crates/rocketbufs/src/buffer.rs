@@ -42,6 +42,9 @@ pub(crate) struct Buffer {
     /// Places kept for named subscriptions whose connection is gone. They count as subscribers: nobody is told that
     /// everybody has what they do not have.
     held: Mutex<HashMap<Vec<u8>, Held>>,
+    /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
+    pub(crate) landed_bytes: AtomicU64,
+    pub(crate) dropped_bytes: AtomicU64,
     end: Mutex<Option<End>>,
     /// Whether there is one, for those who look at every delivery.
     has_end: AtomicBool,
@@ -76,17 +79,29 @@ pub(crate) struct SubShared {
     pub(crate) landed: AtomicU64,
     pub(crate) consumed: AtomicU64,
     pub(crate) dropped: AtomicU64,
+    /// Where it began.
+    pub(crate) start: Position,
+    /// When it last gave anything back.
+    pub(crate) progress: AtomicU64,
     /// The receiver has heard the log's end.
     pub(crate) heard_end: AtomicBool,
 }
 
 impl SubShared {
     /// Shows where the subscription is, and lets go of what it no longer holds.
-    pub(crate) fn publish(&self, outbound: &Outbound) {
+    pub(crate) fn publish(&self, outbound: &Outbound, buffer: &Buffer) {
+        // Only the worker that owns the subscription writes here.
+        let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let (landed, dropped) = (outbound.landed(), outbound.dropped_bytes());
+        buffer.landed_bytes.fetch_add(landed.saturating_sub(before(&self.landed)), Ordering::Relaxed);
+        buffer.dropped_bytes.fetch_add(dropped.saturating_sub(before(&self.dropped)), Ordering::Relaxed);
+        if landed != before(&self.landed) || outbound.consumed() != before(&self.consumed) {
+            self.progress.store(outbound.last_progress(), Ordering::Release);
+        }
         self.sent.store(outbound.sent(), Ordering::Release);
-        self.landed.store(outbound.landed(), Ordering::Release);
+        self.landed.store(landed, Ordering::Release);
         self.consumed.store(outbound.consumed(), Ordering::Release);
-        self.dropped.store(outbound.dropped_bytes(), Ordering::Release);
+        self.dropped.store(dropped, Ordering::Release);
         let at = outbound.holds_at();
         #[cfg(feature = "planted-bugs")]
         let at =
@@ -117,6 +132,8 @@ impl Buffer {
             watch: AtomicU64::new(0),
             subs: Mutex::default(),
             held: Mutex::default(),
+            landed_bytes: AtomicU64::new(0),
+            dropped_bytes: AtomicU64::new(0),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),
             contexts: Mutex::default(),
@@ -185,6 +202,10 @@ impl Buffer {
         lock(&self.subs).clone()
     }
 
+    pub(crate) fn sub_count(&self) -> usize {
+        lock(&self.subs).len()
+    }
+
     pub(crate) fn find_named(&self, name: &[u8]) -> Option<Arc<SubShared>> {
         lock(&self.subs).iter().find(|s| s.name == name).cloned()
     }
@@ -213,6 +234,11 @@ impl Buffer {
     /// The place kept for this name.
     pub(crate) fn take_held(&self, name: &[u8]) -> Option<Held> {
         lock(&self.held).remove(name)
+    }
+
+    /// The places that are kept, as they are now.
+    pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &Held) -> R) -> Vec<R> {
+        lock(&self.held).iter().map(|(name, held)| of(name, held)).collect()
     }
 
     /// Gives up places that are not to be kept; returns how many, and when the next of the others ends.

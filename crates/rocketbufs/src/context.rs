@@ -13,6 +13,7 @@ use crate::config::{Config, TcpSettings};
 use crate::core::{Command, Core};
 use crate::error::ContextError;
 use crate::rout::ROutShared;
+use crate::types::Nanos;
 use crate::worker::{self, WorkerShared};
 
 /// Locks a mutex whose data stays valid when a holder panicked (a panic in an application's callback must not take
@@ -62,6 +63,8 @@ pub(crate) struct ContextInner {
     next_conn: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
+    /// Where the workers' time begins.
+    started: Instant,
 }
 
 /// Numbers of things that can be pending on a worker (buffers and inbound subscriptions).
@@ -85,13 +88,12 @@ impl Context {
         let entropy: Entropy = Box::new(system_entropy);
         let inner = ContextInner::new(config, workers.min(64), entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
-        let started = Instant::now();
         for shared in &inner.workers {
             let settings = tcp_config(&inner.config);
             let tcp = Tcp::new(settings, shared.sleeper.clone()).map_err(ContextError::Transport)?;
             let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), tcp);
             let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
-            let thread = worker::spawn(core, started, pin).map_err(ContextError::Thread)?;
+            let thread = worker::spawn(core, inner.started, pin).map_err(ContextError::Thread)?;
             lock(&inner.threads).push(thread);
         }
         Ok(context)
@@ -161,7 +163,13 @@ impl ContextInner {
             next_conn: AtomicU64::new(1),
             threads: Mutex::default(),
             stopping: AtomicBool::new(false),
+            started: Instant::now(),
         }))
+    }
+
+    /// The workers' time, where there are threads: for what is shown to people.
+    pub(crate) fn now(&self) -> Nanos {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
     pub(crate) fn random(&self) -> u128 {

@@ -35,6 +35,7 @@ pub mod core;
 mod error;
 mod events;
 mod inbound;
+mod inspect;
 mod listener;
 mod options;
 #[cfg(feature = "planted-bugs")]
@@ -56,12 +57,13 @@ pub use error::{
     SegmentError, SubscribeError, WaitError,
 };
 pub use events::{InEvent, OutEvent, Received};
+pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
 pub use listener::Listener;
 pub use options::{BufferOptions, SubscribeOptions};
 pub use proto::Start;
 pub use rin::RIn;
 pub use rocketring::Lapped;
-pub use rout::{BufferInfo, ROut, SubscriberInfo};
+pub use rout::ROut;
 pub use segment::{Blocking, BufWriter, OutSegment};
 pub use types::{Bid, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use rocketring::{Hold, RingConfig};
+use rocketring::RingConfig;
 
 use crate::buffer::{Buffer, Log};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
@@ -14,58 +14,13 @@ use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
 use crate::events::OutEvent;
+use crate::inspect::Traffic;
 use crate::options::BufferOptions;
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
-use crate::types::{Bid, Epoch, Policy, Position};
+use crate::types::{Bid, Epoch, Position};
 use crate::worker::is_worker;
-
-/// One subscription, as [`ROut::subscribers`] shows it.
-#[derive(Debug, Clone)]
-pub struct SubscriberInfo {
-    /// By which connection.
-    pub conn: u64,
-    /// Its name, if it has one.
-    pub name: Vec<u8>,
-    /// What happens when it is slow.
-    pub policy: Policy,
-    /// Everything below was given to the transport.
-    pub sent: Position,
-    /// Everything below is in its memory.
-    pub landed: Position,
-    /// Everything below was given back by its application.
-    pub consumed: Position,
-    /// Bytes of the log that it was not yet sent.
-    pub lag_bytes: u64,
-    /// Bytes that it lost by its policy.
-    pub dropped_bytes: u64,
-    /// Whether it holds the writer, and where.
-    pub holds: Option<Position>,
-}
-
-/// A buffer, as [`ROut::buffer_info`] shows it.
-#[derive(Debug, Clone)]
-pub struct BufferInfo {
-    /// The log's name.
-    pub epoch: Epoch,
-    /// End of what was written.
-    pub head: Position,
-    /// End of the last complete delivery.
-    pub boundary: Position,
-    /// First position that is still there.
-    pub tail: Position,
-    /// How far the writer may write now.
-    pub horizon: Position,
-    /// Bytes of the ring.
-    pub capacity_bytes: u64,
-    /// Bytes of the largest delivery.
-    pub max_delivery_bytes: u64,
-    /// How many subscriptions there are.
-    pub subscribers: usize,
-    /// Whether the log has ended.
-    pub ended: bool,
-}
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
 type ControlCallback = dyn FnMut(&Conn, &[u8]) + Send;
@@ -87,6 +42,8 @@ pub(crate) struct ROutShared {
     conns: Mutex<HashSet<u64>>,
     /// How many places are kept for named subscriptions, over all buffers.
     pub(crate) held: AtomicUsize,
+    /// What the buffers that are gone had received, delivered and dropped.
+    pub(crate) past: Mutex<Traffic>,
     data_out_cb: Callback<DataOutCallback>,
     control_cb: Callback<ControlCallback>,
     event_cb: Callback<EventCallback>,
@@ -157,6 +114,7 @@ impl ROutShared {
         let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
         if buffers.get(&buffer.bid).is_some_and(|known| Arc::ptr_eq(known, buffer)) {
             buffers.remove(&buffer.bid);
+            lock(&self.past).add(buffer.traffic());
         }
         drop(buffers);
         self.held.fetch_sub(buffer.drop_held(|_| false).0, Ordering::AcqRel);
@@ -175,6 +133,7 @@ impl ROut {
             buffers: RwLock::default(),
             conns: Mutex::default(),
             held: AtomicUsize::new(0),
+            past: Mutex::default(),
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),
             event_cb: Callback::default(),
@@ -427,43 +386,6 @@ impl ROut {
     /// The buffers here.
     pub fn buffers(&self) -> Vec<Bid> {
         self.shared.buffers.read().unwrap_or_else(|p| p.into_inner()).keys().copied().collect()
-    }
-
-    /// The subscriptions of a buffer: who is slow, by how much.
-    pub fn subscribers(&self, bid: Bid) -> Vec<SubscriberInfo> {
-        let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
-        let head = buffer.log().map_or(0, |log| log.ring.head());
-        let load = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Acquire);
-        let info = |sub: &Arc<crate::buffer::SubShared>| SubscriberInfo {
-            conn: sub.conn,
-            name: sub.name.clone(),
-            policy: sub.policy,
-            sent: load(&sub.sent),
-            landed: load(&sub.landed),
-            consumed: load(&sub.consumed),
-            lag_bytes: head.saturating_sub(load(&sub.sent)),
-            dropped_bytes: load(&sub.dropped),
-            holds: lock(&sub.hold).as_ref().map(Hold::position),
-        };
-        buffer.subs().iter().map(info).collect()
-    }
-
-    /// A buffer's state; none if there is no such buffer, or its upstream subscription was not answered yet.
-    pub fn buffer_info(&self, bid: Bid) -> Option<BufferInfo> {
-        let buffer = self.shared.buffer(bid)?;
-        let log = buffer.log()?;
-        let ring = &log.ring;
-        Some(BufferInfo {
-            epoch: log.epoch,
-            head: ring.head(),
-            boundary: ring.boundary(),
-            tail: ring.tail(),
-            horizon: ring.horizon(),
-            capacity_bytes: ring.capacity(),
-            max_delivery_bytes: ring.max_delivery(),
-            subscribers: buffer.subs().len(),
-            ended: buffer.ended(),
-        })
     }
 
     /// The context it belongs to.

@@ -192,6 +192,8 @@ impl<T: Transport> Core<T> {
             landed: AtomicU64::new(outbound.landed()),
             consumed: AtomicU64::new(outbound.consumed()),
             dropped: AtomicU64::new(0),
+            start: outbound.start(),
+            progress: AtomicU64::new(self.now),
             heard_end: AtomicBool::new(false),
         });
         buffer.add_sub(sub.clone());

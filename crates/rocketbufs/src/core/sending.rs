@@ -64,7 +64,7 @@ impl<T: Transport> Core<T> {
             self.transport.detach(conn, wire);
         }
         let step = out.outbound.drop_to_boundary(&log.ring);
-        out.sub.publish(&out.outbound);
+        out.sub.publish(&out.outbound, &out.buffer);
         let buffer = out.buffer.clone();
         if let Some(Step::Lost { from, to }) = step {
             self.tell_lost(conn, wire, (from, to));
@@ -147,6 +147,7 @@ impl<T: Transport> Core<T> {
             }
             Step::Write { from, to, more } => {
                 let source = SourceRange { ring: log.ring.clone(), from, to };
+                out.sub.sent.store(to, Ordering::Release);
                 out.in_flight = true;
                 out.queued = true;
                 link.ready.push_back(wire);
@@ -158,7 +159,7 @@ impl<T: Transport> Core<T> {
                 true
             }
             Step::Lost { from, to } => {
-                out.sub.publish(&out.outbound);
+                out.sub.publish(&out.outbound, &out.buffer);
                 let buffer = out.buffer.clone();
                 self.tell_lost(conn, wire, (from, to));
                 buffer.on_progress();
@@ -227,7 +228,7 @@ impl<T: Transport> Core<T> {
     /// A subscription's positions moved: lets go of what it held, and looks whether more can be sent.
     fn moved_on(&mut self, conn: ConnId, wire: WireId) {
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
-        out.sub.publish(&out.outbound);
+        out.sub.publish(&out.outbound, &out.buffer);
         let buffer = out.buffer.clone();
         buffer.on_progress();
         Self::data_out(&buffer);

@@ -424,6 +424,11 @@ impl Outbound {
             && now.saturating_sub(self.last_progress) >= self.config.block_timeout
     }
 
+    /// When it last gave anything back, or others began to wait for it.
+    pub fn last_progress(&self) -> Nanos {
+        self.last_progress
+    }
+
     /// Where the subscription began.
     pub fn start(&self) -> Position {
         self.start

@@ -1,0 +1,193 @@
+//! What can be seen of an rOut: its buffers, who subscribes to them, who holds whom.
+//!
+//! Reading costs those who read, and the workers nothing: they keep these positions for themselves anyway.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rocketring::Hold;
+
+use crate::buffer::{Buffer, Held, SubShared};
+use crate::context::lock;
+use crate::rout::ROut;
+use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
+
+/// One subscription, as [`ROut::subscribers`] shows it.
+#[derive(Debug, Clone)]
+pub struct SubscriberInfo {
+    /// By which connection.
+    pub conn: u64,
+    /// Its number on that connection.
+    pub wire: WireId,
+    /// Its name, if it has one.
+    pub name: Vec<u8>,
+    /// What happens when it is slow.
+    pub policy: Policy,
+    /// Where it began.
+    pub start: Position,
+    /// Everything below was given to the transport.
+    pub sent: Position,
+    /// Everything below is in its memory.
+    pub landed: Position,
+    /// Everything below was given back by its application.
+    pub consumed: Position,
+    /// Bytes of the log that it was not yet sent.
+    pub lag_bytes: u64,
+    /// Bytes that it lost by its policy.
+    pub dropped_bytes: u64,
+    /// Whether it holds the writer, and where.
+    pub holds: Option<Position>,
+    /// How long it has given nothing back. Says that it is slow only where it has not everything.
+    pub idle: Duration,
+}
+
+/// A place that is kept for a named subscription whose connection is gone, as [`ROut::kept_places`] shows it.
+#[derive(Debug, Clone)]
+pub struct KeptPlace {
+    /// The subscription's name.
+    pub name: Vec<u8>,
+    /// Everything below was in its memory.
+    pub landed: Position,
+    /// Everything below was given back by its application.
+    pub consumed: Position,
+    /// Whether it holds the writer, and where.
+    pub holds: Option<Position>,
+    /// How long the place is still kept.
+    pub left: Duration,
+}
+
+/// A buffer, as [`ROut::buffer_info`] shows it.
+#[derive(Debug, Clone)]
+pub struct BufferInfo {
+    /// The log's name.
+    pub epoch: Epoch,
+    /// Where this ring's part of the log begins.
+    pub start: Position,
+    /// End of what was written.
+    pub head: Position,
+    /// End of the last complete delivery.
+    pub boundary: Position,
+    /// First position that is still there.
+    pub tail: Position,
+    /// How far the writer may write now.
+    pub horizon: Position,
+    /// Bytes of the ring.
+    pub capacity_bytes: u64,
+    /// Bytes of history that are kept although nobody holds them.
+    pub retain_bytes: u64,
+    /// Bytes of the largest delivery.
+    pub max_delivery_bytes: u64,
+    /// How many subscriptions there are.
+    pub subscribers: usize,
+    /// Whether the log has ended.
+    pub ended: bool,
+    /// What went through it so far.
+    pub traffic: Traffic,
+}
+
+/// Sums of bytes that never fall: two readings give a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Written.
+    pub received_bytes: u64,
+    /// In the memory of subscribers, of all that there ever were.
+    pub delivered_bytes: u64,
+    /// Lost by subscribers that were too slow for their policy.
+    pub dropped_bytes: u64,
+}
+
+impl Traffic {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.received_bytes = self.received_bytes.wrapping_add(other.received_bytes);
+        self.delivered_bytes = self.delivered_bytes.wrapping_add(other.delivered_bytes);
+        self.dropped_bytes = self.dropped_bytes.wrapping_add(other.dropped_bytes);
+    }
+}
+
+impl Buffer {
+    /// What went through it so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let dropped_bytes = self.dropped_bytes.load(Ordering::Relaxed);
+        // A subscriber's position passes over what it lost, and does so later than the loss is counted.
+        let delivered_bytes = self.landed_bytes.load(Ordering::Relaxed).saturating_sub(dropped_bytes);
+        let received = self.log().map_or(0, |log| log.ring.head().saturating_sub(log.ring.start()));
+        Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
+    }
+}
+
+fn load(value: &AtomicU64) -> u64 {
+    value.load(Ordering::Acquire)
+}
+
+fn held_at(hold: Option<&Hold>) -> Option<Position> {
+    hold.map(Hold::position)
+}
+
+fn duration(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+impl ROut {
+    /// The subscriptions of a buffer: who is slow, by how much.
+    pub fn subscribers(&self, bid: Bid) -> Vec<SubscriberInfo> {
+        let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
+        let head = buffer.log().map_or(0, |log| log.ring.head());
+        let now = self.shared.inner.now();
+        let info = |sub: &std::sync::Arc<SubShared>| SubscriberInfo {
+            conn: sub.conn,
+            wire: sub.wire,
+            name: sub.name.clone(),
+            policy: sub.policy,
+            start: sub.start,
+            sent: load(&sub.sent),
+            landed: load(&sub.landed),
+            consumed: load(&sub.consumed),
+            lag_bytes: head.saturating_sub(load(&sub.sent)),
+            dropped_bytes: load(&sub.dropped),
+            holds: held_at(lock(&sub.hold).as_ref()),
+            idle: duration(now.saturating_sub(load(&sub.progress))),
+        };
+        buffer.subs().iter().map(info).collect()
+    }
+
+    /// The places that are kept for named subscriptions of a buffer whose connections are gone.
+    pub fn kept_places(&self, bid: Bid) -> Vec<KeptPlace> {
+        let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
+        let now = self.shared.inner.now();
+        buffer.each_held(|name, held: &Held| KeptPlace {
+            name: name.to_vec(),
+            landed: held.landed,
+            consumed: held.consumed,
+            holds: held_at(held.hold.as_ref()),
+            left: duration(held.until.saturating_sub(now)),
+        })
+    }
+
+    /// A buffer's state; none if there is no such buffer, or its upstream subscription was not answered yet.
+    pub fn buffer_info(&self, bid: Bid) -> Option<BufferInfo> {
+        let buffer = self.shared.buffer(bid)?;
+        let log = buffer.log()?;
+        let ring = &log.ring;
+        Some(BufferInfo {
+            epoch: log.epoch,
+            start: ring.start(),
+            head: ring.head(),
+            boundary: ring.boundary(),
+            tail: ring.tail(),
+            horizon: ring.horizon(),
+            capacity_bytes: ring.capacity(),
+            retain_bytes: ring.retain(),
+            max_delivery_bytes: ring.max_delivery(),
+            subscribers: buffer.sub_count(),
+            ended: buffer.ended(),
+            traffic: buffer.traffic(),
+        })
+    }
+
+    /// What went through all buffers there ever were. Costs a look at each that exists.
+    pub fn traffic(&self) -> Traffic {
+        let mut all = *lock(&self.shared.past);
+        self.shared.all_buffers().iter().for_each(|buffer| all.add(buffer.traffic()));
+        all
+    }
+}

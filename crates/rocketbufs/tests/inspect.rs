@@ -1,0 +1,90 @@
+//! What an rOut shows of itself: who has what, what went through, which places are kept.
+
+use std::time::{Duration, Instant};
+
+use rocketbufs::{
+    BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions, Traffic,
+};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !so() {
+        assert!(started.elapsed() < LONG, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An rOut with a buffer of 64 KiB that begins at 1,000, and an rIn that subscribes to it.
+fn joined(options: SubscribeOptions) -> (ROut, RIn, [Context; 2]) {
+    let contexts = [(); 2].map(|()| Context::new(Config::default()).expect("memory and threads"));
+    let out = ROut::new(&contexts[0]);
+    let size = BufferOptions { size_bytes: 64 << 10, start: 1000, ..BufferOptions::default() };
+    out.create_buffer_with(7, size).expect("a buffer");
+    let listener = Listener::bind(&contexts[0], "127.0.0.1:0").expect("loopback");
+    let served = out.clone();
+    listener.set_conn_cb(move |conn| served.add_conn(&conn));
+    let conn = Conn::connect(&contexts[1], &listener.local_addr(), b"").expect("a connection");
+    let input = RIn::new(&conn);
+    input.subscribe_with(7, options).expect("a subscription");
+    until("subscribed", || out.subscribers(7).len() == 1);
+    (out, input, contexts)
+}
+
+fn write(out: &ROut, deliveries: usize) {
+    let mut writer = out.writer(7).expect("nobody else writes");
+    for _ in 0..deliveries {
+        writer.append(&[&[1; 1000]]).expect("there is room");
+    }
+}
+
+#[test]
+fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
+    let (out, input, _contexts) = joined(SubscribeOptions::default());
+    write(&out, 10);
+    let mut got = 0;
+    while got < 10_000 {
+        if let Some(Received::Data(view)) = input.recv(Some(LONG)).expect("no callback") {
+            got += view.len();
+            view.consume();
+        }
+    }
+    out.wait_consumed(7, 11_000, LONG).expect("all was consumed");
+    let all = Traffic { received_bytes: 10_000, delivered_bytes: 10_000, dropped_bytes: 0 };
+    let info = out.buffer_info(7).expect("a buffer");
+    assert_eq!((info.start, info.head, info.retain_bytes, info.traffic), (1000, 11_000, 32 << 10, all));
+    let sub = &out.subscribers(7)[0];
+    assert_eq!((sub.start, sub.sent, sub.landed, sub.consumed), (1000, 11_000, 11_000, 11_000));
+    input.unsubscribe(7);
+    until("unsubscribed", || out.subscribers(7).is_empty());
+    assert_eq!(out.traffic(), all);
+    out.destroy_buffer(7).expect("a buffer");
+    until("gone", || out.buffers().is_empty());
+    assert_eq!(out.traffic(), all);
+}
+
+#[test]
+fn shows_what_was_sent_to_somebody_who_gives_nothing_back() {
+    let (out, _input, _contexts) = joined(SubscribeOptions::default());
+    write(&out, 10);
+    until("sent", || out.subscribers(7)[0].sent == 11_000);
+    let sub = &out.subscribers(7)[0];
+    assert_eq!((sub.consumed, sub.dropped_bytes, sub.policy), (1000, 0, Policy::Block));
+    assert!(sub.holds.is_some_and(|at| at <= 11_000));
+    let idle = sub.idle;
+    until("it is idle for longer", || out.subscribers(7)[0].idle > idle);
+}
+
+#[test]
+fn shows_places_that_are_kept() {
+    let named = SubscribeOptions { name: b"attic".to_vec(), hold: LONG, ..SubscribeOptions::default() };
+    let (out, input, _contexts) = joined(named);
+    assert!(out.kept_places(7).is_empty());
+    input.conn().close("away");
+    until("kept", || out.kept_places(7).len() == 1);
+    let place = &out.kept_places(7)[0];
+    assert_eq!((place.name.as_slice(), place.landed, place.holds), (&b"attic"[..], 1000, Some(1000)));
+    assert!(place.left <= LONG && !place.left.is_zero());
+    assert!(out.kept_places(8).is_empty());
+}
