@@ -31,10 +31,10 @@ pub mod broker;
 pub mod client;
 pub mod wire;
 
-pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, TopicStats};
+pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules, TopicStats};
 pub use client::{
     Batch, ConnectError, Item, Kept, Message, MessageRef, Notice, PublishError, Publisher, PublisherBuilder,
     PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
     TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
 };
-pub use wire::{Framing, TopicError, TopicName};
+pub use wire::{FilterError, Framing, TopicError, TopicFilter, TopicName};

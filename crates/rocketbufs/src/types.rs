@@ -49,6 +49,17 @@ impl Policy {
     }
 }
 
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Block => "block",
+            Self::Drop => "drop",
+            Self::Disconnect => "disconnect",
+            Self::Overwrite => "overwrite",
+        })
+    }
+}
+
 impl std::str::FromStr for Policy {
     type Err = String;
 

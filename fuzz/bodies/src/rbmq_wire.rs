@@ -1,6 +1,6 @@
 //! RBMQ's own messages: between client and broker, and the records inside deliveries.
 
-use rbmq::wire::{Control, Hello, Records, push_record};
+use rbmq::wire::{Control, Hello, Records, TopicFilter, TopicName, push_record};
 
 /// A control message that is accepted is the one it is written as.
 pub fn rbmq_control(data: &[u8]) {
@@ -33,5 +33,27 @@ pub fn rbmq_records(data: &[u8]) {
             assert_eq!(error.offset, again.len());
             assert!(error.missing > 0);
         }
+    }
+}
+
+/// A line that is accepted as a filter matches the name in the next line exactly as the rules say, level by level.
+pub fn rbmq_filter(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (filter, topic) = text.split_once('\n').unwrap_or((text, text));
+    let (Ok(filter), Ok(topic)) = (filter.parse::<TopicFilter>(), topic.parse::<TopicName>()) else { return };
+    let wanted: Vec<&str> = filter.levels().collect();
+    let levels: Vec<&str> = topic.as_str().split('/').collect();
+    let hidden = topic.as_str().starts_with('$') && matches!(wanted[0], "+" | "#");
+    assert_eq!(filter.matches(&topic), !hidden && means(&wanted, &levels));
+    assert_eq!(filter.as_topic().is_none(), filter.has_wildcards());
+}
+
+fn means(filter: &[&str], levels: &[&str]) -> bool {
+    match (filter, levels) {
+        (["#"], _) | ([], []) => true,
+        ([wanted, filter @ ..], [level, levels @ ..]) => {
+            (*wanted == "+" || wanted == level) && means(filter, levels)
+        }
+        _ => false,
     }
 }

@@ -16,6 +16,7 @@ mod config;
 mod control;
 mod inbox;
 mod publishers;
+mod rules;
 mod session;
 mod stats;
 mod topics;
@@ -29,6 +30,7 @@ use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
 pub use config::{BrokerConfig, BrokerConfigError, BrokerSettings};
 use control::Event;
 use inbox::Sender;
+pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 pub use stats::TopicStats;
 
 /// Why a broker could not be started.

@@ -6,6 +6,7 @@ use rocketbufs::{Bid, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
 
 use super::control::{Broker, send};
+use super::rules::Rule;
 use super::session::SessionKey;
 use super::topics::{Buffer, Stage, TooManyTopics};
 use crate::wire::{Control, Framing, RefuseCode, Topic, TopicName};
@@ -91,7 +92,10 @@ impl Broker {
 
     fn open_buffer(&mut self, key: SessionKey, create: Create) -> Result<(), (RefuseCode, String)> {
         let Create { bid: in_bid, framing, max_delivery_bytes, topic, .. } = create;
-        let size_bytes = self.ring_size(create.ring_bytes, max_delivery_bytes)?;
+        let rule = self.settings.topics.of(&topic);
+        let asked = rule.ring_bytes.unwrap_or(create.ring_bytes);
+        let size_bytes = self.ring_size(asked, max_delivery_bytes)?;
+        let retain_bytes = self.retained(rule, size_bytes);
         let Some(session) = self.sessions.get(&key) else { return Ok(()) };
         let (open, max) = (session.mapping.len(), self.settings.max_buffers_per_publisher);
         if open >= max {
@@ -120,7 +124,7 @@ impl Broker {
         let options = SubscribeOptions {
             size_bytes,
             // Said here, as the answer may come before the splice is made that would imply it.
-            retain_bytes: Some(self.retained(size_bytes)),
+            retain_bytes: Some(retain_bytes),
             // Everything that the publisher still has: it may have written before the broker came. A position of no
             // log at all begins at the oldest byte even where a place was kept for a broker that was restarted, whose
             // subscribers may have less than it had.
@@ -142,9 +146,10 @@ impl Broker {
     }
 
     /// The history that is kept in a ring for those who join: as configured, at most half, by default half.
-    fn retained(&self, size_bytes: u64) -> u64 {
+    fn retained(&self, rule: &Rule, size_bytes: u64) -> u64 {
         let half = size_bytes.checked_next_power_of_two().unwrap_or(size_bytes) / 2;
-        self.out.context().config().buffers.retain_bytes.map_or(half, |configured| configured.min(half))
+        let configured = rule.retain_bytes.or(self.out.context().config().buffers.retain_bytes);
+        configured.map_or(half, |configured| configured.min(half))
     }
 
     /// The broker's ring for a buffer.

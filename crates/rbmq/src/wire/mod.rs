@@ -17,12 +17,14 @@
 
 mod control;
 mod fields;
+mod filter;
 mod hello;
 mod records;
 mod topic;
 
 pub use control::{Control, RefuseCode, Topic};
 pub use fields::DecodeError;
+pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
 pub use topic::{MAX_TOPIC_BYTES, TopicError, TopicName};

@@ -1,0 +1,237 @@
+//! Rules of topics: `[[broker.topics]]`, of which the first whose pattern matches a topic says how it is kept and what
+//! its subscribers may ask for.
+//!
+//! ```toml
+//! [[broker.topics]]
+//! pattern = "sensors/#"
+//! ring_bytes = 65536
+//! policies = ["drop", "disconnect"]
+//! ```
+//!
+//! What a rule does not say is as if there were no rule.
+
+use rocketbufs::Policy;
+use serde::{Deserialize, Serialize};
+
+use crate::wire::{TopicFilter, TopicName};
+
+/// Most rules: they are looked through one by one whenever a buffer appears.
+pub const MAX_RULES: usize = 1000;
+
+/// How the bytes of several publishers of a topic are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Ingest {
+    /// A ring for each publisher; its bytes are forwarded as they come in.
+    #[default]
+    Splice,
+    /// One ring for the topic, into which whole deliveries move when they are complete.
+    Merge,
+}
+
+/// One entry of `[[broker.topics]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Rule {
+    /// The topics that it is for.
+    pub pattern: TopicFilter,
+    /// How the bytes of several publishers are kept. Default: `splice`.
+    #[serde(default)]
+    pub ingest: Ingest,
+    /// The policies that a subscriber may ask for. Default: `block`, `drop` and `disconnect`.
+    #[serde(default = "all_policies")]
+    pub policies: Vec<Policy>,
+    /// Bytes of a buffer's ring at the broker, whatever its publisher asks for, within `broker.min_ring_bytes` and
+    /// `broker.max_ring_bytes`; a publisher's larger deliveries get the ring that they need. Default: what the
+    /// publisher asks for. Small: little history, and slow subscribers are felt soon. Large: memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_bytes: Option<u64>,
+    /// History kept in each ring for those who join, in bytes, at most half of the ring. Default: `buffers.retain_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain_bytes: Option<u64>,
+    /// The largest lag that a subscriber with `drop` or `disconnect` may ask for, and what it gets if it asks for none,
+    /// in bytes. Default: `session.max_lag_bytes`, and whatever is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lag_bytes: Option<u64>,
+    /// How long a subscriber with `block` may hold the publishers without progress at most, and what it gets if it
+    /// asks for nothing, in milliseconds; 0: for ever. Default: `session.block_timeout_ms`, and whatever is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_timeout_ms: Option<u32>,
+    /// How long a publisher of the topic may be away before it is gone, in milliseconds. Default: `session.linger_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linger_ms: Option<u32>,
+    /// The longest that a subscriber's place is kept while it is away, in milliseconds. Default: `limits.max_hold_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_hold_ms: Option<u32>,
+}
+
+fn all_policies() -> Vec<Policy> {
+    vec![Policy::Block, Policy::Drop, Policy::Disconnect]
+}
+
+impl Rule {
+    /// A rule that says nothing yet.
+    pub fn new(pattern: TopicFilter) -> Self {
+        Self {
+            pattern,
+            ingest: Ingest::default(),
+            policies: all_policies(),
+            ring_bytes: None,
+            retain_bytes: None,
+            max_lag_bytes: None,
+            block_timeout_ms: None,
+            linger_ms: None,
+            max_hold_ms: None,
+        }
+    }
+
+    /// What is wrong with it, if something is. `rings` are the broker's smallest and largest.
+    fn problem(&self, rings: (u64, u64)) -> Option<String> {
+        if self.policies.is_empty() {
+            return Some(
+                "policies is empty: nobody could subscribe; name some of block, drop, disconnect".into(),
+            );
+        }
+        if self.policies.contains(&Policy::Overwrite) {
+            return Some("policies: overwrite is none here; they are block, drop, disconnect".into());
+        }
+        let (min, max) = rings;
+        if let Some(ring) = self.ring_bytes.filter(|ring| !(min..=max).contains(ring)) {
+            return Some(format!(
+                "ring_bytes = {ring}: it must be from broker.min_ring_bytes ({min}) to broker.max_ring_bytes ({max})"
+            ));
+        }
+        if let (Some(ring), Some(retain)) = (self.ring_bytes, self.retain_bytes)
+            && retain > ring.next_power_of_two() / 2
+        {
+            return Some(format!(
+                "retain_bytes = {retain}: at most half of ring_bytes ({ring}) can be kept for those who join"
+            ));
+        }
+        if self.max_lag_bytes == Some(0) {
+            return Some("max_lag_bytes = 0: it must be at least 1; leave it out for no limit".into());
+        }
+        None
+    }
+}
+
+/// All rules, in the order in which they are asked.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "Vec<Rule>", into = "Vec<Rule>")]
+pub struct Rules {
+    rules: Vec<Rule>,
+    otherwise: Rule,
+}
+
+impl Rules {
+    /// The rule of a topic: the first that matches, or one that says nothing.
+    pub fn of(&self, topic: &TopicName) -> &Rule {
+        self.rules.iter().find(|rule| rule.pattern.matches(topic)).unwrap_or(&self.otherwise)
+    }
+
+    /// The rules that were given.
+    pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
+        self.rules.iter()
+    }
+
+    /// What is wrong, with the rule that it is in. `rings` are the broker's smallest and largest.
+    pub(super) fn problem(&self, rings: (u64, u64)) -> Option<String> {
+        if self.rules.len() > MAX_RULES {
+            return Some(format!("{} rules; at most {MAX_RULES} can be given", self.rules.len()));
+        }
+        self.rules.iter().find_map(|rule| {
+            rule.problem(rings).map(|problem| format!("the rule of pattern '{}': {problem}", rule.pattern))
+        })
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl From<Vec<Rule>> for Rules {
+    fn from(rules: Vec<Rule>) -> Self {
+        Self { rules, otherwise: Rule::new(TopicFilter::all()) }
+    }
+}
+
+impl From<Rules> for Vec<Rule> {
+    fn from(rules: Rules) -> Self {
+        rules.rules
+    }
+}
+
+impl<'a> IntoIterator for &'a Rules {
+    type Item = &'a Rule;
+    type IntoIter = std::slice::Iter<'a, Rule>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RINGS: (u64, u64) = (65_536, 1 << 20);
+
+    fn rules(text: &str) -> Result<Rules, String> {
+        #[derive(Deserialize)]
+        struct Section {
+            topics: Rules,
+        }
+        let rules = toml::from_str::<Section>(text).map_err(|e| e.message().to_owned())?.topics;
+        rules.problem(RINGS).map_or(Ok(rules), Err)
+    }
+
+    #[test]
+    fn the_first_that_matches_counts() {
+        let rules = rules(
+            "[[topics]]\npattern = 'a/b'\nmax_lag_bytes = 7\n\
+             [[topics]]\npattern = 'a/#'\nring_bytes = 131072\npolicies = ['drop']\ningest = 'merge'\n",
+        )
+        .unwrap();
+        let of = |topic: &str| rules.of(&topic.parse().unwrap()).clone();
+        assert_eq!(of("a/b").max_lag_bytes, Some(7));
+        assert_eq!(of("a/b").ring_bytes, None);
+        assert_eq!(of("a/c").ring_bytes, Some(131_072));
+        assert_eq!(of("a").policies, [Policy::Drop]);
+        assert_eq!(of("a").ingest, Ingest::Merge);
+        assert_eq!(of("b"), Rule::new(TopicFilter::all()));
+        assert_eq!(of("$b"), Rule::new(TopicFilter::all()));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (rule, says) in [
+            ("pattern = 'a#'", "'#' must be a whole level"),
+            ("ring_bytes = 1", "missing field `pattern`"),
+            ("pattern = 'a'\nring = 1", "unknown field `ring`"),
+            ("pattern = 'a'\npolicies = []", "nobody could subscribe"),
+            ("pattern = 'a'\npolicies = ['overwrite']", "overwrite is none here"),
+            ("pattern = 'a'\npolicies = ['blok']", "unknown variant `blok`"),
+            ("pattern = 'a'\ningest = 'x'", "unknown variant `x`"),
+            ("pattern = 'a'\nring_bytes = 1", "rule of pattern 'a': ring_bytes = 1: it must be from"),
+            ("pattern = 'a'\nring_bytes = 65536\nretain_bytes = 40000", "at most half of ring_bytes"),
+            ("pattern = 'a'\nmax_lag_bytes = 0", "at least 1"),
+            ("pattern = 'a'\nlinger_ms = -1", "integer `-1`"),
+        ] {
+            let error = rules(&format!("[[topics]]\n{rule}\n")).unwrap_err();
+            assert!(error.contains(says), "{rule}: {error}");
+        }
+        let many = "[[topics]]\npattern = 'a'\n".repeat(MAX_RULES + 1);
+        assert!(rules(&many).unwrap_err().contains("at most 1000"));
+    }
+
+    #[test]
+    fn come_back_as_written() {
+        let rule: Rule = toml::from_str("pattern = \"a/+\"\nring_bytes = 70000\n").unwrap();
+        let again: Rule = toml::from_str(&toml::to_string(&rule).unwrap()).unwrap();
+        assert_eq!(again, rule);
+    }
+}

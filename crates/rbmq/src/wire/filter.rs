@@ -1,0 +1,264 @@
+//! Topic filters: names with wildcards, by which topics are subscribed to and rules are given.
+//!
+//! ```text
+//!   sensors/+/temp     sensors/kitchen/temp, sensors//temp      not sensors/kitchen/oven/temp
+//!   sensors/#          sensors, sensors/kitchen, sensors/kitchen/temp
+//!   #                  everything, but for what begins with '$'
+//! ```
+//!
+//! Levels are what stands between slashes; a level may be empty. `+` is any one level, `#` is the rest, none included,
+//! and only the last level. Names that begin with `$` are for a broker's own topics: a filter that begins with a
+//! wildcard does not match them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::topic::{MAX_TOPIC_BYTES, TopicName};
+
+/// Why a text cannot be a topic filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    /// It is empty.
+    #[error("a topic or filter cannot be empty")]
+    Empty,
+    /// It is too long.
+    #[error("a topic or filter has at most {MAX_TOPIC_BYTES} bytes, this one has {bytes}")]
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// It has a control character.
+    #[error("a topic or filter cannot contain {character:?} (control characters)")]
+    Character {
+        /// The first such character.
+        character: char,
+    },
+    /// A wildcard shares its level with something else.
+    #[error("'{wildcard}' must be a whole level, as in 'a/{wildcard}': '{level}' is none")]
+    PartOfLevel {
+        /// The wildcard.
+        wildcard: char,
+        /// The level that it is in.
+        level: String,
+    },
+    /// `#` is followed by something.
+    #[error("'#' is the rest of a topic and must be the last level; '+' is any one level")]
+    NotLast,
+}
+
+/// Which topics are meant: a name, or a name with wildcards. Cloning copies a pointer.
+///
+/// ```
+/// use rbmq::{TopicFilter, TopicName};
+/// let filter: TopicFilter = "sensors/+/temp".parse()?;
+/// let topic: TopicName = "sensors/kitchen/temp".parse()?;
+/// assert!(filter.matches(&topic));
+/// assert!("sensors#".parse::<TopicFilter>().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TopicFilter(Arc<str>);
+
+impl TopicFilter {
+    /// The filter of every topic that does not begin with `$`.
+    pub fn all() -> Self {
+        Self("#".into())
+    }
+
+    /// The filter as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What stands between its slashes.
+    pub fn levels(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/')
+    }
+
+    /// Whether it can match more than one topic.
+    pub fn has_wildcards(&self) -> bool {
+        self.levels().any(|level| matches!(level, "+" | "#"))
+    }
+
+    /// The only topic that it matches, if it has no wildcards.
+    pub fn as_topic(&self) -> Option<TopicName> {
+        // Without wildcards it is what a name may be.
+        if self.has_wildcards() { None } else { self.0.parse().ok() }
+    }
+
+    /// Whether a topic is meant.
+    pub fn matches(&self, topic: &TopicName) -> bool {
+        if topic.as_str().starts_with('$') && self.0.starts_with(['+', '#']) {
+            return false;
+        }
+        let (mut filter, mut levels) = (self.levels(), topic.as_str().split('/'));
+        loop {
+            match (filter.next(), levels.next()) {
+                (Some("#"), _) | (None, None) => return true,
+                (Some("+"), Some(_)) => {}
+                (Some(wanted), Some(level)) if wanted == level => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl FromStr for TopicFilter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        if text.is_empty() {
+            return Err(FilterError::Empty);
+        }
+        if text.len() > MAX_TOPIC_BYTES {
+            return Err(FilterError::TooLong { bytes: text.len() });
+        }
+        if let Some(character) = text.chars().find(|c| c.is_control()) {
+            return Err(FilterError::Character { character });
+        }
+        let mut levels = text.split('/').peekable();
+        while let Some(level) = levels.next() {
+            match level.find(['+', '#']) {
+                None => {}
+                Some(_) if level == "+" => {}
+                Some(_) if level == "#" && levels.peek().is_none() => {}
+                Some(_) if level == "#" => return Err(FilterError::NotLast),
+                Some(at) => {
+                    let wildcard = if level.as_bytes()[at] == b'+' { '+' } else { '#' };
+                    return Err(FilterError::PartOfLevel { wildcard, level: level.to_owned() });
+                }
+            }
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl From<&TopicName> for TopicFilter {
+    /// The filter of one topic: a name has no wildcards.
+    fn from(topic: &TopicName) -> Self {
+        Self(topic.as_str().into())
+    }
+}
+
+impl TryFrom<String> for TopicFilter {
+    type Error = FilterError;
+
+    fn try_from(text: String) -> Result<Self, FilterError> {
+        text.parse()
+    }
+}
+
+impl From<TopicFilter> for String {
+    fn from(filter: TopicFilter) -> Self {
+        filter.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for TopicFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(filter: &str, topic: &str) -> bool {
+        filter.parse::<TopicFilter>().unwrap().matches(&topic.parse().unwrap())
+    }
+
+    #[test]
+    fn matches_as_documented() {
+        for (filter, topic) in [
+            ("a", "a"),
+            ("a/#", "a"),
+            ("a/#", "a/"),
+            ("a/#", "a/b/c"),
+            ("a/+", "a/"),
+            ("a/+/c", "a//c"),
+            ("+/#", "a"),
+            ("+", "a"),
+            ("#", "a/b"),
+            ("$SYS/#", "$SYS/x"),
+            ("/+", "/x"),
+        ] {
+            assert!(matches(filter, topic), "{filter} {topic}");
+        }
+        for (filter, topic) in [
+            ("a", "b"),
+            ("a/#", "ab"),
+            ("a/+", "a"),
+            ("a/+", "a/b/c"),
+            ("+", "/x"),
+            ("#", "$SYS"),
+            ("+/x", "$SYS/x"),
+            ("+/#", "$a/b"),
+            ("a/b", "a"),
+        ] {
+            assert!(!matches(filter, topic), "{filter} {topic}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_filter() {
+        let error = |text: &str| text.parse::<TopicFilter>().unwrap_err();
+        assert_eq!(error(""), FilterError::Empty);
+        assert_eq!(error(&"x".repeat(256)), FilterError::TooLong { bytes: 256 });
+        assert_eq!(error("a\n"), FilterError::Character { character: '\n' });
+        assert_eq!(error("#/a"), FilterError::NotLast);
+        assert_eq!(error("a/b+/c"), FilterError::PartOfLevel { wildcard: '+', level: "b+".into() });
+        assert_eq!(error("a/##"), FilterError::PartOfLevel { wildcard: '#', level: "##".into() });
+    }
+
+    #[test]
+    fn a_name_is_a_filter_of_itself() {
+        let filter: TopicFilter = "a/b".parse().unwrap();
+        assert_eq!(filter.as_topic(), Some("a/b".parse().unwrap()));
+        assert_eq!("a/+".parse::<TopicFilter>().unwrap().as_topic(), None);
+    }
+
+    /// The rules once more, as plainly as they can be said.
+    fn model(filter: &[&str], topic: &[&str]) -> bool {
+        match (filter, topic) {
+            ([], []) => true,
+            (["#"], _) => true,
+            ([first, filter @ ..], [level, topic @ ..]) => {
+                (*first == "+" || first == level) && model(filter, topic)
+            }
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matches_as_the_model(
+            filter in proptest::collection::vec(r"\+|[ab$]|\$a|", 1..5),
+            rest in any::<bool>(),
+            topic in proptest::collection::vec(r"[ab$]|\$a|", 1..5),
+        ) {
+            let mut filter: Vec<&str> = filter.iter().map(String::as_str).collect();
+            if rest {
+                filter.push("#");
+            }
+            let topic: Vec<&str> = topic.iter().map(String::as_str).collect();
+            prop_assume!(filter != [""] && topic != [""]);
+            let hidden = topic[0].starts_with('$') && matches!(filter[0], "+" | "#");
+            let expected = !hidden && model(&filter, &topic);
+            prop_assert_eq!(matches(&filter.join("/"), &topic.join("/")), expected);
+        }
+
+        #[test]
+        fn what_has_no_wildcard_is_a_filter_exactly_if_it_is_a_name(text in "[a-c/$\u{1}]{0,6}") {
+            let filter = text.parse::<TopicFilter>();
+            prop_assert_eq!(filter.is_ok(), text.parse::<TopicName>().is_ok());
+        }
+    }
+}
