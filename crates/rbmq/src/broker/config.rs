@@ -1,11 +1,26 @@
-//! The broker's configuration: the `[broker]` section of the same file that configures RocketBufs.
+//! The broker's configuration: its own sections of the file that configures RocketBufs.
+//!
+//! ```text
+//!   default ──▶ file: [broker] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
+//! ```
 
-use std::path::{Path, PathBuf};
+#[macro_use]
+mod described;
+mod reload;
+mod sections;
+mod sources;
+
+use std::path::Path;
 use std::time::Duration;
 
 use rocketbufs::Config;
-use rocketbufs::config::ConfigError;
-use serde::Deserialize;
+use rocketbufs::config::{ConfigError, Origin};
+use serde::{Deserialize, Serialize};
+
+pub use reload::{Change, Reload};
+pub use sections::{HttpSettings, LogFormat, LogSettings};
+pub use sources::Setting;
+use sources::Sources;
 
 use super::rules::Rules;
 
@@ -13,22 +28,24 @@ use super::rules::Rules;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerConfigError {
-    /// Something outside of `[broker]`.
+    /// Something in RocketBufs' sections.
     #[error(transparent)]
     Framework(#[from] ConfigError),
-    /// Something in `[broker]`.
-    #[error("{}: [broker]: {message}", path.display())]
+    /// Something in the broker's own sections that is no setting, or of another type.
+    #[error("{origin}: {message}")]
     Section {
-        /// The file.
-        path: PathBuf,
+        /// The file and the line.
+        origin: Origin,
         /// What is wrong, by its field's name.
         message: String,
     },
     /// A name at the top level that neither knows.
-    #[error("{}: '{name}' is no setting; next to [broker] there are transport, [tcp], [buffers], [session] and [limits]", path.display())]
+    #[error(
+        "{origin}: '{name}' is no setting; next to [broker], [log] and [http] there are transport, [tcp], [buffers], [session] and [limits]"
+    )]
     Unknown {
-        /// The file.
-        path: PathBuf,
+        /// The file and the line.
+        origin: Origin,
         /// The name.
         name: String,
     },
@@ -39,19 +56,38 @@ pub enum BrokerConfigError {
         message: String,
     },
     /// A value out of its range.
-    #[error("broker.{name} = {value}: it must be {expects}")]
+    #[error("{name} = {value}: it must be {expects}")]
     Value {
-        /// The field.
+        /// The setting.
         name: &'static str,
         /// Its value.
         value: u64,
         /// What it may be.
         expects: &'static str,
     },
+    /// A text that means nothing here.
+    #[error("{name} = {value:?}: it must be {expects}")]
+    Word {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expects: &'static str,
+    },
+    /// What is wrong with a value, and who set it.
+    #[error("{error} ({origin})")]
+    Set {
+        /// What is wrong.
+        error: Box<BrokerConfigError>,
+        /// Who set it.
+        origin: Origin,
+    },
 }
 
+described! {
 /// The `[broker]` section. Every field has a default; unknown names are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BrokerSettings {
     /// Address to listen on. Default `127.0.0.1:7411`. There is no authentication: whoever reaches the address may
@@ -81,6 +117,7 @@ pub struct BrokerSettings {
     /// Rules of topics: the first whose pattern matches counts. Default: none; at most 1,000. Each costs about 200 bytes
     /// and a comparison for every buffer that appears.
     pub topics: Rules,
+}
 }
 
 impl Default for BrokerSettings {
@@ -113,10 +150,10 @@ impl BrokerSettings {
 
     fn validate(&self) -> Result<(), BrokerConfigError> {
         let at_least_one = [
-            ("max_topics", self.max_topics),
-            ("max_publishers", self.max_publishers),
-            ("max_buffers_per_publisher", self.max_buffers_per_publisher),
-            ("max_topics_per_subscriber", self.max_topics_per_subscriber),
+            ("broker.max_topics", self.max_topics),
+            ("broker.max_publishers", self.max_publishers),
+            ("broker.max_buffers_per_publisher", self.max_buffers_per_publisher),
+            ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
         ];
         for (name, value) in at_least_one {
             if value == 0 {
@@ -124,11 +161,11 @@ impl BrokerSettings {
             }
         }
         if !(4096..=1 << 40).contains(&self.min_ring_bytes) {
-            let (name, value) = ("min_ring_bytes", self.min_ring_bytes);
+            let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);
             return Err(BrokerConfigError::Value { name, value, expects: "4096 to 1099511627776 bytes" });
         }
         if !(self.min_ring_bytes..=1 << 40).contains(&self.max_ring_bytes) {
-            let (name, value) = ("max_ring_bytes", self.max_ring_bytes);
+            let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
             let expects = "at least min_ring_bytes and at most 1099511627776 bytes";
             return Err(BrokerConfigError::Value { name, value, expects });
         }
@@ -144,7 +181,25 @@ pub struct BrokerConfig {
     pub framework: Config,
     /// The `[broker]` section.
     pub broker: BrokerSettings,
+    /// The `[log]` section.
+    pub log: LogSettings,
+    /// The `[http]` section.
+    pub http: HttpSettings,
+    /// Who set what in the broker's own sections, for errors.
+    pub sources: Sources,
 }
+
+/// The broker's own part of a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    broker: BrokerSettings,
+    log: LogSettings,
+    http: HttpSettings,
+}
+
+/// The names of the broker's own sections.
+const OWN_SECTIONS: [&str; 3] = ["broker", "log", "http"];
 
 impl BrokerConfig {
     /// Reads the file, if one is given, and applies the environment (`ROCKETBUFS_…`) over RocketBufs' part.
@@ -153,26 +208,48 @@ impl BrokerConfig {
     /// What is wrong, with the file, line or variable.
     pub fn load(path: Option<&Path>) -> Result<Self, BrokerConfigError> {
         let Some(path) = path else {
-            return Ok(Self { framework: Config::load(None)?, broker: BrokerSettings::default() });
+            return Ok(Self { framework: Config::load(None)?, ..Self::default() });
         };
-        let (mut framework, mut rest) = Config::load_shared(path)?;
+        let read = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        let (mut framework, rest) = Config::from_toml_shared(&text, Some(path))?;
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         framework.apply_env(variables)?;
         framework.validate()?;
-        let section = |e: toml::de::Error| BrokerConfigError::Section {
-            path: path.to_owned(),
-            message: e.message().to_owned(),
-        };
-        let broker = match rest.remove("broker") {
-            Some(value) => value.try_into::<BrokerSettings>().map_err(section)?,
-            None => BrokerSettings::default(),
-        };
-        if let Some((name, _)) = rest.into_iter().next() {
-            return Err(BrokerConfigError::Unknown { path: path.to_owned(), name });
+        let sources = Sources::of_file(&text, path);
+        if let Some(name) = rest.keys().find(|name| !OWN_SECTIONS.contains(&name.as_str())) {
+            return Err(BrokerConfigError::Unknown { origin: sources.origin(name), name: name.clone() });
         }
-        broker.validate()?;
-        Ok(Self { framework, broker })
+        let Own { broker, log, http } =
+            toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
+                origin: sources.line_of(error.span().map(|span| span.start)),
+                message: error.message().to_owned(),
+            })?;
+        let config = Self { framework, broker, log, http, sources };
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks the ranges of the broker's own sections. To be called after the last change.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with who set it.
+    pub fn validate(&self) -> Result<(), BrokerConfigError> {
+        let checked = self.broker.validate().and_then(|()| self.log.validate());
+        checked.and_then(|()| self.http.validate()).map_err(|error| self.placed(error))
+    }
+
+    fn placed(&self, error: BrokerConfigError) -> BrokerConfigError {
+        let name = match &error {
+            BrokerConfigError::Value { name, .. } | BrokerConfigError::Word { name, .. } => *name,
+            BrokerConfigError::Rule { .. } => "broker.topics",
+            _ => return error,
+        };
+        match self.sources.origin(name) {
+            Origin::Default => error,
+            origin => BrokerConfigError::Set { error: Box::new(error), origin },
+        }
     }
 }
 
@@ -202,9 +279,16 @@ mod tests {
         assert!(text(load("[brokers]\n")).contains("'brokers' is no setting"));
         let error = text(load("[broker]\nmin_ring_bytes = 8192\nmax_ring_bytes = 4096\n"));
         assert!(error.contains("broker.max_ring_bytes = 4096"), "{error}");
+        assert!(error.ends_with("rbmq.toml, line 3)"), "{error}");
         let error = text(load("[[broker.topics]]\npattern = 'x'\nring_bytes = 1\n"));
         assert!(error.starts_with("[[broker.topics]]: the rule of pattern 'x': ring_bytes = 1"), "{error}");
         let error = text(load("[[broker.topics]]\npattern = 'x/#/y'\n"));
         assert!(error.contains("'#' is the rest of a topic"), "{error}");
+        let error = text(load("[broker]\n\nmax_topics = 'many'\n"));
+        assert!(error.contains("rbmq.toml, line 3: invalid type: string \"many\""), "{error}");
+        let error = text(load("[log]\nlevel = 'loud'\n"));
+        assert!(error.contains("log.level = \"loud\": it must be a level"), "{error}");
+        assert!(text(load("[http]\nlisten = 'here'\n")).contains("an IP address and a port"));
+        assert!(text(load("[http]\nheader_timeout_ms = 1\n")).contains("10 to 600000"));
     }
 }

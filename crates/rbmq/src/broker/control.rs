@@ -34,6 +34,8 @@ pub(super) enum Event {
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
     /// Take no more from publishers: the broker is about to end.
     Drain(mpsc::SyncSender<()>),
+    /// Other limits and times, from now on.
+    Reload(Box<BrokerSettings>),
     /// End the thread.
     Stop,
 }
@@ -95,6 +97,7 @@ impl Broker {
                 self.drain();
                 let _ = reply.try_send(());
             }
+            Event::Reload(settings) => self.settings = *settings,
             Event::Stop => {}
         }
     }

@@ -27,7 +27,10 @@ use std::time::{Duration, Instant};
 
 use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
 
-pub use config::{BrokerConfig, BrokerConfigError, BrokerSettings};
+pub use config::{
+    BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, LogFormat, LogSettings, Reload,
+    Setting,
+};
 use control::Event;
 use inbox::Sender;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
@@ -80,7 +83,8 @@ pub struct Broker {
     addr: String,
     events: Sender,
     thread: Option<JoinHandle<()>>,
-    drain_timeout: Duration,
+    /// What is in force.
+    config: BrokerConfig,
 }
 
 impl Broker {
@@ -89,7 +93,7 @@ impl Broker {
     /// # Errors
     /// What could not be had: memory, threads, the address.
     pub fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
-        let ctx = Context::new(config.framework)?;
+        let ctx = Context::new(config.framework.clone())?;
         let out = ROut::new(&ctx);
         let (events, inbox) = inbox::inbox();
         let messages = events.clone();
@@ -98,10 +102,9 @@ impl Broker {
         out.set_event_cb(move |event| changes.event(Event::Out(event)));
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
-        let drain_timeout = config.broker.drain_timeout();
         let state = control::Broker {
             out: out.clone(),
-            settings: config.broker,
+            settings: config.broker.clone(),
             topics: topics::Topics::default(),
             sessions: HashMap::new(),
             watchers: HashMap::new(),
@@ -112,7 +115,7 @@ impl Broker {
         let thread = thread.spawn(move || state.run(&inbox)).map_err(BrokerError::Thread)?;
         let arrivals = events.clone();
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
-        Ok(Self { ctx, out, listener: Some(listener), addr, events, thread: Some(thread), drain_timeout })
+        Ok(Self { ctx, out, listener: Some(listener), addr, events, thread: Some(thread), config })
     }
 
     /// The address in use.
@@ -132,16 +135,43 @@ impl Broker {
         self.ctx.memory_in_use()
     }
 
+    /// The configuration in force.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.config
+    }
+
+    /// Takes over what a running broker can take over of another configuration, and says what that is and what has to
+    /// wait for a restart. What exists keeps what it was given. A `log.level` that changed is for the caller to apply.
+    ///
+    /// ```
+    /// # use rbmq::{Broker, BrokerConfig};
+    /// # let mut config = BrokerConfig::default();
+    /// # config.broker.listen = "127.0.0.1:0".into();
+    /// let mut broker = Broker::start(config.clone())?;
+    /// config.broker.max_topics = 20;
+    /// config.framework.tcp.nodelay = false;
+    /// let reload = broker.reload(&config);
+    /// assert_eq!(reload.applied[0].to_string(), "broker.max_topics: 10000 -> 20");
+    /// assert_eq!(reload.needs_restart[0].name, "tcp.nodelay");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reload(&mut self, config: &BrokerConfig) -> Reload {
+        let reload = self.config.reload(config);
+        self.events.event(Event::Reload(Box::new(self.config.broker.clone())));
+        reload
+    }
+
     /// Ends in order: takes no more connections and nothing more from publishers, lets subscribers receive what is
     /// here for at most `drain_timeout_ms`, says goodbye. Returns the bytes that the slowest subscriber did not get
     /// any more (0: everybody has everything).
     pub fn stop(mut self) -> u64 {
         drop(self.listener.take());
-        let deadline = Instant::now() + self.drain_timeout;
+        let drain_timeout = self.config.broker.drain_timeout();
+        let deadline = Instant::now() + drain_timeout;
         let (reply, done) = std::sync::mpsc::sync_channel(1);
         self.events.event(Event::Drain(reply));
         // It takes no time; without an answer there is nobody to wait for.
-        let _ = done.recv_timeout(self.drain_timeout);
+        let _ = done.recv_timeout(drain_timeout);
         for bid in self.out.buffers() {
             // Asks each subscriber how far it is, and waits for the slowest.
             let _ = self.out.drain(bid, deadline.saturating_duration_since(Instant::now()));

@@ -5,20 +5,20 @@ mod bytes;
 mod client;
 mod files;
 mod input;
+mod log;
 mod publish;
+mod reload;
 mod serve;
 mod sink;
 mod state;
 mod stop;
 mod subscribe;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use tracing::level_filters::LevelFilter;
 
 /// Publish and subscribe in memory: a broker and its clients.
 #[derive(Debug, Parser)]
@@ -89,10 +89,13 @@ impl Failure {
 /// Runs the command that the arguments name. Arguments that are wrong end the process with status 2.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let serving = matches!(cli.command, Command::Serve(_));
-    start_log(cli.verbose, cli.quiet, serving);
+    let wishes = log::Wishes { verbose: cli.verbose, quiet: cli.quiet };
+    // A broker's log is a matter of its configuration.
+    if !matches!(cli.command, Command::Serve(_)) {
+        wishes.start_client();
+    }
     let result = match cli.command {
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(&args, wishes),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
         Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
@@ -113,27 +116,6 @@ pub fn main() -> ExitCode {
             ExitCode::from(3)
         }
     }
-}
-
-/// Logs go to standard error; a broker tells of its clients, a client only of what is wrong.
-fn start_log(verbose: u8, quiet: bool, serving: bool) {
-    let level = match (quiet, verbose + u8::from(serving)) {
-        (true, _) => LevelFilter::ERROR,
-        (_, 0) => LevelFilter::WARN,
-        (_, 1) => LevelFilter::INFO,
-        (_, 2) => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(level.into())
-        .with_env_var("RBMQ_LOG")
-        .from_env_lossy();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
 }
 
 #[cfg(test)]

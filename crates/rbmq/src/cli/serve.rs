@@ -6,12 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rbmq::broker::BrokerConfigError;
 use rbmq::{Broker, BrokerConfig, TopicStats};
+use rocketbufs::config::Origin;
 use tracing::warn;
 
 use super::Failure;
 use super::bytes;
-use super::stop::Stop;
+use super::log::Wishes;
+use super::reload;
+use super::stop::{Asked, Stop};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -20,15 +24,16 @@ use super::stop::Stop;
   rbmq serve --config rbmq.toml --listen 10.0.0.5:7411
 
 SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
-broker.drain_timeout_ms).")]
+broker.drain_timeout_ms). SIGHUP reads the configuration file again and tells what is in force now and what needs a \
+restart.")]
 pub(super) struct Args {
     /// Address to listen on [default: 127.0.0.1:7411, or broker.listen of the file]; there is no authentication yet, so
     /// keep it on this machine unless the network is yours
     #[arg(short, long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// TOML file: [broker], and RocketBufs' [tcp], [buffers], [session], [limits]
+    /// TOML file: [broker], [log], and RocketBufs' [tcp], [buffers], [session], [limits]
     #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// Print a table of topics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stats: Option<u64>,
@@ -37,13 +42,24 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut config = BrokerConfig::load(args.config.as_deref()).map_err(Failure::failed)?;
-    if let Some(listen) = &args.listen {
-        config.broker.listen.clone_from(listen);
+impl Args {
+    /// The file, and over it what the command line says.
+    pub(super) fn load(&self) -> Result<BrokerConfig, BrokerConfigError> {
+        let mut config = BrokerConfig::load(self.config.as_deref())?;
+        if let Some(listen) = &self.listen {
+            config.broker.listen.clone_from(listen);
+            config.note_origin("broker.listen", Origin::Argument);
+        }
+        config.validate()?;
+        Ok(config)
     }
-    let stop = Stop::install()?;
-    let broker = Broker::start(config).map_err(Failure::failed)?;
+}
+
+pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
+    let config = args.load().map_err(Failure::failed)?;
+    let log = wishes.start_broker(&config.log);
+    let stop = Stop::install()?.with_reload()?;
+    let mut broker = Broker::start(config).map_err(Failure::failed)?;
     let addr = broker.addr();
     say(&format!("rbmq: listening on {addr}"))?;
     if !is_loopback(&addr) {
@@ -51,11 +67,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
         );
     }
-    match args.stats {
-        None => {
-            stop.wait(None);
+    let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
+    loop {
+        match stop.wait_asked(stats.as_ref().map(Stats::due)) {
+            Some(Asked::End) => break,
+            Some(Asked::Reload) => reload::reload(args, &mut broker, &log),
+            None => {}
         }
-        Some(seconds) => show_stats(&broker, &stop, Duration::from_secs(seconds), args.json)?,
+        if let Some(stats) = &mut stats {
+            stats.show(&broker)?;
+        }
     }
     say("rbmq: shutting down; subscribers receive what is there")?;
     match broker.stop() {
@@ -79,23 +100,42 @@ fn is_loopback(addr: &str) -> bool {
     addr.parse::<SocketAddr>().map(|a| a.ip()).is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-fn show_stats(broker: &Broker, stop: &Stop, interval: Duration, json: bool) -> Result<(), Failure> {
-    let mut before: HashMap<String, TopicStats> = HashMap::new();
-    let mut at = Instant::now();
-    while !stop.wait(Some(interval)) {
-        let seconds = at.elapsed().as_secs_f64().max(1e-9);
-        at = Instant::now();
+/// The table of topics that is printed every so often.
+struct Stats {
+    interval: Duration,
+    json: bool,
+    at: Instant,
+    before: HashMap<String, TopicStats>,
+}
+
+impl Stats {
+    fn new(interval: Duration, json: bool) -> Self {
+        Self { interval, json, at: Instant::now(), before: HashMap::new() }
+    }
+
+    /// How long until the next one.
+    fn due(&self) -> Duration {
+        self.interval.saturating_sub(self.at.elapsed())
+    }
+
+    /// Prints it, if it is time.
+    fn show(&mut self, broker: &Broker) -> Result<(), Failure> {
+        if !self.due().is_zero() {
+            return Ok(());
+        }
+        let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
+        self.at = Instant::now();
         let topics = broker.topics();
-        if json {
+        if self.json {
             let memory = broker.memory_in_use();
             let line = serde_json::json!({ "ring_memory_bytes": memory, "topics": topics });
             say(&line.to_string())?;
         } else {
-            say(&table(&topics, &before, seconds, broker.memory_in_use()))?;
+            say(&table(&topics, &self.before, seconds, broker.memory_in_use()))?;
         }
-        before = topics.into_iter().map(|topic| (topic.topic.clone(), topic)).collect();
+        self.before = topics.into_iter().map(|topic| (topic.topic.clone(), topic)).collect();
+        Ok(())
     }
-    Ok(())
 }
 
 fn table(topics: &[TopicStats], before: &HashMap<String, TopicStats>, seconds: f64, memory: u64) -> String {

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM ask the command to end in order; a second SIGINT (somebody is impatient) ends it at once.
+//! SIGINT and SIGTERM ask the command to end in order; a second SIGINT (somebody is impatient) ends it at once. SIGHUP
+//! asks a broker to read its configuration again, unless it says that the broker's terminal was closed.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,15 +10,29 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Failure;
 
 /// Tells whether the command was asked to end.
 pub(super) struct Stop {
     asked: Arc<AtomicBool>,
-    /// Readable once it was asked.
+    /// Readable once something was asked.
     wake: UnixStream,
+    /// The other end, for what is to wake it too.
+    sender: UnixStream,
+    reload: Option<Arc<AtomicBool>>,
+    /// SIGHUP of a process with a terminal may mean that the terminal was closed.
+    terminal: bool,
+}
+
+/// What a broker was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To end.
+    End,
+    /// To read its configuration again.
+    Reload,
 }
 
 impl Stop {
@@ -30,6 +45,8 @@ impl Stop {
         let asked = Arc::new(AtomicBool::new(false));
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
+        // A handler must not wait for room.
+        sender.set_nonblocking(true)?;
         // Before the flag is registered: only a second signal finds it set. Not so SIGTERM, which supervisors may send
         // both to a process and to its group.
         signal_hook::flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, asked.clone())?;
@@ -37,7 +54,39 @@ impl Stop {
             signal_hook::flag::register(signal, asked.clone())?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        Ok(Self { asked, wake })
+        Ok(Self { asked, wake, sender, reload: None, terminal: false })
+    }
+
+    /// Takes over SIGHUP too.
+    pub(super) fn with_reload(mut self) -> Result<Self, Failure> {
+        self.register_reload().map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
+        Ok(self)
+    }
+
+    fn register_reload(&mut self) -> io::Result<()> {
+        let flag = Arc::new(AtomicBool::new(false));
+        // Whoever started it with nohup wants it to outlive the terminal.
+        self.terminal = has_terminal() && !ignores_hangup();
+        signal_hook::flag::register(SIGHUP, flag.clone())?;
+        signal_hook::low_level::pipe::register(SIGHUP, self.sender.try_clone()?)?;
+        self.reload = Some(flag);
+        Ok(())
+    }
+
+    /// Waits until something is asked, at most `timeout` (none: for ever). None if nothing was.
+    pub(super) fn wait_asked(&self, timeout: Option<Duration>) -> Option<Asked> {
+        let _ = wait_readable(&[self.wake.as_fd()], timeout);
+        if self.asked() {
+            return Some(Asked::End);
+        }
+        // What was left by a reload would end every wait; the flags say what is true.
+        let _ = (&self.wake).read(&mut [0; 64]);
+        let reload = self.reload.as_ref().is_some_and(|flag| flag.swap(false, Ordering::AcqRel));
+        if reload && self.terminal && !has_terminal() {
+            return Some(Asked::End);
+        }
+        // The signal to end may have come between the two looks.
+        if self.asked() { Some(Asked::End) } else { reload.then_some(Asked::Reload) }
     }
 
     /// Whether the command was asked to end.
@@ -68,6 +117,18 @@ impl Drop for Stop {
         // What is left in the pair is of no use to anybody.
         let _ = self.wake.read(&mut [0; 16]);
     }
+}
+
+/// Whether the process has a terminal that is open.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Whether SIGHUP was ignored when the process was started.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
 }
 
 /// Which of the descriptors are readable, waiting at most `timeout`.

@@ -1,0 +1,82 @@
+//! The log on standard error. Who decides what is in it, from the strongest:
+//!
+//! ```text
+//!   RBMQ_LOG ──▶ -v, -q ──▶ log.level of the configuration (a broker's; changes with SIGHUP) ──▶ the default
+//! ```
+
+use std::io::IsTerminal;
+
+use rbmq::broker::{LogFormat, LogSettings};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+/// What the command line says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wishes {
+    pub(super) verbose: u8,
+    pub(super) quiet: bool,
+}
+
+/// Changes a broker's log while it runs.
+pub(super) struct BrokerLog {
+    handle: reload::Handle<EnvFilter, Registry>,
+    wishes: Wishes,
+}
+
+impl Wishes {
+    /// A client tells only what is wrong.
+    pub(super) fn start_client(self) {
+        let filter = filter(self.level(0));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .init();
+    }
+
+    /// A broker tells of its clients too.
+    pub(super) fn start_broker(self, settings: &LogSettings) -> BrokerLog {
+        let (filter, handle) = reload::Layer::new(self.broker_filter(settings));
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let registry = tracing_subscriber::registry().with(filter);
+        match settings.format {
+            LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+            _ => registry.with(lines.with_ansi(std::io::stderr().is_terminal()).with_target(false)).init(),
+        }
+        BrokerLog { handle, wishes: self }
+    }
+
+    fn broker_filter(self, settings: &LogSettings) -> EnvFilter {
+        if self.quiet || self.verbose > 0 || std::env::var_os("RBMQ_LOG").is_some() {
+            return filter(self.level(1));
+        }
+        // Its form was checked when it was read.
+        EnvFilter::builder().parse_lossy(&settings.level)
+    }
+
+    fn level(self, base: u8) -> LevelFilter {
+        match (self.quiet, self.verbose.saturating_add(base)) {
+            (true, _) => LevelFilter::ERROR,
+            (_, 0) => LevelFilter::WARN,
+            (_, 1) => LevelFilter::INFO,
+            (_, 2) => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        }
+    }
+}
+
+/// RBMQ_LOG, where it says nothing this level.
+fn filter(level: LevelFilter) -> EnvFilter {
+    EnvFilter::builder().with_default_directive(level.into()).with_env_var("RBMQ_LOG").from_env_lossy()
+}
+
+impl BrokerLog {
+    /// Takes over another level, unless the command line or the environment decides.
+    pub(super) fn apply(&self, settings: &LogSettings) {
+        // Only a log that is gone cannot be changed; then there is nobody to tell.
+        let _ = self.handle.reload(self.wishes.broker_filter(settings));
+    }
+}

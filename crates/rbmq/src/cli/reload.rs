@@ -1,0 +1,28 @@
+//! SIGHUP: the configuration is read again, and its reader told what came of it.
+
+use rbmq::Broker;
+use tracing::{error, info, warn};
+
+use super::log::BrokerLog;
+use super::serve::Args;
+
+/// Reads the configuration again. One that is wrong changes nothing.
+pub(super) fn reload(args: &Args, broker: &mut Broker, log: &BrokerLog) {
+    let Some(path) = &args.config else {
+        return warn!("nothing to reload: the broker was started without a configuration file (--config)");
+    };
+    let config = match args.load() {
+        Ok(config) => config,
+        Err(why) => return error!("not reloaded, everything stays as it was: {why}"),
+    };
+    let reload = broker.reload(&config);
+    log.apply(&broker.config().log);
+    for change in &reload.applied {
+        info!("in force now: {change}");
+    }
+    for change in &reload.needs_restart {
+        warn!("needs a restart: {change}");
+    }
+    let (now, later) = (reload.applied.len(), reload.needs_restart.len());
+    info!("reloaded {}: {now} changes in force, {later} need a restart", path.display());
+}

@@ -1,0 +1,75 @@
+//! A broker as an operator sees it: its log is read while it runs, and it is sent signals.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::{Process, rbmq, until};
+
+/// A running broker, with everything that it has logged.
+pub struct Operated {
+    process: Process,
+    pub addr: String,
+    /// What it said on standard output after the address.
+    pub said: Arc<Mutex<String>>,
+    log: Arc<Mutex<String>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Operated {
+    /// With a configuration file, on a free port.
+    pub fn start(config: &Path, args: &[&str]) -> Self {
+        let config = ["--config", config.to_str().expect("UTF-8")];
+        Self::start_with(&config.iter().chain(args).copied().collect::<Vec<_>>())
+    }
+
+    pub fn start_with(args: &[&str]) -> Self {
+        let args = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(args.iter().copied());
+        let mut process = Process::start(rbmq(args));
+        let (said, log) = (Arc::default(), Arc::default());
+        let mut stdout = process.stdout();
+        let stderr = process.stderr();
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("it says where it listens");
+        let readers = vec![keep(stdout, &said), keep(stderr, &log)];
+        let Some(addr) = line.trim().strip_prefix("rbmq: listening on ") else {
+            drop(process);
+            readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
+            panic!("{line}{}", log.lock().expect("a log"));
+        };
+        Self { process, addr: addr.to_owned(), said, log, readers }
+    }
+
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().expect("a log").clone()
+    }
+
+    /// Waits until the log has this.
+    pub fn wait_log(&self, text: &str) {
+        until(&format!("{text:?} in the log"), || self.log().contains(text));
+    }
+
+    /// Ends it in order; what it has logged.
+    pub fn end(mut self) -> String {
+        self.signal("TERM");
+        self.process.finish().good();
+        self.readers.drain(..).for_each(|reader| reader.join().expect("a reader"));
+        let log = self.log.lock().expect("a log");
+        log.clone()
+    }
+}
+
+fn keep(stream: BufReader<impl Read + Send + 'static>, to: &Arc<Mutex<String>>) -> JoinHandle<()> {
+    let to = to.clone();
+    std::thread::spawn(move || {
+        for line in stream.lines() {
+            let line = line.expect("text");
+            to.lock().expect("a log").push_str(&format!("{line}\n"));
+        }
+    })
+}
