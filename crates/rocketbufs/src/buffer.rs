@@ -10,6 +10,7 @@ use rocketring::{Hold, Ring, Writer};
 use crate::context::{ContextInner, lock};
 use crate::core::{Command, Parked};
 use crate::inbound::InboundShared;
+use crate::progress::ProgressWatch;
 use crate::proto::{End, Outbound};
 use crate::rout::ROutShared;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
@@ -56,6 +57,8 @@ pub(crate) struct Buffer {
     wanted_consumed: AtomicU64,
     progressed: Condvar,
     progress: Mutex<()>,
+    /// Who is to be told without waiting.
+    pub(crate) watched: ProgressWatch,
 }
 
 /// A place in a ring, kept until somebody of that name comes back.
@@ -143,6 +146,7 @@ impl Buffer {
             wanted_consumed: AtomicU64::new(0),
             progressed: Condvar::new(),
             progress: Mutex::default(),
+            watched: ProgressWatch::default(),
         }
     }
 
@@ -185,7 +189,7 @@ impl Buffer {
     }
 
     /// Forgets a subscription: it counts for nothing any more.
-    pub(crate) fn remove_sub(&self, conn: u64, wire: WireId) {
+    pub(crate) fn remove_sub(self: &Arc<Self>, conn: u64, wire: WireId) {
         let mut subs = lock(&self.subs);
         let Some(at) = subs.iter().rposition(|s| s.conn == conn && s.wire == wire) else { return };
         let gone = subs.swap_remove(at);
@@ -266,7 +270,7 @@ impl Buffer {
     }
 
     /// The log ends here. The first word counts.
-    pub(crate) fn set_end(&self, end: End) {
+    pub(crate) fn set_end(self: &Arc<Self>, end: End) {
         lock(&self.end).get_or_insert(end);
         self.has_end.store(true, Ordering::Release);
         if let Some(log) = self.log() {
@@ -353,12 +357,13 @@ impl Buffer {
     }
 
     /// A subscriber moved on, came or went: whoever waits looks again.
-    pub(crate) fn on_progress(&self) {
+    pub(crate) fn on_progress(self: &Arc<Self>) {
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.progress));
             self.progressed.notify_all();
         }
+        self.tell_progress();
         if let Some(source) = self.source.as_ref().and_then(Weak::upgrade) {
             source.on_downstream_progress(self);
         }

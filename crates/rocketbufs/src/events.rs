@@ -112,6 +112,11 @@ pub enum OutEvent {
         /// Why.
         why: String,
     },
+    /// What [`ROut::tell_progress`](crate::ROut::tell_progress) was asked for is so.
+    Progress {
+        /// The buffer.
+        bid: Bid,
+    },
     /// A spliced buffer's log has ended (closed or gone) and every subscriber present has all of it.
     Ended {
         /// The buffer.

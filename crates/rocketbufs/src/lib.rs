@@ -41,6 +41,7 @@ mod options;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
 pub mod planted;
+mod progress;
 pub mod proto;
 mod rin;
 mod rout;
@@ -60,6 +61,7 @@ pub use events::{InEvent, OutEvent, Received};
 pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
 pub use listener::Listener;
 pub use options::{BufferOptions, SubscribeOptions};
+pub use progress::Progress;
 pub use proto::Start;
 pub use rin::RIn;
 pub use rocketring::Lapped;

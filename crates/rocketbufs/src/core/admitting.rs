@@ -128,7 +128,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// The place kept for this name; a connection that still has it loses it.
-    fn take_over(&mut self, out: &ROutShared, buffer: &Buffer, name: &[u8]) -> Option<Held> {
+    fn take_over(&mut self, out: &ROutShared, buffer: &Arc<Buffer>, name: &[u8]) -> Option<Held> {
         if name.is_empty() {
             return None;
         }

@@ -26,6 +26,7 @@ use rocketnet::{Accepted, ConnId, Event, Transport};
 use crate::buffer::{Buffer, SubShared};
 use crate::conn::{ConnShared, Phase};
 use crate::context::{Context, ContextInner, Handle};
+use crate::events::OutEvent;
 use crate::inbound::InboundShared;
 use crate::listener::ListenerShared;
 use crate::proto::{ByeCode, Message, Outbound, Session, Subscribe};
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     Unpark(Parked),
     /// Contexts of deliveries that nobody is there to receive.
     DataOut(Arc<Buffer>),
+    /// A buffer's subscribers have moved on as far as its writer wanted.
+    Progress(Arc<Buffer>),
     /// Something ends at this time.
     LookAt(Nanos),
     Shutdown {
@@ -331,6 +334,11 @@ impl<T: Transport> Core<T> {
             }
             Command::Unpark(parked) => self.unpark(parked),
             Command::DataOut(buffer) => Self::data_out(&buffer),
+            Command::Progress(buffer) => {
+                if let Some(out) = buffer.out.upgrade() {
+                    out.tell(OutEvent::Progress { bid: buffer.bid });
+                }
+            }
             Command::LookAt(at) => self.next_tick = self.next_tick.min(at),
             Command::Shutdown { grace } => self.shutdown(grace),
         }

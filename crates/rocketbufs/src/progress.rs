@@ -1,0 +1,89 @@
+//! Telling the application once that a buffer's subscribers have moved on far enough: for a writer that must not wait.
+//!
+//! ```text
+//!   writer                              worker
+//!   append → Full (the ring says so)    a subscriber's positions move, the ring grants
+//!   what = Room, armed = true           ── fence ──
+//!   ── fence ──                         armed? reached? → disarm, tell Progress
+//!   reached already? → the same
+//! ```
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex};
+
+use crate::buffer::Buffer;
+use crate::context::lock;
+use crate::core::Command;
+use crate::error::BufferError;
+use crate::rout::ROut;
+use crate::types::{Bid, Position};
+
+/// What [`ROut::tell_progress`](crate::ROut::tell_progress) waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Room for what was refused last with [`SegmentError::Full`](crate::SegmentError::Full).
+    Room,
+    /// Every subscriber present has given back everything below this position.
+    Consumed(Position),
+}
+
+/// Whether somebody is to be told, and of what.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressWatch {
+    armed: AtomicBool,
+    what: Mutex<Option<Progress>>,
+}
+
+impl ROut {
+    /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once, on a worker thread, when `what` is so, also if it is already, or when the
+    /// buffer has ended. For writers that must not wait, such as callbacks. One at a time for each buffer: the last
+    /// call counts.
+    ///
+    /// # Errors
+    /// No such buffer.
+    pub fn tell_progress(&self, bid: Bid, what: Progress) -> Result<(), BufferError> {
+        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        buffer.watch_progress(what);
+        Ok(())
+    }
+
+    /// How far every subscriber present is: everything below the first position has landed with all of them, everything
+    /// below the second was given back by all of them. With no subscriber both are the end of what was written.
+    pub fn confirmed(&self, bid: Bid) -> Option<(Position, Position)> {
+        let buffer = self.shared.buffer(bid)?;
+        Some((buffer.min_landed(), buffer.min_consumed()))
+    }
+}
+
+impl Buffer {
+    /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is so, now or later. The last word counts.
+    pub(crate) fn watch_progress(self: &Arc<Self>, what: Progress) {
+        *lock(&self.watched.what) = Some(what);
+        self.watched.armed.store(true, Ordering::SeqCst);
+        match what {
+            Progress::Room => self.notify(),
+            Progress::Consumed(position) => self.want_consumed(position),
+        }
+        // Meets the fence in `on_progress`: either this look sees where the subscribers are, or who moves them
+        // sees that somebody waits.
+        fence(Ordering::SeqCst);
+        self.tell_progress();
+    }
+
+    /// Somebody moved on: tells whoever waits for that, on a worker.
+    pub(crate) fn tell_progress(self: &Arc<Self>) {
+        if !self.watched.armed.load(Ordering::SeqCst) {
+            return;
+        }
+        let Some(what) = *lock(&self.watched.what) else { return };
+        let reached = self.ended()
+            || match what {
+                Progress::Room => self.log().is_none_or(|log| !log.ring.writer_waits()),
+                Progress::Consumed(position) => self.min_consumed() >= position,
+            };
+        if reached && self.watched.armed.swap(false, Ordering::SeqCst) {
+            self.inner.workers[0].send(Command::Progress(self.clone()));
+        }
+    }
+}

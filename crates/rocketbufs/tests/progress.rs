@@ -1,0 +1,88 @@
+//! A writer that must not wait is told when there is room, and when its subscribers have given back what it asked for.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rocketbufs::{
+    BufferOptions, Config, Conn, Context, Listener, OutEvent, Progress, RIn, ROut, Received, SegmentError,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+const BID: u32 = 7;
+
+/// A buffer of 64 KiB, a subscriber of it, and the buffers of which progress is told.
+fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
+    let ctx = Context::new(Config::default()).unwrap();
+    let out = ROut::new(&ctx);
+    let (told, progress) = mpsc::sync_channel(16);
+    out.set_event_cb(move |event| {
+        if let OutEvent::Progress { bid } = event {
+            told.send(bid).unwrap();
+        }
+    });
+    let options =
+        BufferOptions { size_bytes: 64 << 10, max_delivery_bytes: Some(1 << 10), ..BufferOptions::default() };
+    out.create_buffer_with(BID, options).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"test").unwrap());
+    input.subscribe(BID, 64 << 10).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    (out, listener, input, progress)
+}
+
+#[test]
+fn room_is_told_when_a_subscriber_makes_some() {
+    let (out, _listener, input, progress) = joined();
+    let mut writer = out.writer(BID).unwrap();
+    for _ in 0..20 {
+        while let Ok(_end) = writer.append(&[&[7; 1000]]) {}
+        assert_eq!(writer.append(&[&[7; 1000]]), Err(SegmentError::Full));
+        out.tell_progress(BID, Progress::Room).unwrap();
+        while writer.append(&[&[7; 1000]]) == Err(SegmentError::Full) {
+            // What lies in the subscriber's ring keeps more from coming.
+            if progress.try_recv().is_ok() {
+                continue;
+            }
+            if let Some(Received::Data(view)) = input.recv(Some(Duration::from_millis(1))).unwrap() {
+                view.consume();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_given_back_is_told_and_not_before() {
+    let (out, _listener, input, progress) = joined();
+    let mut writer = out.writer(BID).unwrap();
+    let end = writer.append(&[&[7; 1000]]).unwrap();
+    out.tell_progress(BID, Progress::Consumed(end)).unwrap();
+    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    out.wait_landed(BID, end, WAIT).unwrap();
+    assert!(progress.try_recv().is_err());
+    view.consume();
+    assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
+    assert_eq!(out.confirmed(BID), Some((end, end)));
+    // What is so already is told as well; and once.
+    out.tell_progress(BID, Progress::Consumed(end)).unwrap();
+    assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
+    out.tell_progress(BID, Progress::Consumed(end + 1)).unwrap();
+    out.destroy_buffer(BID).unwrap();
+    assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
+}
+
+#[test]
+fn a_subscriber_that_leaves_makes_room() {
+    let (out, _listener, input, progress) = joined();
+    let mut writer = out.writer(BID).unwrap();
+    let deadline = std::time::Instant::now() + WAIT;
+    // Until nothing leaves any more.
+    while writer.append(&[&[7; 1000]]).is_ok() || out.subscribers(BID)[0].sent < 30_000 {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    out.tell_progress(BID, Progress::Room).unwrap();
+    input.unsubscribe(BID);
+    assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
+    assert!(writer.append(&[&[7; 1000]]).is_ok());
+}
