@@ -2,14 +2,16 @@
 
 use proptest::prelude::*;
 use rbmq::TopicName;
-use rbmq::wire::{Control, Framing, Hello, Records, RefuseCode, Role, Topic, push_record};
+use rbmq::wire::{
+    Control, Framing, Hello, Records, RefuseCode, Role, Topic, Unpack, UnpackError, push_record, run_header,
+};
 
 fn topic() -> impl Strategy<Value = TopicName> {
     "[a-zA-Z0-9/äß日._-]{1,60}".prop_map(|text| text.parse().expect("only allowed characters"))
 }
 
 fn framing() -> impl Strategy<Value = Framing> {
-    prop_oneof![Just(Framing::Records), Just(Framing::Raw)]
+    prop_oneof![Just(Framing::Records), Just(Framing::Raw), Just(Framing::Merged)]
 }
 
 fn code() -> impl Strategy<Value = RefuseCode> {
@@ -101,5 +103,36 @@ proptest! {
         let mut records = Records::new(&bytes);
         prop_assert!(records.by_ref().eq(list.iter().map(Vec::as_slice)));
         prop_assert_eq!(records.malformed(), None);
+    }
+
+    #[test]
+    fn merged_records_come_back_with_their_publishers_whatever_others_write(
+        runs in proptest::collection::vec(
+            (any::<u32>(), proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6), any::<bool>()),
+            0..20,
+        )
+    ) {
+        let (mut bytes, mut expected, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        for (publisher, list, fault) in &runs {
+            let mut run = Vec::new();
+            list.iter().for_each(|record| push_record(&mut run, record));
+            if *fault {
+                run.extend_from_slice(&[0xff; 3]);
+                faults.push(*publisher);
+            }
+            bytes.extend_from_slice(&run_header(*publisher, run.len()).unwrap());
+            bytes.extend_from_slice(&run);
+            expected.extend(list.iter().map(|record| (*publisher, record.as_slice())));
+        }
+        let (mut found, mut told) = (Vec::new(), Vec::new());
+        for piece in Unpack::merged(&bytes).checked() {
+            match piece {
+                Ok(piece) => found.push((piece.publisher.unwrap(), piece.record)),
+                Err(UnpackError::Publisher { publisher, .. }) => told.push(publisher),
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(told, faults);
     }
 }

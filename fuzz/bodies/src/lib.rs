@@ -16,7 +16,7 @@ use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
-pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_records};
+pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_records, rbmq_runs};
 pub use tcp::tcp_receive;
 
 /// A body: takes any bytes, and panics if a promise was broken.
@@ -31,6 +31,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rbmq_filter", rbmq_filter),
     ("rbmq_hello", rbmq_hello),
     ("rbmq_records", rbmq_records),
+    ("rbmq_runs", rbmq_runs),
     ("tcp_receive", tcp_receive),
     ("wire_header", wire_header),
 ];

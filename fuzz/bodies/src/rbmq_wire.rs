@@ -1,6 +1,8 @@
 //! RBMQ's own messages: between client and broker, and the records inside deliveries.
 
-use rbmq::wire::{Control, Hello, Records, TopicFilter, TopicName, push_record};
+use rbmq::wire::{
+    Control, Hello, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record, run_header,
+};
 
 /// A control message that is accepted is the one it is written as.
 pub fn rbmq_control(data: &[u8]) {
@@ -56,4 +58,35 @@ fn means(filter: &[&str], levels: &[&str]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whatever the bytes are, the runs found in them are the bytes up to where the parser says it stopped; and of the
+/// records in them each lies where it is said to lie, in order, with no more than one complaint per run.
+pub fn rbmq_runs(data: &[u8]) {
+    let mut runs = Runs::new(data);
+    let mut again = Vec::with_capacity(data.len());
+    let mut count = 0;
+    for run in runs.by_ref() {
+        again.extend_from_slice(&run_header(run.publisher, run.bytes.len()).expect("it was one"));
+        again.extend_from_slice(run.bytes);
+        count += 1;
+    }
+    assert_eq!(again, data[..runs.offset()]);
+    assert_eq!(runs.malformed().is_none(), runs.offset() == data.len());
+    let (mut last, mut complaints) = (0, 0);
+    let mut records = Vec::new();
+    for piece in Unpack::merged(data).checked() {
+        match piece {
+            Ok(piece) => {
+                assert!(piece.from >= last && piece.from <= piece.to && piece.to <= data.len());
+                assert!(piece.publisher.is_some());
+                last = piece.from;
+                records.push(piece.record);
+            }
+            Err(UnpackError::Run(error)) => assert_eq!(Some(error), runs.malformed()),
+            Err(_) => complaints += 1,
+        }
+    }
+    assert!(complaints <= count);
+    assert!(Unpack::merged(data).eq(records));
 }

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use rbmq::{Batch, Framing, Notice, StartFrom, TopicName};
+use rbmq::wire::UnpackError;
+use rbmq::{Batch, Framing, Notice, ReceiveError, StartFrom, TopicName};
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
@@ -83,9 +84,12 @@ impl Beginnings {
         if !silent.asked || silent.start != batch.position() || batch.framing() == Framing::Raw {
             return Ok(());
         }
-        let mut records = batch.records();
-        records.by_ref().for_each(drop);
-        match records.malformed() {
+        // What a publisher of a merged topic wrote has nothing to do with where it was begun.
+        let misplaced = |error: &ReceiveError| match error {
+            ReceiveError::Malformed { error, .. } => !matches!(error, UnpackError::Publisher { .. }),
+            _ => false,
+        };
+        match batch.pieces().filter_map(Result::err).find(misplaced) {
             None => Ok(()),
             Some(_) => Err(format!(
                 "topic '{}': position {} is not where a message begins; --json tells where they do",

@@ -31,6 +31,8 @@ pub(super) struct OutputFile {
 #[derive(Default)]
 struct Pending {
     bytes: u64,
+    /// Of those, the last that do not count yet.
+    loose: u64,
     logs: HashMap<Epoch, Position>,
     kept: HashMap<Epoch, Kept>,
     since: Option<Instant>,
@@ -115,10 +117,18 @@ impl OutputFile {
         Ok(())
     }
 
-    /// What was written so far is everything of `epoch` below `position`. `kept` is given back once that is recorded.
-    pub(super) fn reached(&mut self, epoch: Epoch, position: Position, kept: Kept) -> Result<(), Failure> {
+    /// What was written so far, but for the last `loose` bytes, is everything of `epoch` below `position`. `kept` is
+    /// given back once that is recorded.
+    pub(super) fn reached(
+        &mut self,
+        epoch: Epoch,
+        position: Position,
+        loose: u64,
+        kept: Kept,
+    ) -> Result<(), Failure> {
         self.pending.logs.insert(epoch, position);
         self.pending.kept.insert(epoch, kept);
+        self.pending.loose = loose;
         let since = *self.pending.since.get_or_insert_with(Instant::now);
         if self.pending.bytes >= RECORD_BYTES || since.elapsed() >= RECORD_AFTER {
             self.record()?;
@@ -137,7 +147,9 @@ impl OutputFile {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
-        self.recorded.length += pending.bytes;
+        // Loose bytes are cut off when the file is opened again, and come again.
+        self.pending.bytes = pending.loose;
+        self.recorded.length += pending.bytes - pending.loose;
         self.recorded.logs.extend(pending.logs);
         let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.state_path.display()));
         self.recorded.write(&self.state_path).map_err(cannot)?;

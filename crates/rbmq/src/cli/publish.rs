@@ -86,9 +86,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         totals: Totals::default(),
         progress: Progress { enabled: args.progress, shown: Instant::now(), bytes: 0 },
     };
-    match framing {
-        Framing::Raw => job.publish_raw(&input, args)?,
-        Framing::Records => job.publish_lines(&input, args)?,
+    match args.raw {
+        true => job.publish_raw(&input, args)?,
+        false => job.publish_lines(&input, args)?,
     }
     let totals = job.finish(timeout)?;
     publisher.close();

@@ -5,8 +5,10 @@ use std::io::{BufWriter, StdoutLock, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rbmq::wire::UnpackError;
 use rbmq::{Batch, Framing, ReceiveError, TopicName};
 use rocketbufs::{Epoch, Position};
+use tracing::warn;
 
 use super::Failure;
 use super::files::{OutputFile, file_name};
@@ -17,6 +19,15 @@ use super::stop::Stop;
 pub(super) struct Format {
     pub(super) json: bool,
     pub(super) print_topic: bool,
+}
+
+/// What was written of a batch.
+struct Written {
+    count: u64,
+    /// Where one can go on.
+    end: Position,
+    /// Bytes that were written and lie behind that: those of a run of a merged topic of which there is more.
+    loose: u64,
 }
 
 /// The output of a subscriber.
@@ -57,50 +68,73 @@ impl Sink {
 
     /// Writes a batch, at most `most` messages of it; returns how many. `pace` is told of every message's bytes.
     pub(super) fn write(&mut self, batch: Batch<'_>, most: u64, pace: &mut Pace<'_>) -> Result<u64, Failure> {
-        let (count, end) = {
-            let format = match self {
-                Self::Stdout(_, format) | Self::Files(_, format) => *format,
-            };
-            let piece = pace.piece();
-            let mut line = Vec::new();
-            let mut put = |message: &[u8], at: Position| {
-                line.clear();
-                format.line(&batch, message, at, &mut line);
-                self.put(batch.topic(), &line)?;
-                pace.spend(message.len());
-                Ok::<(), Failure>(())
-            };
-            match batch.framing() {
-                Framing::Raw => {
-                    for (n, bytes) in batch.as_slice().chunks(piece).enumerate() {
-                        put(bytes, batch.position() + (n * piece) as u64)?;
-                    }
-                    (1, batch.end())
-                }
-                Framing::Records => {
-                    let mut records = batch.records();
-                    let mut count = 0;
-                    while count < most
-                        && let Some(record) = records.next()
-                    {
-                        count += 1;
-                        put(record, batch.position() + (records.offset() - record.len() - 4) as u64)?;
-                    }
-                    if let (true, Some(error)) = (count < most, records.malformed()) {
-                        let topic = batch.topic().clone();
-                        return Err(Failure::failed(ReceiveError::Malformed { topic, error }));
-                    }
-                    (count, batch.position() + records.offset() as u64)
-                }
-            }
+        let written = match batch.framing() {
+            Framing::Raw => self.write_raw(&batch, pace)?,
+            Framing::Records | Framing::Merged => self.write_records(&batch, most, pace)?,
         };
         if let Self::Files(files, _) = self {
             let (topic, epoch) = (batch.topic().clone(), batch.epoch());
             if let Some(file) = files.get_mut(&topic) {
-                file.reached(epoch, end, batch.keep())?;
+                file.reached(epoch, written.end, written.loose, batch.keep())?;
             }
         }
-        Ok(count)
+        Ok(written.count)
+    }
+
+    fn write_raw(&mut self, batch: &Batch<'_>, pace: &mut Pace<'_>) -> Result<Written, Failure> {
+        let piece = pace.piece();
+        for (n, bytes) in batch.as_slice().chunks(piece).enumerate() {
+            self.put_line(batch, (bytes, None), batch.position() + (n * piece) as u64, pace)?;
+        }
+        Ok(Written { count: 1, end: batch.end(), loose: 0 })
+    }
+
+    fn write_records(
+        &mut self,
+        batch: &Batch<'_>,
+        most: u64,
+        pace: &mut Pace<'_>,
+    ) -> Result<Written, Failure> {
+        let mut written = Written { count: 0, end: batch.position(), loose: 0 };
+        let mut pieces = batch.pieces();
+        while written.count < most {
+            let piece = match pieces.next() {
+                Some(Ok(piece)) => piece,
+                // One publisher's fault, in a topic of many: the others go on.
+                Some(Err(error @ ReceiveError::Malformed { error: UnpackError::Publisher { .. }, .. })) => {
+                    warn!("{error}");
+                    continue;
+                }
+                Some(Err(error)) => return Err(Failure::failed(error)),
+                None => {
+                    (written.end, written.loose) = (batch.end(), 0);
+                    break;
+                }
+            };
+            let at = batch.position() + piece.from as u64;
+            written.loose += self.put_line(batch, (piece.record, piece.publisher), at, pace)?;
+            written.count += 1;
+            if piece.to > piece.from {
+                (written.end, written.loose) = (batch.position() + piece.to as u64, 0);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes one message; returns how many bytes it is.
+    fn put_line(
+        &mut self,
+        batch: &Batch<'_>,
+        message: (&[u8], Option<u32>),
+        at: Position,
+        pace: &mut Pace<'_>,
+    ) -> Result<u64, Failure> {
+        let (Self::Stdout(_, format) | Self::Files(_, format)) = self;
+        let mut line = Vec::with_capacity(message.0.len() + 1);
+        format.line(batch, message, at, &mut line);
+        self.put(batch.topic(), &line)?;
+        pace.spend(message.0.len());
+        Ok(line.len() as u64)
     }
 
     fn put(&mut self, topic: &TopicName, bytes: &[u8]) -> Result<(), Failure> {
@@ -128,13 +162,22 @@ impl Sink {
 }
 
 impl Format {
-    fn line(self, batch: &Batch<'_>, message: &[u8], at: Position, line: &mut Vec<u8>) {
+    fn line(
+        self,
+        batch: &Batch<'_>,
+        (message, publisher): (&[u8], Option<u32>),
+        at: Position,
+        line: &mut Vec<u8>,
+    ) {
         if self.json {
             let mut object = serde_json::json!({
                 "topic": batch.topic().as_str(),
                 "epoch": batch.epoch().to_string(),
                 "position": at,
             });
+            if let Some(publisher) = publisher {
+                object["publisher"] = publisher.into();
+            }
             match std::str::from_utf8(message) {
                 Ok(text) => object["text"] = text.into(),
                 // What is no text is given byte by byte: JSON has no bytes.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use rocketbufs::{Epoch, InView, Position};
 
 use super::error::ReceiveError;
-use crate::wire::{Framing, Records, TopicName};
+use crate::wire::{Framing, Piece, TopicName, Unpack};
 
 /// One message, copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +16,11 @@ pub struct Message {
     pub bytes: Vec<u8>,
     /// The log that it belongs to: its publisher's.
     pub epoch: Epoch,
-    /// Where it ends in that log: to go on behind it, begin there.
+    /// Where it ends in that log: to go on behind it, begin there. In a merged topic one can only begin at a run: it is
+    /// the end of its run for the last message in it, and the run's beginning for the others, which then come again.
     pub end: Position,
+    /// Who published it, in a merged topic: the number that the broker gave to the publisher in this log.
+    pub publisher: Option<u32>,
 }
 
 /// One message, borrowed where it landed until the subscriber is asked for the next one.
@@ -29,15 +32,17 @@ pub struct MessageRef<'s> {
     pub bytes: &'s [u8],
     /// The log that it belongs to: its publisher's.
     pub epoch: Epoch,
-    /// Where it ends in that log: to go on behind it, begin there.
+    /// Where to go on behind it, as in [`Message::end`].
     pub end: Position,
+    /// Who published it, in a merged topic, as in [`Message::publisher`].
+    pub publisher: Option<u32>,
 }
 
 impl MessageRef<'_> {
     /// A copy that may be kept.
     pub fn to_message(self) -> Message {
-        let (epoch, end) = (self.epoch, self.end);
-        Message { topic: self.topic.clone(), bytes: self.bytes.to_vec(), epoch, end }
+        let Self { epoch, end, publisher, .. } = self;
+        Message { topic: self.topic.clone(), bytes: self.bytes.to_vec(), epoch, end, publisher }
     }
 }
 
@@ -125,29 +130,43 @@ impl Batch<'_> {
         self.bytes().as_slice()
     }
 
-    /// The records, borrowed. In a raw topic there are none: use [`Batch::as_slice`].
-    pub fn records(&self) -> Records<'_> {
+    /// The records, borrowed; in a merged topic those of all publishers. What is no record is passed over. In a raw
+    /// topic there are none: use [`Batch::as_slice`].
+    pub fn records(&self) -> Unpack<'_> {
         match self.framing {
-            Framing::Records => Records::new(self.as_slice()),
-            Framing::Raw => Records::new(&[]),
+            Framing::Records => Unpack::records(self.as_slice()),
+            Framing::Merged => Unpack::merged(self.as_slice()),
+            Framing::Raw => Unpack::records(&[]),
         }
     }
 
-    /// As [`Batch::records`]; but what is no record is an error, after the last record.
+    /// As [`Batch::records`]; but what is no record is an error in its place.
     ///
     /// # Errors
-    /// In the place of the first thing that is no record.
+    /// In the place of what is no record. In a merged topic that ends only the run that it is in.
     pub fn checked_records(&self) -> impl Iterator<Item = Result<&[u8], ReceiveError>> {
-        let mut records = self.records();
-        let mut failed = false;
-        std::iter::from_fn(move || {
-            if let Some(record) = records.next() {
-                return Some(Ok(record));
-            }
-            let error = records.malformed().filter(|_| !failed)?;
-            failed = true;
-            Some(Err(ReceiveError::Malformed { topic: self.topic.clone(), error }))
+        self.pieces().map(|piece| piece.map(|piece| piece.record))
+    }
+
+    /// The records of a merged topic, each with the number of its publisher; none of any other topic.
+    ///
+    /// # Errors
+    /// As [`Batch::checked_records`].
+    pub fn published_records(&self) -> impl Iterator<Item = Result<(u32, &[u8]), ReceiveError>> {
+        self.pieces().filter_map(|piece| match piece {
+            Ok(Piece { record, publisher, .. }) => publisher.map(|number| Ok((number, record))),
+            Err(error) => Some(Err(error)),
         })
+    }
+
+    /// Every record with where it lies in [`Batch::as_slice`] and whose it is; positions are offsets behind
+    /// [`Batch::position`].
+    ///
+    /// # Errors
+    /// As [`Batch::checked_records`].
+    pub fn pieces(&self) -> impl Iterator<Item = Result<Piece<'_>, ReceiveError>> {
+        let malformed = |error| ReceiveError::Malformed { topic: self.topic.clone(), error };
+        self.records().checked().map(move |piece| piece.map_err(malformed))
     }
 
     /// Keeps the space: what comes later is received, but nothing from here on is given back until

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::{BufferError, ConnError, ContextError};
 
-use crate::wire::{RecordError, RefuseCode, TopicError, TopicName};
+use crate::wire::{RefuseCode, TopicError, TopicName, UnpackError};
 
 /// A client could not connect to a broker.
 #[derive(Debug, thiserror::Error)]
@@ -195,13 +195,13 @@ pub enum ReceiveError {
     /// The broker refused, or ended a subscription.
     #[error("{0}")]
     Refused(String),
-    /// A publisher of records wrote something else.
+    /// A publisher of records wrote something else, or (in a merged topic) the broker did. Receiving goes on behind it.
     #[error("topic '{topic}': {error}")]
     Malformed {
         /// The topic.
         topic: TopicName,
         /// What it is.
-        error: RecordError,
+        error: UnpackError,
     },
     /// The connection is lost and is not made again: another subscriber of the same name took over the place.
     #[error("the connection to the broker is over: {0}")]

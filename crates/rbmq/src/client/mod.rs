@@ -12,6 +12,7 @@
 
 mod batch;
 mod builder;
+mod current;
 mod error;
 mod feed;
 mod link;

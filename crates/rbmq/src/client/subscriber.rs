@@ -10,26 +10,18 @@ use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message, MessageRef};
 use super::builder::SubscriberBuilder;
+use super::current::Current;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use super::feed::{Feed, Stage, StartFrom, State};
 use super::link::{Link, lock, wait_while};
 use super::notice::{Item, Notice};
-use crate::wire::{Framing, RECORD_HEADER_BYTES, RecordError, Records, TopicName};
+use crate::wire::{Framing, TopicName};
 
 /// Most bytes of a name under which a subscriber's place is held.
 const MAX_NAME_BYTES: usize = 255;
 
 /// How often a subscriber that waits for data looks for what the broker said besides.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// A batch that [`Subscriber::recv_ref`] takes one message after the other from.
-struct Current {
-    bytes: Bytes,
-    /// Where the next message begins.
-    offset: usize,
-    topic: TopicName,
-    framing: Framing,
-}
 
 /// Receives topics from a broker. Reconnects by itself and goes on where it stopped; what is gone by then is told.
 ///
@@ -222,10 +214,10 @@ impl Subscriber {
     /// Gives back the batch whose messages were all taken, and waits for another one.
     fn next_current(&mut self, timeout: Duration) -> Result<bool, ReceiveError> {
         if let Some(taken) = self.current.take() {
-            taken.bytes.into_view().consume();
+            taken.consume();
         }
         let next = self.wait_bytes(timeout)?;
-        self.current = next.map(|(bytes, topic, framing)| Current { bytes, offset: 0, topic, framing });
+        self.current = next.map(|(bytes, topic, framing)| Current::new(bytes, topic, framing));
         Ok(self.current.is_some())
     }
 
@@ -371,49 +363,6 @@ fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> 
         return None;
     }
     Some(Notice::Refused(format!("topic '{}': {error}", buffer.topic)))
-}
-
-impl Current {
-    /// Goes on to the next message: where its bytes begin and end; none after the last.
-    #[inline]
-    fn advance(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
-        let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        let (header, len) = match self.framing {
-            Framing::Raw => (0, bytes.len()),
-            Framing::Records => match Records::new(bytes).next() {
-                Some(record) => (RECORD_HEADER_BYTES, record.len()),
-                None => return Err(self.malformed()),
-            },
-        };
-        let start = self.offset + header;
-        self.offset = start + len;
-        Ok(Some((start, self.offset)))
-    }
-
-    /// What is left of the batch is no record: nothing more comes of it.
-    #[cold]
-    fn malformed(&mut self) -> ReceiveError {
-        let bytes = self.bytes.as_slice();
-        let rest = bytes.get(self.offset..).unwrap_or_default();
-        let mut error = Records::new(rest).malformed().unwrap_or(RecordError { offset: 0, missing: 0 });
-        error.offset += self.offset;
-        self.offset = bytes.len();
-        ReceiveError::Malformed { topic: self.topic.clone(), error }
-    }
-
-    #[inline]
-    fn message(&self, start: usize, end: usize) -> MessageRef<'_> {
-        let view = self.bytes.view();
-        MessageRef {
-            topic: &self.topic,
-            bytes: self.bytes.as_slice().get(start..end).unwrap_or_default(),
-            epoch: view.epoch(),
-            end: view.position() + end as u64,
-        }
-    }
 }
 
 impl IntoIterator for Subscriber {

@@ -20,6 +20,7 @@ mod fields;
 mod filter;
 mod hello;
 mod records;
+mod runs;
 mod topic;
 
 pub use control::{Control, RefuseCode, Topic};
@@ -27,6 +28,7 @@ pub use fields::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
+pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};
 pub use topic::{MAX_TOPIC_BYTES, TopicError, TopicName};
 
 /// How the bytes of a topic's deliveries are to be read. The broker does not look at them; it tells subscribers.
@@ -37,6 +39,9 @@ pub enum Framing {
     Records,
     /// Deliveries hold bytes as they are: a stream without marks.
     Raw,
+    /// Deliveries hold runs: the number of a publisher, a length, and whole records of that publisher. Only brokers
+    /// write them, for topics whose publishers share a ring.
+    Merged,
 }
 
 impl Framing {
@@ -44,6 +49,7 @@ impl Framing {
         match self {
             Self::Records => 0,
             Self::Raw => 1,
+            Self::Merged => 2,
         }
     }
 
@@ -51,6 +57,7 @@ impl Framing {
         match code {
             0 => Ok(Self::Records),
             1 => Ok(Self::Raw),
+            2 => Ok(Self::Merged),
             other => Err(DecodeError::Value { field: "framing", value: u64::from(other) }),
         }
     }
@@ -61,6 +68,7 @@ impl std::fmt::Display for Framing {
         f.write_str(match self {
             Self::Records => "records",
             Self::Raw => "raw",
+            Self::Merged => "merged",
         })
     }
 }

@@ -1,0 +1,125 @@
+//! A batch of which a subscriber takes one message after the other.
+
+use super::batch::{Bytes, MessageRef};
+use super::error::ReceiveError;
+use crate::wire::{
+    Framing, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records, Runs, TopicName, UnpackError,
+};
+
+/// A batch that [`Subscriber::recv_ref`](crate::Subscriber::recv_ref) takes one message after the other from.
+pub(super) struct Current {
+    bytes: Bytes,
+    /// Where the next message begins.
+    offset: usize,
+    topic: TopicName,
+    framing: Framing,
+    /// The run that `offset` is in, in a merged topic.
+    run: Option<RunAt>,
+}
+
+/// A run of a merged topic: of which publisher, and where it lies, header included.
+#[derive(Debug, Clone, Copy)]
+struct RunAt {
+    publisher: u32,
+    from: usize,
+    to: usize,
+}
+
+impl Current {
+    pub(super) fn new(bytes: Bytes, topic: TopicName, framing: Framing) -> Self {
+        Self { bytes, offset: 0, topic, framing, run: None }
+    }
+
+    /// All of it was taken: gives its space back.
+    pub(super) fn consume(self) {
+        self.bytes.into_view().consume();
+    }
+
+    /// Goes on to the next message: where its bytes begin and end; none after the last.
+    #[inline]
+    pub(super) fn advance(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
+        let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let (header, len) = match self.framing {
+            Framing::Raw => (0, bytes.len()),
+            Framing::Records => match Records::new(bytes).next() {
+                Some(record) => (RECORD_HEADER_BYTES, record.len()),
+                None => return Err(self.malformed()),
+            },
+            Framing::Merged => return self.advance_in_runs(),
+        };
+        let start = self.offset + header;
+        self.offset = start + len;
+        Ok(Some((start, self.offset)))
+    }
+
+    fn advance_in_runs(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
+        loop {
+            let Some(run) = self.run.filter(|run| self.offset < run.to) else {
+                let rest = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
+                let mut runs = Runs::new(rest);
+                let Some(run) = runs.next() else {
+                    return if rest.is_empty() { Ok(None) } else { Err(self.malformed()) };
+                };
+                let (from, to) = (self.offset, self.offset + runs.offset());
+                self.run = Some(RunAt { publisher: run.publisher, from, to });
+                self.offset += RUN_HEADER_BYTES;
+                continue;
+            };
+            let bytes = self.bytes.as_slice().get(self.offset..run.to).unwrap_or_default();
+            let Some(record) = Records::new(bytes).next() else { return Err(self.malformed()) };
+            let start = self.offset + RECORD_HEADER_BYTES;
+            self.offset = start + record.len();
+            return Ok(Some((start, self.offset)));
+        }
+    }
+
+    /// What comes next is not what it should be: nothing more comes of the batch, or of the publisher's run.
+    #[cold]
+    fn malformed(&mut self) -> ReceiveError {
+        let bytes = self.bytes.as_slice();
+        let run = self.run.filter(|run| self.offset < run.to);
+        let end = run.map_or(bytes.len(), |run| run.to);
+        let rest = bytes.get(self.offset..end).unwrap_or_default();
+        let error = match (self.framing, run) {
+            (Framing::Merged, None) => {
+                let error = Runs::new(rest).malformed().map(|mut error| {
+                    error.offset += self.offset;
+                    UnpackError::Run(error)
+                });
+                error.unwrap_or(UnpackError::Record(RecordError { offset: self.offset, missing: 0 }))
+            }
+            (_, run) => {
+                let malformed = Records::new(rest).malformed();
+                let mut error = malformed.unwrap_or(RecordError { offset: 0, missing: 0 });
+                error.offset += self.offset;
+                match run {
+                    Some(RunAt { publisher, .. }) => UnpackError::Publisher { publisher, error },
+                    None => UnpackError::Record(error),
+                }
+            }
+        };
+        self.offset = end;
+        ReceiveError::Malformed { topic: self.topic.clone(), error }
+    }
+
+    /// The message at the place that [`Current::advance`] returned last.
+    #[inline]
+    pub(super) fn message(&self, start: usize, end: usize) -> MessageRef<'_> {
+        let view = self.bytes.view();
+        let to = match self.run {
+            // One can go on only where a run begins.
+            Some(run) if end < run.to => run.from,
+            _ => end,
+        };
+        MessageRef {
+            topic: &self.topic,
+            bytes: self.bytes.as_slice().get(start..end).unwrap_or_default(),
+            epoch: view.epoch(),
+            end: view.position() + to as u64,
+            publisher: self.run.map(|run| run.publisher),
+        }
+    }
+}
