@@ -17,6 +17,10 @@ pub(crate) struct Control {
     /// By slot; a hold that is gone leaves its slot to the next.
     holds: Vec<Option<Cursor>>,
     free: Vec<usize>,
+    /// A slot and a position below which no hold is: where the slowest was when it was looked for last, and which it
+    /// was. Cursors only go up, so as long as it is there, nobody is slower. With thousands of holds that come, move
+    /// and go while a writer waits, most of them are not the slowest, and cost no look at all the others.
+    slowest: (usize, Position),
     /// The slot taken last, for a planted bug.
     #[cfg(feature = "planted-bugs")]
     newest: Option<usize>,
@@ -36,6 +40,7 @@ impl Control {
         Control {
             holds: Vec::new(),
             free: Vec::new(),
+            slowest: (0, Position::MAX),
             #[cfg(feature = "planted-bugs")]
             newest: None,
             wanted: None,
@@ -53,6 +58,9 @@ impl Control {
             self.holds.len() - 1
         });
         self.holds[slot] = Some(Arc::clone(&cursor));
+        if at <= self.slowest.1 {
+            self.slowest = (slot, at);
+        }
         #[cfg(feature = "planted-bugs")]
         {
             self.newest = Some(slot);
@@ -60,23 +68,37 @@ impl Control {
         (slot, cursor)
     }
 
-    pub(crate) fn remove_hold(&mut self, slot: usize) {
+    /// Whether it may have been the slowest.
+    pub(crate) fn remove_hold(&mut self, slot: usize) -> bool {
         self.holds[slot] = None;
         self.free.push(slot);
         #[cfg(feature = "planted-bugs")]
         {
             self.newest = self.newest.filter(|&newest| newest != slot);
         }
+        slot == self.slowest.0
     }
 
     /// The lowest cursor. Acquire pairs with the Release in `Hold::advance`: what the reader did with the bytes
     /// below happened before whatever is written over them.
-    pub(crate) fn slowest_hold(&self) -> Option<Position> {
-        let positions = self.holds.iter().enumerate().filter_map(|(slot, hold)| {
-            let position = hold.as_ref()?.load(Ordering::Acquire);
-            (!self.is_ignored(slot)).then_some(position)
-        });
-        positions.min()
+    pub(crate) fn slowest_hold(&mut self) -> Option<Position> {
+        let (first, floor) = self.slowest;
+        let (before, from) = self.holds.split_at(first.min(self.holds.len()));
+        let slots = (first..).zip(from).chain((0..).zip(before));
+        let mut slowest: Option<(usize, Position)> = None;
+        for (slot, hold) in slots {
+            let Some(hold) = hold else { continue };
+            let position = hold.load(Ordering::Acquire);
+            if self.is_ignored(slot) || slowest.is_some_and(|(_, at)| at <= position) {
+                continue;
+            }
+            slowest = Some((slot, position));
+            if position <= floor {
+                break;
+            }
+        }
+        self.slowest = slowest.unwrap_or((0, Position::MAX));
+        slowest.map(|(_, position)| position)
     }
 
     #[cfg(feature = "planted-bugs")]

@@ -19,7 +19,7 @@ pub struct Inlet {
     head: Position,
     boundary: Position,
     /// The horizon as last seen.
-    horizon: Position,
+    pub(crate) horizon: Position,
     /// Where the last landed piece began, for a planted bug.
     #[cfg(feature = "planted-bugs")]
     before_last: Position,

@@ -26,6 +26,9 @@
 //! * Without flow control the writer announces the horizon itself before it writes past the old one. A reader
 //!   copies and then asks whether what it copied was still there ([`View::copy_to`], [`Ring::is_stable`]).
 //!
+//! * A ring at rest gives memory back ([`Inlet::trim`]): the tail goes up, as far as holds allow, and the pages that
+//!   nothing lies in any more go back to the system.
+//!
 //! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
 //! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work.
 //!
@@ -57,6 +60,7 @@ mod pool;
 mod ring;
 mod shape;
 pub mod sync;
+mod trim;
 mod view;
 mod wake;
 mod writer;
@@ -65,6 +69,7 @@ pub use inlet::Inlet;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
 pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
 pub use ring::{Gap, Hold, Overwritten, Ring};
+pub use trim::Trimmed;
 pub use view::{Lapped, View};
 pub use wake::{PendingSet, Sleeper};
 pub use writer::{Claim, ClaimError, DeliverError, Delivered, MAX_OPEN_CLAIMS, Writer};

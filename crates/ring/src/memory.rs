@@ -106,6 +106,15 @@ mod mapped {
             unsafe { self.base.add(offset) }
         }
 
+        /// Gives the pages of `[position, position + bytes)` back, which lie at `offset` of the reservation; both and
+        /// the length are multiples of the page size, and the range does not go over the ring's end.
+        ///
+        /// Safe, as a page that is given back reads as zeros, through both mappings. Whose bytes they are is the
+        /// business of the caller, as for [`Mapping::write`].
+        pub(crate) fn give_back(&self, of: &Reservation, offset: u64, _at: u64, bytes: u64) -> io::Result<()> {
+            of.punch(offset, bytes)
+        }
+
         /// Copies `from` to `position`.
         ///
         /// # Safety
@@ -250,6 +259,15 @@ mod modelled {
 
         pub(crate) fn at(&self, position: u64) -> *mut u8 {
             self.opaque[(position & self.mask) as usize].get()
+        }
+
+        /// As the real one: the bytes become zeros, which loom takes for a write.
+        pub(crate) fn give_back(&self, _: &Reservation, _offset: u64, at: u64, bytes: u64) -> io::Result<()> {
+            for at in at..at + bytes {
+                // SAFETY: loom reports a second access.
+                unsafe { self.write(at, &[0]) };
+            }
+            Ok(())
         }
 
         /// # Safety

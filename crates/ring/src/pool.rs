@@ -146,7 +146,7 @@ impl Pool {
         let shape = Shape::new(capacity, &config)?;
         let extent = self.extent(capacity)?;
         let mapping = Mapping::new(&extent.reservation, extent.offset, capacity, config.flow_control)?;
-        Ok(Ring::new(Memory { mapping, _extent: extent }, shape))
+        Ok(Ring::new(Memory { mapping, extent }, shape))
     }
 
     /// The sum of the capacities of the rings that exist, in bytes.
@@ -187,7 +187,30 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) struct Memory {
     mapping: Mapping,
-    _extent: Extent,
+    extent: Extent,
+}
+
+impl Memory {
+    /// Gives the whole pages within `[from, to)`, positions at most a ring apart, back to the system; returns how
+    /// many bytes that was. They read as zeros from now on. The caller knows that nobody reads or writes them.
+    pub(crate) fn give_back(&self, from: Position, to: Position) -> u64 {
+        let (page, capacity) = (page_bytes(), self.extent.bytes);
+        debug_assert!(from <= to && to - from <= capacity, "a range longer than its ring");
+        let to = to & !(page - 1);
+        let Some(from) = from.checked_next_multiple_of(page).filter(|from| *from < to) else { return 0 };
+        // A range that goes over the ring's end is two in the reservation.
+        let start = from & (capacity - 1);
+        let first = (to - from).min(capacity - start);
+        let mut given = 0;
+        for (at, bytes) in [(start, first), (0, to - from - first)] {
+            let offset = self.extent.offset + at;
+            // If the system refuses, the pages stay backed, which costs memory and nothing else.
+            if bytes > 0 && self.mapping.give_back(&self.extent.reservation, offset, at, bytes).is_ok() {
+                given += bytes;
+            }
+        }
+        given
+    }
 }
 
 impl std::ops::Deref for Memory {

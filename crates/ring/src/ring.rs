@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     last_gap_to: AtomicU64,
     /// Written by the writing end alone.
     pub(crate) ends: Apart<Ends>,
-    horizon: Apart<AtomicU64>,
+    pub(crate) horizon: Apart<AtomicU64>,
     /// Whether a writer was refused and waits for a hold to advance.
     waits: Apart<AtomicBool>,
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
@@ -184,11 +184,11 @@ impl Shared {
         (!held).then_some(tail - from)
     }
 
-    fn tail_of(&self, horizon: Position) -> Position {
+    pub(crate) fn tail_of(&self, horizon: Position) -> Position {
         horizon.saturating_sub(self.shape.capacity).max(self.shape.start)
     }
 
-    fn control(&self) -> MutexGuard<'_, Control> {
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         lock(&self.control)
     }
 }
@@ -455,8 +455,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let shared = self.ring.shared();
         let mut control = shared.control();
-        control.remove_hold(self.slot);
-        if shared.waits.load(Ordering::Relaxed) {
+        let slowest = control.remove_hold(self.slot);
+        if slowest && shared.waits.load(Ordering::Relaxed) {
             shared.grant(&mut control);
         }
     }

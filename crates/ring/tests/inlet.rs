@@ -18,6 +18,7 @@ enum Step {
     Advance(usize, u64),
     Release(usize),
     Grant,
+    Trim(u64),
     Boundaries(u64),
     GapAfter(u64),
 }
@@ -32,6 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => (0..3usize, 0..3000u64).prop_map(|(i, by)| Step::Advance(i, by)),
         1 => (0..3usize).prop_map(Step::Release),
         5 => Just(Step::Grant),
+        2 => prop_oneof![Just(0), 0..10_000u64].prop_map(Step::Trim),
         3 => any::<u64>().prop_map(Step::Boundaries),
         3 => any::<u64>().prop_map(Step::GapAfter),
     ];
@@ -44,6 +46,7 @@ struct Machine {
     log: Log,
     holds: Vec<(Hold, u64)>,
     horizon: u64,
+    trimmed: bool,
     seed: u64,
 }
 
@@ -52,7 +55,7 @@ impl Machine {
         let log = Log::new(config.start);
         let ring = ring(config);
         let (inlet, horizon) = (ring.inlet().unwrap(), ring.horizon());
-        Machine { ring, inlet, log, holds: vec![], horizon, seed: 0 }
+        Machine { ring, inlet, log, holds: vec![], horizon, trimmed: false, seed: 0 }
     }
 
     fn content(&mut self, len: usize) -> Vec<u8> {
@@ -107,6 +110,26 @@ impl Machine {
         self.horizon = self.horizon.max(to);
     }
 
+    /// The tail goes up to `keep` bytes below the boundary, or to the slowest hold; nothing else changes.
+    fn trim(&mut self, keep: u64) {
+        let (tail, capacity) = (self.ring.tail(), self.ring.capacity());
+        let wanted = self.log.boundary().saturating_sub(keep);
+        let slowest = self.holds.iter().map(|&(_, at)| at).min().unwrap_or(u64::MAX);
+        let trimmed = self.inlet.trim(keep);
+        self.trimmed = true;
+        self.horizon = self.horizon.max(wanted.min(slowest).max(tail).saturating_add(capacity));
+        assert_eq!(self.ring.horizon(), self.horizon);
+        assert_eq!(trimmed.held, slowest < wanted);
+        assert_eq!(trimmed.left + trimmed.given_back, capacity);
+        let low = self.ring.tail().min(slowest).min(self.log.head());
+        let pages = self.log.head().next_multiple_of(4096) - (low & !4095);
+        if low < self.log.head() {
+            assert_eq!(trimmed.left, pages.min(capacity), "pages of what must stay");
+        } else {
+            assert!(trimmed.left <= 4096, "at most the page that is begun");
+        }
+    }
+
     fn gap_after(&self, p: u64) {
         let expected = self.log.gaps.iter().find(|gap| gap.1 > p).map(|&(from, to)| Gap { from, to });
         let slowest = self.ring.slowest_hold().unwrap_or(u64::MAX).min(self.ring.tail());
@@ -154,6 +177,7 @@ impl Machine {
                 self.horizon = self.allowed();
                 assert_eq!(self.ring.grant(), self.horizon);
             }
+            Step::Trim(keep) => self.trim(keep),
             Step::Grant => assert_eq!(self.ring.grant(), self.ring.horizon()),
             Step::Boundaries(p) => self.log.check_boundaries(&self.ring, self.log.somewhere(&self.ring, p)),
             Step::GapAfter(p) => self.gap_after(self.log.somewhere(&self.ring, p)),
@@ -174,7 +198,8 @@ impl Machine {
             let from = self.ring.tail().min(self.log.head());
             self.log.check_range(&self.ring, from, self.log.head());
             let ahead = self.ring.horizon() - self.log.head();
-            assert!(ahead <= self.ring.capacity() / 8, "announced {ahead} bytes ahead");
+            let most = self.ring.capacity() / if self.trimmed { 1 } else { 8 };
+            assert!(ahead <= most, "announced {ahead} bytes ahead");
         }
     }
 }

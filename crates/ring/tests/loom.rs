@@ -118,6 +118,35 @@ fn a_joining_hold_is_never_overwritten() {
     });
 }
 
+/// Who got a hold reads what it holds, although the ring is trimmed at the same moment; who did not is told where the
+/// ring begins.
+#[test]
+fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
+    model(|| {
+        let ring = ring(true);
+        let mut inlet = ring.inlet().unwrap();
+        for part in [1, 2] {
+            assert_eq!(inlet.copy_in(&[part; 4]), 4);
+            inlet.end();
+            ring.grant();
+        }
+        let joiner = {
+            let ring = ring.clone();
+            thread::spawn(move || match ring.hold(4) {
+                Ok(hold) => {
+                    assert_eq!(ring.view(4, 8).to_vec().unwrap(), [2; 4], "held at {}", hold.position());
+                    hold.advance(8);
+                }
+                Err(gone) => assert_eq!(gone.tail, 8),
+            })
+        };
+        let trimmed = inlet.trim(0);
+        assert!(trimmed.held || ring.tail() == 8);
+        assert_eq!(inlet.copy_in(&[3; 4]), 4);
+        joiner.join().unwrap();
+    });
+}
+
 /// What lies below a head or boundary that was read is there, boundaries and index included.
 #[test]
 fn what_is_published_is_there() {

@@ -59,6 +59,12 @@ fn is_right(number: u32) -> bool {
             writer.append(&[&[1; 1000]]).unwrap();
             ring.boundary_at_or_before(1500) == Some(1000)
         }
+        8 => {
+            let (mut inlet, hold) = (ring.inlet().unwrap(), ring.hold(0).unwrap());
+            inlet.copy_in(b"held");
+            inlet.end();
+            inlet.trim(0).held && ring.tail() == hold.position()
+        }
         _ => panic!("bug {number} has no test"),
     }
 }

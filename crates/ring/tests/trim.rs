@@ -1,0 +1,82 @@
+//! A ring at rest gives its memory back.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::ring;
+use rocketring::{Inlet, Ring, RingConfig, Trimmed};
+
+const CAPACITY: u64 = 64 << 10;
+
+/// A ring through which `bytes` came, in deliveries of 1,000 bytes.
+fn used(bytes: usize) -> (Ring, Inlet) {
+    let ring = ring(RingConfig { capacity_bytes: CAPACITY, ..RingConfig::default() });
+    let mut inlet = ring.inlet().unwrap();
+    for _ in 0..bytes / 1000 {
+        assert_eq!(inlet.copy_in(&[7; 1000]), 1000);
+        inlet.end();
+        ring.grant();
+    }
+    (ring, inlet)
+}
+
+/// Bytes of the ring's memory that are not zero.
+fn backed(ring: &Ring) -> usize {
+    let memory = ring.raw(0, CAPACITY as usize);
+    // SAFETY: that many bytes are mapped there, and nobody writes them.
+    let memory = unsafe { std::slice::from_raw_parts(memory, CAPACITY as usize) };
+    memory.iter().filter(|byte| **byte != 0).count()
+}
+
+#[test]
+fn what_nobody_holds_goes_but_for_what_is_kept() {
+    let (ring, mut inlet) = used(300_000);
+    assert_eq!(backed(&ring), CAPACITY as usize);
+    let trimmed = inlet.trim(10_000);
+    // 290,000 to 300,000 lies in pages 70 to 73.
+    assert_eq!(trimmed, Trimmed { left: 4 * 4096, given_back: CAPACITY - 4 * 4096, held: false });
+    assert_eq!(backed(&ring), 4 * 4096);
+    assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
+    assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
+    assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
+    assert_eq!(inlet.copy_in(&[8; 1 << 20]) as u64, CAPACITY - 10_000, "the room is what is not kept");
+}
+
+#[test]
+fn what_is_held_and_what_is_incomplete_stays() {
+    let (ring, mut inlet) = used(300_000);
+    let hold = ring.hold(280_500).unwrap();
+    inlet.copy_in(&[9; 500]);
+    let trimmed = inlet.trim(0);
+    assert!(trimmed.held);
+    assert_eq!(ring.tail(), 280_500);
+    assert_eq!(ring.view(280_500, 300_000).to_vec().unwrap(), [7; 19_500]);
+    hold.advance(300_500);
+    assert!(!inlet.trim(0).held);
+    assert_eq!((ring.tail(), ring.boundary(), ring.head()), (300_000, 300_000, 300_500));
+    assert_eq!(ring.view(300_000, 300_500).to_vec().unwrap(), [9; 500]);
+    assert_eq!(backed(&ring), 4096);
+}
+
+#[test]
+fn what_is_held_below_a_hole_stays() {
+    let (ring, mut inlet) = used(300_000);
+    let hold = ring.hold(299_000).unwrap();
+    inlet.skip(900_000);
+    let trimmed = inlet.trim(0);
+    assert!(trimmed.held);
+    assert_eq!(trimmed.given_back, 0, "what is held lies further back than a ring is long");
+    assert_eq!(ring.view(299_000, 300_000).to_vec().unwrap(), [7; 1000]);
+    drop(hold);
+    assert_eq!(inlet.trim(0).given_back, CAPACITY - 4096);
+}
+
+#[test]
+fn trimming_again_gives_nothing_but_what_is_wanted() {
+    let (ring, mut inlet) = used(300_000);
+    inlet.trim(30_000);
+    let tail = ring.tail();
+    assert_eq!(inlet.trim(CAPACITY).left, inlet.trim(30_000).left, "a tail does not go back");
+    assert_eq!(ring.tail(), tail);
+    assert_eq!(inlet.trim(1000).left, 2 * 4096);
+}
