@@ -111,7 +111,13 @@ mod mapped {
         ///
         /// Safe, as a page that is given back reads as zeros, through both mappings. Whose bytes they are is the
         /// business of the caller, as for [`Mapping::write`].
-        pub(crate) fn give_back(&self, of: &Reservation, offset: u64, _at: u64, bytes: u64) -> io::Result<()> {
+        pub(crate) fn give_back(
+            &self,
+            of: &Reservation,
+            offset: u64,
+            _at: u64,
+            bytes: u64,
+        ) -> io::Result<()> {
             of.punch(offset, bytes)
         }
 

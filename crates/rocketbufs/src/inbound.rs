@@ -17,6 +17,7 @@ use rocketring::{Hold, Inlet, Ring, View, verify};
 
 use crate::buffer::{Buffer, Log};
 use crate::context::{ContextInner, lock};
+use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
 use crate::options::SubscribeOptions;
 use crate::proto::{Credit, End, Inbound};
@@ -32,6 +33,7 @@ pub(crate) struct InboundShared {
     pub(crate) state: Mutex<InState>,
     /// Whether it waits in its rIn's queue of those with something to receive.
     pub(crate) queued: AtomicBool,
+    pub(crate) rest: Rest,
     spliced: Mutex<Option<Weak<Buffer>>>,
     is_spliced: AtomicBool,
 }
@@ -102,6 +104,7 @@ impl InboundShared {
             options,
             state: Mutex::default(),
             queued: AtomicBool::new(false),
+            rest: Rest::default(),
             spliced: Mutex::default(),
             is_spliced: AtomicBool::new(false),
         }
@@ -154,7 +157,7 @@ impl InboundShared {
         let worker = self.inner.worker_of(conn);
         let due = in_log.credit.clone().credit(now).is_some();
         drop(state);
-        if due || buffer.ended() {
+        if due || buffer.ended() || self.rest.is_owed() {
             self.inner.workers[worker].mark(self.slot);
         }
     }
@@ -272,7 +275,7 @@ impl InboundShared {
         let in_log = state.log.as_mut()?;
         let result = change(in_log);
         in_log.move_hold();
-        let due = ending || in_log.credit_due();
+        let due = ending || in_log.credit_due() || self.rest.is_owed();
         drop(state);
         self.tell_worker(due, wire);
         Some(result)

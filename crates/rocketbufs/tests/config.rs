@@ -18,7 +18,7 @@ fn the_defaults_are_those_that_the_documentation_names() {
     assert_eq!((config.tcp.read_bytes, config.tcp.staging_bytes), (1 << 20, 256 << 10));
     assert_eq!((config.tcp.tx_queue_bytes, config.tcp.max_transfer_bytes), (1 << 20, 256 << 10));
     assert_eq!((config.buffers.size_bytes, config.buffers.retain_bytes), (1 << 20, None));
-    assert_eq!((config.buffers.reservation_bytes, config.buffers.max_ring_bytes), (1 << 30, 4 << 30));
+    assert_eq!((config.buffers.reservation_bytes, config.buffers.max_ring_bytes), (1 << 30, 16 << 30));
     assert_eq!((config.session.heartbeat_ms, config.session.block_timeout_ms), (5000, 10_000));
     assert_eq!((config.limits.max_control_bytes, config.limits.max_hold_ms), (65_536, 600_000));
     config.validate().unwrap();
@@ -137,9 +137,9 @@ fn an_unknown_name_is_refused_and_the_nearest_is_named() {
 #[test]
 fn settings_that_do_not_go_together_are_refused_with_both_places() {
     assert_eq!(
-        message(Config::from_toml("[buffers]\nsize_bytes = '8 GiB'\nreservation_bytes = '16 GiB'")),
-        "buffers.max_ring_bytes = 4294967296 (the default): it must be at least \
-         buffers.size_bytes = 8589934592 (configuration, line 2)"
+        message(Config::from_toml("[buffers]\nsize_bytes = '32 GiB'\nreservation_bytes = '64 GiB'")),
+        "buffers.max_ring_bytes = 17179869184 (the default): it must be at least \
+         buffers.size_bytes = 34359738368 (configuration, line 2)"
     );
     for text in ["[tcp]\nmax_transfer_bytes = '2 MiB'", "[buffers]\nretain_bytes = '900 KiB'"] {
         assert!(matches!(Config::from_toml(text), Err(ConfigError::Relation(_))), "{text}");

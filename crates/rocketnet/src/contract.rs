@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rocketring::{Inlet, Position, Ring};
+use rocketring::{Inlet, Position, Ring, Trimmed};
 
 /// Names a connection of one transport. Never used again for another connection of the same transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -214,6 +214,10 @@ pub trait Transport {
     /// Makes a hole: everything of a partial delivery is dropped and the log goes on at `to` (LOST).
     /// False if the id is not bound or the inlet cannot skip there (`to` lies before its head): the peer's fault.
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool;
+
+    /// Gives back memory of the ring behind this id, at a time when it is at rest ([`Inlet::trim`]). None if the id is
+    /// not bound, or if this transport is one-sided: the peer may be writing what would be given back.
+    fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed>;
 
     /// How many bytes of ranges the queue of this connection takes now; 0 when it is full.
     fn room(&self, conn: ConnId) -> u64;

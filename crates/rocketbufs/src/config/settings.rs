@@ -149,10 +149,22 @@ section! {
         /// descriptor. Large: refused where the size of files is limited (ulimit -f).
         reservation_bytes: u64 = 1 << 30, "bytes", range [1048576 to 17592186044416],
             cost "one file descriptor per reservation; no memory before use";
-        /// The sum of all rings' capacities; more is refused, with the arithmetic. It is what keeps peers and programs
-        /// from using all of the machine's memory. Small: subscriptions and buffers are refused. Beyond the machine's
-        /// memory: the kernel ends the process instead. At least `size_bytes`.
-        max_ring_bytes: u64 = 4 << 30, "bytes", range [4096 to 17592186044416],
+        /// A ring into which nothing came for this long gives memory back: all that nobody needs any more, or holds, but
+        /// for its history (`idle_retain_bytes`). 0: never. Small: a ring that pauses often asks the system for the same
+        /// pages again and again. Large: thousands of rings keep what they once needed for as long.
+        idle_trim_ms: u32 = 500, "ms", range [0 or 10 to 3600000],
+            cost "a system call or two for each ring that comes to rest";
+        /// The history that all spliced rings at rest keep together for those who join or resume. When it is used up,
+        /// those that have rested longest keep only their last delivery, if that is at most 64 KiB, or nothing. Small:
+        /// who joins late finds little. Large: memory.
+        idle_retain_bytes: u64 = 512 << 20, "bytes", range [0 or 1 to 17592186044416],
+            cost "at most this and the last deliveries, of what the rings had already";
+        /// The sum of all rings' capacities; more is refused, with the arithmetic. A capacity is address space: its memory is
+        /// taken on first use, and what a ring at rest does not need goes back (`idle_trim_ms`). The default has place
+        /// for 10,000 rings of 1 MiB that are not all full at once; where they may be, set it to the memory that they
+        /// may have. Small: subscriptions and buffers are refused. Far beyond the machine's memory: if all rings fill,
+        /// the kernel ends the process instead. At least `size_bytes`.
+        max_ring_bytes: u64 = 16 << 30, "bytes", range [4096 to 17592186044416],
             cost "none by itself: the most that rings may take";
     }
 }

@@ -8,9 +8,11 @@
 //! * `admitting`: subscriptions of others to our buffers, until they are answered;
 //! * `sending`: the same, from then on;
 //! * `receiving`: our subscriptions;
+//! * `idle`: memory that rings at rest give back;
 //! * `ticks`: what happens because time passed.
 
 mod admitting;
+mod idle;
 mod links;
 mod receiving;
 mod sending;
@@ -34,6 +36,10 @@ use crate::rin::RInShared;
 use crate::rout::ROutShared;
 use crate::types::{Nanos, Position, WireId};
 use crate::worker::WorkerShared;
+
+pub(crate) use idle::Rest;
+
+use idle::Idle;
 
 /// What an application's thread leaves with a worker.
 pub(crate) enum Command {
@@ -131,6 +137,7 @@ pub struct Core<T: Transport> {
     /// Connections that have something to send this turn, in the order in which they came.
     dirty: VecDeque<ConnId>,
     suspended: Vec<(Arc<InboundShared>, Nanos)>,
+    idle: Idle,
     next_tick: Nanos,
     events: Vec<Event>,
     now: Nanos,
@@ -216,6 +223,7 @@ impl<T: Transport> Core<T> {
         handle: Weak<Handle>,
         transport: T,
     ) -> Self {
+        let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
             inner,
             shared,
@@ -227,6 +235,7 @@ impl<T: Transport> Core<T> {
             slots: HashMap::new(),
             dirty: VecDeque::new(),
             suspended: Vec::new(),
+            idle,
             next_tick: 0,
             events: Vec::new(),
             now: 0,
@@ -248,7 +257,7 @@ impl<T: Transport> Core<T> {
     pub(crate) fn run_once(&mut self, clock: &dyn Fn() -> Nanos) -> bool {
         let timeout = if self.dirty.is_empty() {
             self.shared.sleeper.prepare();
-            let until_tick = Duration::from_nanos(self.next_tick.saturating_sub(clock()));
+            let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(clock()));
             if self.shared.has_work() { Duration::ZERO } else { until_tick }
         } else {
             Duration::ZERO
@@ -273,7 +282,7 @@ impl<T: Transport> Core<T> {
 
     /// When time alone gives it something to do.
     pub fn next_tick(&self) -> Nanos {
-        self.next_tick
+        self.next_tick.min(self.idle.due())
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
@@ -288,6 +297,9 @@ impl<T: Transport> Core<T> {
         self.pump_all();
         if now >= self.next_tick {
             self.tick();
+        }
+        if now >= self.idle.due() {
+            self.sweep();
         }
     }
 
@@ -353,6 +365,7 @@ impl<T: Transport> Core<T> {
     fn on_slot(&mut self, slot: u32) {
         let Some(used) = self.slots.get(&slot) else { return };
         if let Some(inbound) = used.inbound.clone() {
+            self.idle.stirred(&inbound, self.now);
             self.give_credit(&inbound);
         }
         let Some(used) = self.slots.get(&slot) else { return };

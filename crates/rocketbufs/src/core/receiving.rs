@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::{PoolError, Ring, RingConfig};
+use rocketring::{Inlet, PoolError, Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::{Buffer, Log};
@@ -224,6 +224,7 @@ impl<T: Transport> Core<T> {
 
     /// Tells whoever is interested: subscribers downstream, the application, the sender.
     fn news_of(&mut self, inbound: &Arc<InboundShared>) {
+        self.idle.stirred(inbound, self.now);
         if let Some(buffer) = inbound.spliced_to() {
             buffer.notify();
         }
@@ -370,6 +371,7 @@ impl<T: Transport> Core<T> {
         let ended = state.ending.is_some();
         drop(state);
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.idle.forget(&inbound);
         if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
             end_buffer(&buffer, End::Gone(boundary));
         }
@@ -396,10 +398,25 @@ impl<T: Transport> Core<T> {
         let Some(link) = self.links.get_mut(&conn) else { return };
         match link.ins.get(&wire) {
             Some(in_sub) if in_sub.leaving => {
-                link.ins.remove(&wire);
-                self.transport.unbind(conn, wire);
+                let gone = link.ins.remove(&wire);
+                let inlet = self.transport.unbind(conn, wire);
+                self.keep_inlet(gone.map(|in_sub| in_sub.inbound), inlet);
             }
             _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
+        }
+    }
+
+    /// A log has ended that subscribers downstream still read: its ring can give memory back.
+    fn keep_inlet(&mut self, inbound: Option<Arc<InboundShared>>, inlet: Option<Inlet>) {
+        let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
+        let mut state = lock(&inbound.state);
+        if state.done {
+            return;
+        }
+        if let Some(in_log) = &mut state.log {
+            in_log.inlet = inlet;
+            drop(state);
+            self.idle.stirred(&inbound, self.now);
         }
     }
 
@@ -421,6 +438,7 @@ impl<T: Transport> Core<T> {
                 in_log.inlet = Some(inlet);
             }
             state.wire = None;
+            self.idle.stirred(&inbound, self.now);
             let resumed = state.resume_on.take();
             let ended = state.ending.is_some();
             drop(state);

@@ -213,6 +213,9 @@ fn config(rng: &mut Rng, flavour: Flavour, faults: &Faults) -> Config {
     let mut config = Config::default();
     config.buffers.reservation_bytes = 1 << 20;
     config.buffers.max_ring_bytes = 16 << 20;
+    // Rings come to rest within a run, and history is short.
+    config.buffers.idle_trim_ms = 10;
+    config.buffers.idle_retain_bytes = 16 << 10;
     config.limits.max_buffers = 64;
     config.limits.max_control_bytes = 4 << 10;
     config.tcp.max_transfer_bytes = rng.one_of(&[4 << 10, 16 << 10, 256 << 10]);

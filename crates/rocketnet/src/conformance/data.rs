@@ -60,6 +60,22 @@ pub fn interleaved_wires<L: Lab>(lab: &mut L) {
     });
 }
 
+/// A ring gives its memory back between transfers, and goes on as if nothing had happened.
+pub fn trimmed_rings_go_on<L: Lab>(lab: &mut L) {
+    let total = CAPACITY.min(lab.bytes() / 10);
+    let mut kit = Kit::connected(lab);
+    let to = kit.id(0, 1);
+    let one_sided = kit.promises().one_sided;
+    let mut flow = Flow::new(&mut kit, 0, 0, 5, CAPACITY, 3_000);
+    for keep in [0, 100, CAPACITY, 0] {
+        flow.run(&mut kit, total, || 700);
+        let trimmed = kit.ends[1].link().trim(to, 5, keep);
+        assert_eq!(trimmed.is_none(), one_sided, "memory that peers write to is not given back");
+        assert!(trimmed.is_none_or(|trimmed| !trimmed.held), "everything was let go of");
+    }
+    assert!(kit.ends[1].link().trim(to, 6, 0).is_none(), "an id that is not bound has no ring");
+}
+
 /// MORE moves the head alone; the range without it moves the boundary, even if it is empty.
 pub fn more_and_boundary<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);

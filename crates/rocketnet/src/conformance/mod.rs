@@ -81,6 +81,7 @@ macro_rules! conformance_tests {
                 data::more_and_boundary,
                 data::queue_full_and_writable,
                 data::detach_copies_and_frees,
+                data::trimmed_rings_go_on,
                 data::skip_in_answer_to_control,
                 data::overrun_ends_the_connection,
                 data::unknown_wire_ends_the_connection,

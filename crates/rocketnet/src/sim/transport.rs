@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rocketring::{Inlet, Position};
+use rocketring::{Inlet, Position, Trimmed};
 
 use super::clock::{Clock, Kind};
 use super::conn::{Bound, Conn, Phase, Pipe};
@@ -108,6 +108,13 @@ impl Transport for SimTransport {
             true
         });
         skipped.unwrap_or(false)
+    }
+
+    fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed> {
+        if self.promises().one_sided {
+            return None;
+        }
+        self.with(conn, |_, conn, side| Some(conn.ends[side].inlets.get_mut(&wire)?.inlet.trim(keep)))?
     }
 
     fn room(&self, conn: ConnId) -> u64 {

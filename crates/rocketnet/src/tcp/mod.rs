@@ -40,7 +40,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketring::{Inlet, Position, Sleeper};
+use rocketring::{Inlet, Position, Sleeper, Trimmed};
 use rustix::event::epoll;
 
 pub use config::TcpConfig;
@@ -244,6 +244,10 @@ impl Transport for Tcp {
 
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool {
         self.conns.get_mut(conn).is_some_and(|conn| conn.intake.skip(wire, to))
+    }
+
+    fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed> {
+        self.conns.get_mut(conn)?.intake.trim(wire, keep)
     }
 
     fn room(&self, conn: ConnId) -> u64 {

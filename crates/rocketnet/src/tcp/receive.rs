@@ -21,7 +21,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rocketring::Inlet;
+use rocketring::{Inlet, Trimmed};
 
 use super::sys;
 use crate::contract::{ConnId, Down, Event, WireId};
@@ -156,6 +156,11 @@ impl Intake {
         }
         bound.inlet.skip(to);
         true
+    }
+
+    /// What has landed has moved the head, so that the rest of a range at hand comes where nothing is yet.
+    pub fn trim(&mut self, wire: WireId, keep: u64) -> Option<Trimmed> {
+        Some(self.bound.get_mut(&wire)?.inlet.trim(keep))
     }
 
     /// Whether something that was already read waits for the next poll.
