@@ -61,7 +61,7 @@ impl Shared {
     /// whether that is a hold's.
     fn raise_tail(&self, to: Position) -> (Position, bool) {
         let mut control = self.control();
-        let slowest = if planted::is(8) { None } else { control.slowest_hold() };
+        let slowest = if planted::is(28) { None } else { control.slowest_hold() };
         let before = self.horizon.load(Ordering::Relaxed);
         let held = slowest.is_some_and(|slowest| slowest < to);
         let tail = to.min(slowest.unwrap_or(Position::MAX)).max(self.tail_of(before));

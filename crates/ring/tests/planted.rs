@@ -15,6 +15,13 @@ fn small() -> Ring {
     ring(RingConfig { capacity_bytes: 4096, retain_bytes: Some(0), ..RingConfig::default() })
 }
 
+fn held_bytes_stay(ring: &Ring) -> bool {
+    let (mut inlet, hold) = (ring.inlet().unwrap(), ring.hold(0).unwrap());
+    inlet.copy_in(b"held");
+    inlet.end();
+    inlet.trim(0).held && ring.tail() == hold.position()
+}
+
 /// Whether a ring behaves as it should in the respect that bug `number` spoils.
 fn is_right(number: u32) -> bool {
     let ring = small();
@@ -59,12 +66,7 @@ fn is_right(number: u32) -> bool {
             writer.append(&[&[1; 1000]]).unwrap();
             ring.boundary_at_or_before(1500) == Some(1000)
         }
-        8 => {
-            let (mut inlet, hold) = (ring.inlet().unwrap(), ring.hold(0).unwrap());
-            inlet.copy_in(b"held");
-            inlet.end();
-            inlet.trim(0).held && ring.tail() == hold.position()
-        }
+        28 => held_bytes_stay(&ring),
         _ => panic!("bug {number} has no test"),
     }
 }
