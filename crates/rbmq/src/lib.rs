@@ -31,10 +31,14 @@ pub mod broker;
 pub mod client;
 pub mod wire;
 
-pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules, TopicStats};
+pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules};
 pub use client::{
-    Batch, ConnectError, Item, Kept, Message, MessageRef, Notice, PublishError, Publisher, PublisherBuilder,
-    PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
-    TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
+    Batch, BufferDetail, ConnectError, Item, Kept, Message, MessageRef, Notice, ObserveError, Observer,
+    PublishError, Publisher, PublisherBuilder, PublisherWaitError, ReceiveError, StartFrom,
+    SubscribeTopicError, Subscriber, SubscriberBuilder, TopicDetail, TopicOpenError, TopicOptions,
+    TopicWriter, WriteBatch,
 };
-pub use wire::{FilterError, Framing, TopicError, TopicFilter, TopicName};
+pub use wire::{
+    BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Slowest, SubscriptionStats, TopicError,
+    TopicFilter, TopicName, TopicStats,
+};

@@ -64,6 +64,7 @@ pub(crate) struct Buffer {
 /// A place in a ring, kept until somebody of that name comes back.
 pub(crate) struct Held {
     pub(crate) hold: Option<Hold>,
+    pub(crate) policy: Policy,
     pub(crate) landed: Position,
     pub(crate) consumed: Position,
     pub(crate) until: Nanos,

@@ -46,6 +46,8 @@ pub struct SubscriberInfo {
 pub struct KeptPlace {
     /// The subscription's name.
     pub name: Vec<u8>,
+    /// What happened when it was slow.
+    pub policy: Policy,
     /// Everything below was in its memory.
     pub landed: Position,
     /// Everything below was given back by its application.
@@ -156,6 +158,7 @@ impl ROut {
         let now = self.shared.inner.now();
         buffer.each_held(|name, held: &Held| KeptPlace {
             name: name.to_vec(),
+            policy: held.policy,
             landed: held.landed,
             consumed: held.consumed,
             holds: held_at(held.hold.as_ref()),

@@ -16,7 +16,7 @@ use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
-pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_records, rbmq_runs};
+pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use tcp::tcp_receive;
 
 /// A body: takes any bytes, and panics if a promise was broken.
@@ -30,6 +30,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),
     ("rbmq_hello", rbmq_hello),
+    ("rbmq_observe", rbmq_observe),
     ("rbmq_records", rbmq_records),
     ("rbmq_runs", rbmq_runs),
     ("tcp_receive", tcp_receive),

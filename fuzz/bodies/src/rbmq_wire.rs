@@ -1,7 +1,8 @@
 //! RBMQ's own messages: between client and broker, and the records inside deliveries.
 
 use rbmq::wire::{
-    Control, Hello, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record, run_header,
+    Control, Hello, Observe, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record,
+    run_header,
 };
 
 /// A control message that is accepted is the one it is written as.
@@ -9,6 +10,13 @@ pub fn rbmq_control(data: &[u8]) {
     if let Ok(control) = Control::decode(data) {
         let again = Control::decode(&control.encode()).expect("what was written is read");
         assert_eq!(again, control);
+    }
+}
+
+/// A message of or to an observer that is accepted is the one it is written as, byte for byte.
+pub fn rbmq_observe(data: &[u8]) {
+    if let Ok(message) = Observe::decode(data) {
+        assert_eq!(message.encode(), data);
     }
 }
 

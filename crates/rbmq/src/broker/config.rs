@@ -102,6 +102,12 @@ pub struct BrokerSettings {
     pub max_buffers_per_publisher: usize,
     /// Names that one subscriber may ask for. Default 10,000, at least 1. Each costs about 300 bytes.
     pub max_topics_per_subscriber: usize,
+    /// Observers (`rbmq top`) connected at once. Default 16, at least 1. Large: each may keep the broker's thread busy
+    /// with its questions.
+    pub max_observers: usize,
+    /// Questions of one observer that wait for their answers. Default 8, at least 1; one that asks more is
+    /// disconnected. Each costs at most 16 KiB.
+    pub max_observer_requests: usize,
     /// Smallest ring of a buffer, in bytes; publishers that ask for less get this. Default 64 KiB. Small rings stop
     /// their publisher often.
     pub min_ring_bytes: u64,
@@ -128,6 +134,8 @@ impl Default for BrokerSettings {
             max_publishers: 1_000,
             max_buffers_per_publisher: 1_024,
             max_topics_per_subscriber: 10_000,
+            max_observers: 16,
+            max_observer_requests: 8,
             min_ring_bytes: 64 << 10,
             max_ring_bytes: 256 << 20,
             closed_linger_ms: 60_000,
@@ -154,6 +162,8 @@ impl BrokerSettings {
             ("broker.max_publishers", self.max_publishers),
             ("broker.max_buffers_per_publisher", self.max_buffers_per_publisher),
             ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
+            ("broker.max_observers", self.max_observers),
+            ("broker.max_observer_requests", self.max_observer_requests),
         ];
         for (name, value) in at_least_one {
             if value == 0 {

@@ -9,10 +9,10 @@ use tracing::{debug, info, warn};
 
 use super::config::BrokerSettings;
 use super::inbox::{Inbox, Sender};
+use super::observers::{ObserverEvent, Observers};
 use super::session::{Session, SessionKey, display_name};
-use super::stats::TopicStats;
 use super::topics::{Stage, Topics};
-use crate::wire::{Control, Hello, Role};
+use crate::wire::{Control, Hello, Role, TopicStats};
 
 /// What happened.
 pub(super) enum Event {
@@ -30,6 +30,8 @@ pub(super) enum Event {
     InvalidMapping { key: SessionKey, bid: Bid },
     /// A publisher is to be disconnected.
     Expel { key: SessionKey, why: &'static str },
+    /// An observer asks, or is gone.
+    Observer(ObserverEvent),
     /// Somebody wants the table of topics.
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
     /// Take no more from publishers: the broker is about to end.
@@ -53,6 +55,7 @@ pub(super) struct Broker {
     pub(super) topics: Topics,
     pub(super) sessions: HashMap<SessionKey, Session>,
     pub(super) watchers: HashMap<u64, Watcher>,
+    pub(super) observers: Observers,
     pub(super) events: Sender,
     pub(super) draining: bool,
 }
@@ -89,6 +92,7 @@ impl Broker {
                 self.expel(key, &format!("data for buffer {bid}, which was not created for any topic"));
             }
             Event::Expel { key, why } => self.expel(key, why),
+            Event::Observer(event) => self.on_observer(event),
             Event::Stats(reply) => {
                 // Whoever asked may have given up.
                 let _ = reply.try_send(self.stats());
@@ -121,6 +125,7 @@ impl Broker {
                 self.watchers.insert(conn.id(), Watcher { conn: conn.clone(), name: hello.name });
                 self.out.add_conn(&conn);
             }
+            Role::Observer => self.on_observer_conn(&conn, hello),
         }
     }
 
@@ -228,15 +233,19 @@ impl Broker {
     }
 
     fn stats(&self) -> Vec<TopicStats> {
-        let all = self.topics.all();
-        all.into_iter().map(|(topic, bids)| TopicStats::collect(&self.out, topic, bids)).collect()
+        self.topics.after(None).map(|(topic, bids)| self.topic_stats(topic, bids).0).collect()
     }
 }
 
 /// Sends a control message; a peer that reads so slowly that none fits any more is disconnected.
 pub(super) fn send(conn: &Conn, message: &Control) {
+    send_bytes(conn, &message.encode());
+}
+
+/// The same of a message that is encoded already.
+pub(super) fn send_bytes(conn: &Conn, message: &[u8]) {
     use rocketbufs::ControlError;
-    match conn.send_control(&message.encode()) {
+    match conn.send_control(message) {
         // A connection that is down has its own event.
         Ok(()) | Err(ControlError::Down) => {}
         Err(error) => conn.close(&error.to_string()),

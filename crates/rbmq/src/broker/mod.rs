@@ -15,6 +15,7 @@
 mod config;
 mod control;
 mod inbox;
+mod observers;
 mod publishers;
 mod rules;
 mod session;
@@ -34,7 +35,8 @@ pub use config::{
 use control::Event;
 use inbox::Sender;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
-pub use stats::TopicStats;
+
+use crate::wire::TopicStats;
 
 /// Why a broker could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -102,12 +104,14 @@ impl Broker {
         out.set_event_cb(move |event| changes.event(Event::Out(event)));
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
+        let observers = observers::Observers::new(&ctx, &events, &config.broker);
         let state = control::Broker {
             out: out.clone(),
             settings: config.broker.clone(),
             topics: topics::Topics::default(),
             sessions: HashMap::new(),
             watchers: HashMap::new(),
+            observers,
             events: events.clone(),
             draining: false,
         };

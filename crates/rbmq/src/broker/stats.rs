@@ -1,55 +1,103 @@
-//! What can be seen of a broker from outside.
+//! A topic as a whole, from its buffers and their subscriptions.
 
-use rocketbufs::{Bid, ROut};
-use serde::Serialize;
+use std::time::Duration;
 
-use crate::wire::TopicName;
+use rocketbufs::{Bid, BufferInfo, Policy};
 
-/// A topic as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct TopicStats {
-    /// Its name.
-    pub topic: String,
-    /// Buffers whose publishers have not ended them.
-    pub publishers: usize,
-    /// Buffers that have ended and are still readable.
-    pub ended: usize,
-    /// Subscriptions of all its buffers.
-    pub subscribers: usize,
-    /// Sum of the positions of its buffers' heads, in bytes: two readings give a rate.
-    pub head_bytes: u64,
-    /// Sum of what its subscribers have, in bytes: two readings give a rate.
-    pub delivered_bytes: u64,
-    /// How far its slowest subscriber is behind, in bytes.
-    pub max_lag_bytes: u64,
+use super::control::Broker;
+use crate::wire::{Slowest, TopicName, TopicStats};
+
+/// The cursor that is furthest behind so far.
+struct Behind {
+    lag: u64,
+    /// It holds more than the history that is kept anyway.
+    holds: bool,
+    policy: Policy,
+    idle: Duration,
+    ring_bytes: u64,
+    /// None: it is away, and its place is kept.
+    conn: Option<u64>,
+    /// The name of its place, if it has one.
+    name: Vec<u8>,
 }
 
-impl TopicStats {
-    pub(super) fn collect(out: &ROut, topic: &TopicName, bids: &[Bid]) -> Self {
-        let mut stats = Self {
-            topic: topic.to_string(),
-            publishers: 0,
-            ended: 0,
-            subscribers: 0,
-            head_bytes: 0,
-            delivered_bytes: 0,
-            max_lag_bytes: 0,
-        };
+impl Broker {
+    /// A topic's line in a table, and how many things were looked at for it.
+    pub(super) fn topic_stats(&self, topic: &TopicName, bids: &[Bid]) -> (TopicStats, usize) {
+        let mut stats = TopicStats::new(topic.clone());
+        let (mut behind, mut looks) = (None, bids.len());
         for bid in bids {
-            let Some(info) = out.buffer_info(*bid) else { continue };
-            if info.ended {
-                stats.ended += 1;
-            } else {
-                stats.publishers += 1;
-            }
+            let Some(info) = self.out.buffer_info(*bid) else { continue };
+            *(if info.ended { &mut stats.ended } else { &mut stats.publishers }) += 1;
+            stats.ring_bytes = stats.ring_bytes.saturating_add(info.capacity_bytes);
+            stats.boundary = (bids.len() == 1).then_some(info.boundary);
             stats.head_bytes = stats.head_bytes.wrapping_add(info.head);
-            for subscriber in out.subscribers(*bid) {
-                stats.subscribers += 1;
-                stats.delivered_bytes = stats.delivered_bytes.wrapping_add(subscriber.landed);
-                stats.max_lag_bytes = stats.max_lag_bytes.max(info.head.saturating_sub(subscriber.landed));
-            }
+            stats.received_bytes = stats.received_bytes.wrapping_add(info.traffic.received_bytes);
+            stats.delivered_bytes = stats.delivered_bytes.wrapping_add(info.traffic.delivered_bytes);
+            stats.dropped_bytes = stats.dropped_bytes.wrapping_add(info.traffic.dropped_bytes);
+            looks += self.look_at_cursors(*bid, &info, &mut stats, &mut behind);
         }
-        stats
+        stats.max_lag_bytes = behind.as_ref().map_or(0, |behind: &Behind| behind.lag);
+        stats.slowest = behind.map(|behind| self.slowest(behind));
+        (stats, looks)
+    }
+
+    /// Counts a buffer's subscriptions and remembers the one that is furthest behind.
+    fn look_at_cursors(
+        &self,
+        bid: Bid,
+        info: &BufferInfo,
+        stats: &mut TopicStats,
+        behind: &mut Option<Behind>,
+    ) -> usize {
+        let history = info.head.saturating_sub(info.retain_bytes);
+        let ring_bytes = info.capacity_bytes;
+        let lag = |landed: u64| info.head.saturating_sub(landed);
+        let (present, kept) = (self.out.subscribers(bid), self.out.kept_places(bid));
+        let looks = present.len() + kept.len();
+        stats.subscribers = stats.subscribers.saturating_add(present.len() as u32);
+        stats.absent = stats.absent.saturating_add(kept.len() as u32);
+        let present = present.into_iter().map(|sub| Behind {
+            lag: lag(sub.landed),
+            holds: sub.holds.is_some_and(|at| at < history),
+            policy: sub.policy,
+            idle: sub.idle,
+            ring_bytes,
+            conn: Some(sub.conn),
+            name: sub.name,
+        });
+        let kept = kept.into_iter().map(|place| Behind {
+            lag: lag(place.landed),
+            holds: place.holds.is_some_and(|at| at < history),
+            policy: place.policy,
+            idle: Duration::ZERO,
+            ring_bytes,
+            conn: None,
+            name: place.name,
+        });
+        let furthest = present.chain(kept).filter(|one| one.lag > 0).max_by_key(|one| one.lag);
+        if let Some(furthest) = furthest
+            && behind.as_ref().is_none_or(|behind| furthest.lag > behind.lag)
+        {
+            *behind = Some(furthest);
+        }
+        looks
+    }
+
+    fn slowest(&self, behind: Behind) -> Slowest {
+        let watcher = behind.conn.and_then(|conn| self.watchers.get(&conn));
+        let name = match watcher {
+            Some(watcher) if !watcher.name.is_empty() => watcher.name.clone(),
+            Some(watcher) if behind.name.is_empty() => watcher.conn.peer_addr(),
+            _ => String::from_utf8_lossy(&behind.name).into_owned(),
+        };
+        Slowest {
+            name,
+            policy: behind.policy,
+            absent: behind.conn.is_none(),
+            holds: behind.holds,
+            idle_ms: u64::try_from(behind.idle.as_millis()).unwrap_or(u64::MAX),
+            ring_bytes: behind.ring_bytes,
+        }
     }
 }

@@ -8,7 +8,8 @@
 //! Several publishers of a topic have one buffer each; a subscriber gets all of them. The broker's ids come from a
 //! counter, so that the ids of different publishers cannot collide.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
 use std::time::Instant;
 
 use rocketbufs::{Bid, Epoch};
@@ -59,7 +60,7 @@ pub(super) struct TooManyTopics {
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     buffers: HashMap<Bid, Buffer>,
-    by_topic: HashMap<TopicName, Vec<Bid>>,
+    by_topic: BTreeMap<TopicName, Vec<Bid>>,
     wanted_by: HashMap<TopicName, BTreeSet<u64>>,
     wants: HashMap<u64, HashSet<TopicName>>,
     next_bid: Bid,
@@ -107,11 +108,21 @@ impl Topics {
         self.by_topic.get(topic).map_or(&[], Vec::as_slice)
     }
 
-    /// All topics that have buffers, in order.
-    pub(super) fn all(&self) -> Vec<(&TopicName, &[Bid])> {
-        let mut all: Vec<_> = self.by_topic.iter().map(|(name, bids)| (name, bids.as_slice())).collect();
-        all.sort_unstable();
-        all
+    /// The topics that have buffers, in order, behind a name.
+    pub(super) fn after(&self, name: Option<&TopicName>) -> impl Iterator<Item = (&TopicName, &[Bid])> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let topics = self.by_topic.range::<TopicName, _>((from, Bound::Unbounded));
+        topics.map(|(name, bids)| (name, bids.as_slice()))
+    }
+
+    /// How many topics have buffers.
+    pub(super) fn len(&self) -> usize {
+        self.by_topic.len()
+    }
+
+    /// How many buffers there are.
+    pub(super) fn buffers(&self) -> usize {
+        self.buffers.len()
     }
 
     /// Buffers whose time is over.
@@ -196,8 +207,23 @@ mod tests {
         assert_eq!(table.of(&"x".parse().unwrap()), [a, b]);
         table.remove(a);
         table.remove(b);
-        assert!(table.all().is_empty());
+        assert_eq!((table.len(), table.buffers()), (0, 0));
         assert!(table.add(buffer("y", 2), 1).is_ok());
+    }
+
+    #[test]
+    fn topics_are_listed_by_name_from_anywhere() {
+        let mut table = Topics::default();
+        for name in ["c", "a", "b"] {
+            table.add(buffer(name, 1), 9).unwrap();
+        }
+        let after = |name: Option<&str>| {
+            let name = name.map(|name| name.parse().unwrap());
+            table.after(name.as_ref()).map(|(topic, _)| topic.to_string()).collect::<String>()
+        };
+        assert_eq!((after(None), after(Some("a"))), ("abc".into(), "bc".into()));
+        // The name need not exist any more.
+        assert_eq!((after(Some("aa")), after(Some("c"))), ("bc".into(), String::new()));
     }
 
     #[test]

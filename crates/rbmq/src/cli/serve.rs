@@ -133,7 +133,7 @@ impl Stats {
         } else {
             say(&table(&topics, &self.before, seconds, broker.memory_in_use()))?;
         }
-        self.before = topics.into_iter().map(|topic| (topic.topic.clone(), topic)).collect();
+        self.before = topics.into_iter().map(|topic| (topic.topic.to_string(), topic)).collect();
         Ok(())
     }
 }
@@ -147,7 +147,7 @@ fn table(topics: &[TopicStats], before: &HashMap<String, TopicStats>, seconds: f
         format!("{:<32} {:>4} {:>5} {:>12} {:>12} {:>10}", "topic", "pubs", "subs", "in/s", "out/s", "lag");
     let mut lines = vec![bold(head)];
     for topic in topics {
-        let old = before.get(&topic.topic);
+        let old = before.get(topic.topic.as_str());
         let rate = |now: u64, then: Option<u64>| {
             // Of a topic that is new, or has lost a buffer, the first reading says nothing.
             let moved = then.map_or(0, |then| now.saturating_sub(then));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::{BufferError, ConnError, ContextError};
 
-use crate::wire::{RefuseCode, TopicError, TopicName, UnpackError};
+use crate::wire::{DecodeError, RefuseCode, TopicError, TopicName, UnpackError};
 
 /// A client could not connect to a broker.
 #[derive(Debug, thiserror::Error)]
@@ -209,6 +209,33 @@ pub enum ReceiveError {
     /// A call that waits was made from a callback.
     #[error(transparent)]
     Framework(#[from] rocketbufs::RecvError),
+}
+
+/// A broker could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// The connection is down; connect again.
+    #[error("the connection to the broker is down: {0}")]
+    Down(String),
+    /// The broker did not answer.
+    #[error("the broker did not answer within {waited:?}")]
+    TimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The broker's answer is none of this version.
+    #[error("the broker's answer cannot be read ({0}); update the older of the two")]
+    Malformed(DecodeError),
+    /// The broker's list does not end.
+    #[error("the broker's list does not end; it is another program, or broken")]
+    Endless,
+    /// The broker answered another question.
+    #[error("the broker's answer to request {request} is of another kind; update the older of the two")]
+    Unexpected {
+        /// The request.
+        request: u32,
+    },
 }
 
 fn why(last_error: &Option<String>) -> String {

@@ -151,7 +151,7 @@ impl Shared {
             match self.role {
                 // Nobody else tells the application of a publisher: its calls only take longer.
                 Role::Publisher => warn!("the broker at {} is away ({why}); trying again", self.addr),
-                Role::Subscriber => info!("the connection to {} is down: {why}", self.addr),
+                Role::Subscriber | Role::Observer => info!("the connection to {} is down: {why}", self.addr),
             }
             lock(&self.state).last_error = Some(why.clone());
             if why.contains(TAKEN_OVER) {

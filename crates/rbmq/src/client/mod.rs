@@ -17,6 +17,7 @@ mod error;
 mod feed;
 mod link;
 mod notice;
+mod observer;
 mod publisher;
 mod subscriber;
 mod writer;
@@ -24,10 +25,12 @@ mod writer;
 pub use batch::{Batch, Kept, Message, MessageRef};
 pub use builder::SubscriberBuilder;
 pub use error::{
-    ConnectError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError, TopicOpenError,
+    ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError,
+    TopicOpenError,
 };
 pub use feed::StartFrom;
 pub use notice::{Item, Notice};
+pub use observer::{BufferDetail, Observer, TopicDetail};
 pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
 pub use subscriber::{Messages, Subscriber};
 pub use writer::{Batch as WriteBatch, TopicWriter};

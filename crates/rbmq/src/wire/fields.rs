@@ -44,10 +44,13 @@ pub enum DecodeError {
     /// A topic's name that no topic can have.
     #[error(transparent)]
     Topic(#[from] super::TopicError),
+    /// A filter that no filter can be.
+    #[error(transparent)]
+    Filter(#[from] super::FilterError),
 }
 
 /// Reads fields one after the other.
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {

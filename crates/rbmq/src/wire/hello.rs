@@ -16,6 +16,8 @@ pub enum Role {
     Publisher,
     /// It receives: its end of the connection is an rIn.
     Subscriber,
+    /// It looks at the broker: its end of the connection is an rIn that gets only control messages.
+    Observer,
 }
 
 /// First words of a client, in the application's part of the handshake.
@@ -44,6 +46,7 @@ impl Hello {
         let role = match self.role {
             Role::Publisher => 1,
             Role::Subscriber => 2,
+            Role::Observer => 3,
         };
         bytes.extend_from_slice(&[VERSION, role, 0, 0]);
         bytes.extend_from_slice(&self.client.to_le_bytes());
@@ -68,6 +71,7 @@ impl Hello {
         let role = match r.u8()? {
             1 => Role::Publisher,
             2 => Role::Subscriber,
+            3 => Role::Observer,
             other => return Err(DecodeError::Value { field: "role", value: u64::from(other) }),
         };
         match r.u16()? {

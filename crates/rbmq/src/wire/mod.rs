@@ -19,6 +19,7 @@ mod control;
 mod fields;
 mod filter;
 mod hello;
+mod observe;
 mod records;
 mod runs;
 mod topic;
@@ -27,6 +28,10 @@ pub use control::{Control, RefuseCode, Topic};
 pub use fields::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
+pub(crate) use observe::Page;
+pub use observe::{
+    BrokerSummary, BufferStage, BufferStats, Observe, Place, Slowest, SubscriptionStats, TopicStats,
+};
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};
 pub use topic::{MAX_TOPIC_BYTES, TopicError, TopicName};

@@ -146,7 +146,7 @@ impl<T: Transport> Core<T> {
         };
         self.inner.workers[old.worker].send(command);
         buffer.remove_sub(old.conn, old.wire);
-        Some(Held { hold, landed, consumed, until: 0 })
+        Some(Held { hold, policy: old.policy, landed, consumed, until: 0 })
     }
 
     fn outbound_config(&self, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {

@@ -317,7 +317,7 @@ impl<T: Transport> Core<T> {
         if crate::planted::is(crate::planted::PLACE_NOT_HELD) {
             hold.advance(Position::MAX);
         }
-        buffer.keep(sub.name.clone(), Held { hold: Some(hold), landed, consumed, until });
+        buffer.keep(sub.name.clone(), Held { hold: Some(hold), policy: sub.policy, landed, consumed, until });
         // The first worker looks after all of them.
         match self.shared.index {
             0 => self.next_tick = self.next_tick.min(until),

@@ -1,0 +1,332 @@
+//! Messages between observers (`rbmq top`) and the broker: one answer for each request.
+//!
+//! ```text
+//!  observer                                   broker
+//!     ── GET_SUMMARY{request} ─▶
+//!                              ◀─ SUMMARY{request, …} ──
+//!     ── GET_TOPICS{request, filter, after} ─▶
+//!                              ◀─ TOPICS_PAGE{request, rows, next} ──      again with after = next, until none is
+//! ```
+//!
+//! Lists come in pages of one message each, and a page says where to go on. So the broker keeps nothing of an observer
+//! between two messages, no answer is longer than a message, and none takes its thread for long.
+
+mod rows;
+
+pub use rows::{BrokerSummary, BufferStage, BufferStats, Place, Slowest, SubscriptionStats, TopicStats};
+use rows::{Row, get_name, put_name};
+
+use super::fields::Reader;
+use super::{Control, DecodeError, TopicFilter, TopicName};
+
+/// A message between an observer and the broker. Every one carries the observer's number of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Observe {
+    /// Observer → broker: the broker as a whole.
+    GetSummary {
+        /// Comes back in the answer.
+        request: u32,
+    },
+    /// Observer → broker: the topics, by name.
+    GetTopics {
+        /// Comes back in the answer.
+        request: u32,
+        /// Only those that it matches; none: all.
+        filter: Option<TopicFilter>,
+        /// Only those behind this name.
+        after: Option<TopicName>,
+    },
+    /// Observer → broker: the buffers of a topic, by id.
+    GetBuffers {
+        /// Comes back in the answer.
+        request: u32,
+        /// The topic.
+        topic: TopicName,
+        /// Only those behind this id.
+        after: Option<u32>,
+    },
+    /// Observer → broker: the subscriptions of a buffer, the slowest first.
+    GetSubscriptions {
+        /// Comes back in the answer.
+        request: u32,
+        /// The broker's id of the buffer.
+        bid: u32,
+        /// Only those behind this place.
+        after: Option<Place>,
+    },
+    /// Broker → observer.
+    Summary {
+        /// Of the request.
+        request: u32,
+        /// The broker.
+        summary: BrokerSummary,
+    },
+    /// Broker → observer.
+    TopicsPage {
+        /// Of the request.
+        request: u32,
+        /// By name.
+        rows: Vec<TopicStats>,
+        /// Where to go on; none: that was all.
+        next: Option<TopicName>,
+    },
+    /// Broker → observer. A topic that does not exist has no buffers.
+    BuffersPage {
+        /// Of the request.
+        request: u32,
+        /// By id.
+        rows: Vec<BufferStats>,
+        /// Where to go on; none: that was all.
+        next: Option<u32>,
+    },
+    /// Broker → observer. A buffer that does not exist has no subscriptions.
+    SubscriptionsPage {
+        /// Of the request.
+        request: u32,
+        /// The slowest first.
+        rows: Vec<SubscriptionStats>,
+        /// Where to go on; none: that was all.
+        next: Option<Place>,
+    },
+}
+
+const GET_SUMMARY: u8 = 0x30;
+const GET_TOPICS: u8 = 0x31;
+const GET_BUFFERS: u8 = 0x32;
+const GET_SUBSCRIPTIONS: u8 = 0x33;
+const SUMMARY: u8 = 0x34;
+const TOPICS_PAGE: u8 = 0x35;
+const BUFFERS_PAGE: u8 = 0x36;
+const SUBSCRIPTIONS_PAGE: u8 = 0x37;
+
+/// Bytes of a page that are not rows, at most: type, request, number of rows, and where to go on.
+const PAGE_HEADER_BYTES: usize = 1 + 4 + 2 + 1 + 20 + 256;
+
+impl Observe {
+    /// The bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut b = Vec::with_capacity(64);
+        match self {
+            Self::GetSummary { request } => put_head(&mut b, GET_SUMMARY, *request),
+            Self::GetTopics { request, filter, after } => {
+                put_head(&mut b, GET_TOPICS, *request);
+                // No filter and no topic is empty.
+                put_name(&mut b, filter.as_ref().map_or("", TopicFilter::as_str));
+                put_name(&mut b, after.as_ref().map_or("", TopicName::as_str));
+            }
+            Self::GetBuffers { request, topic, after } => {
+                put_head(&mut b, GET_BUFFERS, *request);
+                put_name(&mut b, topic.as_str());
+                put_next(&mut b, after);
+            }
+            Self::GetSubscriptions { request, bid, after } => {
+                put_head(&mut b, GET_SUBSCRIPTIONS, *request);
+                bid.put(&mut b);
+                put_next(&mut b, after);
+            }
+            Self::Summary { request, summary } => {
+                put_head(&mut b, SUMMARY, *request);
+                summary.put(&mut b);
+            }
+            Self::TopicsPage { request, rows, next } => put_page(&mut b, TOPICS_PAGE, *request, rows, next),
+            Self::BuffersPage { request, rows, next } => put_page(&mut b, BUFFERS_PAGE, *request, rows, next),
+            Self::SubscriptionsPage { request, rows, next } => {
+                put_page(&mut b, SUBSCRIPTIONS_PAGE, *request, rows, next);
+            }
+        }
+        b
+    }
+
+    /// Reads a message of a peer.
+    ///
+    /// # Errors
+    /// What the peer did wrong; its connection should be closed with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > Control::MAX_BYTES {
+            return Err(DecodeError::Long { extra: bytes.len() - Control::MAX_BYTES });
+        }
+        let mut r = Reader::new(bytes);
+        let (kind, request) = (r.u8()?, r.u32()?);
+        let message = match kind {
+            GET_SUMMARY => Self::GetSummary { request },
+            GET_TOPICS => {
+                let (filter, after) = (get_name(&mut r)?, get_name(&mut r)?);
+                let filter = (!filter.is_empty()).then(|| filter.parse::<TopicFilter>()).transpose()?;
+                let after = (!after.is_empty()).then(|| after.parse::<TopicName>()).transpose()?;
+                Self::GetTopics { request, filter, after }
+            }
+            GET_BUFFERS => {
+                let topic = get_name(&mut r)?.parse::<TopicName>()?;
+                Self::GetBuffers { request, topic, after: get_next(&mut r)? }
+            }
+            GET_SUBSCRIPTIONS => Self::GetSubscriptions { request, bid: r.u32()?, after: get_next(&mut r)? },
+            SUMMARY => Self::Summary { request, summary: BrokerSummary::get(&mut r)? },
+            TOPICS_PAGE => {
+                let (rows, next) = get_page(&mut r)?;
+                Self::TopicsPage { request, rows, next }
+            }
+            BUFFERS_PAGE => {
+                let (rows, next) = get_page(&mut r)?;
+                Self::BuffersPage { request, rows, next }
+            }
+            SUBSCRIPTIONS_PAGE => {
+                let (rows, next) = get_page(&mut r)?;
+                Self::SubscriptionsPage { request, rows, next }
+            }
+            other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
+        };
+        r.end()?;
+        Ok(message)
+    }
+
+    /// The number of the request.
+    pub fn request(&self) -> u32 {
+        match self {
+            Self::GetSummary { request }
+            | Self::GetTopics { request, .. }
+            | Self::GetBuffers { request, .. }
+            | Self::GetSubscriptions { request, .. }
+            | Self::Summary { request, .. }
+            | Self::TopicsPage { request, .. }
+            | Self::BuffersPage { request, .. }
+            | Self::SubscriptionsPage { request, .. } => *request,
+        }
+    }
+}
+
+/// Rows for one message: as many as it has room for.
+pub(crate) struct Page<T> {
+    pub(crate) rows: Vec<T>,
+    left: usize,
+    scratch: Vec<u8>,
+}
+
+impl<T: Row> Page<T> {
+    pub(crate) fn new() -> Self {
+        Self { rows: Vec::new(), left: Control::MAX_BYTES - PAGE_HEADER_BYTES, scratch: Vec::new() }
+    }
+
+    /// Adds a row; false if there is no room for it. There is always room for one.
+    pub(crate) fn add(&mut self, row: T) -> bool {
+        self.scratch.clear();
+        row.put(&mut self.scratch);
+        let fits = self.scratch.len() <= self.left && self.rows.len() < usize::from(u16::MAX);
+        if fits {
+            self.left -= self.scratch.len();
+            self.rows.push(row);
+        }
+        fits
+    }
+}
+
+fn put_head(b: &mut Vec<u8>, kind: u8, request: u32) {
+    b.push(kind);
+    request.put(b);
+}
+
+fn put_page<T: Row, N: Row>(b: &mut Vec<u8>, kind: u8, request: u32, rows: &[T], next: &Option<N>) {
+    put_head(b, kind, request);
+    put_next(b, next);
+    b.extend_from_slice(&u16::try_from(rows.len()).unwrap_or(u16::MAX).to_le_bytes());
+    rows.iter().take(usize::from(u16::MAX)).for_each(|row| row.put(b));
+}
+
+fn get_page<T: Row, N: Row>(r: &mut Reader<'_>) -> Result<(Vec<T>, Option<N>), DecodeError> {
+    let next = get_next(r)?;
+    // Grows with the rows that are there, whatever the count says.
+    let count = r.u16()?;
+    let rows = (0..count).map(|_| T::get(r)).collect::<Result<_, _>>()?;
+    Ok((rows, next))
+}
+
+fn put_next<N: Row>(b: &mut Vec<u8>, next: &Option<N>) {
+    b.push(u8::from(next.is_some()));
+    next.iter().for_each(|next| next.put(b));
+}
+
+fn get_next<N: Row>(r: &mut Reader<'_>) -> Result<Option<N>, DecodeError> {
+    match r.u8()? {
+        0 => Ok(None),
+        1 => N::get(r).map(Some),
+        other => Err(DecodeError::Value { field: "flags", value: u64::from(other) }),
+    }
+}
+
+impl Row for u32 {
+    fn put(&self, b: &mut Vec<u8>) {
+        b.extend_from_slice(&self.to_le_bytes());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.u32()
+    }
+}
+
+impl Row for TopicName {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_name(b, self.as_str());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(get_name(r)?.parse()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_as_documented() {
+        assert_eq!(Observe::GetSummary { request: 7 }.encode(), b"\x30\x07\0\0\0");
+        let filter = Some("a/#".parse().unwrap());
+        let topics = Observe::GetTopics { request: 1, filter, after: Some("a/b".parse().unwrap()) };
+        assert_eq!(topics.encode(), b"\x31\x01\0\0\0\x03a/#\x03a/b");
+        let buffers = Observe::GetBuffers { request: 1, topic: "a".parse().unwrap(), after: Some(9) };
+        assert_eq!(buffers.encode(), b"\x32\x01\0\0\0\x01a\x01\x09\0\0\0");
+        let page = Observe::TopicsPage { request: 2, rows: Vec::new(), next: None };
+        assert_eq!(page.encode(), b"\x35\x02\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_full_page_is_a_message_and_the_largest_row_fits_one() {
+        let name = "n".repeat(255);
+        let slowest = Slowest { name: name.clone(), ..Slowest::default() };
+        let mut topic = TopicStats::new(name.parse().unwrap());
+        (topic.boundary, topic.slowest) = (Some(1), Some(slowest));
+        let mut page = Page::new();
+        while page.add(topic.clone()) {}
+        assert!(page.rows.len() > 20);
+        let next = Some(name.parse().unwrap());
+        let message = Observe::TopicsPage { request: 0, rows: page.rows, next };
+        assert!(message.encode().len() <= Control::MAX_BYTES);
+
+        let (client, address) = (name.clone(), name.clone());
+        let row = SubscriptionStats { client, address, name, holds: Some(1), ..SubscriptionStats::default() };
+        let mut page = Page::new();
+        while page.add(row.clone()) {}
+        assert!(page.rows.len() > 10);
+        let next = Some(row.place());
+        let message = Observe::SubscriptionsPage { request: 0, rows: page.rows, next };
+        assert!(message.encode().len() <= Control::MAX_BYTES);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        assert!(matches!(
+            Observe::decode(b"\x3f\0\0\0\0"),
+            Err(DecodeError::Value { field: "type of message", .. })
+        ));
+        assert_eq!(Observe::decode(b""), Err(DecodeError::Short { missing: 1 }));
+        assert_eq!(Observe::decode(b"\x30\0\0\0\0\0"), Err(DecodeError::Long { extra: 1 }));
+        // A page that claims to be full of rows, and has none.
+        assert_eq!(Observe::decode(b"\x36\0\0\0\0\0\xff\xff"), Err(DecodeError::Short { missing: 4 }));
+        assert!(matches!(
+            Observe::decode(b"\x33\0\0\0\0\0\0\0\0\x02"),
+            Err(DecodeError::Value { field: "flags", .. })
+        ));
+        let long = vec![0; Control::MAX_BYTES + 3];
+        assert_eq!(Observe::decode(&long), Err(DecodeError::Long { extra: 3 }));
+    }
+}

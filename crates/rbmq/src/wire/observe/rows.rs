@@ -1,0 +1,475 @@
+//! What an observer is told: rows of tables, field by field.
+
+use rocketbufs::{Epoch, Policy};
+use serde::{Serialize, Serializer};
+
+use crate::wire::fields::Reader;
+use crate::wire::{DecodeError, Framing, TopicName};
+
+/// Most bytes of a name or an address in a row; longer ones are cut when encoded.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A broker as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct BrokerSummary {
+    /// How long it has been running, in milliseconds.
+    pub uptime_ms: u64,
+    /// Its version.
+    pub version: String,
+    /// Publishers: connected, or away for less than the linger time.
+    pub publishers: u32,
+    /// Subscribers that are connected.
+    pub subscribers: u32,
+    /// Observers that are connected, whoever asked included.
+    pub observers: u32,
+    /// Topics that have a buffer.
+    pub topics: u32,
+    /// Buffers of all topics.
+    pub buffers: u32,
+    /// Bytes of rings that exist (memory is backed on first use).
+    pub ring_bytes: u64,
+    /// Bytes of rings that may exist (`buffers.max_ring_bytes`).
+    pub max_ring_bytes: u64,
+    /// Bytes that publishers sent since the start.
+    pub received_bytes: u64,
+    /// Bytes that subscribers got since the start.
+    pub delivered_bytes: u64,
+    /// Bytes that slow subscribers lost since the start.
+    pub dropped_bytes: u64,
+}
+
+/// A topic as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopicStats {
+    /// Its name.
+    pub topic: TopicName,
+    /// Buffers whose publishers have not ended them.
+    pub publishers: u32,
+    /// Buffers that have ended and are still readable.
+    pub ended: u32,
+    /// Subscriptions of all its buffers.
+    pub subscribers: u32,
+    /// Places that are kept for named subscribers that are away.
+    pub absent: u32,
+    /// Bytes of its rings.
+    pub ring_bytes: u64,
+    /// End of the last complete delivery, if the topic has exactly one buffer.
+    pub boundary: Option<u64>,
+    /// Sum of the positions of its buffers' heads.
+    pub head_bytes: u64,
+    /// Bytes that its buffers received: two readings give a rate.
+    pub received_bytes: u64,
+    /// Bytes that its subscribers got, of all that there were: two readings give a rate.
+    pub delivered_bytes: u64,
+    /// Bytes that its subscribers lost by their policies.
+    pub dropped_bytes: u64,
+    /// How far its slowest subscriber is behind, in bytes.
+    pub max_lag_bytes: u64,
+    /// The subscriber that is furthest behind, if any is.
+    pub slowest: Option<Slowest>,
+}
+
+impl TopicStats {
+    /// A topic of which nothing is known yet.
+    pub fn new(topic: TopicName) -> Self {
+        Self {
+            topic,
+            publishers: 0,
+            ended: 0,
+            subscribers: 0,
+            absent: 0,
+            ring_bytes: 0,
+            boundary: None,
+            head_bytes: 0,
+            received_bytes: 0,
+            delivered_bytes: 0,
+            dropped_bytes: 0,
+            max_lag_bytes: 0,
+            slowest: None,
+        }
+    }
+}
+
+/// The subscriber of a topic that is furthest behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Slowest {
+    /// Its name; without one, its address.
+    pub name: String,
+    /// What happens when it is slow.
+    pub policy: Policy,
+    /// Its connection is gone; its place is kept.
+    pub absent: bool,
+    /// It is what keeps the buffer's writer from going on, now or soon.
+    pub holds: bool,
+    /// How long it has given nothing back.
+    pub idle_ms: u64,
+    /// Bytes of the ring in which it is behind.
+    pub ring_bytes: u64,
+}
+
+/// How far a buffer's life has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum BufferStage {
+    /// Asked for at the publisher, which has not answered.
+    #[default]
+    Opening = 0,
+    /// Its log may grow.
+    Live = 1,
+    /// Its publisher closed it; it is still readable.
+    Closed = 2,
+    /// Its publisher was away for too long; what is complete is still readable.
+    Gone = 3,
+}
+
+/// A buffer of a topic: one publisher's log, or the one of a merged topic.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct BufferStats {
+    /// The broker's id.
+    pub bid: u32,
+    /// Random name of the log.
+    #[serde(serialize_with = "as_epoch")]
+    pub epoch: u128,
+    /// Its publisher's name; empty without one.
+    pub publisher: String,
+    /// Its publisher's address.
+    pub address: String,
+    /// Its publisher is connected.
+    pub connected: bool,
+    /// How its bytes are to be read.
+    #[serde(serialize_with = "as_text")]
+    pub framing: Framing,
+    /// How far its life has come.
+    pub stage: BufferStage,
+    /// How long a buffer that ended is still readable.
+    pub expires_ms: u64,
+    /// Where this ring's part of the log begins.
+    pub start: u64,
+    /// First position that is still there.
+    pub tail: u64,
+    /// End of the last complete delivery.
+    pub boundary: u64,
+    /// End of what arrived.
+    pub head: u64,
+    /// How far the publisher may write.
+    pub horizon: u64,
+    /// Bytes of the ring; 0 while it is opening.
+    pub capacity_bytes: u64,
+    /// Bytes of history that are kept although nobody holds them.
+    pub retain_bytes: u64,
+    /// Bytes of the largest delivery.
+    pub max_delivery_bytes: u64,
+    /// Bytes that it received.
+    pub received_bytes: u64,
+    /// Bytes that its subscribers got.
+    pub delivered_bytes: u64,
+    /// Bytes that its subscribers lost.
+    pub dropped_bytes: u64,
+    /// Subscriptions.
+    pub subscribers: u32,
+    /// Places that are kept for named subscribers that are away.
+    pub absent: u32,
+}
+
+/// A subscription of a buffer, or a place that is kept for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct SubscriptionStats {
+    /// Its connection at the broker; 0 of one that is away.
+    pub conn: u64,
+    /// Its number on that connection.
+    pub wire: u32,
+    /// The client's name; empty without one.
+    pub client: String,
+    /// The client's address; empty of one that is away.
+    pub address: String,
+    /// Name under which its place is kept; empty without one.
+    pub name: String,
+    /// What happens when it is slow.
+    pub policy: Policy,
+    /// Its connection is gone; its place is kept for `left_ms` more.
+    pub absent: bool,
+    /// Where it began.
+    pub start: u64,
+    /// Everything below was handed to the transport.
+    pub sent: u64,
+    /// Everything below is in its memory.
+    pub landed: u64,
+    /// Everything below was given back by its application.
+    pub consumed: u64,
+    /// What it holds of the ring begins here; none if it holds nothing.
+    pub holds: Option<u64>,
+    /// Bytes that it lost by its policy.
+    pub dropped_bytes: u64,
+    /// How long it has given nothing back.
+    pub idle_ms: u64,
+    /// How long the place of one that is away is still kept.
+    pub left_ms: u64,
+}
+
+impl SubscriptionStats {
+    /// How far it is behind: what was written and is not in its memory.
+    pub fn lag_bytes(&self, head: u64) -> u64 {
+        head.saturating_sub(self.landed)
+    }
+
+    /// What people call it: its client's name, the name of its place, or its address.
+    pub fn title(&self) -> &str {
+        [&self.client, &self.name, &self.address].into_iter().find(|text| !text.is_empty()).map_or("", |t| t)
+    }
+
+    /// Its place in a list, the slowest first.
+    pub fn place(&self) -> Place {
+        Place { landed: self.landed, conn: self.conn, wire: self.wire, name: self.name.clone() }
+    }
+}
+
+/// Where a page of subscriptions ended. They are listed by what landed, so one that moves on meanwhile may be listed
+/// twice and is never left out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// What has landed.
+    pub landed: u64,
+    /// The connection.
+    pub conn: u64,
+    /// The number on it.
+    pub wire: u32,
+    /// The name, of one that is away.
+    pub name: String,
+}
+
+fn as_epoch<S: Serializer>(epoch: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&Epoch(*epoch))
+}
+
+fn as_text<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Something that lists consist of.
+pub(crate) trait Row: Sized {
+    fn put(&self, b: &mut Vec<u8>);
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError>;
+}
+
+pub(super) fn put_name(b: &mut Vec<u8>, text: &str) {
+    let text = &text.as_bytes()[..text.floor_char_boundary(MAX_NAME_BYTES)];
+    b.push(text.len() as u8);
+    b.extend_from_slice(text);
+}
+
+pub(super) fn get_name(r: &mut Reader<'_>) -> Result<String, DecodeError> {
+    let len = usize::from(r.u8()?);
+    Ok(r.text(len, "name")?.to_owned())
+}
+
+fn put_u32s<const N: usize>(b: &mut Vec<u8>, values: [u32; N]) {
+    values.iter().for_each(|value| b.extend_from_slice(&value.to_le_bytes()));
+}
+
+fn put_u64s<const N: usize>(b: &mut Vec<u8>, values: [u64; N]) {
+    values.iter().for_each(|value| b.extend_from_slice(&value.to_le_bytes()));
+}
+
+/// Bits of one octet, the first the lowest.
+fn put_bits<const N: usize>(b: &mut Vec<u8>, bits: [bool; N]) {
+    b.push(bits.iter().enumerate().fold(0, |octet, (n, bit)| octet | (u8::from(*bit) << n)));
+}
+
+fn get_bits<const N: usize>(r: &mut Reader<'_>) -> Result<[bool; N], DecodeError> {
+    let octet = r.u8()?;
+    if u32::from(octet) >> N != 0 {
+        return Err(DecodeError::Value { field: "flags", value: u64::from(octet) });
+    }
+    Ok(std::array::from_fn(|n| octet & (1 << n) != 0))
+}
+
+fn get_policy(r: &mut Reader<'_>) -> Result<Policy, DecodeError> {
+    let code = r.u8()?;
+    [Policy::Block, Policy::Drop, Policy::Disconnect, Policy::Overwrite]
+        .into_iter()
+        .find(|known| *known as u8 == code)
+        .ok_or(DecodeError::Value { field: "policy", value: u64::from(code) })
+}
+
+/// A value that is there if its flag says so; otherwise it is written as nothing at all.
+fn optional<T>(
+    present: bool,
+    get: impl FnOnce() -> Result<T, DecodeError>,
+) -> Result<Option<T>, DecodeError> {
+    present.then(get).transpose()
+}
+
+impl Row for BrokerSummary {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_u64s(b, [self.uptime_ms]);
+        put_name(b, &self.version);
+        put_u32s(b, [self.publishers, self.subscribers, self.observers, self.topics, self.buffers]);
+        put_u64s(b, [self.ring_bytes, self.max_ring_bytes]);
+        put_u64s(b, [self.received_bytes, self.delivered_bytes, self.dropped_bytes]);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            uptime_ms: r.u64()?,
+            version: get_name(r)?,
+            publishers: r.u32()?,
+            subscribers: r.u32()?,
+            observers: r.u32()?,
+            topics: r.u32()?,
+            buffers: r.u32()?,
+            ring_bytes: r.u64()?,
+            max_ring_bytes: r.u64()?,
+            received_bytes: r.u64()?,
+            delivered_bytes: r.u64()?,
+            dropped_bytes: r.u64()?,
+        })
+    }
+}
+
+impl Row for TopicStats {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_name(b, self.topic.as_str());
+        put_u32s(b, [self.publishers, self.ended, self.subscribers, self.absent]);
+        put_u64s(b, [self.ring_bytes, self.head_bytes, self.received_bytes]);
+        put_u64s(b, [self.delivered_bytes, self.dropped_bytes, self.max_lag_bytes]);
+        put_bits(b, [self.boundary.is_some(), self.slowest.is_some()]);
+        self.boundary.iter().for_each(|boundary| put_u64s(b, [*boundary]));
+        self.slowest.iter().for_each(|slowest| slowest.put(b));
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut topic = Self::new(get_name(r)?.parse::<TopicName>()?);
+        topic.publishers = r.u32()?;
+        topic.ended = r.u32()?;
+        topic.subscribers = r.u32()?;
+        topic.absent = r.u32()?;
+        topic.ring_bytes = r.u64()?;
+        topic.head_bytes = r.u64()?;
+        topic.received_bytes = r.u64()?;
+        topic.delivered_bytes = r.u64()?;
+        topic.dropped_bytes = r.u64()?;
+        topic.max_lag_bytes = r.u64()?;
+        let [boundary, slowest] = get_bits(r)?;
+        topic.boundary = optional(boundary, || r.u64())?;
+        topic.slowest = optional(slowest, || Slowest::get(r))?;
+        Ok(topic)
+    }
+}
+
+impl Row for Slowest {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_name(b, &self.name);
+        b.push(self.policy as u8);
+        put_bits(b, [self.absent, self.holds]);
+        put_u64s(b, [self.idle_ms, self.ring_bytes]);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (name, policy) = (get_name(r)?, get_policy(r)?);
+        let [absent, holds] = get_bits(r)?;
+        Ok(Self { name, policy, absent, holds, idle_ms: r.u64()?, ring_bytes: r.u64()? })
+    }
+}
+
+impl BufferStage {
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let code = r.u8()?;
+        [Self::Opening, Self::Live, Self::Closed, Self::Gone]
+            .into_iter()
+            .find(|known| *known as u8 == code)
+            .ok_or(DecodeError::Value { field: "stage", value: u64::from(code) })
+    }
+}
+
+impl Row for BufferStats {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_u32s(b, [self.bid]);
+        b.extend_from_slice(&self.epoch.to_le_bytes());
+        put_name(b, &self.publisher);
+        put_name(b, &self.address);
+        put_bits(b, [self.connected]);
+        b.extend_from_slice(&[self.framing.code(), self.stage as u8]);
+        put_u64s(b, [self.expires_ms, self.start, self.tail, self.boundary, self.head, self.horizon]);
+        put_u64s(b, [self.capacity_bytes, self.retain_bytes, self.max_delivery_bytes]);
+        put_u64s(b, [self.received_bytes, self.delivered_bytes, self.dropped_bytes]);
+        put_u32s(b, [self.subscribers, self.absent]);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (bid, epoch, publisher, address) = (r.u32()?, r.u128()?, get_name(r)?, get_name(r)?);
+        let [connected] = get_bits(r)?;
+        Ok(Self {
+            bid,
+            epoch,
+            publisher,
+            address,
+            connected,
+            framing: Framing::from_code(r.u8()?)?,
+            stage: BufferStage::get(r)?,
+            expires_ms: r.u64()?,
+            start: r.u64()?,
+            tail: r.u64()?,
+            boundary: r.u64()?,
+            head: r.u64()?,
+            horizon: r.u64()?,
+            capacity_bytes: r.u64()?,
+            retain_bytes: r.u64()?,
+            max_delivery_bytes: r.u64()?,
+            received_bytes: r.u64()?,
+            delivered_bytes: r.u64()?,
+            dropped_bytes: r.u64()?,
+            subscribers: r.u32()?,
+            absent: r.u32()?,
+        })
+    }
+}
+
+impl Row for SubscriptionStats {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_u64s(b, [self.conn]);
+        put_u32s(b, [self.wire]);
+        [&self.client, &self.address, &self.name].into_iter().for_each(|text| put_name(b, text));
+        b.push(self.policy as u8);
+        put_bits(b, [self.absent, self.holds.is_some()]);
+        put_u64s(b, [self.start, self.sent, self.landed, self.consumed]);
+        self.holds.iter().for_each(|holds| put_u64s(b, [*holds]));
+        put_u64s(b, [self.dropped_bytes, self.idle_ms, self.left_ms]);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (conn, wire) = (r.u64()?, r.u32()?);
+        let (client, address, name) = (get_name(r)?, get_name(r)?, get_name(r)?);
+        let policy = get_policy(r)?;
+        let [absent, holds] = get_bits(r)?;
+        Ok(Self {
+            conn,
+            wire,
+            client,
+            address,
+            name,
+            policy,
+            absent,
+            start: r.u64()?,
+            sent: r.u64()?,
+            landed: r.u64()?,
+            consumed: r.u64()?,
+            holds: optional(holds, || r.u64())?,
+            dropped_bytes: r.u64()?,
+            idle_ms: r.u64()?,
+            left_ms: r.u64()?,
+        })
+    }
+}
+
+impl Row for Place {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_u64s(b, [self.landed, self.conn]);
+        put_u32s(b, [self.wire]);
+        put_name(b, &self.name);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { landed: r.u64()?, conn: r.u64()?, wire: r.u32()?, name: get_name(r)? })
+    }
+}

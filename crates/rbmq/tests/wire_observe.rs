@@ -1,0 +1,189 @@
+//! What observers and the broker say to each other comes back as it was; whatever else arrives is refused.
+
+use proptest::prelude::*;
+use rbmq::wire::{Observe, Place};
+use rbmq::{
+    BrokerSummary, BufferStage, BufferStats, Framing, Slowest, SubscriptionStats, TopicName, TopicStats,
+};
+use rocketbufs::Policy;
+
+fn topic() -> impl Strategy<Value = TopicName> {
+    "[a-zA-Z0-9/äß日._-]{1,60}".prop_map(|text| text.parse().expect("only allowed characters"))
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![Just(Policy::Block), Just(Policy::Drop), Just(Policy::Disconnect), Just(Policy::Overwrite)]
+}
+
+fn stage() -> impl Strategy<Value = BufferStage> {
+    use BufferStage::{Closed, Gone, Live, Opening};
+    prop_oneof![Just(Opening), Just(Live), Just(Closed), Just(Gone)]
+}
+
+fn slowest() -> impl Strategy<Value = Slowest> {
+    (".{0,40}", policy(), any::<[bool; 2]>(), any::<[u64; 2]>()).prop_map(|(name, policy, flags, n)| {
+        Slowest { name, policy, absent: flags[0], holds: flags[1], idle_ms: n[0], ring_bytes: n[1] }
+    })
+}
+
+fn topic_row() -> impl Strategy<Value = TopicStats> {
+    let rest = (any::<Option<u64>>(), proptest::option::of(slowest()));
+    (topic(), any::<[u32; 4]>(), any::<[u64; 6]>(), rest).prop_map(|(topic, c, n, (boundary, slowest))| {
+        TopicStats {
+            topic,
+            publishers: c[0],
+            ended: c[1],
+            subscribers: c[2],
+            absent: c[3],
+            ring_bytes: n[0],
+            boundary,
+            head_bytes: n[1],
+            received_bytes: n[2],
+            delivered_bytes: n[3],
+            dropped_bytes: n[4],
+            max_lag_bytes: n[5],
+            slowest,
+        }
+    })
+}
+
+fn buffer_row() -> impl Strategy<Value = BufferStats> {
+    let who = (".{0,40}", "[0-9.:]{0,20}", any::<bool>(), any::<bool>(), stage());
+    (any::<[u32; 3]>(), any::<u128>(), who, any::<[u64; 12]>()).prop_map(
+        |(c, epoch, (publisher, address, connected, raw, stage), n)| BufferStats {
+            bid: c[0],
+            epoch,
+            publisher,
+            address,
+            connected,
+            framing: if raw { Framing::Raw } else { Framing::Records },
+            stage,
+            expires_ms: n[0],
+            start: n[1],
+            tail: n[2],
+            boundary: n[3],
+            head: n[4],
+            horizon: n[5],
+            capacity_bytes: n[6],
+            retain_bytes: n[7],
+            max_delivery_bytes: n[8],
+            received_bytes: n[9],
+            delivered_bytes: n[10],
+            dropped_bytes: n[11],
+            subscribers: c[1],
+            absent: c[2],
+        },
+    )
+}
+
+fn subscription_row() -> impl Strategy<Value = SubscriptionStats> {
+    let who = (".{0,40}", "[0-9.:]{0,20}", ".{0,40}", policy(), any::<bool>());
+    (any::<u32>(), who, any::<Option<u64>>(), any::<[u64; 8]>()).prop_map(
+        |(wire, (client, address, name, policy, absent), holds, n)| SubscriptionStats {
+            conn: n[0],
+            wire,
+            client,
+            address,
+            name,
+            policy,
+            absent,
+            start: n[1],
+            sent: n[2],
+            landed: n[3],
+            consumed: n[4],
+            holds,
+            dropped_bytes: n[5],
+            idle_ms: n[6],
+            left_ms: n[7],
+        },
+    )
+}
+
+fn summary() -> impl Strategy<Value = BrokerSummary> {
+    (any::<[u32; 5]>(), any::<[u64; 6]>(), "[a-z0-9.]{0,12}").prop_map(|(c, n, version)| BrokerSummary {
+        uptime_ms: n[0],
+        version,
+        publishers: c[0],
+        subscribers: c[1],
+        observers: c[2],
+        topics: c[3],
+        buffers: c[4],
+        ring_bytes: n[1],
+        max_ring_bytes: n[2],
+        received_bytes: n[3],
+        delivered_bytes: n[4],
+        dropped_bytes: n[5],
+    })
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    (any::<[u64; 2]>(), any::<u32>(), ".{0,40}").prop_map(|(n, wire, name)| Place {
+        landed: n[0],
+        conn: n[1],
+        wire,
+        name,
+    })
+}
+
+fn rows<T: std::fmt::Debug>(row: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+    proptest::collection::vec(row, 0..8)
+}
+
+fn message() -> impl Strategy<Value = Observe> {
+    use proptest::option::of;
+    let filter =
+        prop_oneof![Just("#"), Just("a/+/b"), Just("a")].prop_map(|text| text.parse().expect("a filter"));
+    let request = any::<u32>();
+    prop_oneof![
+        request.prop_map(|request| Observe::GetSummary { request }),
+        (request, of(filter), of(topic())).prop_map(|(request, filter, after)| Observe::GetTopics {
+            request,
+            filter,
+            after
+        }),
+        (request, topic(), any::<Option<u32>>()).prop_map(|(request, topic, after)| Observe::GetBuffers {
+            request,
+            topic,
+            after
+        }),
+        (request, any::<u32>(), of(place())).prop_map(|(request, bid, after)| Observe::GetSubscriptions {
+            request,
+            bid,
+            after
+        }),
+        (request, summary()).prop_map(|(request, summary)| Observe::Summary { request, summary }),
+        (request, rows(topic_row()), of(topic())).prop_map(|(request, rows, next)| Observe::TopicsPage {
+            request,
+            rows,
+            next
+        }),
+        (request, rows(buffer_row()), any::<Option<u32>>())
+            .prop_map(|(request, rows, next)| Observe::BuffersPage { request, rows, next }),
+        (request, rows(subscription_row()), of(place()))
+            .prop_map(|(request, rows, next)| Observe::SubscriptionsPage { request, rows, next }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_come_back_and_cut_ones_are_refused(message in message(), cut in any::<prop::sample::Index>()) {
+        let bytes = message.encode();
+        prop_assert_eq!(Observe::decode(&bytes).unwrap(), message);
+        prop_assert!(Observe::decode(&bytes[..cut.index(bytes.len())]).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(kind in 0x2f_u8..0x3a, rest in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let bytes = [&[kind][..], &rest].concat();
+        if let Ok(message) = Observe::decode(&bytes) {
+            prop_assert_eq!(message.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn rows_are_objects_of_names_and_numbers(topic in topic_row(), buffer in buffer_row(), sub in subscription_row()) {
+        for json in [serde_json::to_value(&topic), serde_json::to_value(&buffer), serde_json::to_value(&sub)] {
+            prop_assert!(json.unwrap().is_object());
+        }
+    }
+}
