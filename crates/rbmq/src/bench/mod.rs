@@ -21,6 +21,7 @@ mod rbmq_peers;
 mod relay;
 mod relay_peers;
 mod report;
+mod scale;
 mod sys;
 mod worker;
 
@@ -40,6 +41,8 @@ const DISTURBED_CORES: f64 = 0.2;
 pub enum BenchCommand {
     /// Messages per second from publishers through the broker to subscribers, on loopback TCP
     Throughput(ThroughputArgs),
+    /// What ten thousand topics and a thousand connections cost while they do nothing
+    Scale(scale::ScaleArgs),
     #[command(hide = true, subcommand)]
     /// One process of a bench; started by the bench itself
     Worker(worker::Worker),
@@ -214,6 +217,7 @@ impl From<rustix::io::Errno> for BenchError {
 pub fn run(command: BenchCommand) -> Result<(), BenchError> {
     match command {
         BenchCommand::Throughput(args) => throughput(&args),
+        BenchCommand::Scale(args) => scale::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }
 }

@@ -14,6 +14,7 @@
 
 mod config;
 mod control;
+mod descriptors;
 mod inbox;
 mod observers;
 mod publishers;
@@ -33,6 +34,7 @@ pub use config::{
     Setting,
 };
 use control::Event;
+pub(crate) use descriptors::raise_descriptor_limit;
 use inbox::Sender;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
@@ -95,6 +97,7 @@ impl Broker {
     /// # Errors
     /// What could not be had: memory, threads, the address.
     pub fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
+        raise_descriptor_limit();
         let ctx = Context::new(config.framework.clone())?;
         let out = ROut::new(&ctx);
         let (events, inbox) = inbox::inbox();
