@@ -29,6 +29,7 @@
 pub mod bench;
 pub mod broker;
 pub mod client;
+pub mod http;
 pub mod wire;
 
 pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules};

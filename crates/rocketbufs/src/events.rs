@@ -3,7 +3,7 @@
 use crate::error::RefusedError;
 use crate::inbound::{Ending, Item};
 use crate::proto::End;
-use crate::types::{Bid, Epoch, Position};
+use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::InView;
 
 /// What [`RIn::recv`](crate::RIn::recv) returns, in order within a buffer.
@@ -104,6 +104,19 @@ pub enum OutEvent {
         from: Position,
         /// One past the last.
         to: Position,
+        /// The policy.
+        policy: Policy,
+    },
+    /// A subscriber was disconnected for being slow, by its policy or for making no progress while others waited.
+    TooSlow {
+        /// Its connection, which is closed.
+        conn: u64,
+        /// The buffer.
+        bid: Bid,
+        /// The policy.
+        policy: Policy,
+        /// How far it was behind.
+        lag_bytes: u64,
     },
     /// A connection is down.
     ConnDown {
@@ -128,9 +141,10 @@ impl OutEvent {
     /// The connection that it is about, while that may still be up.
     pub(crate) fn conn(&self) -> Option<u64> {
         match self {
-            Self::Subscribed { conn, .. } | Self::Unsubscribed { conn, .. } | Self::Dropped { conn, .. } => {
-                Some(*conn)
-            }
+            Self::Subscribed { conn, .. }
+            | Self::Unsubscribed { conn, .. }
+            | Self::Dropped { conn, .. }
+            | Self::TooSlow { conn, .. } => Some(*conn),
             _ => None,
         }
     }

@@ -49,14 +49,21 @@ impl Policy {
     }
 }
 
-impl std::fmt::Display for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl Policy {
+    /// Its name, as it is written in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Block => "block",
             Self::Drop => "drop",
             Self::Disconnect => "disconnect",
             Self::Overwrite => "overwrite",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -28,6 +28,9 @@ struct Bans {
 struct Banned {
     name: String,
     reason: String,
+    /// Only these may depend on it.
+    #[serde(default)]
+    wrappers: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +51,14 @@ struct Package {
     version: String,
     license: Option<String>,
     source: Option<String>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    optional: bool,
 }
 
 fn deny() -> Deny {
@@ -104,9 +115,19 @@ fn every_source_is_known() {
 fn nothing_banned_is_used() {
     let banned = deny().bans.deny;
     let mut found = Vec::new();
-    for package in packages() {
-        if let Some(ban) = banned.iter().find(|b| b.name == package.name) {
-            found.push(format!("{}: {}", package.name, ban.reason));
+    let packages = packages();
+    for ban in banned {
+        if ban.wrappers.is_empty() && packages.iter().any(|package| package.name == ban.name) {
+            found.push(format!("{}: {}", ban.name, ban.reason));
+        }
+        // A dependency that a crate only can have, or has for its own tests, brings nothing in.
+        let uses = |package: &&Package| {
+            let brings =
+                |d: &Dependency| d.name == ban.name && d.kind.as_deref() != Some("dev") && !d.optional;
+            package.dependencies.iter().any(brings) && !ban.wrappers.contains(&package.name)
+        };
+        for package in packages.iter().filter(uses).filter(|_| !ban.wrappers.is_empty()) {
+            found.push(format!("{} in {}: {}", ban.name, package.name, ban.reason));
         }
     }
     none("banned by deny.toml", found);

@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::config::BrokerSettings;
 use super::inbox::{Inbox, Sender};
+use super::ledger::{Census, Ledger, Refusal};
 use super::observers::{ObserverEvent, Observers};
 use super::session::{Session, SessionKey, display_name};
 use super::topics::{Stage, Topics};
@@ -34,6 +35,8 @@ pub(super) enum Event {
     Observer(ObserverEvent),
     /// Somebody wants the table of topics.
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
+    /// Somebody wants to know everything; at most so many topics by name.
+    Census { max_own: usize, reply: mpsc::SyncSender<Census> },
     /// Take no more from publishers: the broker is about to end.
     Drain(mpsc::SyncSender<()>),
     /// Other limits and times, from now on.
@@ -58,6 +61,7 @@ pub(super) struct Broker {
     pub(super) observers: Observers,
     pub(super) events: Sender,
     pub(super) draining: bool,
+    pub(super) ledger: Ledger,
 }
 
 impl Broker {
@@ -97,6 +101,9 @@ impl Broker {
                 // Whoever asked may have given up.
                 let _ = reply.try_send(self.stats());
             }
+            Event::Census { max_own, reply } => {
+                let _ = reply.try_send(self.census(max_own));
+            }
             Event::Drain(reply) => {
                 self.drain();
                 let _ = reply.try_send(());
@@ -112,16 +119,19 @@ impl Broker {
             Ok(hello) => hello,
             Err(error) => {
                 info!("refused {}: {error}", conn.peer_addr());
+                self.ledger.refused(Refusal::Hello);
                 return conn.reject(&error.to_string());
             }
         };
         if self.draining {
+            self.ledger.refused(Refusal::Draining);
             return conn.reject("the broker is shutting down");
         }
         match hello.role {
             Role::Publisher => self.on_publisher(conn, hello),
             Role::Subscriber => {
                 info!("subscriber {} at {} is up", display_name(&hello.name), conn.peer_addr());
+                self.ledger.counts.subscribers += 1;
                 self.watchers.insert(conn.id(), Watcher { conn: conn.clone(), name: hello.name });
                 self.out.add_conn(&conn);
             }
@@ -139,11 +149,13 @@ impl Broker {
         let (open, max) = (self.sessions.len(), self.settings.max_publishers);
         if open >= max {
             let why = format!("the broker has {open} publishers; its limit (broker.max_publishers) is {max}");
+            self.ledger.refused(Refusal::Publishers);
             warn!("refused publisher at {}: {why}", conn.peer_addr());
             return conn.reject(&why);
         }
         let session = Session::new(key, conn, hello.name, &self.events);
         info!("{session} is up");
+        self.ledger.counts.publishers += 1;
         self.sessions.insert(key, session);
     }
 
@@ -170,6 +182,7 @@ impl Broker {
                     "{total} topics were asked for; a subscriber of this broker may have {max} \
                      (broker.max_topics_per_subscriber)"
                 );
+                self.ledger.refused(Refusal::TopicsOfSubscriber);
                 send(conn, &Control::Rejected { reason });
             }
         }
@@ -185,12 +198,14 @@ impl Broker {
                 debug!("buffer {bid}: subscription {} ended: {why}", display_name(&text(&name)));
                 self.tell_subscribers(bid);
             }
-            OutEvent::Dropped { bid, from, to, .. } => {
+            OutEvent::Dropped { bid, from, to, policy, .. } => {
+                self.ledger.lost(policy, to.saturating_sub(from));
                 warn!(
                     "buffer {bid}: a slow subscriber lost {} bytes ({from} to {to})",
                     to.saturating_sub(from)
                 );
             }
+            OutEvent::TooSlow { policy, .. } => self.ledger.too_slow(policy),
             OutEvent::ConnDown { conn, why } => {
                 self.topics.forget(conn);
                 if let Some(watcher) = self.watchers.remove(&conn) {
@@ -204,7 +219,8 @@ impl Broker {
     }
 
     /// Disconnects a publisher, with the reason.
-    pub(super) fn expel(&self, key: SessionKey, why: &str) {
+    pub(super) fn expel(&mut self, key: SessionKey, why: &str) {
+        self.ledger.refused(Refusal::Expelled);
         if let Some(session) = self.sessions.get(&key) {
             warn!("{session} is disconnected: {why}");
             session.conn.close(why);
@@ -229,6 +245,24 @@ impl Broker {
         self.draining = true;
         for session in self.sessions.values() {
             session.conn.close("the broker is shutting down");
+        }
+    }
+
+    fn census(&mut self, max_own: usize) -> Census {
+        let (topics, others_past) = self.ledger.topics(&self.topics, max_own);
+        let publishers_away = self.sessions.values().filter(|s| s.conn.down_reason().is_some()).count();
+        let limit = |name, limit: usize| (name, limit as u64);
+        Census {
+            topics,
+            others_past,
+            counts: self.ledger.counts,
+            publishers: self.sessions.len() - publishers_away,
+            publishers_away,
+            subscribers: self.watchers.len(),
+            limits: [
+                limit("broker.max_topics", self.settings.max_topics),
+                limit("broker.max_publishers", self.settings.max_publishers),
+            ],
         }
     }
 

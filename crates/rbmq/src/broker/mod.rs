@@ -16,14 +16,18 @@ mod config;
 mod control;
 mod descriptors;
 mod inbox;
+pub(crate) mod ledger;
 mod observers;
 mod publishers;
 mod rules;
 mod session;
 mod stats;
 mod topics;
+mod watch;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,10 +39,10 @@ pub use config::{
 };
 use control::Event;
 pub(crate) use descriptors::raise_descriptor_limit;
-use inbox::Sender;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 use crate::wire::TopicStats;
+pub use watch::Watch;
 
 /// Why a broker could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -81,11 +85,9 @@ fn advice(error: &ListenError) -> &'static str {
 /// # }
 /// ```
 pub struct Broker {
-    ctx: Context,
-    out: ROut,
+    watch: Watch,
     listener: Option<Listener>,
     addr: String,
-    events: Sender,
     thread: Option<JoinHandle<()>>,
     /// What is in force.
     config: BrokerConfig,
@@ -117,12 +119,15 @@ impl Broker {
             observers,
             events: events.clone(),
             draining: false,
+            ledger: ledger::Ledger::default(),
         };
         let thread = std::thread::Builder::new().name("rbmq-broker".into());
         let thread = thread.spawn(move || state.run(&inbox)).map_err(BrokerError::Thread)?;
         let arrivals = events.clone();
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
-        Ok(Self { ctx, out, listener: Some(listener), addr, events, thread: Some(thread), config })
+        let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
+        let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series };
+        Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
     }
 
     /// The address in use.
@@ -132,14 +137,17 @@ impl Broker {
 
     /// The topics as they are now, by name.
     pub fn topics(&self) -> Vec<TopicStats> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        self.events.event(Event::Stats(reply));
-        answer.recv_timeout(Duration::from_secs(5)).unwrap_or_default()
+        self.watch.topics(Duration::from_secs(5)).unwrap_or_default()
+    }
+
+    /// A handle to look at it from other threads, also while it ends.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
     }
 
     /// Bytes of rings that exist now.
     pub fn memory_in_use(&self) -> u64 {
-        self.ctx.memory_in_use()
+        self.watch.ctx.memory_in_use()
     }
 
     /// The configuration in force.
@@ -164,7 +172,8 @@ impl Broker {
     /// ```
     pub fn reload(&mut self, config: &BrokerConfig) -> Reload {
         let reload = self.config.reload(config);
-        self.events.event(Event::Reload(Box::new(self.config.broker.clone())));
+        self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
+        self.watch.events.event(Event::Reload(Box::new(self.config.broker.clone())));
         reload
     }
 
@@ -172,16 +181,17 @@ impl Broker {
     /// here for at most `drain_timeout_ms`, says goodbye. Returns the bytes that the slowest subscriber did not get
     /// any more (0: everybody has everything).
     pub fn stop(mut self) -> u64 {
+        self.watch.draining.store(true, Ordering::Release);
         drop(self.listener.take());
         let drain_timeout = self.config.broker.drain_timeout();
         let deadline = Instant::now() + drain_timeout;
         let (reply, done) = std::sync::mpsc::sync_channel(1);
-        self.events.event(Event::Drain(reply));
+        self.watch.events.event(Event::Drain(reply));
         // It takes no time; without an answer there is nobody to wait for.
         let _ = done.recv_timeout(drain_timeout);
-        for bid in self.out.buffers() {
+        for bid in self.watch.out.buffers() {
             // Asks each subscriber how far it is, and waits for the slowest.
-            let _ = self.out.drain(bid, deadline.saturating_duration_since(Instant::now()));
+            let _ = self.watch.out.drain(bid, deadline.saturating_duration_since(Instant::now()));
         }
         let left = self.undelivered();
         self.end(Duration::from_secs(1));
@@ -191,16 +201,16 @@ impl Broker {
     /// Bytes that the slowest of the connected subscribers does not have yet.
     fn undelivered(&self) -> u64 {
         let lag = |bid| {
-            let boundary = self.out.buffer_info(bid).map_or(0, |info| info.boundary);
-            let subscribers = self.out.subscribers(bid);
+            let boundary = self.watch.out.buffer_info(bid).map_or(0, |info| info.boundary);
+            let subscribers = self.watch.out.subscribers(bid);
             subscribers.iter().map(|s| boundary.saturating_sub(s.landed)).max().unwrap_or(0)
         };
-        self.out.buffers().into_iter().map(lag).max().unwrap_or(0)
+        self.watch.out.buffers().into_iter().map(lag).max().unwrap_or(0)
     }
 
     fn end(&mut self, grace: Duration) {
-        self.events.event(Event::Stop);
-        self.ctx.shutdown(grace);
+        self.watch.events.event(Event::Stop);
+        self.watch.ctx.shutdown(grace);
         if let Some(thread) = self.thread.take() {
             // A panic there was printed when it happened.
             let _ = thread.join();

@@ -6,6 +6,7 @@ use rocketbufs::{Bid, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
 
 use super::control::{Broker, send};
+use super::ledger::Refusal;
 use super::rules::Rule;
 use super::session::SessionKey;
 use super::topics::{Buffer, Stage, TooManyTopics};
@@ -50,6 +51,7 @@ impl Broker {
         self.remove_leftover(key, in_bid);
         if let Err((code, reason)) = self.open_buffer(key, create) {
             info!("buffer {in_bid} of {} is refused: {reason}", conn.peer_addr());
+            self.ledger.refused(Refusal::Buffer(code));
             send(&conn, &Control::Refused { bid: in_bid, code, reason });
         }
     }
@@ -61,6 +63,7 @@ impl Broker {
         if buffer.topic != create.topic {
             let reason =
                 format!("buffer {bid} of this publisher already belongs to topic '{}'", buffer.topic);
+            self.ledger.refused(Refusal::Buffer(RefuseCode::BidInUse));
             return send(conn, &Control::Refused { bid, code: RefuseCode::BidInUse, reason });
         }
         match buffer.stage {
@@ -181,6 +184,7 @@ impl Broker {
             InEvent::Restarted { bid, .. } => self.on_restarted(key, bid),
             InEvent::Refused { bid, error } => self.on_refused(key, bid, &error.to_string()),
             InEvent::Lost { bid, from, to } => {
+                self.ledger.counts.lost_by_publishers += to.saturating_sub(from);
                 warn!(
                     "publisher's buffer {bid}: {} bytes are lost ({from} to {to})",
                     to.saturating_sub(from)
@@ -259,6 +263,7 @@ impl Broker {
         warn!("buffer {out_bid} could not be had from its publisher: {reason}");
         self.remove_buffer(out_bid);
         let reason = format!("the broker could not take the buffer: {reason}");
+        self.ledger.refused(Refusal::Buffer(RefuseCode::Internal));
         send(&conn, &Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
     }
 
@@ -275,6 +280,9 @@ impl Broker {
     /// Removes a buffer from everywhere; its subscribers are told.
     pub(super) fn remove_buffer(&mut self, out_bid: Bid) {
         let Some(buffer) = self.topics.remove(out_bid) else { return };
+        let traffic = self.out.buffer_info(out_bid).map(|info| info.traffic).unwrap_or_default();
+        let last = self.topics.of(&buffer.topic).is_empty();
+        self.ledger.closed(&buffer.topic, traffic, last);
         debug!("topic '{}': buffer {out_bid} is removed", buffer.topic);
         // It may not have come as far as being spliced.
         let _ = self.out.destroy_buffer(out_bid);

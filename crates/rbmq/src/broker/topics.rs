@@ -180,10 +180,10 @@ impl Topics {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn buffer(topic: &str, in_bid: Bid) -> Buffer {
+    pub(in crate::broker) fn buffer(topic: &str, in_bid: Bid) -> Buffer {
         Buffer {
             topic: topic.parse().unwrap(),
             session: SessionKey { instance: 1, client: 2 },

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rbmq::broker::BrokerConfigError;
+use rbmq::http::Endpoint;
 use rbmq::{Broker, BrokerConfig, TopicStats};
 use rocketbufs::config::Origin;
 use tracing::warn;
@@ -21,6 +22,7 @@ use super::stop::{Asked, Stop};
 #[command(after_help = "Examples:
   rbmq serve
   rbmq serve --stats 2
+  rbmq serve --http 127.0.0.1:7412
   rbmq serve --config rbmq.toml --listen 10.0.0.5:7411
 
 SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
@@ -31,9 +33,13 @@ pub(super) struct Args {
     /// keep it on this machine unless the network is yours
     #[arg(short, long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// TOML file: [broker], [log], and RocketBufs' [tcp], [buffers], [session], [limits]
+    /// TOML file: [broker], [log], [http], and RocketBufs' [tcp], [buffers], [session], [limits]
     #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+    /// Tell metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
+    /// there is no authentication: whoever reaches it reads the names and rates of all topics
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
     /// Print a table of topics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stats: Option<u64>,
@@ -49,6 +55,10 @@ impl Args {
         if let Some(listen) = &self.listen {
             config.broker.listen.clone_from(listen);
             config.note_origin("broker.listen", Origin::Argument);
+        }
+        if let Some(http) = &self.http {
+            config.http.listen.clone_from(http);
+            config.note_origin("http.listen", Origin::Argument);
         }
         config.validate()?;
         Ok(config)
@@ -67,6 +77,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
             "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
         );
     }
+    let http = start_http(&broker)?;
     let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
@@ -79,13 +90,30 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
         }
     }
     say("rbmq: shutting down; subscribers receive what is there")?;
-    match broker.stop() {
-        0 => Ok(()),
-        left => {
-            warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
-            Ok(())
-        }
+    let left = broker.stop();
+    if left > 0 {
+        warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
     }
+    // It answers until the end: whoever watches sees that the broker drains.
+    drop(http);
+    Ok(())
+}
+
+/// Starts the HTTP endpoint, if one is configured.
+fn start_http(broker: &Broker) -> Result<Option<Endpoint>, Failure> {
+    let settings = &broker.config().http;
+    if settings.listen.is_empty() {
+        return Ok(None);
+    }
+    let endpoint = Endpoint::start(broker.watch(), settings).map_err(Failure::failed)?;
+    let addr = endpoint.addr();
+    say(&format!("rbmq: metrics on http://{addr}/metrics"))?;
+    if !addr.ip().is_loopback() {
+        warn!(
+            "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
+        );
+    }
+    Ok(Some(endpoint))
 }
 
 /// A line on standard output; nobody needs to be there to read it.

@@ -54,6 +54,17 @@ impl Operated {
         until(&format!("{text:?} in the log"), || self.log().contains(text));
     }
 
+    /// Waits for a line on standard output that begins so; what follows in it.
+    pub fn wait_said(&self, begin: &str) -> String {
+        let mut rest = None;
+        until(&format!("a line that begins with {begin:?}"), || {
+            let said = self.said.lock().expect("its lines");
+            rest = said.lines().find_map(|line| line.strip_prefix(begin)).map(str::to_owned);
+            rest.is_some()
+        });
+        rest.expect("it was waited for")
+    }
+
     /// Ends it in order; what it has logged.
     pub fn end(mut self) -> String {
         self.signal("TERM");

@@ -81,9 +81,9 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Lost { wire, from, to });
         let Some(link) = self.links.get(&conn) else { return };
         let (number, Some(out)) = (link.shared.id, link.outs.get(&wire)) else { return };
-        let (bid, rout) = (out.buffer.bid, out.buffer.out.upgrade());
+        let (bid, policy, rout) = (out.buffer.bid, out.sub.policy, out.buffer.out.upgrade());
         if let Some(rout) = rout {
-            rout.tell(OutEvent::Dropped { conn: number, bid, from, to });
+            rout.tell(OutEvent::Dropped { conn: number, bid, from, to, policy });
         }
     }
 
@@ -350,10 +350,20 @@ impl<T: Transport> Core<T> {
     /// Ends a subscription that was too slow, and its connection. No place is kept for it.
     fn disconnect_slow(&mut self, conn: ConnId, wire: WireId, lag: u64, rule: &str) {
         let why = format!("too slow: {lag} bytes behind ({rule})");
+        self.tell_too_slow(conn, wire, lag);
         self.transport.detach(conn, wire);
         self.drop_out(conn, wire, &why, false);
         self.send(conn, &Message::Refused { wire, code: RefuseCode::TooSlow, a: lag, b: 0 });
         self.close(conn, ByeCode::Timeout, &why);
+    }
+
+    fn tell_too_slow(&self, conn: ConnId, wire: WireId, lag_bytes: u64) {
+        let Some(link) = self.links.get(&conn) else { return };
+        let (number, Some(out)) = (link.shared.id, link.outs.get(&wire)) else { return };
+        let (bid, policy) = (out.buffer.bid, out.sub.policy);
+        if let Some(rout) = out.buffer.out.upgrade() {
+            rout.tell(OutEvent::TooSlow { conn: number, bid, policy, lag_bytes });
+        }
     }
 
     pub(super) fn link_has_outs(link: &Link) -> bool {

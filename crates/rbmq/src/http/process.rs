@@ -1,0 +1,60 @@
+//! What the system says of this process, under the names that Prometheus' own clients use.
+
+/// One reading; what the system does not tell is none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Process {
+    pub(super) cpu_seconds: Option<f64>,
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) open_descriptors: Option<u64>,
+    pub(super) max_descriptors: Option<u64>,
+    pub(super) started_seconds: Option<f64>,
+}
+
+impl Process {
+    pub(super) fn read() -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let boot = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let descriptors = std::fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64);
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let page = rustix::param::page_size() as u64;
+        Self {
+            open_descriptors: descriptors,
+            max_descriptors: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+            ..Self::parse(&stat, &boot, ticks, page)
+        }
+    }
+
+    /// From the texts of /proc/self/stat and /proc/stat.
+    fn parse(stat: &str, boot: &str, ticks: f64, page: u64) -> Self {
+        // The name stands in parentheses and may hold anything, also parentheses.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // Numbered from 1 in proc(5), where the state after the name is the third.
+        let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
+        let booted = boot.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse::<u64>().ok());
+        let cpu = field(14).zip(field(15)).map(|(user, system)| (user + system) as f64 / ticks);
+        Self {
+            cpu_seconds: cpu,
+            resident_bytes: field(24).map(|pages| pages * page),
+            started_seconds: booted.zip(field(22)).map(|(at, after)| at as f64 + after as f64 / ticks),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_system_tells() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 5 0 1000 9 25 18446744073709551615";
+        let process = Process::parse(stat, "cpu 1\nbtime 5000\n", 100.0, 4096);
+        assert_eq!(process.cpu_seconds, Some(3.0));
+        assert_eq!(process.resident_bytes, Some(25 * 4096));
+        assert_eq!(process.started_seconds, Some(5010.0));
+        assert_eq!(Process::parse("", "", 100.0, 4096).cpu_seconds, None);
+        let here = Process::read();
+        assert!(here.resident_bytes > Some(100_000) && here.open_descriptors > Some(2), "{here:?}");
+    }
+}

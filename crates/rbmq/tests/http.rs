@@ -1,0 +1,279 @@
+//! The HTTP endpoint: what it tells, that its sums are right, and that nobody who misuses it disturbs the others.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::operator::Operated;
+use common::{LONG, Process, client, lines, piped, rbmq, until};
+
+/// What came back for these bytes, until the end of the connection.
+fn exchange(addr: &str, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    // It may have closed the connection before it took everything.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn request(addr: &str, method: &str, path: &str) -> (u16, String) {
+    let answer = exchange(
+        addr,
+        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes(),
+    );
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn get(addr: &str, path: &str) -> (u16, String) {
+    request(addr, "GET", path)
+}
+
+/// The samples by name and labels; what the text says of itself is checked.
+fn metrics(addr: &str) -> BTreeMap<String, f64> {
+    let (status, text) = get(addr, "/metrics");
+    assert_eq!(status, 200, "{text}");
+    assert!(text.ends_with("# EOF\n"), "it is whole");
+    let mut samples = BTreeMap::new();
+    let mut described = Vec::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap();
+            assert!(help.len() > 5, "{line}");
+            described.push(name.to_owned());
+        } else if let Some((sample, value)) = line.rsplit_once(' ').filter(|_| !line.starts_with('#')) {
+            let name = sample.split('{').next().unwrap();
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            assert!(described.iter().any(|d| d == family), "{name} has no HELP");
+            assert!(samples.insert(sample.to_owned(), value.parse().unwrap()).is_none(), "twice: {sample}");
+        }
+    }
+    samples
+}
+
+fn watched(args: &[&str]) -> (Operated, String) {
+    let broker = Operated::start_with(&[&["--http", "127.0.0.1:0"], args].concat());
+    let line = broker.wait_said("rbmq: metrics on http://");
+    (broker, line.trim_end_matches("/metrics").to_owned())
+}
+
+fn publish(broker: &Operated, args: &str, text: &str) {
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, args)));
+    publisher.feed(text.as_bytes());
+    publisher.finish().good();
+}
+
+#[test]
+fn the_sums_are_those_of_what_was_sent() {
+    let (broker, http) = watched(&[]);
+    const COUNT: usize = 200_000;
+    let text = lines("news", COUNT);
+    // Of each line its newline is taken away and four bytes of length put before it.
+    let bytes = (text.len() + 3 * COUNT) as f64;
+    // Subscribers say what they have whenever a quarter of their ring has come.
+    let said = 2.0 * (bytes - 16_384.0);
+    let sub = || {
+        let mut command = client("sub", &broker.addr, "news --ring-bytes 65536");
+        command.stdout(std::process::Stdio::null());
+        Process::start(command)
+    };
+    let subs = [sub(), sub()];
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, "news --wait-subscribers 2")));
+    let mut input = publisher.stdin();
+    input.write_all(text.as_bytes()).unwrap();
+    until("all of it is counted", || {
+        let all = metrics(&http);
+        all.get("rbmq_topic_delivered_bytes_total{topic=\"news\"}").is_some_and(|sum| *sum > said)
+    });
+    let all = metrics(&http);
+    assert_eq!(all["rbmq_topic_received_bytes_total{topic=\"news\"}"], bytes);
+    assert!(all["rbmq_topic_delivered_bytes_total{topic=\"news\"}"] <= 2.0 * bytes);
+    assert_eq!(all["rbmq_topic_unsent_bytes{topic=\"news\"}"], 0.0);
+    assert!(all["rbmq_topic_lag_bytes{topic=\"news\"}"] < 16_384.0);
+    assert_eq!(all["rbmq_received_bytes_total"], bytes);
+    assert!(all["rbmq_delivered_bytes_total"] > said);
+    assert_eq!(all["rbmq_topic_received_bytes_total{topic=\"#others\"}"], 0.0);
+    assert_eq!(all["rbmq_topics"], 1.0);
+    assert_eq!(all["rbmq_connections_total{role=\"publisher\"}"], 1.0);
+    assert_eq!(all["rbmq_connections_total{role=\"subscriber\"}"], 2.0);
+    assert_eq!(all["rbmq_topic_lost_bytes_total{topic=\"news\"}"], 0.0);
+    assert!(all["rbmq_ring_bytes"] > 0.0 && all["rbmq_limit{setting=\"broker.max_topics\"}"] == 10_000.0);
+    assert!(all["process_resident_memory_bytes"] > 0.0 && all["process_open_fds"] > 3.0);
+    assert_eq!(all["rbmq_draining"], 0.0);
+    for sub in subs {
+        sub.signal("INT");
+        sub.finish().good();
+    }
+    drop(input);
+    publisher.finish().good();
+    // Who has gone is still counted.
+    assert!(metrics(&http)["rbmq_topic_delivered_bytes_total{topic=\"news\"}"] > said);
+    broker.end();
+}
+
+#[test]
+fn topics_beyond_the_limit_are_one_sum() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    std::fs::write(&path, "[broker]\nmax_topics = 4\n[http]\nmax_topic_series = 2\n").unwrap();
+    let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
+    for topic in ["a", "b\"\\c", "c", "d"] {
+        publish(&broker, topic, "12345678\n");
+        // Who comes first has a name.
+        metrics(&http);
+    }
+    let refused = {
+        let mut publisher = Process::start(piped(client("pub", &broker.addr, "e")));
+        publisher.feed(b"x\n");
+        publisher.finish()
+    };
+    assert_eq!(refused.status.code(), Some(1));
+    let all = metrics(&http);
+    let received: Vec<(&str, f64)> = all
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("rbmq_topic_received_bytes_total")?, *value)))
+        .collect();
+    let expected = [("{topic=\"#others\"}", 24.0), ("{topic=\"a\"}", 12.0), ("{topic=\"b\\\"\\\\c\"}", 12.0)];
+    assert_eq!(received, expected);
+    assert_eq!(all["rbmq_refusals_total{reason=\"buffer_limit\"}"], 1.0);
+    assert_eq!(all["rbmq_topics"], 4.0);
+    let (status, topics) = get(&http, "/topics");
+    let topics: serde_json::Value = serde_json::from_str(&topics).unwrap();
+    assert_eq!((status, topics["topics"].as_array().unwrap().len()), (200, 4));
+    broker.end();
+}
+
+#[test]
+fn losses_are_counted_by_policy() {
+    let (broker, http) = watched(&[]);
+    let slow = "slow --policy drop --max-lag 65536 --rate 1000 --ring-bytes 65536";
+    let mut sub = Process::start(client("sub", &broker.addr, slow));
+    publish(&broker, "slow --wait-subscribers 1 --ring-bytes 262144", &lines(&"x".repeat(100), 40_000));
+    until("a loss", || metrics(&http)["rbmq_lost_bytes_total{policy=\"drop\"}"] > 0.0);
+    let all = metrics(&http);
+    assert!(all["rbmq_topic_lost_bytes_total{topic=\"slow\"}"] > 0.0);
+    assert_eq!(all["rbmq_lost_bytes_total{policy=\"block\"}"], 0.0);
+    assert!(sub.is_running());
+    drop(sub);
+    broker.end();
+}
+
+#[test]
+fn a_broker_that_drains_lives_but_is_not_ready() {
+    let (broker, http) = watched(&[]);
+    assert_eq!(get(&http, "/health").0, 200);
+    assert_eq!(get(&http, "/ready"), (200, "{\"draining\":false,\"ready\":true}\n".into()));
+    // It reads so slowly that the broker waits for it until the drain timeout.
+    let slow = "slow --rate 10 --ring-bytes 65536 --from oldest";
+    let sub = Process::start(client("sub", &broker.addr, slow));
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, "slow --wait-subscribers 1")));
+    let mut input = publisher.stdin();
+    input.write_all(lines(&"x".repeat(100), 5_000).as_bytes()).unwrap();
+    until("there is a lag", || {
+        metrics(&http).get("rbmq_topic_lag_bytes{topic=\"slow\"}").is_some_and(|lag| *lag > 100_000.0)
+    });
+    broker.signal("TERM");
+    until("it is not ready", || get(&http, "/ready").0 == 503);
+    assert_eq!(get(&http, "/health").0, 200);
+    assert_eq!(metrics(&http)["rbmq_draining"], 1.0);
+    drop((sub, publisher, input));
+    broker.end();
+}
+
+#[test]
+fn only_what_there_is_is_answered() {
+    let (broker, http) = watched(&[]);
+    assert_eq!(get(&http, "/").0, 200);
+    assert_eq!(get(&http, "/metrics?x=1").0, 200);
+    assert_eq!(get(&http, "/../../etc/passwd").0, 404);
+    assert_eq!(get(&http, "/metrics/").0, 404);
+    for method in ["POST", "PUT", "DELETE", "TRACE", "BREW"] {
+        assert_eq!(request(&http, method, "/metrics").0, 405, "{method}");
+    }
+    assert_eq!(request(&http, "HEAD", "/metrics"), (200, String::new()));
+    broker.end();
+}
+
+#[test]
+fn who_sends_nonsense_hurts_nobody() {
+    let (broker, http) = watched(&[]);
+    let long = "x".repeat(100_000);
+    let many = "a: b\r\n".repeat(1_000);
+    for hostile in [
+        "\r\n\r\n\r\n".into(),
+        "\0\u{1}\u{2}\r\n\r\n".into(),
+        format!("GET /{long} HTTP/1.1\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nx: {long}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\n{many}\r\n"),
+        "GET / HTTP/9.9\r\n\r\n".into(),
+        "GET http://[ HTTP/1.1\r\n\r\n".into(),
+        format!("POST /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n{long}"),
+        format!("POST /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{long}"),
+        "GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
+            .into(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(),
+        "RBMQ".into(),
+    ] {
+        let mut stream = TcpStream::connect(&http).unwrap();
+        let _ = stream.write_all(hostile.as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let head = answer.lines().next().unwrap_or_default();
+        let begin: String = hostile.chars().take(40).collect();
+        assert!(
+            head.is_empty() || head.starts_with("HTTP/1.1 4") || head.contains("1.1 200"),
+            "{begin:?}: {head}"
+        );
+    }
+    assert_eq!(get(&http, "/health").0, 200);
+    broker.end();
+}
+
+#[test]
+fn who_says_nothing_is_cut_off_and_connections_are_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    std::fs::write(&path, "[http]\nmax_connections = 4\nheader_timeout_ms = 500\n").unwrap();
+    let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
+    let mut silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(&http).unwrap()).collect();
+    silent[1].write_all(b"GET /met").unwrap();
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        // An answer (408) or nothing, and the end.
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    // More than may be at once: those that are too many are closed, and the others answered afterwards.
+    let mut held: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&http).unwrap()).collect();
+    for stream in &mut held {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let answered =
+        || exchange(&http, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").contains("200 OK");
+    until("there is room again", answered);
+    until("those that were refused are counted", || {
+        metrics(&http)["rbmq_http_refused_connections_total"] >= 1.0
+    });
+    broker.end();
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_said() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let start = |http: &str| {
+        let outcome = Process::start(rbmq(["serve", "--listen", "127.0.0.1:0", "--http", http])).finish();
+        assert_eq!(outcome.status.code(), Some(1));
+        outcome.stderr
+    };
+    assert!(start(&addr).contains("cannot listen for HTTP on 127.0.0.1:"));
+    let error = start("nowhere");
+    assert!(error.contains("http.listen = \"nowhere\": it must be an IP address and a port"), "{error}");
+    assert!(error.contains("(argument)"), "{error}");
+}
