@@ -1,17 +1,17 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
 
 use rocketring::{Hold, Ring, Writer};
 
+use crate::confirm::Waits;
 use crate::context::{ContextInner, lock};
 use crate::core::{Command, Parked};
 use crate::inbound::InboundShared;
 use crate::progress::ProgressWatch;
-use crate::proto::{End, Outbound};
+use crate::proto::{Count, End, Outbound};
 use crate::rout::ROutShared;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 
@@ -39,10 +39,9 @@ pub(crate) struct Buffer {
     pub(crate) parked: Mutex<Vec<Parked>>,
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
-    subs: Mutex<Vec<Arc<SubShared>>>,
-    /// Places kept for named subscriptions whose connection is gone. They count as subscribers: nobody is told that
-    /// everybody has what they do not have.
-    held: Mutex<HashMap<Vec<u8>, Held>>,
+    places: Mutex<Places>,
+    /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
+    pub(crate) keep_until_delivered: bool,
     /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
     pub(crate) landed_bytes: AtomicU64,
     pub(crate) dropped_bytes: AtomicU64,
@@ -50,24 +49,54 @@ pub(crate) struct Buffer {
     /// Whether there is one, for those who look at every delivery.
     has_end: AtomicBool,
     /// Contexts of deliveries that wait until they landed everywhere.
-    contexts: Mutex<VecDeque<(Position, u64)>>,
+    pub(crate) contexts: Mutex<VecDeque<(Position, u64)>>,
     ended_told: AtomicBool,
-    waiters: AtomicUsize,
-    wanted_landed: AtomicU64,
-    wanted_consumed: AtomicU64,
-    progressed: Condvar,
-    progress: Mutex<()>,
+    pub(crate) waits: Waits,
+    pub(crate) waiters: AtomicUsize,
+    pub(crate) progressed: Condvar,
+    pub(crate) progress: Mutex<()>,
     /// Who is to be told without waiting.
     pub(crate) watched: ProgressWatch,
+}
+
+/// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
+/// never there twice.
+#[derive(Default)]
+struct Places {
+    subs: Vec<Arc<SubShared>>,
+    /// Kept for named subscriptions whose connection is gone. They count as subscribers: nobody is told that everybody
+    /// has what they do not have.
+    held: HashMap<Vec<u8>, Held>,
+    /// Those who count no more.
+    past: Count,
 }
 
 /// A place in a ring, kept until somebody of that name comes back.
 pub(crate) struct Held {
     pub(crate) hold: Option<Hold>,
     pub(crate) policy: Policy,
-    pub(crate) landed: Position,
-    pub(crate) consumed: Position,
+    /// What it had confirmed, by level, and for whom that spoke.
+    pub(crate) levels: [Position; 3],
+    pub(crate) count: Count,
     pub(crate) until: Nanos,
+}
+
+/// What becomes of the place of a subscription that goes.
+pub(crate) enum Leaving {
+    /// It counts no more.
+    Gone,
+    /// It is kept under its name.
+    Kept(Held),
+}
+
+/// What is known of a subscription that comes back under its name.
+pub(crate) struct Known {
+    pub(crate) levels: [Position; 3],
+    pub(crate) count: Count,
+    /// Where it holds the ring.
+    pub(crate) holds: Option<Position>,
+    /// The connection and worker that still have it; none: its place was kept.
+    pub(crate) live: Option<(u64, usize)>,
 }
 
 /// What a subscription shows to others than its worker.
@@ -81,8 +110,13 @@ pub(crate) struct SubShared {
     pub(crate) hold: Mutex<Option<Hold>>,
     pub(crate) sent: AtomicU64,
     pub(crate) landed: AtomicU64,
+    pub(crate) delivered: AtomicU64,
     pub(crate) consumed: AtomicU64,
+    /// For whom that speaks. Written before the positions: who reads them first reads a count that is as new.
+    pub(crate) count: Mutex<Count>,
     pub(crate) dropped: AtomicU64,
+    /// How often it was told of a loss.
+    pub(crate) losses: AtomicU32,
     /// Where it began.
     pub(crate) start: Position,
     /// When it last gave anything back.
@@ -102,8 +136,10 @@ impl SubShared {
         if landed != before(&self.landed) || outbound.consumed() != before(&self.consumed) {
             self.progress.store(outbound.last_progress(), Ordering::Release);
         }
+        *lock(&self.count) = outbound.count();
         self.sent.store(outbound.sent(), Ordering::Release);
         self.landed.store(landed, Ordering::Release);
+        self.delivered.store(outbound.delivered(), Ordering::Release);
         self.consumed.store(outbound.consumed(), Ordering::Release);
         self.dropped.store(dropped, Ordering::Release);
         let at = outbound.holds_at();
@@ -114,6 +150,17 @@ impl SubShared {
             hold.advance(at);
         }
     }
+
+    /// What it has confirmed, by level.
+    pub(crate) fn levels(&self) -> [Position; 3] {
+        [&self.landed, &self.delivered, &self.consumed].map(|at| at.load(Ordering::Acquire))
+    }
+
+    /// For whom that speaks, and how often it was told of a loss itself.
+    pub(crate) fn count(&self) -> Count {
+        let lost = self.losses.load(Ordering::Acquire);
+        lock(&self.count).and(Count { lost, ..Count::default() })
+    }
 }
 
 impl Buffer {
@@ -123,6 +170,7 @@ impl Buffer {
         out: &Arc<ROutShared>,
         inner: &Arc<ContextInner>,
         source: Option<Weak<InboundShared>>,
+        keep_until_delivered: bool,
     ) -> Self {
         Self {
             bid,
@@ -134,17 +182,16 @@ impl Buffer {
             source,
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
-            subs: Mutex::default(),
-            held: Mutex::default(),
+            places: Mutex::default(),
+            keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),
             contexts: Mutex::default(),
             ended_told: AtomicBool::new(false),
+            waits: Waits::default(),
             waiters: AtomicUsize::new(0),
-            wanted_landed: AtomicU64::new(0),
-            wanted_consumed: AtomicU64::new(0),
             progressed: Condvar::new(),
             progress: Mutex::default(),
             watched: ProgressWatch::default(),
@@ -183,87 +230,138 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn add_sub(&self, sub: Arc<SubShared>) {
+    /// A subscription counts from here on. One of the same name, live or kept, is what it goes on with: that counts no
+    /// more from the same moment; `anew` says that it does not go on with what that one had. Returns the place that was
+    /// kept, and what was held: to be dropped when the new one holds.
+    pub(crate) fn add_sub(&self, sub: Arc<SubShared>, anew: bool) -> (Option<Held>, Option<Hold>) {
         let bit = 1 << sub.worker;
-        lock(&self.subs).push(sub);
+        let mut places = lock(&self.places);
+        let (mut held, mut hold) = (None, None);
+        if !sub.name.is_empty() {
+            held = places.held.remove(&sub.name);
+            let live = places.subs.iter().position(|s| s.name == sub.name);
+            let live = live.map(|at| places.subs.swap_remove(at));
+            hold = live.as_ref().and_then(|live| lock(&live.hold).take());
+            if anew {
+                let counts = held.iter().map(|held| held.count).chain(live.iter().map(|live| live.count()));
+                places.past = counts.fold(places.past, |past, count| past.and(count.gone()));
+            }
+        }
+        places.subs.push(sub);
+        drop(places);
         self.watch.fetch_or(bit, Ordering::SeqCst);
+        self.tell_source();
+        (held, hold)
     }
 
-    /// Forgets a subscription: it counts for nothing any more.
-    pub(crate) fn remove_sub(self: &Arc<Self>, conn: u64, wire: WireId) {
-        let mut subs = lock(&self.subs);
-        let Some(at) = subs.iter().rposition(|s| s.conn == conn && s.wire == wire) else { return };
-        let gone = subs.swap_remove(at);
-        if !subs.iter().any(|s| s.worker == gone.worker) {
+    /// Forgets a subscription: its place is kept, or counts for nothing any more. False if another one of its name has
+    /// it already.
+    pub(crate) fn remove_sub(self: &Arc<Self>, conn: u64, wire: WireId, leaving: Leaving) -> bool {
+        let mut places = lock(&self.places);
+        let Some(at) = places.subs.iter().rposition(|s| s.conn == conn && s.wire == wire) else {
+            return false;
+        };
+        let gone = places.subs.swap_remove(at);
+        match leaving {
+            Leaving::Gone => places.past = places.past.and(gone.count().gone()),
+            Leaving::Kept(mut held) => {
+                held.hold = lock(&gone.hold).take();
+                places.held.insert(gone.name.clone(), held);
+            }
+        }
+        if !places.subs.iter().any(|s| s.worker == gone.worker) {
             self.watch.fetch_and(!(1 << gone.worker), Ordering::SeqCst);
         }
-        drop(subs);
+        drop(places);
         // Releases what it held, unless the place was handed to a held subscription.
         drop(lock(&gone.hold).take());
         self.on_progress();
+        true
     }
 
     pub(crate) fn subs(&self) -> Vec<Arc<SubShared>> {
-        lock(&self.subs).clone()
+        lock(&self.places).subs.clone()
     }
 
     pub(crate) fn sub_count(&self) -> usize {
-        lock(&self.subs).len()
+        lock(&self.places).subs.len()
     }
 
-    pub(crate) fn find_named(&self, name: &[u8]) -> Option<Arc<SubShared>> {
-        lock(&self.subs).iter().find(|s| s.name == name).cloned()
+    /// What is known of a subscription of this name.
+    pub(crate) fn known(&self, name: &[u8]) -> Option<Known> {
+        let places = lock(&self.places);
+        if let Some(held) = places.held.get(name) {
+            let holds = held.hold.as_ref().map(Hold::position);
+            return Some(Known { levels: held.levels, count: held.count, holds, live: None });
+        }
+        let sub = places.subs.iter().find(|sub| sub.name == name)?;
+        let holds = lock(&sub.hold).as_ref().map(Hold::position);
+        Some(Known { levels: sub.levels(), count: sub.count(), holds, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Everything below has landed with every subscriber present; with none, everything written.
     pub(crate) fn min_landed(&self) -> Position {
-        self.min_of(|sub| sub.landed.load(Ordering::Acquire), |held| held.landed)
-    }
-
-    /// Everything below was consumed by every subscriber present; with none, everything written.
-    pub(crate) fn min_consumed(&self) -> Position {
-        self.min_of(|sub| sub.consumed.load(Ordering::Acquire), |held| held.consumed)
-    }
-
-    fn min_of(&self, of: impl Fn(&SubShared) -> Position, of_held: impl Fn(&Held) -> Position) -> Position {
         let head = self.log().map_or(0, |log| log.ring.head());
-        let held = lock(&self.held).values().map(of_held).min().unwrap_or(head);
-        lock(&self.subs).iter().map(|sub| of(sub)).min().unwrap_or(head).min(held).min(head)
+        let places = lock(&self.places);
+        let held = places.held.values().map(|held| held.levels[0]).min().unwrap_or(head);
+        let landed = |sub: &Arc<SubShared>| sub.landed.load(Ordering::Acquire);
+        places.subs.iter().map(landed).min().unwrap_or(head).min(held).min(head)
     }
 
-    /// Keeps a place for a named subscription.
-    pub(crate) fn keep(&self, name: Vec<u8>, held: Held) {
-        lock(&self.held).insert(name, held);
+    /// Shows every place that counts, and returns for whom all of them speak.
+    pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Count {
+        let places = lock(&self.places);
+        let mut count = places.past;
+        for held in places.held.values() {
+            show(held.levels);
+            count = count.and(held.count);
+        }
+        for sub in &places.subs {
+            show(sub.levels());
+            count = count.and(sub.count());
+        }
+        count
     }
 
-    /// The place kept for this name.
-    pub(crate) fn take_held(&self, name: &[u8]) -> Option<Held> {
-        lock(&self.held).remove(name)
+    /// Those who count no more.
+    pub(crate) fn past_count(&self) -> Count {
+        lock(&self.places).past
     }
 
     /// The places that are kept, as they are now.
     pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &Held) -> R) -> Vec<R> {
-        lock(&self.held).iter().map(|(name, held)| of(name, held)).collect()
+        lock(&self.places).held.iter().map(|(name, held)| of(name, held)).collect()
     }
 
     /// Gives up places that are not to be kept; returns how many, and when the next of the others ends.
-    pub(crate) fn drop_held(&self, keep: impl Fn(&Held) -> bool) -> (usize, Option<Nanos>) {
-        let (mut gone, mut next) = (Vec::new(), None);
-        lock(&self.held).retain(|_, held| {
+    pub(crate) fn drop_held(self: &Arc<Self>, keep: impl Fn(&Held) -> bool) -> (usize, Option<Nanos>) {
+        let (mut gone, mut past, mut next) = (Vec::new(), Count::default(), None);
+        let mut places = lock(&self.places);
+        places.held.retain(|_, held| {
             let keeps = keep(held);
-            match keeps {
-                true => next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until))),
-                false => gone.extend(held.hold.take()),
+            if keeps {
+                next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until)));
+            } else {
+                past = past.and(held.count.gone());
+                gone.push(held.hold.take());
             }
             keeps
         });
+        places.past = places.past.and(past);
+        drop(places);
         // Released outside the lock: that may wake a writer.
-        (gone.len(), next)
+        let count = gone.len();
+        drop(gone);
+        if count > 0 {
+            self.on_progress();
+        }
+        (count, next)
     }
 
     /// Whether nobody subscribes and no place is kept.
     pub(crate) fn is_abandoned(&self) -> bool {
-        lock(&self.subs).is_empty() && lock(&self.held).is_empty()
+        let places = lock(&self.places);
+        places.subs.is_empty() && places.held.is_empty()
     }
 
     pub(crate) fn end(&self) -> Option<End> {
@@ -297,64 +395,15 @@ impl Buffer {
     /// Whether the log has ended and every subscriber present has all of it.
     pub(crate) fn drained(&self) -> bool {
         self.end().is_some_and(|end| {
-            lock(&self.subs).iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
-                && lock(&self.held).values().all(|held| held.landed >= end.position())
+            let places = lock(&self.places);
+            places.subs.iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
+                && places.held.values().all(|held| held.levels[0] >= end.position())
         })
     }
 
     /// Whether the log has ended and every subscriber present has all of it and has heard so.
     pub(crate) fn everybody_heard_the_end(&self) -> bool {
-        self.drained() && lock(&self.subs).iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
-    }
-
-    /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.
-    pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
-        lock(&self.contexts).push_back((end, context));
-        self.want(end, 0);
-    }
-
-    /// With nobody there a delivery counts as landed as soon as it is visible, which it may have become with a later
-    /// one; the callback still runs on a worker.
-    pub(crate) fn confirm_visible(self: &Arc<Self>) {
-        let first = lock(&self.contexts).front().map(|(end, _)| *end);
-        if first.is_some_and(|end| self.min_landed() >= end) {
-            self.inner.workers[0].send(Command::DataOut(self.clone()));
-        }
-    }
-
-    pub(crate) fn contexts_pending(&self) -> usize {
-        lock(&self.contexts).len()
-    }
-
-    /// Contexts whose deliveries landed everywhere.
-    pub(crate) fn take_landed_contexts(&self) -> Vec<u64> {
-        let mut contexts = lock(&self.contexts);
-        if contexts.is_empty() {
-            return Vec::new();
-        }
-        let landed = self.min_landed();
-        #[cfg(feature = "planted-bugs")]
-        let landed = if crate::planted::is(crate::planted::CONTEXT_EARLY) { Position::MAX } else { landed };
-        let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
-        contexts.drain(..ready).map(|(_, context)| context).collect()
-    }
-
-    fn want(&self, landed: Position, consumed: Position) {
-        self.wanted_landed.fetch_max(landed, Ordering::SeqCst);
-        self.wanted_consumed.fetch_max(consumed, Ordering::SeqCst);
-    }
-
-    /// Somebody upstream asked how far this is consumed.
-    pub(crate) fn want_consumed(&self, consumed: Position) {
-        self.want(0, consumed);
-        self.notify();
-    }
-
-    /// Positions that somebody waits for: `(landed, consumed)`. A writer without room waits for everything.
-    pub(crate) fn wanted(&self) -> (Position, Position) {
-        let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
-        let landed = if writer_waits { Position::MAX } else { self.wanted_landed.load(Ordering::SeqCst) };
-        (landed, self.wanted_consumed.load(Ordering::SeqCst))
+        self.drained() && lock(&self.places).subs.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
     }
 
     /// A subscriber moved on, came or went: whoever waits looks again.
@@ -365,39 +414,14 @@ impl Buffer {
             self.progressed.notify_all();
         }
         self.tell_progress();
+        self.tell_source();
+    }
+
+    /// What it is spliced from may have something to tell upstream.
+    fn tell_source(&self) {
         if let Some(source) = self.source.as_ref().and_then(Weak::upgrade) {
             source.on_downstream_progress(self);
         }
-    }
-
-    /// Waits until `confirmed()` reaches `position`; the position reached if it does not within `timeout`.
-    pub(crate) fn wait_until(
-        &self,
-        want: (Position, Position),
-        timeout: Duration,
-        done: impl Fn(&Self) -> bool,
-    ) -> bool {
-        let deadline = Instant::now().checked_add(timeout);
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        self.want(want.0, want.1);
-        self.notify();
-        let mut guard = lock(&self.progress);
-        let reached = loop {
-            if done(self) {
-                break true;
-            }
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-                None => Duration::from_secs(3600),
-            };
-            if left.is_zero() {
-                break false;
-            }
-            guard = self.progressed.wait_timeout(guard, left).unwrap_or_else(|p| p.into_inner()).0;
-        };
-        drop(guard);
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        reached
     }
 }
 

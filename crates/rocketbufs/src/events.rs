@@ -82,6 +82,8 @@ pub enum OutEvent {
         name: Vec<u8>,
         /// First position that it gets.
         start: Position,
+        /// Whether it goes on with this log, or begins with it: then what lies below `start` is not confirmed by it.
+        resumed: bool,
     },
     /// A subscription ended.
     Unsubscribed {

@@ -20,7 +20,7 @@ use crate::context::{ContextInner, lock};
 use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
 use crate::options::SubscribeOptions;
-use crate::proto::{Credit, End, Inbound};
+use crate::proto::{Count, Credit, End, Inbound};
 use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
 
@@ -155,7 +155,7 @@ impl InboundShared {
         let (Some(in_log), Some((conn, _))) = (&state.log, state.wire) else { return };
         let now = in_log.credit_now(Some(buffer));
         let worker = self.inner.worker_of(conn);
-        let due = in_log.credit.clone().credit(now).is_some();
+        let due = in_log.credit.is_due(&now);
         drop(state);
         if due || buffer.ended() || self.rest.is_owed() {
             self.inner.workers[worker].mark(self.slot);
@@ -348,17 +348,24 @@ impl InLog {
             landed
         };
         let grant = if ring.flow_control() { ring.grant() } else { landed };
-        let consumed = match downstream {
-            Some(buffer) => buffer.min_consumed(),
-            None => self.consumed,
+        let Some(buffer) = downstream else {
+            let consumed = self.consumed.min(landed);
+            let landed = if self.confirm_consumed { consumed } else { landed };
+            return Credit { landed, delivered: landed, consumed, grant, count: Count::ONE };
         };
-        let consumed = consumed.min(landed);
-        let landed = if self.confirm_consumed && downstream.is_none() { consumed } else { landed };
-        Credit { landed, consumed, grant }
+        let confirmed = buffer.confirmed();
+        let delivered = confirmed.delivered.min(landed);
+        Credit {
+            landed,
+            delivered,
+            consumed: confirmed.consumed.min(delivered),
+            grant,
+            count: confirmed.count,
+        }
     }
 
     fn credit_due(&self) -> bool {
-        self.credit.clone().credit(self.credit_now(None)).is_some()
+        self.credit.is_due(&self.credit_now(None))
     }
 
     pub(crate) fn ring(&self) -> &Ring {

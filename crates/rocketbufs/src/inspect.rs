@@ -29,6 +29,8 @@ pub struct SubscriberInfo {
     pub sent: Position,
     /// Everything below is in its memory.
     pub landed: Position,
+    /// Everything below is in the memory of all receivers behind it.
+    pub delivered: Position,
     /// Everything below was given back by its application.
     pub consumed: Position,
     /// Bytes of the log that it was not yet sent.
@@ -50,6 +52,8 @@ pub struct KeptPlace {
     pub policy: Policy,
     /// Everything below was in its memory.
     pub landed: Position,
+    /// Everything below was in the memory of all receivers behind it.
+    pub delivered: Position,
     /// Everything below was given back by its application.
     pub consumed: Position,
     /// Whether it holds the writer, and where.
@@ -143,6 +147,7 @@ impl ROut {
             start: sub.start,
             sent: load(&sub.sent),
             landed: load(&sub.landed),
+            delivered: load(&sub.delivered),
             consumed: load(&sub.consumed),
             lag_bytes: head.saturating_sub(load(&sub.sent)),
             dropped_bytes: load(&sub.dropped),
@@ -159,8 +164,9 @@ impl ROut {
         buffer.each_held(|name, held: &Held| KeptPlace {
             name: name.to_vec(),
             policy: held.policy,
-            landed: held.landed,
-            consumed: held.consumed,
+            landed: held.levels[0],
+            delivered: held.levels[1],
+            consumed: held.levels[2],
             holds: held_at(held.hold.as_ref()),
             left: duration(held.until.saturating_sub(now)),
         })

@@ -28,6 +28,7 @@
 mod buffer;
 mod callback;
 pub mod config;
+mod confirm;
 mod conn;
 mod context;
 #[doc(hidden)]
@@ -51,6 +52,7 @@ mod view;
 mod worker;
 
 pub use config::{Config, ConfigError};
+pub use confirm::{Confirmed, SubscriberProgress};
 pub use conn::Conn;
 pub use context::Context;
 pub use error::{
@@ -62,10 +64,10 @@ pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
 pub use listener::Listener;
 pub use options::{BufferOptions, SubscribeOptions};
 pub use progress::Progress;
-pub use proto::Start;
+pub use proto::{Count, Start};
 pub use rin::RIn;
 pub use rocketring::Lapped;
 pub use rout::ROut;
 pub use segment::{Blocking, BufWriter, OutSegment};
-pub use types::{Bid, Epoch, Nanos, Policy, Position};
+pub use types::{Bid, Epoch, Level, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

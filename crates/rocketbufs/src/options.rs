@@ -57,12 +57,23 @@ pub struct BufferOptions {
     pub max_delivery_bytes: Option<u64>,
     /// Whether slow subscribers hold the writer. Without, the oldest data is overwritten and deliveries carry markers.
     pub flow_control: bool,
+    /// Keeps everything until it is delivered: in the memory of every receiver at the end of a chain, and not only in that
+    /// of the first. What a broker takes with it when it dies can be sent again; in exchange the ring holds what is
+    /// under way on the whole chain. With flow control only.
+    pub keep_until_delivered: bool,
     /// Where the log begins; positions of a new log usually begin at 0.
     pub start: Position,
 }
 
 impl Default for BufferOptions {
     fn default() -> Self {
-        Self { size_bytes: 0, retain_bytes: None, max_delivery_bytes: None, flow_control: true, start: 0 }
+        Self {
+            size_bytes: 0,
+            retain_bytes: None,
+            max_delivery_bytes: None,
+            flow_control: true,
+            keep_until_delivered: false,
+            start: 0,
+        }
     }
 }

@@ -33,6 +33,9 @@ pub const NOTIFY_LOST: u32 = 26;
 /// Space is used again when it was sent, not when it landed.
 pub const HOLD_AT_SENT: u32 = 27;
 
+/// A splice confirms as delivered what only landed with those below it.
+pub const DELIVERED_EARLY: u32 = 29;
+
 /// The bugs of this crate: number and what is wrong.
 pub const BUGS: &[(u32, &str)] = &[
     (MORE_LOST, "a transfer cut inside a delivery is sent without MORE"),
@@ -48,5 +51,6 @@ pub const BUGS: &[(u32, &str)] = &[
     (CONTEXT_EARLY, "the context of a delivery comes back when it was written, not when it landed"),
     (GONE_AT_HEAD, "a writer that is gone ends its log inside a delivery"),
     (NOTIFY_LOST, "one wake-up in eight is dropped"),
+    (DELIVERED_EARLY, "a splice confirms as delivered what only landed with those below it"),
     (HOLD_AT_SENT, "space is used again when it was sent, not when it landed"),
 ];

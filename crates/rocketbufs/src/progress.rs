@@ -47,13 +47,6 @@ impl ROut {
         buffer.watch_progress(what);
         Ok(())
     }
-
-    /// How far every subscriber present is: everything below the first position has landed with all of them, everything
-    /// below the second was given back by all of them. With no subscriber both are the end of what was written.
-    pub fn confirmed(&self, bid: Bid) -> Option<(Position, Position)> {
-        let buffer = self.shared.buffer(bid)?;
-        Some((buffer.min_landed(), buffer.min_consumed()))
-    }
 }
 
 impl Buffer {
@@ -63,7 +56,7 @@ impl Buffer {
         self.watched.armed.store(true, Ordering::SeqCst);
         match what {
             Progress::Room => self.notify(),
-            Progress::Consumed(position) => self.want_consumed(position),
+            Progress::Consumed(position) => self.want([0, 0, position]),
         }
         // Meets the fence in `on_progress`: either this look sees where the subscribers are, or who moves them
         // sees that somebody waits.
@@ -80,7 +73,7 @@ impl Buffer {
         let reached = self.ended()
             || match what {
                 Progress::Room => self.log().is_none_or(|log| !log.ring.writer_waits()),
-                Progress::Consumed(position) => self.min_consumed() >= position,
+                Progress::Consumed(position) => self.confirmed().consumed >= position,
             };
         if reached && self.watched.armed.swap(false, Ordering::SeqCst) {
             self.inner.workers[0].send(Command::Progress(self.clone()));

@@ -9,6 +9,7 @@ use rocketring::RingConfig;
 
 use crate::buffer::{Buffer, Log};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::confirm::SubscriberProgress;
 use crate::conn::Conn;
 use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
@@ -19,12 +20,13 @@ use crate::options::BufferOptions;
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
-use crate::types::{Bid, Epoch, Position};
+use crate::types::{Bid, Epoch, Level, Position};
 use crate::worker::is_worker;
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
 type ControlCallback = dyn FnMut(&Conn, &[u8]) + Send;
 type EventCallback = dyn FnMut(OutEvent) + Send;
+type ProgressCallback = dyn FnMut(SubscriberProgress) + Send;
 
 /// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
 ///
@@ -47,6 +49,7 @@ pub(crate) struct ROutShared {
     data_out_cb: Callback<DataOutCallback>,
     control_cb: Callback<ControlCallback>,
     event_cb: Callback<EventCallback>,
+    pub(crate) progress_cb: Callback<ProgressCallback>,
 }
 
 impl ROutShared {
@@ -137,6 +140,7 @@ impl ROut {
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),
             event_cb: Callback::default(),
+            progress_cb: Callback::default(),
         });
         lock(&context.inner().routs).push(Arc::downgrade(&shared));
         Self { shared, context: context.clone() }
@@ -175,7 +179,7 @@ impl ROut {
             flow_control: options.flow_control,
             start: options.start,
         })?;
-        let buffer = self.make(bid, None)?;
+        let buffer = self.make(bid, None, options.keep_until_delivered && options.flow_control)?;
         *lock(&buffer.writer) = ring.writer();
         let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
         self.shared.insert(buffer)
@@ -185,10 +189,11 @@ impl ROut {
         &self,
         bid: Bid,
         source: Option<std::sync::Weak<crate::inbound::InboundShared>>,
+        keep: bool,
     ) -> Result<Arc<Buffer>, BufferError> {
         let inner = &self.shared.inner;
         let slot = inner.take_slot().ok_or(BufferError::TooMany(inner.config.limits.max_buffers))?;
-        Ok(Arc::new(Buffer::new(bid, slot, &self.shared, inner, source)))
+        Ok(Arc::new(Buffer::new(bid, slot, &self.shared, inner, source, keep)))
     }
 
     /// Ends a buffer: its subscribers get what is there and then CLOSED. Returns where its log ends. The id is free
@@ -227,7 +232,7 @@ impl ROut {
     /// As [`ROut::splice`].
     pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<(), BufferError> {
         let inbound = input.shared.inbound(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        let buffer = self.make(out_bid, Some(Arc::downgrade(&inbound)))?;
+        let buffer = self.make(out_bid, Some(Arc::downgrade(&inbound)), false)?;
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
             self.shared.remove(&buffer);
@@ -317,22 +322,6 @@ impl ROut {
         self.shared.event_cb.set(Box::new(callback));
     }
 
-    /// Waits until every subscriber present has everything below `position` in its memory.
-    ///
-    /// # Errors
-    /// [`WaitError::TimedOut`] says how far it is confirmed.
-    pub fn wait_landed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, (position, 0), timeout, Buffer::min_landed)
-    }
-
-    /// Waits until every subscriber present has given back everything below `position`; through chains, the last.
-    ///
-    /// # Errors
-    /// [`WaitError::TimedOut`] says how far it is confirmed.
-    pub fn wait_consumed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, (position, position), timeout, Buffer::min_consumed)
-    }
-
     /// Waits until every subscriber present has everything that was delivered, and of a destroyed buffer has heard that
     /// this was all. With no subscriber it returns at once.
     ///
@@ -349,27 +338,10 @@ impl ROut {
             true => buffer.everybody_heard_the_end(),
             false => buffer.min_landed() >= boundary,
         };
-        if buffer.wait_until((boundary, 0), timeout, done) {
+        if buffer.wait_until((Level::Landed, boundary), timeout, done) {
             return Ok(());
         }
         Err(WaitError::TimedOut { confirmed: buffer.min_landed() })
-    }
-
-    fn wait(
-        &self,
-        bid: Bid,
-        want: (Position, Position),
-        timeout: Duration,
-        confirmed: fn(&Buffer) -> Position,
-    ) -> Result<(), WaitError> {
-        if is_worker() {
-            return Err(WaitError::CalledFromWorker);
-        }
-        let buffer = self.shared.buffer(bid).ok_or(WaitError::NoSuchBuffer(bid))?;
-        if buffer.wait_until(want, timeout, |buffer| confirmed(buffer) >= want.0) {
-            return Ok(());
-        }
-        Err(WaitError::TimedOut { confirmed: confirmed(&buffer) })
     }
 
     /// Sends one of the application's own control messages over a connection given to this rOut.

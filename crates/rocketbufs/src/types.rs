@@ -8,6 +8,23 @@ pub use rocketring::Position;
 /// Identifies a buffer; chosen by the application, unique in its endpoint (paper 1, section 3.1, `bid_t`).
 pub type Bid = u32;
 
+/// How far a position is confirmed, the weakest first. Each is a position below which everything has come that far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// In the memory of every subscriber.
+    Landed = 0,
+    /// In the memory of every receiver at the end of a chain of splices.
+    Delivered = 1,
+    /// Given back by the application of every such receiver.
+    Consumed = 2,
+}
+
+impl Level {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Landed, Self::Delivered, Self::Consumed];
+}
+
 /// Monotonic nanoseconds since an arbitrary start: the only time that the machines here know, always a parameter.
 pub type Nanos = u64;
 

@@ -5,7 +5,7 @@ mod raw;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use raw::{Frame, Raw, WAIT, frame, hello, subscribe};
+use raw::{Frame, Raw, WAIT, credit, frame, hello, subscribe};
 use rocketbufs::proto::{ByeCode, Message, RefuseCode, Start};
 use rocketbufs::{Blocking, Config, Conn, Context, Epoch, Listener, Policy, RIn, ROut, Received};
 use rocketnet::wire::{CONTROL_WIRE, Header};
@@ -120,8 +120,9 @@ fn nonsense_about_a_subscription_is_refused_or_ends_the_connection() {
     let victim = Victim::new(|_| {});
     let max = u64::MAX;
     let wires: &[(Message, &str)] = &[
-        (Message::Credit { wire: 1, landed: max, consumed: 0, grant: 0 }, "was sent"),
-        (Message::Credit { wire: 1, landed: 0, consumed: max, grant: max }, "landed"),
+        (credit(1, [max, 0, 0], 0), "was sent"),
+        (credit(1, [0, max, 0], max), "landed"),
+        (credit(1, [0, 0, max], max), "delivered"),
         (Message::Subscribed(raw::answer(1, 0, true)), "not asked for"),
         (Message::Unsubscribed(1), "in use"),
         (Message::Hello(hello()), "second"),
@@ -162,9 +163,9 @@ fn what_cannot_be_had_is_refused_with_a_code() {
     assert_eq!(refused(&mut raw, base()), RefuseCode::BadWireId);
     // For ids that nobody knows, and what belongs to the other role: no harm.
     for message in [
-        Message::Credit { wire: 9, landed: max, consumed: max, grant: max },
+        credit(9, [max; 3], max),
         Message::Unsubscribe(9),
-        Message::Ask { wire: 9, landed: max, consumed: max },
+        Message::Ask { wire: 9, wanted: [max; 3] },
         Message::Lost { wire: 1, from: 0, to: max },
         Message::Closed { wire: 1, end: max },
         Message::Gone { wire: 9, end: max },
@@ -197,7 +198,7 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
                 ..subscribe(0x7FFF_FFFE, 1)
             }));
             let start = raw.subscribed().start;
-            raw.say(&Message::Credit { wire: 0x7FFF_FFFE, landed: start, consumed: start, grant: u64::MAX });
+            raw.say(&credit(0x7FFF_FFFE, [start; 3], u64::MAX));
             raw.ping(1);
             raws.push(raw);
         }
@@ -264,7 +265,7 @@ fn who_reads_a_byte_at_a_time_or_nothing_holds_nobody_for_ever() {
     for raw in &mut lazy {
         raw.say(&Message::Subscribe(subscribe(1, 1)));
         let start = raw.subscribed().start;
-        raw.say(&Message::Credit { wire: 1, landed: start, consumed: start, grant: u64::MAX });
+        raw.say(&credit(1, [start; 3], u64::MAX));
     }
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -80,8 +80,8 @@ fn what_does_not_follow_the_protocol_ends_the_connection() {
     // None of these is an error: absolute positions are maxima.
     let (input, mut raw) = pair(&ctx);
     let wire = subscribed(&input, &mut raw, 0, true);
-    raw.say(&Message::Ask { wire, landed: max, consumed: max });
-    raw.say(&Message::Ask { wire: wire + 7, landed: 1, consumed: 1 });
+    raw.say(&Message::Ask { wire, wanted: [max; 3] });
+    raw.say(&Message::Ask { wire: wire + 7, wanted: [1; 3] });
     raw.data(wire, false, b"still");
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Data(view)) if view.len() == 5));
 }

@@ -63,7 +63,8 @@ fn what_was_given_back_is_told_and_not_before() {
     assert!(progress.try_recv().is_err());
     view.consume();
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
-    assert_eq!(out.confirmed(BID), Some((end, end)));
+    let confirmed = out.confirmed(BID).unwrap();
+    assert_eq!((confirmed.landed, confirmed.consumed), (end, end));
     // What is so already is told as well; and once.
     out.tell_progress(BID, Progress::Consumed(end)).unwrap();
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));

@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::Epoch;
 use rocketbufs::proto::{
-    Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Start, Subscribe, Subscribed,
-    choose_version,
+    Count, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Start, Subscribe,
+    Subscribed, choose_version,
 };
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
@@ -70,6 +70,18 @@ fn text() -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..=MAX_TEXT_BYTES / 4).prop_map(|chars| chars.into_iter().collect())
 }
 
+fn credit() -> impl Strategy<Value = Credit> {
+    any::<([u64; 4], [u32; 3])>().prop_map(
+        |([landed, delivered, consumed, grant], [receivers, left, lost])| Credit {
+            landed,
+            delivered,
+            consumed,
+            grant,
+            count: Count { receivers, left, lost },
+        },
+    )
+}
+
 fn message() -> impl Strategy<Value = Message> {
     let wire = || 0..CONTROL_WIRE;
     let bye = (proptest::sample::select(BYE_CODES.to_vec()), text());
@@ -86,17 +98,8 @@ fn message() -> impl Strategy<Value = Message> {
         refused.prop_map(|(wire, code, (a, b))| Message::Refused { wire, code, a, b }),
         wire().prop_map(Message::Unsubscribe),
         wire().prop_map(Message::Unsubscribed),
-        (wire(), any::<(u64, u64, u64)>()).prop_map(|(wire, (landed, consumed, grant))| Message::Credit {
-            wire,
-            landed,
-            consumed,
-            grant
-        }),
-        (wire(), any::<(u64, u64)>()).prop_map(|(wire, (landed, consumed))| Message::Ask {
-            wire,
-            landed,
-            consumed
-        }),
+        (wire(), credit()).prop_map(|(wire, credit)| Message::Credit { wire, credit }),
+        (wire(), any::<[u64; 3]>()).prop_map(|(wire, wanted)| Message::Ask { wire, wanted }),
         (wire(), any::<(u64, u64)>()).prop_map(|(wire, (from, to))| Message::Lost { wire, from, to }),
         (wire(), any::<u64>()).prop_map(|(wire, end)| Message::Closed { wire, end }),
         (wire(), any::<u64>()).prop_map(|(wire, end)| Message::Gone { wire, end }),

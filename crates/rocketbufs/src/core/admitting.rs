@@ -1,16 +1,18 @@
 //! Subscriptions of others to our buffers: who is admitted, and where it begins.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
 use super::{Command, Core, OutSub, Parked, Role};
-use crate::buffer::{Buffer, Held, Log, SubShared};
+use crate::buffer::{Buffer, Known, Log, SubShared};
 use crate::context::lock;
 use crate::events::OutEvent;
-use crate::proto::{ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed};
+use crate::proto::{
+    ByeCode, Count, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed,
+};
 use crate::rout::ROutShared;
 use crate::types::{Nanos, Policy, Position, WireId};
 
@@ -106,13 +108,18 @@ impl<T: Transport> Core<T> {
         if subscribe.capacity < needed {
             return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
         }
-        let held = self.take_over(out, buffer, &subscribe.name);
-        let Begin { start, landed, restarted, hold } = begin(log, subscribe, held.as_ref())?;
-        let config = self.outbound_config(ring, subscribe);
+        let known = (!subscribe.name.is_empty()).then(|| buffer.known(&subscribe.name)).flatten();
+        let begin = begin(log, subscribe, known.as_ref(), buffer.keep_until_delivered)?;
+        let (start, restarted) = (begin.start, begin.restarted);
+        let config = self.outbound_config(buffer, ring, subscribe);
         let mut outbound = Outbound::new(config, start, self.now);
-        outbound.resume_at(landed);
-        self.add_out(conn, out, buffer, subscribe, (outbound, hold));
-        drop(held);
+        let count = known.as_ref().filter(|_| !restarted).map_or(Count::ONE, |known| known.count);
+        outbound.resume_at(begin.levels, count);
+        self.add_out(conn, out, buffer, subscribe, (outbound, begin));
+        if let Some((conn, worker)) = known.and_then(|known| known.live) {
+            let why = format!("subscription '{}' was taken over", String::from_utf8_lossy(&subscribe.name));
+            self.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
+        }
         let subscribed = Subscribed {
             wire: subscribe.wire,
             epoch: log.epoch,
@@ -127,29 +134,7 @@ impl<T: Transport> Core<T> {
         Ok(())
     }
 
-    /// The place kept for this name; a connection that still has it loses it.
-    fn take_over(&mut self, out: &ROutShared, buffer: &Arc<Buffer>, name: &[u8]) -> Option<Held> {
-        if name.is_empty() {
-            return None;
-        }
-        if let Some(held) = buffer.take_held(name) {
-            out.held.fetch_sub(1, Ordering::AcqRel);
-            return Some(held);
-        }
-        let old = buffer.find_named(name)?;
-        let (landed, consumed) = (old.landed.load(Ordering::Acquire), old.consumed.load(Ordering::Acquire));
-        let hold = lock(&old.hold).take();
-        let command = Command::Close {
-            conn: old.conn,
-            code: ByeCode::TakenOver,
-            why: format!("subscription '{}' was taken over", String::from_utf8_lossy(name)),
-        };
-        self.inner.workers[old.worker].send(command);
-        buffer.remove_sub(old.conn, old.wire);
-        Some(Held { hold, policy: old.policy, landed, consumed, until: 0 })
-    }
-
-    fn outbound_config(&self, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {
+    fn outbound_config(&self, buffer: &Buffer, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {
         let session = &self.inner.config.session;
         let lag_limit = ring.capacity() - ring.retain();
         let max_lag = match (subscribe.max_lag, session.max_lag_bytes) {
@@ -169,6 +154,7 @@ impl<T: Transport> Core<T> {
             block_timeout: Nanos::from(timeout_ms) * 1_000_000,
             flow_control: ring.flow_control(),
             max_transfer: max_transfer.max(1),
+            keep_until_delivered: buffer.keep_until_delivered,
         }
     }
 
@@ -178,7 +164,7 @@ impl<T: Transport> Core<T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (outbound, hold): (Outbound, Option<Hold>),
+        (outbound, begin): (Outbound, Begin),
     ) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let sub = Arc::new(SubShared {
@@ -187,16 +173,23 @@ impl<T: Transport> Core<T> {
             wire: subscribe.wire,
             name: subscribe.name.clone(),
             policy: subscribe.policy,
-            hold: Mutex::new(hold),
+            hold: Mutex::new(begin.hold),
             sent: AtomicU64::new(outbound.sent()),
             landed: AtomicU64::new(outbound.landed()),
+            delivered: AtomicU64::new(outbound.delivered()),
             consumed: AtomicU64::new(outbound.consumed()),
+            count: Mutex::new(outbound.count()),
             dropped: AtomicU64::new(0),
+            losses: AtomicU32::new(0),
             start: outbound.start(),
             progress: AtomicU64::new(self.now),
             heard_end: AtomicBool::new(false),
         });
-        buffer.add_sub(sub.clone());
+        let (held, hold) = buffer.add_sub(sub.clone(), begin.restarted);
+        if held.is_some() {
+            out.held.fetch_sub(1, Ordering::AcqRel);
+        }
+        drop((held, hold));
         let (number, start) = (link.shared.id, outbound.start());
         let out_sub = OutSub {
             buffer: buffer.clone(),
@@ -210,48 +203,55 @@ impl<T: Transport> Core<T> {
         link.outs.insert(subscribe.wire, out_sub);
         self.slots.entry(buffer.slot).or_default().outs.push((conn, subscribe.wire));
         let name = subscribe.name.clone();
-        out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start });
+        let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
+        out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
     }
 }
 
 /// How a subscription begins.
 struct Begin {
     start: Position,
-    /// What it is known to have: below `start` if it received more than it may lose (its place was kept there).
-    landed: Position,
+    /// What it is known to have confirmed, by level: below `start` if it received more than it may lose (its place was
+    /// kept there).
+    levels: [Position; 3],
     /// Whether its log is another one than it asked for.
     restarted: bool,
     /// The place that it holds.
     hold: Option<Hold>,
 }
 
-fn begin(log: &Log, subscribe: &Subscribe, held: Option<&Held>) -> Result<Begin, Refusal> {
+/// `known`: what is known of it under its name; `keeps`: the buffer keeps what was not delivered.
+fn begin(log: &Log, subscribe: &Subscribe, known: Option<&Known>, keeps: bool) -> Result<Begin, Refusal> {
     let ring = &log.ring;
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
     for _ in 0..64 {
         let oldest = || ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
-        let (start, restarted) = match subscribe.start {
-            Start::Position(epoch, at) if epoch == log.epoch => (at, false),
-            Start::Position(..) => (oldest(), true),
-            Start::Newest | Start::Oldest if held.is_some() => {
+        let (start, restarted) = match (subscribe.start, known) {
+            (Start::Position(epoch, at), _) if epoch == log.epoch => (at, false),
+            (Start::Position(..), _) => (oldest(), true),
+            (Start::Newest | Start::Oldest, Some(known)) => {
                 // Not every end of a delivery is known: one too early repeats a little, one too late would lose it.
-                let landed = held.map_or(0, |held| held.landed);
-                (ring.boundary_at_or_before(landed).unwrap_or_else(oldest), false)
+                (ring.boundary_at_or_before(known.levels[0]).unwrap_or_else(oldest), false)
             }
-            Start::Newest => (ring.boundary(), false),
-            Start::Oldest => (oldest(), false),
+            (Start::Newest, None) => (ring.boundary(), false),
+            (Start::Oldest, None) => (oldest(), false),
         };
         if !holds {
-            return Ok(Begin { start, landed: start, restarted, hold: None });
+            return Ok(Begin { start, levels: [start; 3], restarted, hold: None });
         }
         // Resuming below the tail: hold what is left; the first step tells what is lost.
         let at = if start < ring.tail() { oldest() } else { start };
         // What landed with somebody who gave nothing back yet stays where it was kept, until a CREDIT says more.
-        let landed = held.filter(|_| !restarted).map_or(start, |held| held.landed.min(start));
-        let at = if landed >= ring.tail() { at.min(landed) } else { at };
+        let known = known.filter(|_| !restarted);
+        let levels = known.map_or([start; 3], |known| known.levels.map(|level| level.min(start)));
+        let kept = match known.and_then(|known| known.holds) {
+            Some(holds) if keeps => holds.min(levels[1]),
+            _ => levels[0],
+        };
+        let at = if kept >= ring.tail() { at.min(kept) } else { at };
         if let Ok(hold) = ring.hold(at) {
-            return Ok(Begin { start, landed, restarted, hold: Some(hold) });
+            return Ok(Begin { start, levels, restarted, hold: Some(hold) });
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))

@@ -317,13 +317,11 @@ impl<T: Transport> Core<T> {
             Message::App(bytes) => self.on_app(conn, bytes),
             Message::Subscribe(subscribe) => self.on_subscribe(conn, subscribe),
             Message::Unsubscribe(wire) => self.on_unsubscribe(conn, wire),
-            Message::Credit { wire, landed, consumed, grant } => {
-                self.on_credit(conn, wire, (landed, consumed, grant));
-            }
+            Message::Credit { wire, credit } => self.on_credit(conn, wire, &credit),
             Message::Subscribed(subscribed) => self.on_subscribed(conn, &subscribed),
             Message::Refused { wire, code, a, b } => self.on_refused(conn, wire, code, a, b),
             Message::Unsubscribed(wire) => self.on_unsubscribed(conn, wire),
-            Message::Ask { wire, landed, consumed } => self.on_ask(conn, wire, landed, consumed),
+            Message::Ask { wire, wanted } => self.on_ask(conn, wire, wanted),
             Message::Lost { wire, to, .. } => self.on_lost(conn, wire, to),
             Message::Closed { wire, end } => self.on_end(conn, wire, crate::proto::End::Closed(end)),
             Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),

@@ -196,8 +196,7 @@ impl<T: Transport> Core<T> {
         let now = in_log.credit_now(downstream.as_deref());
         let Some(credit) = in_log.credit.tell(now) else { return };
         drop(state);
-        let (landed, consumed, grant) = (credit.landed, credit.consumed, credit.grant);
-        self.send(conn, &Message::Credit { wire, landed, consumed, grant });
+        self.send(conn, &Message::Credit { wire, credit });
     }
 
     /// Something landed.
@@ -254,8 +253,7 @@ impl<T: Transport> Core<T> {
         };
         drop(state);
         if let Some(credit) = due {
-            let (landed, consumed, grant) = (credit.landed, credit.consumed, credit.grant);
-            self.send(conn, &Message::Credit { wire, landed, consumed, grant });
+            self.send(conn, &Message::Credit { wire, credit });
         }
         if finished && let Some(rin) = inbound.rin.upgrade() {
             rin.forget_if_over(inbound);
@@ -266,7 +264,7 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    pub(super) fn on_ask(&mut self, conn: ConnId, wire: WireId, landed: Position, consumed: Position) {
+    pub(super) fn on_ask(&mut self, conn: ConnId, wire: WireId, wanted: [Position; 3]) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         let inbound = in_sub.inbound.clone();
         #[cfg(feature = "planted-bugs")]
@@ -274,12 +272,14 @@ impl<T: Transport> Core<T> {
             return;
         }
         if let Some(in_log) = &mut lock(&inbound.state).log {
-            in_log.credit.on_ask(landed, consumed);
+            in_log.credit.on_ask(wanted);
         }
-        if consumed > 0
+        let [_, delivered, consumed] = wanted;
+        if delivered.max(consumed) > 0
             && let Some(buffer) = inbound.spliced_to()
         {
-            buffer.want_consumed(consumed);
+            // What is to be delivered must have landed with those that hand it on, which they tell with it.
+            buffer.want([0, delivered, consumed]);
         }
         self.give_credit(&inbound);
     }

@@ -7,12 +7,12 @@ use rocketnet::{ConnId, SourceRange, Transport};
 use rocketring::Ring;
 
 use super::{Command, Core, Link, LinkPhase, OutSub};
-use crate::buffer::{Buffer, Held, SubShared};
-use crate::context::lock;
+use crate::buffer::{Buffer, Held, Leaving, SubShared};
+use crate::confirm::tell_subscriber_progress;
 use crate::events::OutEvent;
-use crate::proto::{ByeCode, Message, Outbound, RefuseCode, Step};
+use crate::proto::{ByeCode, Credit, Message, Outbound, RefuseCode, Step};
 use crate::rout::ROutShared;
-use crate::types::{Nanos, Policy, Position, WireId};
+use crate::types::{Level, Nanos, Policy, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
 const WRITES_PER_FLUSH: usize = 256;
@@ -81,6 +81,7 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Lost { wire, from, to });
         let Some(link) = self.links.get(&conn) else { return };
         let (number, Some(out)) = (link.shared.id, link.outs.get(&wire)) else { return };
+        out.sub.losses.fetch_add(1, Ordering::AcqRel);
         let (bid, policy, rout) = (out.buffer.bid, out.sub.policy, out.buffer.out.upgrade());
         if let Some(rout) = rout {
             rout.tell(OutEvent::Dropped { conn: number, bid, from, to, policy });
@@ -139,8 +140,8 @@ impl<T: Transport> Core<T> {
         if out.in_flight && !ordered {
             return false;
         }
-        let step = out.outbound.next(&log.ring, out.buffer.end(), room);
-        match step {
+        let waited_for = out.buffer.is_waited_for();
+        match out.outbound.next(&log.ring, out.buffer.end(), room) {
             Step::Idle => {
                 self.ask_if_wanted(conn, wire);
                 false
@@ -155,6 +156,9 @@ impl<T: Transport> Core<T> {
                 if self.transport.write(conn, wire, source, more).is_err() {
                     // `room` said that there is place: the transport broke its word.
                     self.close(conn, ByeCode::Protocol, "the transport took no write where it had room");
+                } else if waited_for {
+                    // Whoever waits must not wait until there is nothing more to send.
+                    self.ask_if_wanted(conn, wire);
                 }
                 true
             }
@@ -193,25 +197,18 @@ impl<T: Transport> Core<T> {
     /// Asks the receiver how far it is, if somebody waits for that.
     fn ask_if_wanted(&mut self, conn: ConnId, wire: WireId) {
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
-        let (landed, consumed) = match out.outbound.ended() {
-            // An end is told, and whoever destroyed the buffer waits until all have it.
-            true => (Position::MAX, out.buffer.wanted().1),
-            false => out.buffer.wanted(),
-        };
-        if let Some((landed, consumed)) = out.outbound.ask(landed, consumed) {
-            self.send(conn, &Message::Ask { wire, landed, consumed });
+        let (wanted, all) = out.buffer.wanted(out.outbound.levels());
+        // An end is told, and whoever destroyed the buffer waits until all have it.
+        let all = all.or(out.outbound.ended().then_some(Level::Landed));
+        if let Some(wanted) = out.outbound.ask(wanted, all) {
+            self.send(conn, &Message::Ask { wire, wanted });
         }
     }
 
-    pub(super) fn on_credit(
-        &mut self,
-        conn: ConnId,
-        wire: WireId,
-        (landed, consumed, grant): (Position, Position, Position),
-    ) {
+    pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {
         // Credit for a subscription that just ended may still be under way.
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
-        if let Err(error) = out.outbound.on_credit(landed, consumed, grant, self.now) {
+        if let Err(error) = out.outbound.on_credit(credit, self.now) {
             self.close(conn, ByeCode::Protocol, &error.to_string());
             return;
         }
@@ -227,10 +224,13 @@ impl<T: Transport> Core<T> {
 
     /// A subscription's positions moved: lets go of what it held, and looks whether more can be sent.
     fn moved_on(&mut self, conn: ConnId, wire: WireId) {
-        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let (number, Some(out)) = (link.shared.id, link.outs.get_mut(&wire)) else { return };
         out.sub.publish(&out.outbound, &out.buffer);
+        let (levels, count) = (out.outbound.levels(), out.sub.count());
         let buffer = out.buffer.clone();
         buffer.on_progress();
+        tell_subscriber_progress(&buffer, number, levels, count);
         Self::data_out(&buffer);
         self.queue_out(conn, wire);
         if buffer.source.is_some()
@@ -276,11 +276,19 @@ impl<T: Transport> Core<T> {
             }
         }
         let rout = buffer.out.upgrade();
-        if let (true, Some(rout), false) = (hold && hold_ms > 0, &rout, sub.name.is_empty()) {
-            let until = self.now + Nanos::from(hold_ms) * 1_000_000;
-            self.keep_place(rout, &buffer, &sub, &outbound, until);
+        let keeps = rout.as_ref().filter(|_| hold && hold_ms > 0 && !sub.name.is_empty());
+        let until = self.now + Nanos::from(hold_ms) * 1_000_000;
+        let leaving =
+            keeps.map_or(Leaving::Gone, |rout| self.place_of(rout, &buffer, (&outbound, &sub), until));
+        let kept = matches!(leaving, Leaving::Kept(_));
+        let removed = buffer.remove_sub(number, wire, leaving);
+        if let (Some(rout), true) = (keeps, kept) {
+            match removed {
+                true => self.look_at_held(until),
+                // Another connection of that name has it.
+                false => drop(rout.held.fetch_sub(1, Ordering::AcqRel)),
+            }
         }
-        buffer.remove_sub(number, wire);
         Self::data_out(&buffer);
         if let Some(rout) = rout {
             let (bid, name) = (buffer.bid, sub.name.clone());
@@ -289,14 +297,14 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    fn keep_place(
-        &mut self,
+    /// The place to keep for a named subscription, unless there are too many.
+    fn place_of(
+        &self,
         rout: &ROutShared,
         buffer: &Buffer,
-        sub: &SubShared,
-        outbound: &Outbound,
+        (outbound, sub): (&Outbound, &SubShared),
         until: Nanos,
-    ) {
+    ) -> Leaving {
         let limit = self.inner.config.limits.max_held_subscriptions;
         if rout.held.fetch_add(1, Ordering::AcqRel) >= limit {
             rout.held.fetch_sub(1, Ordering::AcqRel);
@@ -305,20 +313,25 @@ impl<T: Transport> Core<T> {
                 limit,
                 "no place is kept for a named subscription: limits.max_held_subscriptions"
             );
-            return;
+            return Leaving::Gone;
         }
-        // Taken over by another connection of that name, which has the hold now.
-        let Some(hold) = lock(&sub.hold).take() else {
-            rout.held.fetch_sub(1, Ordering::AcqRel);
-            return;
-        };
-        let (landed, consumed) = (outbound.landed(), outbound.consumed());
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::is(crate::planted::PLACE_NOT_HELD) {
+        if let (true, Some(hold)) =
+            (crate::planted::is(crate::planted::PLACE_NOT_HELD), &*crate::context::lock(&sub.hold))
+        {
             hold.advance(Position::MAX);
         }
-        buffer.keep(sub.name.clone(), Held { hold: Some(hold), policy: sub.policy, landed, consumed, until });
-        // The first worker looks after all of them.
+        Leaving::Kept(Held {
+            hold: None,
+            policy: sub.policy,
+            levels: outbound.levels(),
+            count: sub.count(),
+            until,
+        })
+    }
+
+    /// Has somebody look when a place that is kept has been kept long enough: the first worker looks after all of them.
+    fn look_at_held(&mut self, until: Nanos) {
         match self.shared.index {
             0 => self.next_tick = self.next_tick.min(until),
             _ => self.inner.workers[0].send(Command::LookAt(until)),

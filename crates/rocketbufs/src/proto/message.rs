@@ -5,6 +5,7 @@
 //! out of range is an error of the peer, told with what was wrong.
 
 use super::codec::{DecodeError, Reader, Writer};
+use super::credit::{Count, Credit};
 use crate::types::{Bid, Epoch, Policy, Position, WireId};
 
 /// First four bytes of every connection's first message, so that a stray client is told apart at once.
@@ -209,25 +210,19 @@ pub enum Message {
     Unsubscribe(WireId),
     /// Sender to receiver: nothing more will come for this id; it may be used again.
     Unsubscribed(WireId),
-    /// Receiver to sender, all absolute and cumulative: what arrived, what was given back, how far to write.
+    /// Receiver to sender: what arrived, how far it went on, what was given back, how far to write.
     Credit {
         /// The subscription.
         wire: WireId,
-        /// Everything below is in the receiver's memory.
-        landed: Position,
-        /// Everything below was given back by the receiver's application (through chains: by the last).
-        consumed: Position,
-        /// The sender may write up to here.
-        grant: Position,
+        /// How far it is.
+        credit: Credit,
     },
-    /// Sender to receiver: send a CREDIT as soon as `landed` and `consumed` are reached; somebody waits for it.
+    /// Sender to receiver: send a CREDIT as soon as one of these is reached; somebody waits for it.
     Ask {
         /// The subscription.
         wire: WireId,
-        /// Wanted.
-        landed: Position,
-        /// Wanted; 0 if nobody waits for it.
-        consumed: Position,
+        /// Wanted, by [`Level`](crate::Level); 0 where nobody waits.
+        wanted: [Position; 3],
     },
     /// Sender to receiver: the log goes on at `to`; what lies between is gone.
     Lost {
@@ -312,11 +307,9 @@ impl Message {
             Self::Unsubscribed(wire) => {
                 w.u8(UNSUBSCRIBED).u32(*wire);
             }
-            Self::Credit { wire, landed, consumed, grant } => {
-                w.u8(CREDIT).u32(*wire).u64(*landed).u64(*consumed).u64(*grant);
-            }
-            Self::Ask { wire, landed, consumed } => {
-                w.u8(ASK).u32(*wire).u64(*landed).u64(*consumed);
+            Self::Credit { wire, credit } => encode_credit(&mut w, *wire, credit),
+            Self::Ask { wire, wanted: [landed, delivered, consumed] } => {
+                w.u8(ASK).u32(*wire).u64(*landed).u64(*delivered).u64(*consumed);
             }
             Self::Lost { wire, from, to } => {
                 w.u8(LOST).u32(*wire).u64(*from).u64(*to);
@@ -358,8 +351,8 @@ impl Message {
             }
             UNSUBSCRIBE => Self::Unsubscribe(r.wire()?),
             UNSUBSCRIBED => Self::Unsubscribed(r.wire()?),
-            CREDIT => Self::Credit { wire: r.wire()?, landed: r.u64()?, consumed: r.u64()?, grant: r.u64()? },
-            ASK => Self::Ask { wire: r.wire()?, landed: r.u64()?, consumed: r.u64()? },
+            CREDIT => Self::Credit { wire: r.wire()?, credit: decode_credit(&mut r)? },
+            ASK => Self::Ask { wire: r.wire()?, wanted: [r.u64()?, r.u64()?, r.u64()?] },
             LOST => Self::Lost { wire: r.wire()?, from: r.u64()?, to: r.u64()? },
             CLOSED => Self::Closed { wire: r.wire()?, end: r.u64()? },
             GONE => Self::Gone { wire: r.wire()?, end: r.u64()? },
@@ -388,6 +381,21 @@ fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, DecodeError> {
         heartbeat_ms: r.u32()?,
         max_control_bytes: r.u32()?,
         hello: r.bytes16(MAX_HELLO_BYTES)?.to_vec(),
+    })
+}
+
+fn encode_credit(w: &mut Writer, wire: WireId, c: &Credit) {
+    w.u8(CREDIT).u32(wire).u64(c.landed).u64(c.delivered).u64(c.consumed).u64(c.grant);
+    w.u32(c.count.receivers).u32(c.count.left).u32(c.count.lost);
+}
+
+fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, DecodeError> {
+    Ok(Credit {
+        landed: r.u64()?,
+        delivered: r.u64()?,
+        consumed: r.u64()?,
+        grant: r.u64()?,
+        count: Count { receivers: r.u32()?, left: r.u32()?, lost: r.u32()? },
     })
 }
 

@@ -5,13 +5,15 @@
 //! whether the peer is alive. The same machines run on real transports and in the simulator.
 
 mod codec;
+mod credit;
 mod inbound;
 mod message;
 mod outbound;
 mod session;
 
 pub use codec::DecodeError;
-pub use inbound::{Credit, Inbound};
+pub use credit::{Asked, AskedLevels, Count, Credit};
+pub use inbound::Inbound;
 pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,
     Start, Subscribe, Subscribed, VERSION,

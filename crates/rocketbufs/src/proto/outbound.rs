@@ -12,7 +12,8 @@
 //! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
 //! bytes, at least one end of a delivery is told.
 
-use crate::types::{Nanos, Policy, Position};
+use super::credit::{AskedLevels, Count, Credit};
+use crate::types::{Level, Nanos, Policy, Position};
 use rocketring::{Gap, Ring};
 
 /// What the machine must know of a log. Implemented by [`Ring`]; tests use a plain model.
@@ -91,6 +92,8 @@ pub struct OutboundConfig {
     pub flow_control: bool,
     /// Most bytes of one transfer.
     pub max_transfer: u64,
+    /// Holds the log until it is delivered, not only until it landed.
+    pub keep_until_delivered: bool,
 }
 
 /// What to do next for a subscription.
@@ -130,13 +133,21 @@ pub enum CreditError {
         /// Sent.
         sent: Position,
     },
-    /// It claims to have consumed what did not land.
-    #[error("credit says that {consumed} was consumed, but only {landed} landed")]
-    ConsumedAheadOfLanded {
+    /// It claims to have handed on what did not land.
+    #[error("credit says that {delivered} was delivered, but only {landed} landed")]
+    DeliveredAheadOfLanded {
         /// Claimed.
-        consumed: Position,
+        delivered: Position,
         /// Landed.
         landed: Position,
+    },
+    /// It claims to have consumed what was not delivered.
+    #[error("credit says that {consumed} was consumed, but only {delivered} was delivered")]
+    ConsumedAheadOfDelivered {
+        /// Claimed.
+        consumed: Position,
+        /// Delivered.
+        delivered: Position,
     },
 }
 
@@ -156,9 +167,10 @@ pub struct Outbound {
     credited: bool,
     grant: Position,
     landed: Position,
+    delivered: Position,
     consumed: Position,
-    asked_landed: Position,
-    asked_consumed: Position,
+    count: Count,
+    asked: AskedLevels,
     ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
@@ -177,19 +189,23 @@ impl Outbound {
             // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
             landed: start,
+            delivered: start,
             consumed: start,
-            asked_landed: 0,
-            asked_consumed: 0,
+            // Until it says for whom it speaks.
+            count: Count::ONE,
+            asked: AskedLevels::default(),
             ended: false,
             last_progress: now,
             dropped_bytes: 0,
         }
     }
 
-    /// The receiver comes back and is known to have only what lies below `landed`, at or below the start.
-    pub fn resume_at(&mut self, landed: Position) {
+    /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`Level`].
+    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], count: Count) {
         self.landed = self.landed.min(landed);
-        self.consumed = self.consumed.min(landed);
+        self.delivered = self.delivered.min(delivered).min(self.landed);
+        self.consumed = self.consumed.min(consumed).min(self.delivered);
+        self.count = count;
     }
 
     /// Everything below was given to the transport.
@@ -202,9 +218,24 @@ impl Outbound {
         self.landed
     }
 
+    /// Everything below is in the memory of all receivers at the ends of chains behind this one.
+    pub fn delivered(&self) -> Position {
+        self.delivered
+    }
+
     /// Everything below was given back by the receiver's application.
     pub fn consumed(&self) -> Position {
         self.consumed
+    }
+
+    /// How far it is confirmed, by [`Level`].
+    pub fn levels(&self) -> [Position; 3] {
+        [self.landed, self.delivered, self.consumed]
+    }
+
+    /// For whom that speaks, as it was told last.
+    pub fn count(&self) -> Count {
+        self.count
     }
 
     /// How far the receiver allows to write.
@@ -231,6 +262,7 @@ impl Outbound {
     pub fn holds_at(&self) -> Option<Position> {
         match self.config.policy {
             Policy::Overwrite => None,
+            _ if self.config.keep_until_delivered => Some(self.delivered),
             // What was given to the transport is copied when the place is given up, so `landed` counts for all.
             Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.landed),
         }
@@ -257,8 +289,10 @@ impl Outbound {
     pub fn drop_to_boundary(&mut self, log: &impl Log) -> Option<Step> {
         let to = log.boundary();
         let step = (to > self.sent).then(|| self.skip(self.sent_boundary, to));
-        // What was handed over counts as landed from here on: it left, or was copied.
+        // What was handed over counts as landed from here on: it left, or was copied. Nobody waits for one that drops.
         self.landed = self.landed.max(self.sent);
+        self.delivered = self.landed;
+        self.consumed = self.landed;
         step
     }
 
@@ -365,26 +399,27 @@ impl Outbound {
     ///
     /// # Errors
     /// If it claims what cannot be: the connection should be closed.
-    pub fn on_credit(
-        &mut self,
-        landed: Position,
-        consumed: Position,
-        grant: Position,
-        now: Nanos,
-    ) -> Result<(), CreditError> {
+    pub fn on_credit(&mut self, credit: &Credit, now: Nanos) -> Result<(), CreditError> {
+        let Credit { landed, delivered, consumed, grant, count } = *credit;
         if landed > self.sent {
             return Err(CreditError::LandedAheadOfSent { landed, sent: self.sent });
         }
-        if consumed > landed {
-            return Err(CreditError::ConsumedAheadOfLanded { consumed, landed });
+        if delivered > landed {
+            return Err(CreditError::DeliveredAheadOfLanded { delivered, landed });
         }
-        if landed > self.landed || consumed > self.consumed || grant > self.grant {
-            self.last_progress = now;
+        if consumed > delivered {
+            return Err(CreditError::ConsumedAheadOfDelivered { consumed, delivered });
         }
+        let before = (self.landed, self.delivered, self.consumed, self.grant);
         self.credited = true;
         self.landed = self.landed.max(landed);
+        self.delivered = self.delivered.max(delivered);
         self.consumed = self.consumed.max(consumed);
         self.grant = self.grant.max(grant);
+        self.count = count;
+        if before != (self.landed, self.delivered, self.consumed, self.grant) {
+            self.last_progress = now;
+        }
         Ok(())
     }
 
@@ -397,19 +432,25 @@ impl Outbound {
         }
     }
 
-    /// Whether to ask the receiver for a CREDIT: somebody waits for `landed` or `consumed` to reach a position
-    /// that was sent, and it was not asked for yet. Returns what to ask.
-    pub fn ask(&mut self, landed: Position, consumed: Position) -> Option<(Position, Position)> {
-        let landed = landed.min(self.sent);
-        let consumed = consumed.min(self.sent);
-        let wants_landed = landed > self.landed && landed > self.asked_landed;
-        let wants_consumed = consumed > self.consumed && consumed > self.asked_consumed;
-        if !wants_landed && !wants_consumed {
-            return None;
+    /// Whether to ask the receiver for a CREDIT, because somebody waits, and what. `wanted` is the smallest position
+    /// waited for at each [`Level`], beyond what is confirmed; `all`: somebody waits for everything that was sent, at
+    /// that level. Where it was asked for already it is not asked for again.
+    pub fn ask(&mut self, wanted: [Option<Position>; 3], all: Option<Level>) -> Option<[Position; 3]> {
+        let (levels, sent) = (self.levels(), self.sent);
+        let mut ask = [0; 3];
+        for (n, known) in levels.into_iter().enumerate() {
+            let asked = &mut self.asked[n];
+            // What was not sent yet is asked for when it was.
+            let first = wanted[n].filter(|at| *at > known && *at <= sent);
+            let first = first.filter(|at| asked.next(known).is_none_or(|next| *at < next));
+            let everything =
+                all.is_some_and(|level| level as usize == n) && sent > known && sent > asked.last();
+            if let Some(at) = first.or(everything.then_some(sent)) {
+                asked.add(at, known);
+                ask[n] = at;
+            }
         }
-        self.asked_landed = self.asked_landed.max(landed);
-        self.asked_consumed = self.asked_consumed.max(consumed);
-        Some((landed, if wants_consumed { consumed } else { 0 }))
+        (ask != [0; 3]).then_some(ask)
     }
 
     /// Called when others begin to wait for this one: time without progress counts from here at the earliest.

@@ -12,8 +12,10 @@ const LAND: u64 = 4096;
 impl World<'_> {
     /// Looks at a node after its worker's turn.
     pub fn inspect(&mut self, at: usize) {
+        self.joins(at);
         if at == 0 {
             self.confirmations();
+            self.ends_of_chains();
         }
         let often = self.env.rng.percent(20);
         if !often {
@@ -145,6 +147,71 @@ impl World<'_> {
         let subs =
             bids.flat_map(|bid| publisher.out.subscribers(bid).into_iter().map(move |s| (bid, s.conn)));
         self.present = subs.collect();
+    }
+
+    /// Notes what a node has when somebody subscribes: of more than that nobody may be told without that one.
+    fn joins(&mut self, at: usize) {
+        let Some(process) = &self.nodes[at].process else { return };
+        let (out, bids): (&ROut, Vec<(u32, usize)>) = match &process.app {
+            App::Publisher(p) => (&p.out, p.sources.iter().map(|s| s.plan.bid).zip(0..).collect()),
+            App::Broker(b) => (&b.out, b.subs.iter().map(|s| (s.plan.out_bid, s.plan.buffer)).collect()),
+            App::Waiting | App::Subscriber(_) => return,
+        };
+        for (bid, buffer) in bids {
+            for sub in out.subscribers(bid) {
+                let Some(child) = process.child_of(sub.conn) else { continue };
+                let key = (child, buffer);
+                if self.joined.get(&key).is_none_or(|(conn, _)| *conn != sub.conn) {
+                    let head = out.buffer_info(bid).map_or(0, |info| info.head);
+                    self.joined.insert(key, (sub.conn, head));
+                }
+            }
+        }
+    }
+
+    /// What the publisher is told of the ends of chains is so there, however long the chain: with every subscriber that
+    /// was there all the time.
+    fn ends_of_chains(&mut self) {
+        let Some(Process { app: App::Publisher(publisher), .. }) = &mut self.nodes[0].process else { return };
+        publisher.sources.iter_mut().for_each(|source| source.see(&publisher.out));
+        let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
+        let mut found = Vec::new();
+        for (buffer, source) in publisher.sources.iter().enumerate() {
+            let Some(confirmed) = publisher.out.confirmed(source.plan.bid) else { continue };
+            let Some(info) = publisher.out.buffer_info(source.plan.bid) else { continue };
+            for at in 1..self.nodes.len() {
+                let Some(least) = self.always_there(at, buffer) else { continue };
+                let Some(landed) = self.landed_at(at, buffer, &info) else { continue };
+                let Some(Process { app: App::Subscriber(end), .. }) = &self.nodes[at].process else {
+                    continue;
+                };
+                let cursor = end.subs.iter().find(|sub| sub.plan.buffer == buffer).and_then(|sub| sub.cursor);
+                let read = cursor.map_or(0, |(_, read)| read);
+                found.push((source.plan.bid, at, confirmed, landed.max(least), read.max(least)));
+            }
+        }
+        for (bid, at, confirmed, landed, read) in found {
+            let told = || format!("buffer {bid}: {confirmed:?}; node {at} has {landed} at most, read {read}");
+            self.env.check("delivered is at the ends of all chains", confirmed.delivered <= landed, told);
+            self.env.check("consumed was read at the ends of all chains", confirmed.consumed <= read, told);
+        }
+    }
+
+    /// For a subscriber that nothing happened to, nor to anybody above it: what may be confirmed without it, because it
+    /// was written before it came.
+    fn always_there(&self, end: usize, buffer: usize) -> Option<u64> {
+        let (mut at, mut least) = (end, 0);
+        while at != 0 {
+            let plan = &self.plan.nodes[at];
+            let sub = plan.subs.iter().find(|sub| sub.buffer == buffer)?;
+            let stays = sub.policy == Policy::Block && sub.block_timeout.is_zero();
+            if !stays || self.env.disturbed[at] || self.nodes[at].lives > 0 {
+                return None;
+            }
+            least = least.max(self.joined.get(&(at, buffer))?.1);
+            at = plan.parent;
+        }
+        Some(least)
     }
 
     /// Memory is what was configured, whatever happens.

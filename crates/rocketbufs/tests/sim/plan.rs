@@ -39,6 +39,10 @@ pub struct BufferPlan {
     pub usual: u64,
     /// Written with a [`rocketbufs::BufWriter`] instead of segments of the rOut.
     pub appends: bool,
+    /// The ring holds what was not delivered at the ends of all chains.
+    pub keep: bool,
+    /// How many deliveries of 100 somebody asks the confirmation of.
+    pub asks: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -142,7 +146,13 @@ impl Plan {
             faults.resume_live = 0;
         }
         let config = config(&mut rng, flavour, &faults);
-        let buffers: Vec<_> = (0..rng.between(1, 3)).map(|i| buffer(&mut rng, flavour, i)).collect();
+        let mut buffers: Vec<_> = (0..rng.between(1, 3)).map(|i| buffer(&mut rng, flavour, i)).collect();
+        // Drawn by itself, so that what the others draw stays as it was.
+        let mut confirming = Rng::new(seed ^ 0xC0F1_24ED);
+        for buffer in &mut buffers {
+            buffer.keep = confirming.percent(30);
+            buffer.asks = confirming.one_of(&[0, 2, 30, 100]);
+        }
         let nodes = nodes(&mut rng, flavour, &buffers);
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
@@ -258,6 +268,8 @@ fn buffer(rng: &mut Rng, flavour: Flavour, index: u64) -> BufferPlan {
         quota: (usual * rng.between(20, 300)).min(size * rng.between(2, 8)),
         usual,
         appends: rng.percent(30),
+        keep: false,
+        asks: 0,
     }
 }
 

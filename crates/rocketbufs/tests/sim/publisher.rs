@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use rocketbufs::{
-    Blocking, BufWriter, BufferOptions, Context, DeliverError, OutSegment, Position, ROut, SegmentError,
+    Blocking, BufWriter, BufferOptions, Context, DeliverError, Level, OutSegment, Position, ROut,
+    SegmentError,
 };
 
 use super::oracle::{Env, Log, fill};
 use super::plan::{BufferPlan, Plan};
+use super::rng::Rng;
 
 /// Bytes of markers before a payload, and in all, in an overwritable buffer.
 pub const MARK_HEAD: u64 = 16;
@@ -26,6 +28,11 @@ pub struct Source {
     /// Contexts that have not come back, in order, and where their deliveries end.
     pub contexts: VecDeque<(u64, Position)>,
     next_context: u64,
+    /// The furthest that a confirmation was asked for, by level.
+    pub asked: [Position; 3],
+    /// The furthest that was confirmed at any time. Who joins at an old position sets the framework's minimum back.
+    pub reached: [Position; 3],
+    asking: Rng,
     pub closed: Option<Position>,
 }
 
@@ -66,6 +73,7 @@ impl Source {
             retain_bytes: plan.retain,
             max_delivery_bytes: Some(plan.max_delivery),
             flow_control: plan.flow_control,
+            keep_until_delivered: plan.keep,
             start: plan.start,
         };
         out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
@@ -88,6 +96,9 @@ impl Source {
             wanted: None,
             contexts: VecDeque::new(),
             next_context: u64::from(plan.bid) << 32,
+            asked: [0; 3],
+            reached: [0; 3],
+            asking: Rng::new(plan.start ^ plan.quota),
             closed: None,
         }
     }
@@ -166,6 +177,7 @@ impl Source {
                 });
                 self.next = end;
                 self.delivered(env, begin, size, end);
+                self.ask(out, end);
                 true
             }
             Err(SegmentError::Full) => {
@@ -250,7 +262,27 @@ impl Source {
             self.next_context += 1;
             self.contexts.push_back((context, end));
         }
+        self.ask(out, end);
         true
+    }
+
+    /// Remembers what is confirmed now.
+    pub fn see(&mut self, out: &ROut) {
+        let Some(confirmed) = out.confirmed(self.plan.bid) else { return };
+        for (reached, level) in self.reached.iter_mut().zip(Level::ALL) {
+            *reached = confirmed.at(level).max(*reached);
+        }
+    }
+
+    /// Somebody wants to know when this is confirmed.
+    fn ask(&mut self, out: &ROut, end: Position) {
+        if self.asking.percent(self.plan.asks) {
+            self.see(out);
+            let level = self.asking.one_of(&Level::ALL);
+            out.ask(self.plan.bid, level, end);
+            let asked = &mut self.asked[level as usize];
+            *asked = end.max(*asked);
+        }
     }
 
     fn delivered(&mut self, env: &mut Env, begin: Position, size: u64, end: Position) {

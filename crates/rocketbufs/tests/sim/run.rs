@@ -5,8 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
+use rocketbufs::Level;
+
 use super::oracle::{Stats, Violation};
-use super::plan::{Kind, Plan};
+use super::plan::{Flavour, Kind, Plan};
+use super::publisher::Publisher;
 use super::subscriber::State;
 use super::world::{App, PATIENCE, World};
 
@@ -122,10 +125,33 @@ impl World<'_> {
             }
         }
         let waiting = publisher.sources.iter().find(|source| !source.contexts.is_empty());
-        waiting.map(|source| {
+        let waiting = waiting.map(|source| {
             let (bid, first) = (source.plan.bid, source.contexts.front());
             format!("contexts of buffer {bid} did not come back: {first:?}; {}", self.above(0, bid))
-        })
+        });
+        waiting.or_else(|| self.unconfirmed(publisher))
+    }
+
+    /// A confirmation that was asked for and was not told.
+    fn unconfirmed(&self, publisher: &Publisher) -> Option<String> {
+        for source in &publisher.sources {
+            let (bid, asked) = (source.plan.bid, source.asked);
+            let Some(confirmed) = publisher.out.confirmed(bid) else { continue };
+            let short =
+                Level::ALL.into_iter().find(|level| source.reached[*level as usize] < asked[*level as usize]);
+            if let Some(level) = short {
+                let (at, above) = (asked[level as usize], self.above(0, bid));
+                return Some(format!(
+                    "buffer {bid}: {level:?} at {at} was asked for: {confirmed:?}; {above}"
+                ));
+            }
+            let ends = self.plan.nodes.iter().filter(|node| node.kind == Kind::Subscriber);
+            let ends = ends.flat_map(|node| &node.subs).filter(|sub| sub.buffer + 1 == bid as usize).count();
+            if self.plan.flavour == Flavour::Lossless && confirmed.count.receivers as usize != ends {
+                return Some(format!("buffer {bid} has {ends} receivers: {confirmed:?}"));
+            }
+        }
+        None
     }
 
     /// What a node has of a buffer, for a failure's text.

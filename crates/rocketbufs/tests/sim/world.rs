@@ -1,6 +1,6 @@
 //! The simulated world: processes, the network between them, and what goes wrong.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub struct World<'p> {
     publisher_killed: bool,
     /// The publisher's subscriptions after its last turn: buffer and connection.
     pub present: BTreeSet<(u32, u64)>,
+    /// By child and buffer: the connection of its subscription, and what its parent had when it was first seen.
+    pub joined: BTreeMap<(usize, usize), (u64, Position)>,
 }
 
 fn door_of(name: &str) -> String {
@@ -73,7 +75,14 @@ impl<'p> World<'p> {
         let node =
             || Node { process: None, lives: 0, restart_at: Some(0), stalled_until: 0, places: Vec::new() };
         let nodes = plan.nodes.iter().map(|_| node()).collect();
-        let mut world = Self { plan, env, nodes, publisher_killed: false, present: BTreeSet::new() };
+        let mut world = Self {
+            plan,
+            env,
+            nodes,
+            publisher_killed: false,
+            present: BTreeSet::new(),
+            joined: BTreeMap::new(),
+        };
         world.excuse_policies();
         for node in 0..plan.nodes.len() {
             world.start(node);

@@ -1,8 +1,8 @@
 //! What the vectors hold: every message at its edges, bytes that must be refused, and an example session.
 
 use rocketbufs::proto::{
-    ByeCode, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, RefuseCode, Start, Subscribe,
-    Subscribed,
+    ByeCode, Count, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, RefuseCode,
+    Start, Subscribe, Subscribed,
 };
 use rocketbufs::{Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
@@ -138,14 +138,22 @@ fn subscribe_messages() -> Named<Message> {
     all
 }
 
+/// A CREDIT of an application's own end.
+fn credit(landed: u64, delivered: u64, consumed: u64, grant: u64) -> Credit {
+    Credit { landed, delivered, consumed, grant, count: Count::ONE }
+}
+
 fn subscription_messages() -> Named<Message> {
+    let count = Count { receivers: 258, left: 3, lost: 0xFFFF_FFFF };
+    let of_many = Credit { count, ..credit(LONG, 7, 5, LONG) };
     [
         ("UNSUBSCRIBE", Message::Unsubscribe(5)),
         ("UNSUBSCRIBED", Message::Unsubscribed(5)),
-        ("CREDIT", Message::Credit { wire: 5, landed: LONG, consumed: LONG - 1, grant: LONG + 1 }),
-        ("CREDIT, the first", Message::Credit { wire: 5, landed: 0, consumed: 0, grant: 1 << 20 }),
-        ("ASK for both", Message::Ask { wire: 5, landed: LONG, consumed: LONG - 256 }),
-        ("ASK for landed", Message::Ask { wire: 5, landed: LONG, consumed: 0 }),
+        ("CREDIT", Message::Credit { wire: 5, credit: credit(LONG, LONG - 1, LONG - 2, LONG + 1) }),
+        ("CREDIT, the first", Message::Credit { wire: 5, credit: credit(0, 0, 0, 1 << 20) }),
+        ("CREDIT of a broker", Message::Credit { wire: 5, credit: of_many }),
+        ("ASK for all", Message::Ask { wire: 5, wanted: [LONG, LONG - 1, LONG - 256] }),
+        ("ASK for landed", Message::Ask { wire: 5, wanted: [LONG, 0, 0] }),
         ("LOST", Message::Lost { wire: 5, from: LONG, to: LONG + 4096 }),
         ("CLOSED", Message::Closed { wire: 5, end: LONG }),
         ("GONE", Message::Gone { wire: 5, end: u64::MAX }),
@@ -195,7 +203,8 @@ pub fn rejects() -> Named<Vec<u8>> {
         ("SUBSCRIBED with an unknown flag", changed(&subscribed, 29, &[4])),
         ("REFUSED with code 0", unhex("1203000000000000000000000000000000000000000000")),
         ("REFUSED with an unknown code", unhex("1203000000080000000000000000000000000000000000")),
-        ("CREDIT without its grant", unhex("150500000001000000000000000100000000000000")),
+        ("CREDIT without its last count", unhex(&["150500000000", "00".repeat(39).as_str()].concat())),
+        ("ASK without consumed", unhex("160500000001000000000000000100000000000000")),
         ("GONE with a byte too many", longer(&Message::Gone { wire: 1, end: 0 }.encode())),
     ]
     .map(|(name, bytes)| (name.to_owned(), bytes))
@@ -211,7 +220,9 @@ pub enum Step {
 /// The example session of docs/PROTOCOL.md: who sends what, and why.
 pub fn session() -> Vec<(&'static str, &'static str, Step)> {
     use Step::{Control, Data};
-    let credit = |landed, consumed, grant| Control(Message::Credit { wire: 1, landed, consumed, grant });
+    let credit = |landed, consumed, grant| {
+        Control(Message::Credit { wire: 1, credit: credit(landed, landed, consumed, grant) })
+    };
     let data = |more, bytes: &'static [u8]| Data(Header { wire: 1, more, size: bytes.len() as u32 }, bytes);
     vec![
         ("receiver", "connects and says what it speaks", Control(Message::Hello(hello(b"reader")))),
@@ -225,7 +236,7 @@ pub fn session() -> Vec<(&'static str, &'static str, Step)> {
         (
             "sender",
             "somebody waits until this has arrived",
-            Control(Message::Ask { wire: 1, landed: 4106, consumed: 0 }),
+            Control(Message::Ask { wire: 1, wanted: [4106, 0, 0] }),
         ),
         ("receiver", "it has; the application gave 5 bytes back", credit(4106, 4101, 4101 + (1 << 20))),
         ("sender", "a sign of life", Control(Message::Ping(1))),

@@ -1,7 +1,7 @@
 //! Messages as JSON and back, so that the vectors can be read in any language: 64-bit numbers are decimal texts (not
 //! every JSON reader has them), 128-bit names 32 hexadecimal digits, byte strings hexadecimal.
 
-use rocketbufs::proto::{ByeCode, Hello, Message, RefuseCode, Start, Subscribe, Subscribed};
+use rocketbufs::proto::{ByeCode, Count, Credit, Hello, Message, RefuseCode, Start, Subscribe, Subscribed};
 use rocketbufs::{Epoch, Policy};
 use serde_json::{Value, json};
 
@@ -85,12 +85,15 @@ pub fn fields(message: &Message) -> Value {
         }),
         Message::Unsubscribe(wire) => json!({"type": "UNSUBSCRIBE", "wire": wire}),
         Message::Unsubscribed(wire) => json!({"type": "UNSUBSCRIBED", "wire": wire}),
-        Message::Credit { wire, landed, consumed, grant } => json!({
-            "type": "CREDIT", "wire": wire, "landed": landed.to_string(), "consumed": consumed.to_string(),
-            "grant": grant.to_string(),
+        Message::Credit { wire, credit: c } => json!({
+            "type": "CREDIT", "wire": wire, "landed": c.landed.to_string(),
+            "delivered": c.delivered.to_string(), "consumed": c.consumed.to_string(),
+            "grant": c.grant.to_string(), "receivers": c.count.receivers, "left": c.count.left,
+            "lost": c.count.lost,
         }),
-        Message::Ask { wire, landed, consumed } => json!({
-            "type": "ASK", "wire": wire, "landed": landed.to_string(), "consumed": consumed.to_string(),
+        Message::Ask { wire, wanted: [landed, delivered, consumed] } => json!({
+            "type": "ASK", "wire": wire, "landed": landed.to_string(), "delivered": delivered.to_string(),
+            "consumed": consumed.to_string(),
         }),
         Message::Lost { wire, from, to } => json!({
             "type": "LOST", "wire": wire, "from": from.to_string(), "to": to.to_string(),
@@ -185,11 +188,22 @@ pub fn message(v: &Value) -> Message {
         "UNSUBSCRIBED" => Message::Unsubscribed(wire()),
         "CREDIT" => Message::Credit {
             wire: wire(),
-            landed: long(v, "landed"),
-            consumed: long(v, "consumed"),
-            grant: long(v, "grant"),
+            credit: Credit {
+                landed: long(v, "landed"),
+                delivered: long(v, "delivered"),
+                consumed: long(v, "consumed"),
+                grant: long(v, "grant"),
+                count: Count {
+                    receivers: short(v, "receivers"),
+                    left: short(v, "left"),
+                    lost: short(v, "lost"),
+                },
+            },
         },
-        "ASK" => Message::Ask { wire: wire(), landed: long(v, "landed"), consumed: long(v, "consumed") },
+        "ASK" => Message::Ask {
+            wire: wire(),
+            wanted: [long(v, "landed"), long(v, "delivered"), long(v, "consumed")],
+        },
         "LOST" => Message::Lost { wire: wire(), from: long(v, "from"), to: long(v, "to") },
         "CLOSED" => Message::Closed { wire: wire(), end: long(v, "end") },
         "GONE" => Message::Gone { wire: wire(), end: long(v, "end") },

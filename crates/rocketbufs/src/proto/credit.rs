@@ -1,0 +1,135 @@
+//! What a CREDIT says, and what is asked for.
+//!
+//! ```text
+//!    consumed     delivered      landed        sent          a log, positions growing to the right
+//!  ─────┼────────────┼─────────────┼────────────┼──────▶
+//!  given│  with every│  only in the│  under way │
+//!  back │  last one  │  receiver's │            │
+//!       │  of a chain│  memory     │            │
+//! ```
+//!
+//! The three are minima over everybody below: a receiver that hands on what it gets (a splice) tells what all of its
+//! own receivers have told. So they are true through any chain, and one CREDIT costs the same however long it is.
+
+use crate::types::{Level, Position};
+
+/// For whom the positions of a CREDIT speak. The last two only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Receivers at the ends of chains that the minima are taken over. 1 at an application's own end.
+    pub receivers: u32,
+    /// Such receivers that have gone and count no more.
+    pub left: u32,
+    /// How often such a receiver was told that it lost a range, which then counts no more.
+    pub lost: u32,
+}
+
+impl Count {
+    /// One receiver, an application's own end.
+    pub const ONE: Self = Self { receivers: 1, left: 0, lost: 0 };
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            receivers: self.receivers.saturating_add(other.receivers),
+            left: self.left.saturating_add(other.left),
+            lost: self.lost.saturating_add(other.lost),
+        }
+    }
+
+    /// The same when all of these receivers have gone.
+    pub fn gone(self) -> Self {
+        Self { receivers: 0, left: self.left.saturating_add(self.receivers), lost: self.lost }
+    }
+}
+
+/// The positions of a CREDIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Credit {
+    /// Everything below is in this end's memory.
+    pub landed: Position,
+    /// Everything below is in the memory of every receiver at the end of a chain.
+    pub delivered: Position,
+    /// Everything below was given back by every such receiver.
+    pub consumed: Position,
+    /// The sender may write up to here.
+    pub grant: Position,
+    /// For whom `delivered` and `consumed` speak.
+    pub count: Count,
+}
+
+impl Credit {
+    /// What is confirmed, by [`Level`].
+    pub fn levels(&self) -> [Position; 3] {
+        [self.landed, self.delivered, self.consumed]
+    }
+}
+
+/// Positions that somebody waits for and that were not reached: the smallest and the largest. Those between are asked
+/// for again when the smallest was reached: that bounds what is kept, and nobody waits longer than a way there and back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked {
+    first: Position,
+    last: Position,
+}
+
+impl Asked {
+    /// Somebody waits for `position`; everything up to `reached` needs no waiting.
+    pub fn add(&mut self, position: Position, reached: Position) {
+        if position <= reached {
+            return;
+        }
+        (self.first, self.last) = match self.next(reached) {
+            None => (position, position),
+            Some(first) => (first.min(position), self.last.max(position)),
+        };
+    }
+
+    /// The smallest that is waited for beyond what was reached.
+    pub fn next(&self, reached: Position) -> Option<Position> {
+        [self.first, self.last].into_iter().find(|position| *position > reached)
+    }
+
+    /// The largest that was ever waited for.
+    pub fn last(&self) -> Position {
+        self.last
+    }
+}
+
+/// Positions asked for, by [`Level`].
+pub type AskedLevels = [Asked; Level::ALL.len()];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against the plain set of all that was asked for.
+        #[test]
+        fn the_smallest_and_the_largest_are_kept(
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..50), 0..40),
+        ) {
+            let (mut asked, mut all, mut reached) = (Asked::default(), std::collections::BTreeSet::new(), 0);
+            for (asks, value) in steps {
+                if asks {
+                    asked.add(value, reached);
+                    all.insert(value);
+                } else {
+                    reached = reached.max(value);
+                }
+                let beyond: Vec<u64> = all.range(reached + 1..).copied().collect();
+                // What lay between may be forgotten, the largest never.
+                prop_assert_eq!(asked.next(reached).is_some(), !beyond.is_empty());
+                if let Some(next) = asked.next(reached) {
+                    prop_assert!(beyond.contains(&next));
+                    prop_assert_eq!(Some(&asked.last()), beyond.last());
+                }
+                if asks && value > reached {
+                    prop_assert!(asked.next(reached) <= Some(value));
+                }
+            }
+        }
+    }
+}

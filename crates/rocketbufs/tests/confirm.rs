@@ -1,0 +1,182 @@
+//! Confirmations over real TCP: minima through chains, who counts, who waits for whom.
+
+use std::time::Duration;
+
+use rocketbufs::{
+    Blocking, BufferOptions, Config, Conn, Context, Count, Level, Listener, RIn, ROut, Received,
+    SegmentError, SubscribeOptions, WaitError,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(30);
+
+/// Somebody with an rOut, and where to connect to.
+struct End {
+    out: ROut,
+    listener: Listener,
+}
+
+impl End {
+    fn new(ctx: &Context) -> Self {
+        let (out, listener) = (ROut::new(ctx), Listener::bind(ctx, "127.0.0.1:0").unwrap());
+        let to = out.clone();
+        listener.set_conn_cb(move |conn| to.add_conn(&conn));
+        Self { out, listener }
+    }
+
+    /// A broker of buffer 1 below another.
+    fn below(ctx: &Context, above: &Self) -> Self {
+        let (end, input) = (Self::new(ctx), above.reader(ctx));
+        input.subscribe(1, 1 << 16).unwrap();
+        end.out.splice(&input, 1).unwrap();
+        end
+    }
+
+    fn reader(&self, ctx: &Context) -> RIn {
+        RIn::new(&Conn::connect(ctx, &self.listener.local_addr(), b"").unwrap())
+    }
+
+    /// A subscriber that is there.
+    fn subscriber(&self, ctx: &Context) -> RIn {
+        let input = self.reader(ctx);
+        input.subscribe(1, 1 << 16).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        input
+    }
+
+    fn write(&self, bytes: &[u8]) -> u64 {
+        let size = bytes.len() as u64;
+        let mut segment = self.out.get_output_segment(1, size, Blocking::For(WAIT)).unwrap();
+        segment.bytes_mut().copy_from_slice(bytes);
+        self.out.deliver(segment, size, None).unwrap()
+    }
+
+    fn until(&self, what: &str, so: impl Fn(&rocketbufs::Confirmed) -> bool) {
+        let started = std::time::Instant::now();
+        while !so(&self.out.confirmed(1).unwrap()) {
+            assert!(started.elapsed() < WAIT, "never: {what}: {:?}", self.out.confirmed(1));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn chain(ctx: &Context) -> (End, End) {
+    let source = End::new(ctx);
+    source.out.create_buffer(1, 1 << 16).unwrap();
+    let first = End::below(ctx, &source);
+    let second = End::below(ctx, &first);
+    (source, second)
+}
+
+/// Reads one delivery and gives it back.
+fn take(input: &RIn) -> u64 {
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Data(view)) => {
+            let end = view.end();
+            view.consume();
+            end
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn levels_are_true_through_two_brokers() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (source, last) = chain(&ctx);
+    let (reader, idle) = (last.subscriber(&ctx), last.subscriber(&ctx));
+    source.until("both are counted", |c| c.count == Count { receivers: 2, left: 0, lost: 0 });
+    let first = source.write(b"first");
+    source.out.wait_delivered(1, first, WAIT).unwrap();
+    assert_eq!(take(&reader), first);
+    let error = source.out.wait_consumed(1, first, SHORT).unwrap_err();
+    assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "one has not read it");
+    assert_eq!(take(&idle), first);
+    source.out.wait_consumed(1, first, WAIT).unwrap();
+    let second = source.write(b"second");
+    assert_eq!(take(&reader), second);
+    // Who leaves counts no more, and is told.
+    idle.conn().close("it has enough");
+    source.out.wait_consumed(1, second, WAIT).unwrap();
+    source.until("it is told", |c| c.count == Count { receivers: 1, left: 1, lost: 0 });
+}
+
+#[test]
+fn without_a_receiver_it_is_confirmed_at_once() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (source, _last) = chain(&ctx);
+    source.until("the broker is there", |c| c.subscriptions == 1);
+    let end = source.write(b"for nobody");
+    source.out.wait_consumed(1, end, WAIT).unwrap();
+    assert_eq!(source.out.confirmed(1).unwrap().count.receivers, 0);
+}
+
+#[test]
+fn who_waits_for_less_does_not_wait_for_who_waits_for_more() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (source, last) = chain(&ctx);
+    let reader = last.subscriber(&ctx);
+    source.until("it is counted", |c| c.count.receivers == 1);
+    let (told, hears) = std::sync::mpsc::sync_channel(100);
+    source.out.set_subscriber_progress_cb(move |progress| {
+        let _ = told.try_send(progress);
+    });
+    let ends: Vec<u64> = (0..5).map(|n| source.write(&[n; 10])).collect();
+    // Far less than a quarter of any window: only questions can bring it.
+    source.out.ask(1, Level::Consumed, ends[4]);
+    std::thread::scope(|scope| {
+        for end in ends.iter().rev() {
+            scope.spawn(|| source.out.wait_consumed(1, *end, WAIT).unwrap());
+        }
+        std::thread::sleep(SHORT);
+        for end in &ends {
+            assert_eq!(take_one(&reader), *end);
+            source.out.wait_consumed(1, *end, WAIT).unwrap();
+        }
+    });
+    let last = std::iter::from_fn(|| hears.recv_timeout(WAIT).ok()).find(|p| p.consumed == ends[4]);
+    assert_eq!(last.unwrap().count.receivers, 1);
+}
+
+/// Gives back ten bytes.
+fn take_one(input: &RIn) -> u64 {
+    while input.get_buf_ref(1).unwrap().is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let at = input.get_buf_ref(1).unwrap().position();
+    input.data_consumed(1, 10).unwrap();
+    at + 10
+}
+
+#[test]
+fn what_is_not_delivered_is_kept_by_its_writer() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let source = End::new(&ctx);
+    let options =
+        BufferOptions { size_bytes: 1 << 16, keep_until_delivered: true, ..BufferOptions::default() };
+    source.out.create_buffer_with(1, options).unwrap();
+    let broker = End::below(&ctx, &source);
+    source.until("the broker is there", |c| c.subscriptions == 1);
+    // It is here, and says that it has what it gave back.
+    let reader = broker.reader(&ctx);
+    let from =
+        SubscribeOptions { size_bytes: 1 << 16, confirm_consumed: true, ..SubscribeOptions::default() };
+    reader.subscribe_with(1, from).unwrap();
+    assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    let full = loop {
+        match source.out.get_output_segment(1, 1000, Blocking::For(SHORT)) {
+            Ok(segment) => drop(source.out.deliver(segment, 1000, None).unwrap()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, SegmentError::TimedOut | SegmentError::Full), "{full}");
+    let info = source.out.buffer_info(1).unwrap();
+    assert_eq!(info.tail, 0);
+    source.out.wait_landed(1, info.head, WAIT).unwrap();
+    let landed = source.out.confirmed(1).unwrap();
+    assert!(landed.landed > 0 && landed.delivered == 0, "{landed:?}");
+    while take(&reader) < info.head {}
+    let end = source.write(&[7; 1000]);
+    while take(&reader) < end {}
+    source.out.wait_delivered(1, end, WAIT).unwrap();
+}
