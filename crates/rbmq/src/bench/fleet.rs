@@ -4,19 +4,25 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, sync_channel},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::BenchError;
+use super::{BenchError, sys};
 
 /// A worker answers within this time or the point has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// One started worker. Dropping it kills the process and waits for it.
+/// A guard that is told to end has so long to clean up.
+const CLEAN_UP_WITHIN: Duration = Duration::from_secs(10);
+
+/// One started worker. Dropping it ends the process and waits for it.
 pub struct Process {
     role: &'static str,
     child: Child,
-    input: ChildStdin,
+    /// Closed first when it is dropped.
+    input: Option<ChildStdin>,
+    /// The process group that does the work, if it is not this process.
+    group: Option<u32>,
     lines: Receiver<String>,
 }
 
@@ -37,7 +43,7 @@ impl Process {
     /// The program cannot be started.
     pub fn spawn(role: &'static str, mut command: Command) -> Result<Process, BenchError> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take().expect("stdin is a pipe");
+        let input = child.stdin.take();
         let output = child.stdout.take().expect("stdout is a pipe");
         let (send, lines) = sync_channel(16);
         std::thread::spawn(move || {
@@ -47,12 +53,22 @@ impl Process {
                 }
             }
         });
-        Ok(Process { role, child, input, lines })
+        Ok(Process { role, child, input, group: None, lines })
     }
 
-    /// The process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// From now on CPU time and memory are those of this process group. Dropping lets the process clean up.
+    pub fn stands_for(&mut self, group: u32) {
+        self.group = Some(group);
+    }
+
+    /// CPU seconds used so far.
+    pub fn cpu_s(&self) -> f64 {
+        self.group.map_or_else(|| sys::process_cpu_s(self.child.id()), sys::group_cpu_s)
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        self.group.map_or_else(|| sys::process_rss_bytes(self.child.id()), sys::group_rss_bytes)
     }
 
     /// Sends one command line.
@@ -60,15 +76,14 @@ impl Process {
     /// # Errors
     /// The worker is gone.
     pub fn tell(&mut self, line: &str) -> Result<(), BenchError> {
-        writeln!(self.input, "{line}").map_err(|_| BenchError::WorkerGone { role: self.role })
+        let gone = BenchError::WorkerGone { role: self.role };
+        let Some(input) = &mut self.input else { return Err(gone) };
+        writeln!(input, "{line}").map_err(|_| gone)
     }
 
     /// The next line, whatever it says.
-    ///
-    /// # Errors
-    /// The worker is gone, or silent for too long.
-    pub fn line(&self) -> Result<String, BenchError> {
-        self.lines.recv_timeout(ANSWER_WITHIN).map_err(|error| match error {
+    fn line_within(&self, limit: Duration) -> Result<String, BenchError> {
+        self.lines.recv_timeout(limit).map_err(|error| match error {
             std::sync::mpsc::RecvTimeoutError::Timeout => BenchError::WorkerSilent { role: self.role },
             std::sync::mpsc::RecvTimeoutError::Disconnected => BenchError::WorkerGone { role: self.role },
         })
@@ -79,7 +94,15 @@ impl Process {
     /// # Errors
     /// The worker is gone, silent, or says something else.
     pub fn answer(&self, keyword: &str) -> Result<Vec<String>, BenchError> {
-        let line = self.line()?;
+        self.answer_within(keyword, ANSWER_WITHIN)
+    }
+
+    /// As `answer`, for what takes longer or shorter.
+    ///
+    /// # Errors
+    /// As `answer`.
+    pub fn answer_within(&self, keyword: &str, limit: Duration) -> Result<Vec<String>, BenchError> {
+        let line = self.line_within(limit)?;
         let mut words = line.split_whitespace().map(str::to_owned);
         if words.next().as_deref() == Some(keyword) {
             Ok(words.collect())
@@ -101,6 +124,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        drop(self.input.take());
+        if self.group.is_some() {
+            let deadline = Instant::now() + CLEAN_UP_WITHIN;
+            while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         // Both fail only if the process has ended, which is what is wanted.
         drop(self.child.kill());
         drop(self.child.wait());

@@ -5,19 +5,26 @@
 //!                                mark         mark
 //! ```
 
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use super::{
-    Api, BenchError, System,
+    Api, BenchError, Confirm, System, credit,
     fleet::Process,
-    report::Row,
+    peers::Peer,
+    report::{Row, Setting},
     sys::{self, Congestion},
 };
+
+/// RabbitMQ takes seconds to start, more of them on a busy machine.
+const SERVER_READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// What is measured at one point.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// Broker or relay.
+    /// Who is in the middle.
     pub system: System,
     /// Message by message or in batches.
     pub api: Api,
@@ -27,6 +34,10 @@ pub struct Point {
     pub publishers: u8,
     /// Subscribers, each with all topics.
     pub subscribers: u32,
+    /// What publishers wait for.
+    pub confirm: Confirm,
+    /// Messages per second of all publishers together, instead of as many as go.
+    pub rate: Option<f64>,
 }
 
 /// How it is measured; the same for all points.
@@ -44,10 +55,24 @@ pub struct Method {
     pub relay_read_bytes: usize,
 }
 
+/// The system in the middle, running, and where.
+pub struct Middle {
+    /// The process that runs it, or guards it.
+    pub process: Process,
+    /// Its address.
+    pub addr: String,
+    /// Its version.
+    pub version: String,
+    /// A folder that another system's guard makes and removes.
+    pub folder: PathBuf,
+}
+
 struct Fleet {
-    broker: Process,
+    // Dropped in this order: nobody's server goes before its clients.
     publishers: Vec<Process>,
     subscribers: Vec<Process>,
+    broker: Process,
+    version: String,
 }
 
 /// Messages and CPU seconds of one side in the window.
@@ -88,10 +113,13 @@ pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchErr
         system: point.system,
         transport: "tcp",
         api: point.api,
+        confirm: point.confirm,
         size_bytes: point.size,
         publishers: point.publishers,
+        publishers_auto: false,
         subscribers: point.subscribers,
         rep,
+        asked_per_s: point.rate.unwrap_or(0.0),
         published_per_s: publishers.messages_per_s,
         delivered_per_s: subscribers.messages_per_s,
         goodput_bytes_per_s: subscribers.messages_per_s * point.size as f64,
@@ -101,46 +129,74 @@ pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchErr
         broker_cpu_s_per_million: per_million(broker_cpu_s, handled),
         broker_rss_bytes: after.broker_rss_bytes,
         other_cores: before.other_cores(&after),
-        congestion_control: method.congestion.name().to_owned(),
+        setting: Setting::new(point.system, &fleet.version, &method.congestion),
     })
+}
+
+impl Middle {
+    /// Starts a system and waits until it can be connected to.
+    ///
+    /// # Errors
+    /// It is not installed, or did not start.
+    pub fn start(system: System, method: &Method) -> Result<Middle, BenchError> {
+        let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
+        let folder = std::env::temp_dir().join(name);
+        let mut args = match Peer::of(system) {
+            Some(peer) => words(&["server", "--system", peer.name(), "--folder", &folder.to_string_lossy()]),
+            None if system == System::Relay => {
+                words(&["relay", "--read-bytes", &method.relay_read_bytes.to_string()])
+            }
+            None => words(&["broker"]),
+        };
+        if Peer::of(system).is_none() {
+            add_congestion(&mut args, method.congestion.for_sockets());
+        }
+        let mut process = Process::start("broker or relay", &args)?;
+        let (addr, version) = Middle::await_ready(&mut process)?;
+        Ok(Middle { process, addr, version, folder })
+    }
+
+    /// `ready ADDRESS [GROUP VERSION]`
+    fn await_ready(process: &mut Process) -> Result<(String, String), BenchError> {
+        let mut words = process.answer_within("ready", SERVER_READY_WITHIN)?.into_iter();
+        let addr = words.next().unwrap_or_default();
+        if let Some(group) = words.next().and_then(|group| group.parse().ok()) {
+            process.stands_for(group);
+        }
+        Ok((addr, words.next().unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned())))
+    }
 }
 
 impl Fleet {
     fn start(point: &Point, method: &Method) -> Result<Fleet, BenchError> {
-        let congestion = method.congestion.for_sockets();
-        let mut args = match point.system {
-            System::Rbmq => words(&["broker"]),
-            System::Relay => words(&["relay", "--read-bytes", &method.relay_read_bytes.to_string()]),
-        };
-        add_congestion(&mut args, congestion);
-        let broker = Process::start("broker or relay", &args)?;
-        let addr = broker.answer("ready")?.join(" ");
-        let size = point.size.to_string();
-        let mut load = words(&["--system", point.system.name(), "--api", point.api.name()]);
-        load.extend(words(&["--addr", &addr, "--size", &size]));
-        load.extend(words(&["--subscribers", &point.subscribers.to_string()]));
-        if let Some(bytes) = method.ring_bytes {
-            load.extend(words(&["--ring-bytes", &bytes.to_string()]));
+        let Middle { process: broker, addr, version, folder } = Middle::start(point.system, method)?;
+        if Peer::of(point.system).is_some() {
+            credit::create(&folder, point.publishers)?;
         }
-        add_congestion(&mut load, congestion);
-        let start = |role, which: &str, option: &str, number: u8| {
-            let mut args = words(&[which, option, &number.to_string()]);
+        let load = load(point, method, &addr, &folder);
+        let start = |role, which: &str, own: &[String]| {
+            let mut args = words(&[which]);
+            args.extend_from_slice(own);
             args.extend_from_slice(&load);
             Process::start(role, &args)
         };
+        let topics = point.publishers.to_string();
         let subscribers: Vec<Process> = (0..point.subscribers)
-            .map(|_| start("subscriber", "subscriber", "--topics", point.publishers))
+            .map(|n| {
+                let own = words(&["--topics", &topics, "--number", &n.to_string()]);
+                start("subscriber", "subscriber", &own)
+            })
             .collect::<Result<_, _>>()?;
         for subscriber in &subscribers {
             subscriber.answer("ready")?;
         }
         let publishers: Vec<Process> = (0..point.publishers)
-            .map(|topic| start("publisher", "publisher", "--topic", topic))
+            .map(|topic| start("publisher", "publisher", &words(&["--topic", &topic.to_string()])))
             .collect::<Result<_, _>>()?;
         for publisher in &publishers {
             publisher.answer("ready")?;
         }
-        Ok(Fleet { broker, publishers, subscribers })
+        Ok(Fleet { publishers, subscribers, broker, version })
     }
 
     /// Everybody: the broker, then publishers, then subscribers.
@@ -156,19 +212,13 @@ impl Fleet {
         let own_cpu_s = sys::process_cpu_s(std::process::id());
         let mut workers: Vec<WorkerMark> = self
             .everybody()
-            .map(|worker| WorkerMark { cpu_s: sys::process_cpu_s(worker.pid()), messages: 0, nanos: 0 })
+            .map(|worker| WorkerMark { cpu_s: worker.cpu_s(), messages: 0, nanos: 0 })
             .collect();
         for (worker, mark) in self.everybody().zip(&mut workers).skip(1) {
             let numbers = worker.numbers("count")?;
             (mark.messages, mark.nanos) = (numbers[0], numbers[1]);
         }
-        Ok(Mark {
-            at,
-            busy_s,
-            own_cpu_s,
-            workers,
-            broker_rss_bytes: sys::process_rss_bytes(self.broker.pid()),
-        })
+        Ok(Mark { at, busy_s, own_cpu_s, workers, broker_rss_bytes: self.broker.rss_bytes() })
     }
 
     /// Ends the publishers and waits until what they published has arrived everywhere, or nothing more does.
@@ -223,11 +273,30 @@ impl Mark {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+/// What all publishers and subscribers of a point are told.
+fn load(point: &Point, method: &Method, addr: &str, folder: &Path) -> Vec<String> {
+    let mut load = words(&["--system", point.system.name(), "--api", point.api.name()]);
+    load.extend(words(&["--confirm", point.confirm.name()]));
+    load.extend(words(&["--addr", addr, "--size", &point.size.to_string()]));
+    load.extend(words(&["--subscribers", &point.subscribers.to_string()]));
+    load.extend(words(&["--folder", &folder.to_string_lossy()]));
+    if let Some(bytes) = method.ring_bytes {
+        load.extend(words(&["--ring-bytes", &bytes.to_string()]));
+    }
+    if let Some(rate) = point.rate {
+        load.extend(words(&["--rate", &(rate / f64::from(point.publishers)).to_string()]));
+    }
+    add_congestion(&mut load, method.congestion.for_sockets());
+    load
+}
+
+/// Words of a command line.
+pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn add_congestion(args: &mut Vec<String>, congestion: Option<&str>) {
+/// Adds the option of that name, if sockets have to be told.
+pub fn add_congestion(args: &mut Vec<String>, congestion: Option<&str>) {
     if let Some(name) = congestion {
         args.extend(words(&["--congestion", name]));
     }

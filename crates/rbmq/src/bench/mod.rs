@@ -4,37 +4,44 @@
 //! ```text
 //!   harness (this process) ──pipes──┬── publisher 0 ──┐                ┌── subscriber 0
 //!     counts, CPU, other load       ├── publisher 1 ──┴── broker, or ──┼── subscriber 1
-//!                                   └── …                 bare relay   └── …
+//!                                   └── …                 another      └── …
 //! ```
 //!
-//! Every box is a process of its own, made of this same program, joined by loopback TCP. Every byte that
+//! Every box is a process of its own, joined by loopback TCP; all but other systems' servers are made of this same
+//! program. Every byte that
 //! arrives is compared with what that topic has to hold at that place (`pattern`). Repetitions of the systems
 //! alternate, so that what disturbs the machine disturbs them alike. What is measured, and what cannot be
 //! seen this way, is written in bench/README.md.
 #![forbid(unsafe_code)]
 
+mod campaign;
 mod control;
+mod cpu;
+mod credit;
+mod error;
 mod fleet;
 mod measure;
+mod pace;
 mod pattern;
+mod peers;
+mod plot;
 mod rbmq_peers;
 mod relay;
 mod relay_peers;
 mod report;
 mod scale;
+mod search;
+mod stats;
 mod sys;
+mod throughput;
 mod worker;
 
-use std::{io, path::PathBuf, time::Duration};
-
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
-use measure::{Method, Point};
-use report::Row;
-
-/// A point during which others kept more cores busy than this is measured again.
-const DISTURBED_CORES: f64 = 0.2;
+pub use cpu::CpuArgs;
+pub use error::BenchError;
+pub use throughput::ThroughputArgs;
 
 /// Measure the broker
 #[derive(Debug, Subcommand)]
@@ -43,58 +50,11 @@ pub enum BenchCommand {
     Throughput(ThroughputArgs),
     /// What ten thousand topics and a thousand connections cost while they do nothing
     Scale(scale::ScaleArgs),
+    /// CPU seconds per million messages of publishers, broker and subscribers, at fixed loads
+    Cpu(CpuArgs),
     #[command(hide = true, subcommand)]
     /// One process of a bench; started by the bench itself
     Worker(worker::Worker),
-}
-
-/// What `rbmq bench throughput` can be told.
-#[derive(Debug, Args)]
-pub struct ThroughputArgs {
-    /// What is measured
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "rbmq")]
-    system: Vec<System>,
-    /// What is measured beside it, in turn
-    #[arg(long, value_enum, value_delimiter = ',')]
-    against: Vec<System>,
-    /// One public call per message, or a segment filled with many; the relay knows batches only
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
-    api: Vec<Api>,
-    /// Payload bytes of a message, 1 to 16777216
-    #[arg(long, value_delimiter = ',', default_value = "8,64,256,1024,4096,16384,65536,524288")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
-    sizes: Vec<u32>,
-    /// Publishers, each with its own topic, 1 to 64
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    publishers: u8,
-    /// Subscribers, each with all topics; 0 measures what the broker takes in
-    #[arg(long, value_delimiter = ',', default_value = "1,4")]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=256))]
-    subscribers: Vec<u32>,
-    /// Seconds of the window that is measured
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
-    /// Seconds before the window
-    #[arg(long, default_value_t = 0.5)]
-    warmup: f64,
-    /// Repetitions of each point; the table shows medians
-    #[arg(long, default_value_t = 3)]
-    reps: u32,
-    /// How often a disturbed point is measured again; the least disturbed one is kept
-    #[arg(long, default_value_t = 3)]
-    retries: u32,
-    /// TCP congestion control of everybody
-    #[arg(long, default_value = "cubic")]
-    congestion: String,
-    /// Bytes of a topic's ring; else what is configured, or room for 8 messages where that is more
-    #[arg(long)]
-    ring_bytes: Option<u64>,
-    /// Bytes that the relay reads at once
-    #[arg(long, default_value_t = 1024 * 1024)]
-    relay_read_bytes: usize,
-    /// File for the rows, one flat JSON object per measurement
-    #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
 }
 
 /// Who is between publishers and subscribers.
@@ -105,6 +65,12 @@ pub enum System {
     Rbmq,
     /// A bare fan-out relay: reads, and writes the same bytes to everybody
     Relay,
+    /// Redis' publish and subscribe
+    Redis,
+    /// NATS without its streams
+    Nats,
+    /// RabbitMQ over AMQP 0-9-1
+    Rabbitmq,
 }
 
 impl System {
@@ -112,11 +78,37 @@ impl System {
         match self {
             System::Rbmq => "rbmq",
             System::Relay => "relay",
+            System::Redis => "redis",
+            System::Nats => "nats",
+            System::Rabbitmq => "rabbitmq",
         }
     }
 
-    fn has(self, api: Api) -> bool {
-        self != System::Relay || api == Api::Batch
+    /// Whether it can be measured this way at all.
+    fn has(self, api: Api, confirm: Confirm) -> bool {
+        match self {
+            System::Rbmq => confirm == Confirm::None,
+            System::Relay => api == Api::Batch && confirm == Confirm::None,
+            System::Redis | System::Nats | System::Rabbitmq => confirm != Confirm::Consumed,
+        }
+    }
+
+    /// Of these systems those that are there; says aloud which are not.
+    fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
+        let mut there: Vec<System> = Vec::new();
+        for system in systems {
+            match peers::Peer::of(system) {
+                Some(peer) if peers::find(peer).is_none() => {
+                    eprintln!(
+                        "SKIPPED: {} is not installed (scripts/bench-peers installs it)",
+                        system.name()
+                    );
+                }
+                _ if there.contains(&system) => {}
+                _ => there.push(system),
+            }
+        }
+        there
     }
 }
 
@@ -139,74 +131,25 @@ impl Api {
     }
 }
 
-/// Why a bench gave no result.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BenchError {
-    /// The system refused something; the text says what.
-    #[error("the system refused: {0}")]
-    Io(#[from] io::Error),
-    /// The arguments leave nothing to measure.
-    #[error("nothing to measure: the relay has --api batch only")]
-    NothingToMeasure,
-    /// A time on the command line is no time.
-    #[error("--seconds must be above 0 and --warmup at least 0, both at most 3600")]
-    BadTime,
-    /// A worker ended; its own message is on standard error.
-    #[error("the {role} ended unasked; see its message above")]
-    WorkerGone {
-        /// Which one.
-        role: &'static str,
-    },
-    /// A worker does not answer.
-    #[error(
-        "the {role} did not answer in time: the system under test stands still, or the machine is overloaded"
-    )]
-    WorkerSilent {
-        /// Which one.
-        role: &'static str,
-    },
-    /// A worker of another version, or a program that is no worker.
-    #[error("the {role} said {line:?}, which is not an answer: are program and worker of one version?")]
-    WorkerSaid {
-        /// Which one.
-        role: &'static str,
-        /// What it said.
-        line: String,
-    },
-    /// The system under test delivered wrong bytes: its fault, and the result is worth nothing.
-    #[error(
-        "wrong byte in topic {topic}, within the messages that follow number {after_messages}: the system under test damaged, lost or repeated data"
-    )]
-    WrongByte {
-        /// The topic's number.
-        topic: u64,
-        /// Messages that were right before.
-        after_messages: u64,
-    },
-    /// The broker, or the library, refused or failed.
-    #[error("the system under test failed: {0}")]
-    System(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The system under test mixed topics up.
-    #[error("messages of topic '{name}' arrived, which nobody asked for")]
-    StrangeTopic {
-        /// The topic.
-        name: String,
-    },
-    /// Nothing came for minutes and nobody said that it was over.
-    #[error("nothing arrived for ten minutes and the harness said nothing")]
-    Silence,
-    /// Something else connected to the relay's port.
-    #[error("a connection began with byte {role}: only bench workers may connect to the relay")]
-    Stranger {
-        /// The first byte it sent.
-        role: u8,
-    },
+/// What a publisher waits to hear about its messages. At most a megabyte is on its way meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confirm {
+    /// Nothing
+    None,
+    /// The broker has them
+    Accepted,
+    /// Every subscriber has given them back
+    Consumed,
 }
 
-impl From<rustix::io::Errno> for BenchError {
-    fn from(errno: rustix::io::Errno) -> BenchError {
-        BenchError::Io(errno.into())
+impl Confirm {
+    fn name(self) -> &'static str {
+        match self {
+            Confirm::None => "none",
+            Confirm::Accepted => "accepted",
+            Confirm::Consumed => "consumed",
+        }
     }
 }
 
@@ -216,104 +159,9 @@ impl From<rustix::io::Errno> for BenchError {
 /// Why there is no result; nothing stays behind.
 pub fn run(command: BenchCommand) -> Result<(), BenchError> {
     match command {
-        BenchCommand::Throughput(args) => throughput(&args),
         BenchCommand::Scale(args) => scale::run(&args),
+        BenchCommand::Throughput(args) => throughput::run(&args),
+        BenchCommand::Cpu(args) => cpu::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
-    }
-}
-
-fn throughput(args: &ThroughputArgs) -> Result<(), BenchError> {
-    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
-    if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
-        return Err(BenchError::BadTime);
-    }
-    let points = points(args);
-    if points.is_empty() {
-        return Err(BenchError::NothingToMeasure);
-    }
-    let method = Method {
-        warmup: Duration::from_secs_f64(args.warmup),
-        window: Duration::from_secs_f64(args.seconds),
-        congestion: sys::settle_congestion(&args.congestion)?,
-        ring_bytes: args.ring_bytes,
-        relay_read_bytes: args.relay_read_bytes,
-    };
-    let mut rows: Vec<Row> = Vec::new();
-    for load in &points {
-        for rep in 0..args.reps {
-            for point in load {
-                rows.push(least_disturbed(point, &method, rep, args.retries)?);
-                progress(rows.last().expect("just pushed"));
-            }
-        }
-        if let Some(path) = &args.json {
-            report::write_json(path, &rows)?;
-        }
-    }
-    println!("{}", sys::machine());
-    println!("window {} s, {} repetitions, {}\n", args.seconds, args.reps, in_force(&method.congestion));
-    print!("{}", report::table(&rows));
-    Ok(())
-}
-
-/// All points, those with the same load together: they are measured in turn.
-fn points(args: &ThroughputArgs) -> Vec<Vec<Point>> {
-    let mut loads = Vec::new();
-    for &subscribers in &args.subscribers {
-        for &size in &args.sizes {
-            let mut load: Vec<Point> = Vec::new();
-            for &system in args.system.iter().chain(&args.against) {
-                let apis = args.api.iter().filter(|api| system.has(**api));
-                load.extend(apis.map(|&api| Point {
-                    system,
-                    api,
-                    size: size as usize,
-                    publishers: args.publishers,
-                    subscribers,
-                }));
-            }
-            if !load.is_empty() {
-                loads.push(load);
-            }
-        }
-    }
-    loads
-}
-
-fn least_disturbed(point: &Point, method: &Method, rep: u32, retries: u32) -> Result<Row, BenchError> {
-    let mut best = measure::measure(point, method, rep)?;
-    for _ in 0..retries {
-        if best.other_cores <= DISTURBED_CORES {
-            break;
-        }
-        eprintln!("  others kept {:.2} cores busy: once more", best.other_cores);
-        let row = measure::measure(point, method, rep)?;
-        if row.other_cores < best.other_cores {
-            best = row;
-        }
-    }
-    Ok(best)
-}
-
-fn progress(row: &Row) {
-    eprintln!(
-        "{:>7} B  {} → {:<3} {:<5} {:<7} #{}  {:>8} msg/s  {:6.2} GB/s  lost {}  others {:.2}",
-        row.size_bytes,
-        row.publishers,
-        row.subscribers,
-        row.system.name(),
-        row.api.name(),
-        row.rep,
-        report::human(row.rate()),
-        row.rate() * row.size_bytes as f64 / 1e9,
-        row.lost,
-        row.other_cores,
-    );
-}
-
-fn in_force(congestion: &sys::Congestion) -> String {
-    match congestion {
-        sys::Congestion::Namespace(name) => format!("{name} by the network namespace"),
-        sys::Congestion::Sockets(name) => format!("{name} set on every socket"),
     }
 }

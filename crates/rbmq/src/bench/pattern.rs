@@ -9,6 +9,9 @@
 //!   payloads  |--r0--|--r1--|--r2--| ...  each starts where the one before ended, modulo P
 //! ```
 //!
+//! Other systems put other bytes around a payload (`framed`): a command before it, a line's end behind it. They are
+//! part of the stream like the length here, so all systems' ends write and check in the same way.
+//!
 //! `P` is prime: shifting a stream by the size of a ring (a power of two), which is what an overrun would do,
 //! never lands on equal bytes. Small records are kept encoded, a prime number of them in one block, so that
 //! checking and writing them costs one `memcmp` or `memcpy` per block and not per record: the check must not
@@ -22,12 +25,20 @@ pub const HEADER: usize = 4;
 /// Period of the payload bytes. Prime, and small enough that two topics' tables stay in a core's own cache.
 const PERIOD: usize = 65_521;
 
+/// About as many bytes as other systems have around a payload.
+const AROUND: usize = 64;
+
 /// Payloads up to this size are kept encoded.
 const ENCODED_UP_TO: usize = 4096;
 
 /// The content of one topic's stream.
 pub struct Pattern {
     size: usize,
+    /// What is before each payload, at least `HEADER` bytes.
+    prefix: Vec<u8>,
+    /// What is behind each payload.
+    suffix: Vec<u8>,
+    /// The first bytes of `prefix`: what a reader looks at to find the next record.
     header: [u8; HEADER],
     /// Whole records where they are small; else the payload table, `PERIOD + size` bytes.
     bytes: Vec<u8>,
@@ -38,6 +49,18 @@ impl Pattern {
     /// The pattern of topic number `topic` when its messages are `size` bytes, `1..=i32::MAX`.
     pub fn new(topic: u32, size: usize) -> Pattern {
         let header = u32::try_from(size).expect("message size is checked by the arguments").to_le_bytes();
+        Pattern::of(topic, size, header.to_vec(), Vec::new(), HEADER)
+    }
+
+    /// The same with other bytes around each payload: `prefix` (at least 4 bytes) and `suffix`. Those of publishers
+    /// and subscribers may differ, the payloads are the same.
+    pub fn framed(topic: u32, size: usize, prefix: Vec<u8>, suffix: Vec<u8>) -> Pattern {
+        Pattern::of(topic, size, prefix, suffix, AROUND)
+    }
+
+    /// As many records are encoded as fit into a period if `around` bytes are around each.
+    fn of(topic: u32, size: usize, prefix: Vec<u8>, suffix: Vec<u8>, around: usize) -> Pattern {
+        let header = *prefix.first_chunk().expect("every system's messages begin with at least four bytes");
         let mut table = random_bytes(u64::from(topic) + 1, PERIOD);
         table.extend_from_within(..size.min(PERIOD));
         while table.len() < PERIOD + size {
@@ -46,27 +69,47 @@ impl Pattern {
             table.extend_from_within(from..from + more);
         }
         let encoded = size <= ENCODED_UP_TO;
-        let bytes = if encoded { encode(&table, size, header) } else { table };
-        Pattern { size, header, bytes, encoded }
+        let bytes = if encoded {
+            encode(&table, size, &prefix, &suffix, prime_at_most(PERIOD / (around + size)))
+        } else {
+            table
+        };
+        Pattern { size, prefix, suffix, header, bytes, encoded }
     }
 
-    /// Bytes of a record: the length field and the payload.
+    /// Bytes of a record: the payload and what is around it.
     pub fn record_bytes(&self) -> usize {
-        HEADER + self.size
+        self.prefix.len() + self.size + self.suffix.len()
+    }
+
+    /// What is before each payload.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
     }
 }
 
-/// Whole records, a prime number of them, about `PERIOD` bytes.
-fn encode(table: &[u8], size: usize, header: [u8; HEADER]) -> Vec<u8> {
-    let records = prime_at_most(PERIOD / (HEADER + size));
-    let mut bytes = Vec::with_capacity(records * (HEADER + size));
+/// So many whole records, one after the other.
+fn encode(table: &[u8], size: usize, prefix: &[u8], suffix: &[u8], records: usize) -> Vec<u8> {
+    let record = prefix.len() + size + suffix.len();
+    let mut bytes = Vec::with_capacity(records * record);
     let mut from = 0;
     for _ in 0..records {
-        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(prefix);
         bytes.extend_from_slice(&table[from..from + size]);
+        bytes.extend_from_slice(suffix);
         from = (from + size) % PERIOD;
     }
     bytes
+}
+
+/// How many bytes at the front of both are equal.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const PIECE: usize = 256;
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let pieces = a.chunks(PIECE).zip(b.chunks(PIECE)).take_while(|(a, b)| a == b).count();
+    let from = (pieces * PIECE).min(len);
+    from + a[from..].iter().zip(&b[from..]).take_while(|(a, b)| a == b).count()
 }
 
 fn prime_at_most(limit: usize) -> usize {
@@ -109,19 +152,22 @@ impl<'a> Cursor<'a> {
         if self.pattern.encoded {
             return &self.pattern.bytes[self.at..];
         }
-        match self.inner.checked_sub(HEADER) {
-            None => &self.pattern.header[self.inner..],
-            Some(done) => {
-                let end = (self.at + self.pattern.size - done).min(PERIOD);
-                &self.pattern.bytes[self.at..end]
+        let pattern = self.pattern;
+        match self.inner.checked_sub(pattern.prefix.len()) {
+            None => &pattern.prefix[self.inner..],
+            Some(done) if done < pattern.size => {
+                let end = (self.at + pattern.size - done).min(PERIOD);
+                &pattern.bytes[self.at..end]
             }
+            Some(done) => &pattern.suffix[done - pattern.size..],
         }
     }
 
     /// Moves on by `len` bytes, at most one run. Returns how many records were completed.
     fn advance(&mut self, len: usize) -> u64 {
         let record = self.pattern.record_bytes();
-        if self.pattern.encoded || self.inner >= HEADER {
+        let payload = self.pattern.prefix.len()..self.pattern.prefix.len() + self.pattern.size;
+        if self.pattern.encoded || payload.contains(&self.inner) {
             self.at += len;
             let end = if self.pattern.encoded { self.pattern.bytes.len() } else { PERIOD };
             if self.at == end {
@@ -142,15 +188,16 @@ impl<'a> Cursor<'a> {
         (self.pattern.encoded && len > 0).then(|| &run[..len])
     }
 
-    /// Collects what follows, at least `want` bytes in at most `slices.capacity()` pieces, without moving.
+    /// Collects what follows, `want` bytes or what `slices.capacity()` pieces have, without moving.
     pub fn gather(&self, want: usize, slices: &mut Vec<IoSlice<'a>>) {
         let mut ahead = Cursor { ..*self };
-        let mut len = 0;
+        let mut left = want;
         slices.clear();
-        while len < want && slices.len() < slices.capacity() {
+        while left > 0 && slices.len() < slices.capacity() {
             let run = ahead.run();
+            let run = &run[..run.len().min(left)];
             slices.push(IoSlice::new(run));
-            len += run.len();
+            left -= run.len();
             ahead.advance(run.len());
         }
     }
@@ -164,6 +211,11 @@ impl<'a> Cursor<'a> {
             len -= step;
         }
         records
+    }
+
+    /// Bytes of the present record that lie behind; 0 between records.
+    pub fn behind(&self) -> usize {
+        self.inner
     }
 
     /// Bytes that are missing until the present record is complete; 0 between records.
@@ -202,6 +254,25 @@ impl<'a> Cursor<'a> {
         Some(records)
     }
 
+    /// Where several topics share one connection: takes from the front of `data` what is this topic's, up to the
+    /// first byte that is not, or to the end of what lies together here. Only between records, and it stops at a
+    /// record's end unless so much of the next is there that it can be no other topic's. Returns bytes and records.
+    pub fn take(&mut self, data: &[u8]) -> (usize, u64) {
+        debug_assert_eq!(self.inner, 0);
+        if !self.pattern.encoded {
+            let prefix = self.pattern.prefix.len();
+            let ours = data.starts_with(&self.pattern.prefix);
+            return if ours { (prefix, self.skip(prefix)) } else { (0, 0) };
+        }
+        let run = self.run();
+        let record = self.pattern.record_bytes();
+        let same = common_prefix(run, data);
+        let whole = same / record * record;
+        let begun = same - whole >= self.pattern.prefix.len() && same == data.len();
+        let len = if begun { same } else { whole };
+        (len, self.skip(len))
+    }
+
     /// Walks from record to record as any reader has to; lengths cut by the end of `data` are left out.
     fn lengths_are_right(&self, data: &[u8]) -> bool {
         let record = self.pattern.record_bytes();
@@ -217,7 +288,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         debug_assert_eq!(self.inner, 0);
-        let from = if self.pattern.encoded { self.at + HEADER } else { self.at };
+        let from = if self.pattern.encoded { self.at + self.pattern.prefix.len() } else { self.at };
         &self.pattern.bytes[from..from + self.pattern.size]
     }
 
@@ -345,6 +416,54 @@ mod tests {
     }
 
     #[test]
+    fn payloads_are_the_same_whatever_is_around_them() {
+        for size in SIZES {
+            let short = Pattern::framed(5, size, b"PUT ".to_vec(), Vec::new());
+            let long = Pattern::framed(5, size, vec![b'x'; 70], b"end".to_vec());
+            let (mut a, mut b) = (Cursor::new(&short), Cursor::new(&long));
+            for _ in 0..3000 {
+                assert!(a.payload() == b.payload(), "size {size}");
+                a.next_record();
+                b.next_record();
+            }
+        }
+    }
+
+    #[test]
+    fn topics_that_share_a_connection_are_told_apart_at_each_record() {
+        for size in SIZES {
+            let framed = |topic: u32| {
+                Pattern::framed(topic, size, format!("PUT {topic} {size} ").into(), b"end".to_vec())
+            };
+            let patterns = [framed(0), framed(1)];
+            let mut cursors = patterns.each_ref().map(Cursor::new);
+            let mut bytes = Vec::new();
+            for (topic, records) in [(0, 3), (1, 1), (0, 700), (1, 2), (1, 5)] {
+                let from = bytes.len();
+                bytes.resize(from + records * patterns[topic].record_bytes(), 0);
+                assert_eq!(cursors[topic].fill(&mut bytes[from..]), records as u64);
+            }
+            let mut readers = patterns.each_ref().map(Cursor::new);
+            let (mut at, mut counts, mut current) = (0, [0, 0], 0);
+            while at < bytes.len() {
+                let rest = readers[current].rest_of_record();
+                if rest > 0 {
+                    counts[current] += readers[current].check(&bytes[at..at + rest]).unwrap();
+                    at += rest;
+                    continue;
+                }
+                let (len, records) = readers[current].take(&bytes[at..]);
+                counts[current] += records;
+                at += len;
+                if len == 0 {
+                    current = 1 - current;
+                }
+            }
+            assert_eq!(counts, [703, 8], "size {size}");
+        }
+    }
+
+    #[test]
     fn gathered_pieces_are_the_stream() {
         for size in SIZES {
             let pattern = Pattern::new(1, size);
@@ -353,7 +472,7 @@ mod tests {
             let mut slices = Vec::with_capacity(64);
             cursor.gather(100_000, &mut slices);
             let gathered: Vec<u8> = slices.iter().flat_map(|piece| piece.to_vec()).collect();
-            assert!(gathered.len() >= 100_000);
+            assert_eq!(gathered.len(), 100_000);
             assert_eq!(gathered, stream(1, size, gathered.len() + 1)[1..]);
         }
     }

@@ -7,6 +7,7 @@ use rocketbufs::Config;
 use super::{
     Api, BenchError,
     control::Control,
+    pace::Pace,
     pattern::{Cursor, Pattern},
     worker::{Load, QUIET},
 };
@@ -25,6 +26,9 @@ const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long a subscriber waits before it looks whether it is over.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Messages in a row before counts and commands are looked at.
+const IN_A_ROW: u32 = 256;
 
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
     BenchError::System(Box::new(error))
@@ -74,8 +78,8 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     control.wait_for_go();
     let mut cursor = Cursor::new(&pattern);
     let published = match load.api {
-        Api::Message => publish_messages(control, &mut writer, &mut cursor),
-        Api::Batch => publish_batches(control, &mut writer, &mut cursor, pattern.record_bytes()),
+        Api::Message => publish_messages(control, &mut writer, &mut cursor, load.rate),
+        Api::Batch => publish_batches(control, &mut writer, &mut cursor, pattern.record_bytes(), load.rate),
     };
     let messages = published.map_err(failed)?;
     control.finish(&[messages])
@@ -85,13 +89,17 @@ fn publish_messages(
     control: &Control,
     writer: &mut TopicWriter,
     cursor: &mut Cursor<'_>,
+    rate: Option<f64>,
 ) -> Result<u64, PublishError> {
     let mut messages = 0;
+    let mut pace = Pace::new(rate);
     while !control.stopped() {
-        writer.publish(cursor.payload())?;
-        cursor.next_record();
-        messages += 1;
-        control.set_messages(messages);
+        for _ in 0..pace.wait(messages).min(u64::from(IN_A_ROW)) {
+            writer.publish(cursor.payload())?;
+            cursor.next_record();
+            messages += 1;
+            control.set_messages(messages);
+        }
     }
     Ok(messages)
 }
@@ -101,12 +109,14 @@ fn publish_batches(
     writer: &mut TopicWriter,
     cursor: &mut Cursor<'_>,
     record_bytes: usize,
+    rate: Option<f64>,
 ) -> Result<u64, PublishError> {
-    let in_batch = (BATCH_BYTES / record_bytes).max(1);
-    let batch_bytes = (in_batch * record_bytes) as u64;
+    let in_full_batch = (BATCH_BYTES / record_bytes).max(1);
     let mut messages = 0;
+    let mut pace = Pace::new(rate);
     while !control.stopped() {
-        let mut batch = writer.batch(batch_bytes)?;
+        let in_batch = usize::try_from(pace.wait(messages)).unwrap_or(usize::MAX).min(in_full_batch);
+        let mut batch = writer.batch((in_batch * record_bytes) as u64)?;
         let mut left = in_batch * record_bytes;
         while let Some(records) = cursor.encoded(left).filter(|records| batch.push_encoded(records)) {
             cursor.skip(records.len());
@@ -178,9 +188,6 @@ fn receive_batch(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Res
         _ => Err(BenchError::WrongByte { topic, after_messages: stream.messages }),
     }
 }
-
-/// Messages in a row before counts and commands are looked at.
-const IN_A_ROW: u32 = 256;
 
 fn receive_messages(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Result<bool, BenchError> {
     let mut arrived = false;

@@ -15,6 +15,7 @@ use rustix::{
 use super::{
     BenchError,
     control::Control,
+    pace::Pace,
     pattern::{Cursor, Pattern},
     relay::{PUBLISHER, SUBSCRIBER},
     worker::{Load, QUIET},
@@ -22,6 +23,9 @@ use super::{
 
 /// Bytes that a publisher gives to one `writev`, and a subscriber offers to one `read`.
 const CALL_BYTES: usize = 256 * 1024;
+
+/// The same where the rate is given: what other systems' publishers write at once.
+const PACED_BYTES: usize = 64 * 1024;
 
 fn connect(addr: &str, hello: [u8; 2], congestion: Option<&str>) -> Result<TcpStream, BenchError> {
     let mut socket = TcpStream::connect(addr)?;
@@ -45,8 +49,12 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     let mut cursor = Cursor::new(&pattern);
     let mut slices = Vec::with_capacity(128);
     let mut messages = 0;
+    let mut pace = Pace::new(load.rate);
+    let call = if load.rate.is_some() { PACED_BYTES } else { CALL_BYTES };
     while !control.stopped() {
-        cursor.gather(CALL_BYTES, &mut slices);
+        let due = usize::try_from(pace.wait(messages)).unwrap_or(usize::MAX);
+        let due = due.saturating_mul(pattern.record_bytes()).saturating_sub(cursor.behind());
+        cursor.gather(call.min(due), &mut slices);
         let written = socket.write_vectored(&slices)?;
         messages += cursor.skip(written);
         control.set_messages(messages);

@@ -4,7 +4,45 @@ use std::{fmt::Write, fs, io, path::Path};
 
 use serde::Serialize;
 
-use super::{Api, System};
+use super::{
+    Api, Confirm, System, stats,
+    sys::{self, Congestion},
+};
+
+/// What a row was measured on and with.
+#[derive(Debug, Clone, Serialize)]
+pub struct Setting {
+    /// The version of the system in the middle.
+    pub system_version: String,
+    /// Congestion control in force; where nobody could tell somebody else's server, its own as well.
+    pub congestion_control: String,
+    /// The kernel.
+    pub kernel: String,
+    /// The processor and its cores.
+    pub cpu: String,
+    /// What the bench was called with.
+    pub command: String,
+}
+
+impl Setting {
+    /// Of this machine, now.
+    pub fn new(system: System, version: &str, congestion: &Congestion) -> Setting {
+        let ours = matches!(system, System::Rbmq | System::Relay);
+        let congestion_control = match congestion {
+            Congestion::Sockets(name) if !ours => {
+                format!("{name} (the server: {})", sys::default_congestion())
+            }
+            known => known.name().to_owned(),
+        };
+        Setting {
+            system_version: version.to_owned(),
+            congestion_control,
+            kernel: sys::kernel(),
+            cpu: sys::cpu(),
+            command: sys::command(),
+        }
+    }
+}
 
 /// One measurement of one point: a flat object in the JSON, units in the keys. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
@@ -15,14 +53,20 @@ pub struct Row {
     pub transport: &'static str,
     /// Message by message or in batches.
     pub api: Api,
+    /// What publishers waited for.
+    pub confirm: Confirm,
     /// Payload bytes of a message.
     pub size_bytes: usize,
     /// Publishers, each with its own topic.
     pub publishers: u8,
+    /// Whether that many publishers were found to carry the most.
+    pub publishers_auto: bool,
     /// Subscribers, each with all topics.
     pub subscribers: u32,
     /// Repetition, from 0.
     pub rep: u32,
+    /// Messages per second that all publishers together were to hand over; 0: as many as go.
+    pub asked_per_s: f64,
     /// Messages that all publishers together handed over per second.
     pub published_per_s: f64,
     /// Messages that all subscribers together received and checked per second.
@@ -41,8 +85,9 @@ pub struct Row {
     pub broker_rss_bytes: u64,
     /// Cores that processes outside the bench kept busy in the window.
     pub other_cores: f64,
-    /// Congestion control in force on the publishers' sockets.
-    pub congestion_control: String,
+    /// On what, and with what.
+    #[serde(flatten)]
+    pub setting: Setting,
 }
 
 impl Row {
@@ -52,12 +97,29 @@ impl Row {
     }
 
     fn same_point(&self, other: &Row) -> bool {
-        self.same_load(other) && self.system == other.system && self.api == other.api
+        self.same_load(other) && self.series() == other.series() && self.publishers == other.publishers
     }
 
+    /// Where everybody has the publishers that suit it best, their number is no part of the load.
     fn same_load(&self, other: &Row) -> bool {
-        (self.size_bytes, self.publishers, self.subscribers)
-            == (other.size_bytes, other.publishers, other.subscribers)
+        (self.size_bytes, self.subscribers, self.asked_per_s)
+            == (other.size_bytes, other.subscribers, other.asked_per_s)
+            && (self.publishers == other.publishers || self.publishers_auto)
+    }
+
+    /// What tells lines of one plot apart.
+    pub fn series(&self) -> String {
+        let mut name = format!("{} {}", self.system.name(), self.api.name());
+        if self.confirm != Confirm::None {
+            name = format!("{name}, {}", self.confirm.name());
+        }
+        name
+    }
+
+    /// Whether this is who `ours` is compared with: of the same kind, or the relay, which has one kind only.
+    pub fn is_reference_of(&self, ours: &Row) -> bool {
+        let same_kind = self.api == ours.api && self.confirm == ours.confirm;
+        self.same_load(ours) && (same_kind || self.system == System::Relay)
     }
 }
 
@@ -65,71 +127,102 @@ impl Row {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_json(path: &Path, rows: &[Row]) -> io::Result<()> {
+pub fn write_json<R: Serialize>(path: &Path, rows: &[R]) -> io::Result<()> {
     let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
     fs::write(path, format!("[\n{}\n]\n", lines?.join(",\n")))
 }
 
-/// A Markdown table with one line per point: medians over the repetitions, and the ratio to the relay's.
-pub fn table(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "| size | subs | system | api | msg/s | GB/s | min..max | ×relay | cpu s/M pub | sub | broker \
-         | RSS MiB | lost | others |\n|---:|---:|---|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
+/// Those rows that are each the first of its point.
+pub fn points(rows: &[Row]) -> Vec<&Row> {
     let mut points: Vec<&Row> = Vec::new();
     for row in rows {
         if !points.iter().any(|point| point.same_point(row)) {
             points.push(row);
         }
     }
-    for point in points {
-        let same: Vec<&Row> = rows.iter().filter(|row| row.same_point(point)).collect();
-        let relay: Vec<&Row> =
-            rows.iter().filter(|row| row.same_load(point) && row.system == System::Relay).collect();
-        line(&mut out, point, &same, &relay);
+    points
+}
+
+/// All repetitions of a point.
+pub fn repetitions<'r>(rows: &'r [Row], point: &Row) -> Vec<&'r Row> {
+    rows.iter().filter(|row| row.same_point(point)).collect()
+}
+
+/// A figure over the repetitions of one point; there is at least one.
+pub fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate {
+    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
+    stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+}
+
+/// Everybody that ours is compared with, as far as they are in these rows.
+fn references(rows: &[Row]) -> Vec<System> {
+    let others = [System::Relay, System::Redis, System::Nats, System::Rabbitmq];
+    others.into_iter().filter(|other| rows.iter().any(|row| row.system == *other)).collect()
+}
+
+/// A Markdown table with one line per point: medians over the repetitions with their 95 % intervals, and how many
+/// times the others' rates ours is, from pairs that were measured in turn.
+pub fn table(rows: &[Row]) -> String {
+    let references = references(rows);
+    let times: String = references.iter().map(|system| format!(" ×{} |", system.name())).collect();
+    let mut out = format!(
+        "| size | subs | pubs | system | msg/s | 95 % | GB/s |{times} cpu s/M pub | sub | broker | RSS MiB \
+         | lost | others |\n|---:|---:|---:|---|---:|---|---:|{}---:|---:|---:|---:|---:|---:|\n",
+        "---:|".repeat(references.len()),
+    );
+    for point in points(rows) {
+        line(&mut out, rows, point, &references);
     }
     out
 }
 
-fn line(out: &mut String, point: &Row, same: &[&Row], relay: &[&Row]) {
-    let rate = median(same, Row::rate);
-    let rates = || same.iter().map(|row| row.rate());
-    let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
-    let ratio = match point.system {
-        System::Relay => String::new(),
-        _ if relay.is_empty() => String::new(),
-        _ => format!("{:.2}", rate / median(relay, Row::rate)),
-    };
+fn line(out: &mut String, rows: &[Row], point: &Row, references: &[System]) {
+    let same = repetitions(rows, point);
+    let rate = estimate(&same, Row::rate);
+    let times: String =
+        references.iter().map(|system| format!(" {} |", ratio(rows, &same, *system))).collect();
+    let middle = |figure: fn(&Row) -> f64| estimate(&same, figure).median;
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "| {} | {} | {} | {} | {} | {:.2} | {}..{} | {ratio} | {:.4} | {:.4} | {:.4} | {:.1} | {} | {:.2} |",
+        "| {} | {} | {} | {} | {} | {} | {:.2} |{times} {:.4} | {:.4} | {:.4} | {:.1} | {} | {:.2} |",
         point.size_bytes,
         point.subscribers,
-        point.system.name(),
-        point.api.name(),
-        human(rate),
-        rate * point.size_bytes as f64 / 1e9,
-        human(least),
-        human(most),
-        median(same, |row| row.publisher_cpu_s_per_million),
-        median(same, |row| row.subscriber_cpu_s_per_million),
-        median(same, |row| row.broker_cpu_s_per_million),
-        median(same, |row| row.broker_rss_bytes as f64) / f64::from(1 << 20),
+        point.publishers,
+        point.series(),
+        human(rate.median),
+        span(rate.interval, human),
+        rate.median * point.size_bytes as f64 / 1e9,
+        middle(|row| row.publisher_cpu_s_per_million),
+        middle(|row| row.subscriber_cpu_s_per_million),
+        middle(|row| row.broker_cpu_s_per_million),
+        middle(|row| row.broker_rss_bytes as f64) / f64::from(1 << 20),
         same.iter().map(|row| row.lost).sum::<u64>(),
         same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
     );
 }
 
-/// The middle one; of an even number the mean of the two in the middle.
-fn median(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> f64 {
-    let mut figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    if figures.len().is_multiple_of(2) {
-        f64::midpoint(figures[middle - 1], figures[middle])
-    } else {
-        figures[middle]
+/// An interval in words, empty where there is none.
+pub fn span(interval: Option<(f64, f64)>, words: impl Fn(f64) -> String) -> String {
+    interval.map_or_else(String::new, |(low, high)| format!("{}..{}", words(low), words(high)))
+}
+
+/// How many times the rate of `other` ours is: of each repetition with the other's of the same number.
+fn ratio(rows: &[Row], ours: &[&Row], other: System) -> String {
+    if ours.iter().any(|row| row.system != System::Rbmq) {
+        return String::new();
+    }
+    let pairs = ours.iter().filter_map(|ours| {
+        let theirs = rows.iter().find(|row| {
+            row.system == other && row.rep == ours.rep && row.is_reference_of(ours) && row.rate() > 0.0
+        })?;
+        Some(ours.rate() / theirs.rate())
+    });
+    let Some(ratio) = stats::estimate(&pairs.collect::<Vec<f64>>()) else { return String::new() };
+    let digits = |ratio: f64| if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.1}") };
+    match ratio.interval {
+        Some(interval) => format!("{} ({})", digits(ratio.median), span(Some(interval), digits)),
+        None => digits(ratio.median),
     }
 }
 
@@ -159,10 +252,13 @@ mod tests {
             system,
             transport: "tcp",
             api: Api::Batch,
+            confirm: Confirm::None,
             size_bytes: 8,
             publishers: 2,
+            publishers_auto: false,
             subscribers: 1,
             rep,
+            asked_per_s: 0.0,
             published_per_s: 0.0,
             delivered_per_s,
             goodput_bytes_per_s: delivered_per_s * 8.0,
@@ -172,21 +268,27 @@ mod tests {
             broker_cpu_s_per_million: 0.0,
             broker_rss_bytes: 0,
             other_cores: 0.0,
-            congestion_control: "cubic".to_owned(),
+            setting: Setting::new(system, "1", &Congestion::Namespace("cubic".to_owned())),
         }
     }
 
     #[test]
-    fn a_line_shows_the_median_and_its_ratio_to_the_relay() {
-        let rows = [3e6, 1e6, 2e6].map(|rate| row(System::Relay, 0, rate));
+    fn a_line_shows_the_median_its_interval_and_ratios_of_pairs() {
+        let mut rows: Vec<Row> =
+            (0..).zip([3e6, 1e6, 2e6]).map(|(rep, rate)| row(System::Relay, rep, rate)).collect();
+        rows.extend((0..).zip([6e6, 3e6, 8e6]).map(|(rep, rate)| row(System::Rbmq, rep, rate)));
         let table = table(&rows);
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(
-            lines[2].starts_with("| 8 | 1 | relay | batch | 2.00 M | 0.02 | 1.00 M..3.00 M |"),
-            "{}",
-            lines[2]
-        );
+        assert_eq!(lines.len(), 4);
+        let relay = "| 8 | 1 | 2 | relay batch | 2.00 M | 0.00..4.48 M | 0.02 |  | 0.0000 |";
+        assert!(lines[2].starts_with(relay), "{}", lines[2]);
+        let rbmq = "| 8 | 1 | 2 | rbmq batch | 6.00 M | 0.00..11.9 M | 0.05 | 3.00 (0.52..5.48) |";
+        assert!(lines[3].starts_with(rbmq), "{}", lines[3]);
+    }
+
+    #[test]
+    fn no_rows_make_an_empty_table() {
+        assert_eq!(table(&[]).lines().count(), 2);
     }
 
     #[test]
@@ -200,10 +302,13 @@ mod tests {
             "system",
             "transport",
             "api",
+            "confirm",
             "size_bytes",
             "publishers",
+            "publishers_auto",
             "subscribers",
             "rep",
+            "asked_per_s",
             "published_per_s",
             "delivered_per_s",
             "goodput_bytes_per_s",
@@ -214,6 +319,10 @@ mod tests {
             "broker_rss_bytes",
             "other_cores",
             "congestion_control",
+            "system_version",
+            "kernel",
+            "cpu",
+            "command",
         ];
         agreed.sort_unstable();
         assert_eq!(keys, agreed);

@@ -241,7 +241,7 @@ pub fn run(args: &ScaleArgs) -> Result<(), BenchError> {
     config.limits.max_hold_ms = u32::MAX;
     let bench = Bench { args, broker, subscriber, context: Context::new(config).map_err(failed)?, addr };
     let scale = bench.run()?;
-    println!("{}\n{}", sys::machine(), table(&scale));
+    println!("{}, {}\n{}", sys::cpu(), sys::kernel(), table(&scale));
     match &args.json {
         Some(path) => Ok(fs::write(path, serde_json::to_string(&scale).map_err(failed)? + "\n")?),
         None => Ok(()),

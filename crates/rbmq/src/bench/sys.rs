@@ -1,15 +1,17 @@
 //! What the machine says about itself: CPU time, memory, congestion control, and a network namespace.
 
 use std::{
-    fs, io,
-    os::unix::process::CommandExt,
-    process::{Command, Stdio},
+    fs,
+    io::{self, BufRead, BufReader},
+    os::{fd::AsFd, unix::fs::FileExt},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Set in the environment of the program that was started again in its own network namespace.
-const IN_NAMESPACE: &str = "RBMQ_BENCH_NAMESPACE";
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 
 const CONGESTION_FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+const ALLOWED_FILE: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// CPU time of one process and all its threads, in seconds; 0 once it is gone.
 pub fn process_cpu_s(pid: u32) -> f64 {
@@ -19,6 +21,29 @@ pub fn process_cpu_s(pid: u32) -> f64 {
     let ticks: u64 =
         rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     ticks as f64 / ticks_per_s()
+}
+
+/// CPU time of all processes of a process group, in seconds.
+pub fn group_cpu_s(group: u32) -> f64 {
+    members(group).into_iter().map(process_cpu_s).sum()
+}
+
+/// Resident memory of all processes of a process group, in bytes; what they share counts for each.
+pub fn group_rss_bytes(group: u32) -> u64 {
+    members(group).into_iter().map(process_rss_bytes).sum()
+}
+
+/// Fewer than a millisecond for a machine with a few hundred processes.
+fn members(group: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the command: state, parent, group.
+        let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(2));
+        field.and_then(|field| field.parse().ok()) == Some(group)
+    })
+    .collect()
 }
 
 /// Resident memory of a process in bytes; 0 once it is gone.
@@ -72,46 +97,92 @@ impl Congestion {
     }
 }
 
-/// Sees to it that everybody runs under `wanted`. As root the program replaces itself once by itself in a new
-/// network namespace, which has its own setting; otherwise sockets have to be told one by one.
-///
-/// # Errors
-/// The kernel does not have that congestion control, or the program could not be started again.
-pub fn settle_congestion(wanted: &str) -> io::Result<Congestion> {
-    if std::env::var_os(IN_NAMESPACE).is_some() {
-        run_quietly(Command::new("ip").args(["link", "set", "lo", "up"]))?;
-        fs::write(CONGESTION_FILE, wanted)?;
-        return Ok(Congestion::Namespace(wanted.to_owned()));
+/// Sees to it that everybody runs under `wanted`. As root this thread, and with it everything that it starts, moves
+/// into a new network namespace, which has its own setting; otherwise sockets have to be told one by one.
+pub fn settle_congestion(wanted: &str) -> Congestion {
+    let in_force = || fs::read_to_string(CONGESTION_FILE).is_ok_and(|now| now.trim() == wanted);
+    if !in_force() && rustix::process::geteuid().is_root() {
+        match in_namespace(wanted) {
+            Ok(()) => {}
+            Err(error) => {
+                eprintln!("no network namespace with {wanted} ({error}): sockets are told one by one")
+            }
+        }
     }
-    if fs::read_to_string(CONGESTION_FILE).is_ok_and(|now| now.trim() == wanted) {
-        return Ok(Congestion::Namespace(wanted.to_owned()));
-    }
-    let script = format!("ip link set lo up && echo {wanted} > {CONGESTION_FILE}");
-    let namespace_works = rustix::process::geteuid().is_root()
-        && run_quietly(Command::new("unshare").args(["--net", "sh", "-c", &script])).is_ok();
-    if !namespace_works {
-        return Ok(Congestion::Sockets(wanted.to_owned()));
-    }
-    let mut again = Command::new("unshare");
-    again.arg("--net").arg("--").arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
-    // Returns only if it failed.
-    Err(again.env(IN_NAMESPACE, "1").exec())
+    if in_force() { Congestion::Namespace(wanted.to_owned()) } else { Congestion::Sockets(wanted.to_owned()) }
 }
 
-fn run_quietly(command: &mut Command) -> io::Result<()> {
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{command:?} failed: {status}"))) }
+/// A process that was started in a new namespace holds it until this thread has moved there.
+fn in_namespace(wanted: &str) -> io::Result<()> {
+    let mut holder = Command::new("unshare")
+        .args(["--net", "sh", "-c", "ip link set lo up && echo up && read -r _"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let moved = move_to(&mut holder, wanted);
+    // Its input ends, and so does it.
+    drop(holder.stdin.take());
+    holder.wait()?;
+    moved
 }
 
-/// One line about the machine for the head of a table.
-pub fn machine() -> String {
+fn move_to(holder: &mut Child, wanted: &str) -> io::Result<()> {
+    let output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    if line.trim() != "up" {
+        return Err(io::Error::other("unshare or ip failed"));
+    }
+    // Namespaces may choose only among what the first one allows to everybody. What was allowed is put back at once:
+    // only the choice needs it.
+    let allowed = fs::read_to_string(ALLOWED_FILE)?;
+    let listed = allowed.split_whitespace().any(|name| name == wanted);
+    let list = fs::OpenOptions::new().write(true).open(ALLOWED_FILE)?;
+    if !listed {
+        list.write_all_at(format!("{} {wanted}", allowed.trim()).as_bytes(), 0)?;
+    }
+    let namespace = fs::File::open(format!("/proc/{}/ns/net", holder.id()))?;
+    let chosen = move_into_thread_name_spaces(namespace.as_fd(), ThreadNameSpaceType::NETWORK)
+        .map_err(io::Error::from)
+        .and_then(|()| fs::write(CONGESTION_FILE, wanted));
+    if !listed {
+        list.write_all_at(allowed.trim().as_bytes(), 0)?;
+    }
+    chosen
+}
+
+/// What runs in no namespace and on sockets that nobody told anything.
+pub fn default_congestion() -> String {
+    fs::read_to_string(CONGESTION_FILE).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// A number that this process has not used before.
+pub fn unique_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The processor and how many of its cores there are.
+pub fn cpu() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
         cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown processor");
     let model = model.trim_start_matches([' ', '\t', ':']);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{cores} cores of {model}")
+}
+
+/// The kernel's version.
+pub fn kernel() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{cores} cores of {model}, Linux {}", kernel.trim())
+    format!("Linux {}", kernel.trim())
+}
+
+/// What this program was called with.
+pub fn command() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("rbmq {}", words.join(" "))
 }
 
 #[cfg(test)]

@@ -1,10 +1,19 @@
 //! The processes that a bench consists of, each one of them this same program started as `bench worker …`.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 
-use super::{Api, BenchError, System, control::Control, rbmq_peers, relay, relay_peers};
+use super::{
+    Api, BenchError, Confirm, System,
+    control::Control,
+    pace,
+    peers::{self, Peer},
+    rbmq_peers, relay, relay_peers,
+};
 
 /// A subscriber that waits for messages which do not come gives up after this long and reports what it has.
 pub const QUIET: Duration = Duration::from_secs(5);
@@ -27,6 +36,23 @@ pub enum Worker {
         #[arg(long)]
         congestion: Option<String>,
     },
+    /// The guard of another system's server
+    Server {
+        /// Which one
+        #[arg(long, value_enum)]
+        system: System,
+        /// Its folder, which is made now and removed at the end
+        #[arg(long)]
+        folder: PathBuf,
+    },
+    /// Becomes another system's server, which ends with whoever started this
+    BecomeServer {
+        /// Its program
+        program: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// One publisher of one topic
     Publisher {
         #[command(flatten)]
@@ -42,6 +68,9 @@ pub enum Worker {
         /// How many topics there are
         #[arg(long)]
         topics: u8,
+        /// Which subscriber this is
+        #[arg(long)]
+        number: u32,
     },
 }
 
@@ -69,6 +98,22 @@ pub struct Load {
     /// Congestion control to set on every socket
     #[arg(long)]
     pub congestion: Option<String>,
+    /// Messages per second of each publisher, instead of as many as go
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// What publishers wait for
+    #[arg(long, value_enum)]
+    pub confirm: Confirm,
+    /// Where publishers of other systems hear how far their subscribers are
+    #[arg(long)]
+    pub folder: Option<PathBuf>,
+}
+
+impl Load {
+    /// The folder, which other systems' workers are always given.
+    pub fn folder(&self) -> Result<&Path, BenchError> {
+        self.folder.as_deref().ok_or(BenchError::NoFolder)
+    }
 }
 
 /// Runs one worker until the harness ends it.
@@ -76,17 +121,32 @@ pub struct Load {
 /// # Errors
 /// Whatever made the measurement impossible; the harness reports it and gives up.
 pub fn run(worker: Worker) -> Result<(), BenchError> {
-    let control = Control::start();
     match worker {
-        Worker::Broker { congestion } => rbmq_peers::serve(&control, congestion.as_deref()),
-        Worker::Relay { read_bytes, congestion } => relay::run(&control, read_bytes, congestion.as_deref()),
-        Worker::Publisher { load, topic } => match load.system {
-            System::Rbmq => rbmq_peers::publish(&control, &load, topic),
-            System::Relay => relay_peers::publish(&control, &load, topic),
+        Worker::Server { system, folder } => match Peer::of(system) {
+            Some(peer) => peers::guard(peer, folder),
+            None => Err(BenchError::NothingToMeasure),
         },
-        Worker::Subscriber { load, topics } => match load.system {
-            System::Rbmq => rbmq_peers::subscribe(&control, &load, topics),
-            System::Relay => relay_peers::subscribe(&control, &load, topics),
-        },
+        Worker::BecomeServer { program, args } => peers::become_server(&program, &args),
+        Worker::Broker { congestion } => rbmq_peers::serve(&Control::start(), congestion.as_deref()),
+        Worker::Relay { read_bytes, congestion } => {
+            relay::run(&Control::start(), read_bytes, congestion.as_deref())
+        }
+        Worker::Publisher { load, topic } => {
+            pace::sleep_exactly()?;
+            let control = Control::start();
+            match (load.system, Peer::of(load.system)) {
+                (_, Some(peer)) => peers::publish(&control, &load, peer, topic),
+                (System::Relay, None) => relay_peers::publish(&control, &load, topic),
+                (_, None) => rbmq_peers::publish(&control, &load, topic),
+            }
+        }
+        Worker::Subscriber { load, topics, number } => {
+            let control = Control::start();
+            match (load.system, Peer::of(load.system)) {
+                (_, Some(peer)) => peers::subscribe(&control, &load, peer, topics, number),
+                (System::Relay, None) => relay_peers::subscribe(&control, &load, topics),
+                (_, None) => rbmq_peers::subscribe(&control, &load, topics),
+            }
+        }
     }
 }

@@ -1,0 +1,165 @@
+//! What holds the publishers of other systems back: those systems drop, or queue without a limit, when publishers
+//! are faster than subscribers, and neither is a rate that anybody could use.
+//!
+//! ```text
+//!   subscriber a ──┐  "I have 81,920 messages of topic 3"
+//!   subscriber b ──┼──▶ FIFO of topic 3 ──▶ its publisher: at most `window` messages ahead of the slowest
+//! ```
+//!
+//! A token is a subscriber's number and how many messages of the topic it has checked. Counts only grow, so a
+//! publisher needs the newest one of each. A publisher looks only when its window is used up, and sleeps in the
+//! read: nobody polls. At most `TOKENS` tokens per window and subscriber are on their way, which fits into a pipe.
+//!
+//! RBMQ and the relay need none of this: their flow control reaches the publisher.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+/// Bytes on their way per topic, as long as that is `LEAST_MESSAGES`: enough that nobody waits for the other end's
+/// next turn, and little beside what the servers may queue.
+const WINDOW_BYTES: usize = 4 << 20;
+const LEAST_MESSAGES: u64 = 16;
+
+/// Tokens per window and subscriber.
+const TOKENS: u64 = 8;
+
+const TOKEN_BYTES: usize = 16;
+
+fn window(record_bytes: usize) -> u64 {
+    ((WINDOW_BYTES / record_bytes) as u64).max(LEAST_MESSAGES)
+}
+
+fn path(folder: &Path, topic: u8) -> PathBuf {
+    folder.join(format!("credit-{topic}"))
+}
+
+/// Makes the FIFOs of all topics.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn create(folder: &Path, topics: u8) -> io::Result<()> {
+    (0..topics).try_for_each(|topic| {
+        Ok(mknodat(CWD, path(folder, topic), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
+    })
+}
+
+/// Opened for both directions, an end of a FIFO neither waits for the other end nor sees it go.
+fn open(folder: &Path, topic: u8) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path(folder, topic))
+}
+
+/// A subscriber's end, for one topic.
+pub struct Grants {
+    fifo: File,
+    subscriber: u32,
+    every: u64,
+    told: u64,
+}
+
+impl Grants {
+    /// Opens the end of subscriber number `subscriber`.
+    ///
+    /// # Errors
+    /// There is no such FIFO.
+    pub fn open(folder: &Path, topic: u8, subscriber: u32, record_bytes: usize) -> io::Result<Grants> {
+        let every = (window(record_bytes) / TOKENS).max(1);
+        Ok(Grants { fifo: open(folder, topic)?, subscriber, every, told: 0 })
+    }
+
+    /// So many messages of the topic have been checked so far.
+    ///
+    /// # Errors
+    /// The FIFO is gone.
+    pub fn received(&mut self, messages: u64) -> io::Result<()> {
+        if messages - self.told < self.every {
+            return Ok(());
+        }
+        self.told = messages;
+        let mut token = [0; TOKEN_BYTES];
+        token[..8].copy_from_slice(&u64::from(self.subscriber).to_le_bytes());
+        token[8..].copy_from_slice(&messages.to_le_bytes());
+        // Shorter than PIPE_BUF: never mixed with another subscriber's.
+        self.fifo.write_all(&token)
+    }
+}
+
+/// A publisher's end.
+pub struct Credit {
+    fifo: File,
+    window: u64,
+    /// What each subscriber has; empty where nobody subscribes, and then nobody is waited for.
+    received: Vec<u64>,
+}
+
+impl Credit {
+    /// Opens the publisher's end.
+    ///
+    /// # Errors
+    /// There is no such FIFO.
+    pub fn open(folder: &Path, topic: u8, subscribers: u32, record_bytes: usize) -> io::Result<Credit> {
+        let received = vec![0; subscribers as usize];
+        Ok(Credit { fifo: open(folder, topic)?, window: window(record_bytes), received })
+    }
+
+    /// Waits until more may be sent than the `sent` messages that were. Returns how many more.
+    ///
+    /// # Errors
+    /// The FIFO is gone.
+    pub fn wait(&mut self, sent: u64) -> io::Result<u64> {
+        loop {
+            let Some(slowest) = self.received.iter().min() else { return Ok(u64::MAX) };
+            let limit = slowest + self.window;
+            if sent < limit {
+                return Ok(limit - sent);
+            }
+            let mut token = [0; TOKEN_BYTES];
+            self.fifo.read_exact(&mut token)?;
+            let (subscriber, messages) = token.split_at(8);
+            let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            let subscriber = usize::try_from(number(subscriber)).unwrap_or(usize::MAX);
+            if let Some(received) = self.received.get_mut(subscriber) {
+                *received = number(messages).max(*received);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publisher_is_at_most_a_window_ahead_of_the_slowest() {
+        let folder = tempfile::tempdir().unwrap();
+        create(folder.path(), 2).unwrap();
+        let record = WINDOW_BYTES / 100;
+        let mut credit = Credit::open(folder.path(), 1, 2, record).unwrap();
+        let window = credit.wait(0).unwrap();
+        assert_eq!(window, 100);
+        let mut grants: Vec<Grants> =
+            (0..2).map(|n| Grants::open(folder.path(), 1, n, record).unwrap()).collect();
+        grants[0].received(90).unwrap();
+        grants[1].received(11).unwrap();
+        grants[1].received(13).unwrap();
+        grants[1].received(30).unwrap();
+        assert_eq!(credit.wait(100).unwrap(), 13);
+        assert_eq!(credit.wait(113).unwrap(), 17);
+    }
+
+    #[test]
+    fn nobody_waits_for_subscribers_that_there_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        create(folder.path(), 1).unwrap();
+        assert_eq!(Credit::open(folder.path(), 0, 0, 8).unwrap().wait(u64::MAX - 1).unwrap(), u64::MAX);
+    }
+
+    #[test]
+    fn large_messages_have_a_window_too() {
+        assert_eq!(window(16 << 20), LEAST_MESSAGES);
+    }
+}

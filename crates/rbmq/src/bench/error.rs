@@ -1,0 +1,101 @@
+//! Why a bench gives no result, and whose fault that is.
+
+use std::io;
+
+/// Why a bench gave no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The system refused something; the text says what.
+    #[error("the system refused: {0}")]
+    Io(#[from] io::Error),
+    /// The arguments leave nothing to measure.
+    #[error(
+        "nothing to measure: none of the systems that are installed can do it this way (the relay has --api batch and --confirm none only; other systems have no --confirm consumed)"
+    )]
+    NothingToMeasure,
+    /// A time on the command line is no time.
+    #[error("--seconds must be above 0 and --warmup at least 0, both at most 3600")]
+    BadTime,
+    /// A worker ended; its own message is on standard error.
+    #[error("the {role} ended unasked; see its message above")]
+    WorkerGone {
+        /// Which one.
+        role: &'static str,
+    },
+    /// A worker does not answer.
+    #[error(
+        "the {role} did not answer in time: the system under test stands still, or the machine is overloaded"
+    )]
+    WorkerSilent {
+        /// Which one.
+        role: &'static str,
+    },
+    /// A worker of another version, or a program that is no worker.
+    #[error("the {role} said {line:?}, which is not an answer: are program and worker of one version?")]
+    WorkerSaid {
+        /// Which one.
+        role: &'static str,
+        /// What it said.
+        line: String,
+    },
+    /// The system under test delivered wrong bytes: its fault, and the result is worth nothing.
+    #[error(
+        "wrong byte in topic {topic}, within the messages that follow number {after_messages}: the system under test damaged, lost or repeated data"
+    )]
+    WrongByte {
+        /// The topic's number.
+        topic: u64,
+        /// Messages that were right before.
+        after_messages: u64,
+    },
+    /// The broker, or the library, refused or failed.
+    #[error("the system under test failed: {0}")]
+    System(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The system under test mixed topics up.
+    #[error("messages of topic '{name}' arrived, which nobody asked for")]
+    StrangeTopic {
+        /// The topic.
+        name: String,
+    },
+    /// Nothing came for minutes and nobody said that it was over.
+    #[error("nothing arrived for ten minutes and the harness said nothing")]
+    Silence,
+    /// A system that is measured beside ours is not there.
+    #[error("{peer} is not installed; scripts/bench-peers installs it")]
+    NotInstalled {
+        /// Which one.
+        peer: &'static str,
+    },
+    /// A server that is measured beside ours did not start.
+    #[error("the server of {peer} did not start; the end of its log: {log}")]
+    ServerFailed {
+        /// Which one.
+        peer: &'static str,
+        /// What it wrote last.
+        log: String,
+    },
+    /// A server says something that its protocol does not have, or reports an error.
+    #[error("{peer} said: {said}")]
+    PeerSaid {
+        /// Which one.
+        peer: &'static str,
+        /// The beginning of it.
+        said: String,
+    },
+    /// A worker that needs a folder was started without one.
+    #[error("--folder is missing: workers are started by the bench itself")]
+    NoFolder,
+    /// Something else connected to the relay's port.
+    #[error("a connection began with byte {role}: only bench workers may connect to the relay")]
+    Stranger {
+        /// The first byte it sent.
+        role: u8,
+    },
+}
+
+impl From<rustix::io::Errno> for BenchError {
+    fn from(errno: rustix::io::Errno) -> BenchError {
+        BenchError::Io(errno.into())
+    }
+}

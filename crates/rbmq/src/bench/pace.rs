@@ -1,0 +1,65 @@
+//! A load of so many messages per second, or as many as go.
+
+use std::{
+    num::NonZeroU64,
+    time::{Duration, Instant},
+};
+
+/// What is due is handed over this often: the same for every system, so that none is given larger batches.
+const TICK: Duration = Duration::from_millis(1);
+
+/// When messages are due, counted from the first call.
+pub struct Pace {
+    per_s: Option<f64>,
+    began: Option<Instant>,
+}
+
+impl Pace {
+    /// Nothing is held back without a rate.
+    pub fn new(per_s: Option<f64>) -> Pace {
+        Pace { per_s, began: None }
+    }
+
+    /// Waits until messages are due beyond the `sent` ones. Returns how many.
+    pub fn wait(&mut self, sent: u64) -> u64 {
+        let Some(per_s) = self.per_s else { return u64::MAX };
+        let began = *self.began.get_or_insert_with(Instant::now);
+        loop {
+            let elapsed = began.elapsed();
+            let due = due(elapsed, per_s);
+            if due > sent {
+                return due - sent;
+            }
+            let next_tick = TICK * (elapsed.as_nanos() / TICK.as_nanos() + 1) as u32;
+            std::thread::sleep(next_tick.saturating_sub(elapsed));
+        }
+    }
+}
+
+fn due(elapsed: Duration, per_s: f64) -> u64 {
+    (elapsed.as_secs_f64() * per_s) as u64
+}
+
+/// Makes this thread's sleeps end when they should, and not up to 50 us later.
+///
+/// # Errors
+/// The kernel refused.
+pub fn sleep_exactly() -> std::io::Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_follows_the_clock() {
+        assert_eq!(due(Duration::from_millis(1500), 1000.0), 1500);
+        assert_eq!(due(Duration::from_micros(999), 1000.0), 0);
+        assert_eq!(Pace::new(None).wait(7), u64::MAX);
+        let mut pace = Pace::new(Some(1e6));
+        pace.wait(0);
+        let more = pace.wait(2000);
+        assert!(more >= 1);
+    }
+}

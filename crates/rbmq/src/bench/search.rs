@@ -1,0 +1,54 @@
+//! The number of publishers with which a system carries the most (paper 2, section 4.1).
+//!
+//! Too few do not keep the broker busy, too many get in each other's way: the rate goes up, then down. So the top is
+//! found by halving: measure in the middle and one beside it, and go on where it was better.
+
+/// The number from 1 to `most` whose rate is the highest, if rates go up and then down. Every number is measured
+/// once at most; with noise, the best of those measured is returned.
+pub fn best_number<E>(most: u8, mut rate: impl FnMut(u8) -> Result<f64, E>) -> Result<u8, E> {
+    let mut seen: Vec<(u8, f64)> = Vec::new();
+    let mut measure = |number: u8| match seen.iter().find(|(n, _)| *n == number) {
+        Some((_, rate)) => Ok((*rate, seen.clone())),
+        None => {
+            let rate = rate(number)?;
+            seen.push((number, rate));
+            Ok((rate, seen.clone()))
+        }
+    };
+    let (mut low, mut high) = (1, most.max(1));
+    let mut known = Vec::new();
+    while low < high {
+        let middle = low.midpoint(high);
+        let (here, _) = measure(middle)?;
+        let (beside, seen) = measure(middle + 1)?;
+        known = seen;
+        if beside > here { low = middle + 1 } else { high = middle }
+    }
+    let best = known.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    Ok(best.map_or(1, |(number, _)| *number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_is_found_without_measuring_everything() {
+        for most in 1..=32_u8 {
+            for top in 1..=most {
+                let mut measured = 0;
+                let rate = |n: u8| {
+                    measured += 1;
+                    Ok::<_, ()>(-f64::from(n.abs_diff(top)))
+                };
+                assert_eq!(best_number(most, rate), Ok(top));
+                assert!(measured <= 2 * (u32::from(most).ilog2() + 1), "{most} {measured}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_ends_the_search() {
+        assert_eq!(best_number(8, |_| Err::<f64, _>("gone")), Err("gone"));
+    }
+}

@@ -1,0 +1,100 @@
+//! What a handful of repetitions say: a middle, and how far to trust it.
+//!
+//! Six or more repetitions have an exact interval for their median that supposes nothing about how figures are
+//! spread: two of the figures themselves, with at least 95 % between them (order statistics). Fewer have Student's
+//! t interval around their mean, which supposes a bell. One has none.
+
+/// A middle and its 95 % interval, where there is one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// The interval's ends.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// Student's t, 97.5 %, for 1 to 4 degrees of freedom.
+const T: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
+
+/// Of these figures; none if there are none.
+pub fn estimate(figures: &[f64]) -> Option<Estimate> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = median_of_sorted(&sorted)?;
+    let interval = match sorted.len() {
+        0 | 1 => None,
+        2..=5 => Some(student(&sorted)),
+        n => {
+            let cut = cut_off(n);
+            Some((sorted[cut], sorted[n - 1 - cut]))
+        }
+    };
+    Some(Estimate { median, interval })
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n.is_multiple_of(2) => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+        _ => Some(sorted[middle]),
+    }
+}
+
+/// The interval of the mean. No figure here is below zero.
+fn student(figures: &[f64]) -> (f64, f64) {
+    let n = figures.len() as f64;
+    let mean = figures.iter().sum::<f64>() / n;
+    let variance = figures.iter().map(|figure| (figure - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let half = T[figures.len() - 2] * (variance / n).sqrt();
+    ((mean - half).max(0.0), mean + half)
+}
+
+/// How many figures at either end of `n` sorted ones (at least 6) can be left out, with at least 95 % that the
+/// median is among the others: each is on either side of it with equal chance.
+fn cut_off(n: usize) -> usize {
+    let mut outside = 0.0;
+    let mut ways = 1.0;
+    for cut in 0..n / 2 {
+        // More than `cut` of `n` tosses have to come up on each side.
+        outside += ways * 0.5_f64.powi(n as i32);
+        if 2.0 * outside > 0.05 {
+            return cut.saturating_sub(1);
+        }
+        ways = ways * (n - cut) as f64 / (cut + 1) as f64;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(estimate(&[]), None);
+        assert_eq!(estimate(&[7.0]), Some(Estimate { median: 7.0, interval: None }));
+        assert_eq!(estimate(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
+        assert_eq!(estimate(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+    }
+
+    #[test]
+    fn few_figures_have_students_interval() {
+        // Mean 10, standard deviation 1: 10 ± 4.303 / sqrt(3).
+        let (low, high) = estimate(&[9.0, 10.0, 11.0]).unwrap().interval.unwrap();
+        assert!((low - 7.5157).abs() < 1e-3 && (high - 12.4843).abs() < 1e-3, "{low} {high}");
+        assert_eq!(estimate(&[5.0, 5.0]).unwrap().interval, Some((5.0, 5.0)));
+    }
+
+    /// The published table of ranks for a median's 95 % interval.
+    #[test]
+    fn more_figures_have_two_of_themselves() {
+        let ranks = [(6, 1), (8, 1), (9, 2), (10, 2), (11, 2), (12, 3), (15, 4), (20, 6), (30, 10)];
+        for (n, rank) in ranks {
+            assert_eq!(cut_off(n) + 1, rank, "{n}");
+        }
+        let figures: Vec<f64> = (1..=10).map(f64::from).collect();
+        assert_eq!(estimate(&figures), Some(Estimate { median: 5.5, interval: Some((2.0, 9.0)) }));
+    }
+}

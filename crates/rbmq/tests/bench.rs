@@ -1,0 +1,154 @@
+//! The benches as smoke tests: that they measure, that every byte arrives, and what they write. Never a rate.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Outcome, Process, rbmq, until};
+use serde_json::Value;
+
+/// Windows as short as can be: enough to see everything work.
+const SHORT: &str = "--seconds 0.1 --warmup 0.05 --reps 1 --retries 0";
+
+fn bench(line: &str, folder: &Path) -> Outcome {
+    let words = line.split_whitespace().chain(SHORT.split_whitespace());
+    let mut command = rbmq(["bench"].into_iter().chain(words));
+    command.arg("--out").arg(folder);
+    Process::start(command).finish().good()
+}
+
+/// The rows that a bench wrote: flat objects.
+fn rows(folder: &Path, name: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
+    let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+    for row in &rows {
+        let fields = row.as_object().unwrap();
+        assert!(fields.values().all(|value| !value.is_object() && !value.is_array()), "{row}");
+        assert!(fields["congestion_control"].is_string() && fields["command"].is_string(), "{row}");
+    }
+    rows
+}
+
+fn nothing_missing(row: &Value) {
+    assert_eq!(row["lost"], 0, "{row}");
+    let counted = if row["subscribers"] == 0 { "published_per_s" } else { "delivered_per_s" };
+    assert!(row[counted].as_f64().unwrap() > 0.0, "{row}");
+}
+
+#[test]
+fn throughput_writes_rows_table_and_plots() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "throughput --against relay --sizes 8,70000 --subscribers 0,2 --api batch,message";
+    let outcome = bench(line, folder.path());
+    let rows = rows(folder.path(), "throughput");
+    assert_eq!(rows.len(), 2 * 2 * 3);
+    rows.iter().for_each(nothing_missing);
+    assert!(outcome.text().contains("| 70000 | 2 | 2 | rbmq message |"), "{}", outcome.text());
+    let table = std::fs::read_to_string(folder.path().join("throughput.md")).unwrap();
+    assert!(table.contains("throughput-goodput-2-subscribers.svg"));
+    let plot = std::fs::read_to_string(folder.path().join("throughput-messages-2-subscribers.svg")).unwrap();
+    assert_eq!(plot.matches("<polyline").count(), 3);
+    assert!(outcome.stderr.contains("[12/12, 0:00 left]"), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_number_of_publishers_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    bench("throughput --sizes 64 --subscribers 1 --publishers auto --most-publishers 2", folder.path());
+    let rows = rows(folder.path(), "throughput");
+    assert!(rows[0]["publishers_auto"] == true && (1..=2).contains(&rows[0]["publishers"].as_u64().unwrap()));
+}
+
+#[test]
+fn cpu_is_measured_at_the_load_that_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    bench("cpu --against relay --loads 256@20000,8192@1000 --subscribers 2", folder.path());
+    let rows = rows(folder.path(), "cpu");
+    assert_eq!(rows.len(), 4);
+    rows.iter().for_each(nothing_missing);
+    assert_eq!(rows[0]["asked_per_s"], 20_000.0);
+    assert!(folder.path().join("cpu-broker-2-subscribers.svg").exists());
+}
+
+/// Runs against another system's real server, where it is installed; nothing of it may stay behind.
+fn other_system(line: &str, expected_rows: usize) {
+    let (out, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let words = line.split_whitespace().chain(SHORT.split_whitespace());
+    let mut command = rbmq(["bench"].into_iter().chain(words));
+    command.arg("--out").arg(out.path()).env("TMPDIR", temporary.path());
+    let outcome = Process::start(command).finish();
+    if outcome.stderr.contains("SKIPPED") {
+        return eprintln!("{}", outcome.stderr);
+    }
+    outcome.good();
+    let rows = rows(out.path(), "throughput");
+    assert_eq!(rows.len(), expected_rows);
+    rows.iter().for_each(nothing_missing);
+    assert!(rows[0]["system_version"].as_str().unwrap().contains('.'));
+    nothing_is_left(temporary.path());
+}
+
+/// Servers work in a folder of their own, below the one for temporary files.
+fn working_below(folder: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let works_there = |process: &std::fs::DirEntry| {
+        std::fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder))
+    };
+    processes.filter(works_there).map(|process| process.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn nothing_is_left(folder: &Path) {
+    until("no server and no folder is left", || {
+        working_below(folder).is_empty() && std::fs::read_dir(folder).unwrap().next().is_none()
+    });
+}
+
+#[test]
+fn redis_delivers_every_byte() {
+    let line = "throughput --system redis --sizes 8,70000 --subscribers 2 --api batch,message";
+    other_system(&format!("{line} --confirm none,accepted"), 8);
+}
+
+#[test]
+fn nats_delivers_every_byte() {
+    let line = "throughput --system nats --sizes 8,70000 --subscribers 2 --api batch,message";
+    other_system(&format!("{line} --confirm none,accepted"), 8);
+}
+
+#[test]
+fn rabbitmq_delivers_every_byte() {
+    other_system("throughput --system rabbitmq --sizes 70000 --subscribers 2 --confirm accepted", 1);
+}
+
+#[test]
+fn a_server_ends_with_a_bench_that_is_killed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let line = "bench throughput --system redis --sizes 8 --subscribers 0 --seconds 50";
+    let mut command = rbmq(line.split_whitespace());
+    command.env("TMPDIR", temporary.path());
+    let mut bench = Process::start(command);
+    let mut skipped = false;
+    until("the server runs", || {
+        skipped = !bench.is_running();
+        skipped || !working_below(temporary.path()).is_empty()
+    });
+    if skipped {
+        return eprintln!("{}", bench.finish().stderr);
+    }
+    bench.signal("KILL");
+    drop(bench);
+    nothing_is_left(temporary.path());
+}
+
+#[test]
+fn a_bench_says_what_is_wrong() {
+    let wrong = |line: &str| {
+        let outcome = Process::start(rbmq(["bench"].into_iter().chain(line.split_whitespace()))).finish();
+        assert!(!outcome.status.success());
+        outcome.stderr
+    };
+    assert!(wrong("throughput --publishers 65").contains("1 to 64, or auto"));
+    assert!(wrong("throughput --seconds 0").contains("--seconds must be above 0"));
+    assert!(wrong("throughput --system relay --api message").contains("the relay has --api batch"));
+    assert!(wrong("cpu --loads 8").contains("BYTES@MESSAGES_PER_SECOND"));
+}
