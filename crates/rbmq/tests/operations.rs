@@ -117,6 +117,106 @@ fn times_change_too() {
     broker.end();
 }
 
+/// The output of a command that ended with this status.
+fn output(status: i32, command: std::process::Command) -> (String, String) {
+    let outcome = common::Process::start(command).finish();
+    assert_eq!(outcome.status.code(), Some(status), "{}", outcome.stderr);
+    (outcome.text(), outcome.stderr)
+}
+
+#[test]
+fn every_setting_says_who_set_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "\n[broker]\nmax_topics = 5\n[tcp]\nnodelay = false\n");
+    let file = path.to_str().unwrap();
+    let with = |args: &[&str]| {
+        let mut command = rbmq(["config", "--config", file].into_iter().chain(args.iter().copied()));
+        command.env("ROCKETBUFS_TCP_BACKLOG", "77").env("RBMQ_LOG", "rbmq=trace");
+        command
+    };
+    let (text, _) = output(0, with(&["--http", "127.0.0.1:1"]));
+    let line =
+        |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
+    assert!(line("max_topics = 5").ends_with(&format!("# {file}, line 3")), "{text}");
+    assert!(line("nodelay = false").ends_with("line 5"), "{text}");
+    assert!(line("backlog = 77").ends_with("# environment variable ROCKETBUFS_TCP_BACKLOG"), "{text}");
+    assert!(line("level = \"rbmq=trace\"").ends_with("# environment variable RBMQ_LOG"), "{text}");
+    assert!(line("listen = \"127.0.0.1:1\"").ends_with("# argument"), "{text}");
+    assert!(line("max_publishers = 1000").ends_with("# the default"), "{text}");
+    // What it prints is a file that says the same.
+    let again = config(dir.path(), &text);
+    let (same, _) = output(0, rbmq(["config", "--config", again.to_str().unwrap()]));
+    let values = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect()
+    };
+    assert_eq!(values(&same), values(&text));
+    config(dir.path(), "\n[broker]\nmax_topics = 5\n[tcp]\nnodelay = false\n");
+    let (json, _) = output(0, with(&["--json", "--changed"]));
+    let names: Vec<String> = json
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["name"].as_str().unwrap().into())
+        .collect();
+    assert_eq!(names, ["broker.max_topics", "log.level", "tcp.nodelay", "tcp.backlog"]);
+    assert!(json.contains(r#""origin":{"kind":"file","line":3"#), "{json}");
+}
+
+#[test]
+fn a_file_is_checked_and_a_complete_one_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "[broker]\nmax_topics = 0\n");
+    let check = || rbmq(["config", "--check", path.to_str().unwrap()]);
+    assert!(output(1, check()).1.contains("broker.max_topics = 0: it must be at least 1"));
+    config(dir.path(), &output(0, rbmq(["config", "--default"])).0);
+    assert!(output(0, check()).0.ends_with("is good\n"));
+}
+
+#[test]
+fn a_check_of_this_machine_says_what_it_found() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    // Limits that any machine that runs this test can keep.
+    let small = "[buffers]\nmax_ring_bytes = 16777216\nsize_bytes = 65536\nreservation_bytes = 1048576\n\
+                 [limits]\nmax_connections = 10\n";
+    let path = config(dir.path(), small);
+    let check = |args: &[&str]| {
+        rbmq(["check", "--config", path.to_str().unwrap()].into_iter().chain(args.iter().copied()))
+    };
+    let (text, _) = output(0, check(&["--listen", &addr]));
+    assert!(text.contains(&format!("warn  address              {addr} is taken")), "{text}");
+    assert!(text.contains("mend: ss -ltnp") && text.contains("ok    descriptors"), "{text}");
+    let (json, error) = output(1, check(&["--listen", "192.0.2.1:1", "--json"]));
+    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!((first["check"].as_str(), first["level"].as_str()), (Some("address"), Some("bad")));
+    assert!(error.contains("1 of ") && error.contains("checks are bad"), "{error}");
+}
+
+#[test]
+fn there_is_a_manual_page_for_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    output(0, rbmq(["man", dir.path().to_str().unwrap()]));
+    let mut pages: Vec<String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    let help = output(0, rbmq(["--help"])).0;
+    let commands =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    for command in commands.map(|line| line.split_whitespace().next().unwrap()).filter(|name| *name != "help")
+    {
+        assert!(pages.contains(&format!("rbmq-{command}.1")), "{command}: {pages:?}");
+    }
+    assert!(
+        pages.contains(&"rbmq.1".into()) && !pages.iter().any(|page| page.contains("worker")),
+        "{pages:?}"
+    );
+    let serve = std::fs::read_to_string(dir.path().join("rbmq-serve.1")).unwrap();
+    assert!(serve.contains(".TH rbmq-serve 1") && serve.contains("SIGHUP"), "{serve}");
+    assert!(serve.contains("rbmq serve"), "{serve}");
+    assert!(output(0, rbmq(["man"])).0.contains(".TH rbmq 1"));
+}
+
 #[test]
 fn a_subscriber_has_everything_when_a_broker_has_ended_in_order() {
     let broker = Operated::start_with(&[]);

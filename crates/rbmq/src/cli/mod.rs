@@ -2,14 +2,18 @@
 
 mod begin;
 mod bytes;
+mod check;
 mod client;
+mod config;
 mod files;
 mod input;
 mod log;
+mod man;
 mod publish;
 mod reload;
 mod serve;
 mod sink;
+mod source;
 mod state;
 mod stop;
 mod subscribe;
@@ -48,6 +52,10 @@ enum Command {
     Pub(publish::Args),
     /// Receive topics
     Sub(subscribe::Args),
+    /// Show what a broker would work with, and who set it
+    Config(config::Args),
+    /// Say what of this machine will hurt a broker, and how to mend it
+    Check(check::Args),
     /// Measure the broker on this machine
     #[command(subcommand)]
     Bench(rbmq::bench::BenchCommand),
@@ -57,6 +65,8 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write the manual pages
+    Man(man::Args),
 }
 
 /// How a command ends when it does not end well.
@@ -99,6 +109,9 @@ pub fn main() -> ExitCode {
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
         Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
+        Command::Config(args) => config::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "rbmq", &mut std::io::stdout());
             Ok(())

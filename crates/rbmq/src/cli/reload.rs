@@ -4,14 +4,14 @@ use rbmq::Broker;
 use tracing::{error, info, warn};
 
 use super::log::BrokerLog;
-use super::serve::Args;
+use super::source::Source;
 
 /// Reads the configuration again. One that is wrong changes nothing.
-pub(super) fn reload(args: &Args, broker: &mut Broker, log: &BrokerLog) {
-    let Some(path) = &args.config else {
+pub(super) fn reload(source: &Source, broker: &mut Broker, log: &BrokerLog) {
+    let Some(path) = &source.config else {
         return warn!("nothing to reload: the broker was started without a configuration file (--config)");
     };
-    let config = match args.load() {
+    let config = match source.load() {
         Ok(config) => config,
         Err(why) => return error!("not reloaded, everything stays as it was: {why}"),
     };

@@ -3,19 +3,17 @@
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rbmq::broker::BrokerConfigError;
 use rbmq::http::Endpoint;
-use rbmq::{Broker, BrokerConfig, TopicStats};
-use rocketbufs::config::Origin;
+use rbmq::{Broker, TopicStats};
 use tracing::warn;
 
 use super::Failure;
 use super::bytes;
 use super::log::Wishes;
 use super::reload;
+use super::source::Source;
 use super::stop::{Asked, Stop};
 
 #[derive(Debug, clap::Args)]
@@ -29,17 +27,8 @@ SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
 broker.drain_timeout_ms). SIGHUP reads the configuration file again and tells what is in force now and what needs a \
 restart.")]
 pub(super) struct Args {
-    /// Address to listen on [default: 127.0.0.1:7411, or broker.listen of the file]; there is no authentication yet, so
-    /// keep it on this machine unless the network is yours
-    #[arg(short, long, value_name = "ADDRESS")]
-    listen: Option<String>,
-    /// TOML file: [broker], [log], [http], and RocketBufs' [tcp], [buffers], [session], [limits]
-    #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
-    /// Tell metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
-    /// there is no authentication: whoever reaches it reads the names and rates of all topics
-    #[arg(long, value_name = "ADDRESS")]
-    http: Option<String>,
+    #[command(flatten)]
+    pub(super) source: Source,
     /// Print a table of topics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stats: Option<u64>,
@@ -48,25 +37,8 @@ pub(super) struct Args {
     json: bool,
 }
 
-impl Args {
-    /// The file, and over it what the command line says.
-    pub(super) fn load(&self) -> Result<BrokerConfig, BrokerConfigError> {
-        let mut config = BrokerConfig::load(self.config.as_deref())?;
-        if let Some(listen) = &self.listen {
-            config.broker.listen.clone_from(listen);
-            config.note_origin("broker.listen", Origin::Argument);
-        }
-        if let Some(http) = &self.http {
-            config.http.listen.clone_from(http);
-            config.note_origin("http.listen", Origin::Argument);
-        }
-        config.validate()?;
-        Ok(config)
-    }
-}
-
 pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
-    let config = args.load().map_err(Failure::failed)?;
+    let config = args.source.load().map_err(Failure::failed)?;
     let log = wishes.start_broker(&config.log);
     let stop = Stop::install()?.with_reload()?;
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
@@ -82,7 +54,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
             Some(Asked::End) => break,
-            Some(Asked::Reload) => reload::reload(args, &mut broker, &log),
+            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, &log),
             None => {}
         }
         if let Some(stats) = &mut stats {

@@ -1,0 +1,91 @@
+//! `rbmq check`: what of this machine will hurt a broker, and the command that mends each.
+//!
+//! ```text
+//!   facts (read from the system) ──▶ rules (pure functions of facts and configuration) ──▶ findings
+//! ```
+
+mod facts;
+mod rules;
+
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+use super::Failure;
+use super::source::Source;
+use facts::Facts;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  rbmq check
+  rbmq check --config /etc/rbmq/rbmq.toml --json
+
+Run it as the user and with the limits that the broker will have: `systemd-run --user`, `sudo -u rbmq rbmq check`.
+
+Exit status: 0 if nothing is bad, also with warnings; 1 if something is.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Print one JSON object per finding: check, level, found, means, mend
+    #[arg(long)]
+    json: bool,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    /// As it should be.
+    Ok,
+    /// It will hurt: slower, or refused where the configuration promises more.
+    Warn,
+    /// It will fail.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    check: &'static str,
+    level: Level,
+    /// What is so.
+    found: String,
+    /// What that means for a broker here.
+    means: String,
+    /// What to do about it; none where nothing needs to be done.
+    mend: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let config = args.source.load().map_err(Failure::failed)?;
+    let findings = rules::findings(&Facts::read(&config), &config);
+    let text: String = if args.json {
+        let line = |finding| serde_json::to_string(finding).map(|text| text + "\n");
+        findings.iter().map(line).collect::<Result<_, _>>().map_err(Failure::failed)?
+    } else {
+        let color = std::io::stdout().is_terminal();
+        findings.iter().map(|finding| lines(finding, color)).collect()
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
+    match findings.iter().filter(|finding| finding.level == Level::Bad).count() {
+        0 => Ok(()),
+        bad => Err(Failure::Failed(format!("{bad} of {} checks are bad (above)", findings.len()))),
+    }
+}
+
+fn lines(finding: &Finding, color: bool) -> String {
+    let (word, code) = match finding.level {
+        Level::Ok => ("ok", "32"),
+        Level::Warn => ("warn", "33"),
+        Level::Bad => ("bad", "31"),
+    };
+    let word = if color { format!("\x1b[{code}m{word:<5}\x1b[0m") } else { format!("{word:<5}") };
+    let mut text = format!("{word} {:<20} {}\n", finding.check, finding.found);
+    if finding.level != Level::Ok {
+        text.push_str(&format!("      {}\n", finding.means));
+    }
+    if let Some(mend) = &finding.mend {
+        text.push_str(&format!("      mend: {mend}\n"));
+    }
+    text
+}

@@ -1,0 +1,39 @@
+//! Where a broker's configuration comes from on the command line: the same for all commands that need it.
+
+use std::path::PathBuf;
+
+use rbmq::BrokerConfig;
+use rbmq::broker::BrokerConfigError;
+use rocketbufs::config::Origin;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Source {
+    /// Address to listen on [default: 127.0.0.1:7411, or broker.listen of the file]; there is no authentication yet, so
+    /// keep it on this machine unless the network is yours
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub(super) listen: Option<String>,
+    /// TOML file: [broker], [log], [http], and RocketBufs' [tcp], [buffers], [session], [limits]
+    #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Tell metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
+    /// there is no authentication: whoever reaches it reads the names and rates of all topics
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) http: Option<String>,
+}
+
+impl Source {
+    /// The file, and over it what the command line says.
+    pub(super) fn load(&self) -> Result<BrokerConfig, BrokerConfigError> {
+        let mut config = BrokerConfig::load(self.config.as_deref())?;
+        if let Some(listen) = &self.listen {
+            config.broker.listen.clone_from(listen);
+            config.note_origin("broker.listen", Origin::Argument);
+        }
+        if let Some(http) = &self.http {
+            config.http.listen.clone_from(http);
+            config.note_origin("http.listen", Origin::Argument);
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
