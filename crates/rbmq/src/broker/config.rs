@@ -120,6 +120,18 @@ pub struct BrokerSettings {
     /// How long subscribers may take to receive what is there when the broker is told to end, in milliseconds.
     /// Default 5,000. 0: nothing is waited for.
     pub drain_timeout_ms: u64,
+    /// Ring of a merged topic (`ingest = "merge"`) whose rule names none, in bytes. Default 4 MiB, at least 64 KiB. What
+    /// is in the ring of one publisher must fit into a quarter of it. Subscribers need half as much for it.
+    pub merge_ring_bytes: u64,
+    /// Ring in which each publisher of a merged topic arrives, in bytes; larger where its deliveries need it (twice the
+    /// largest). Default 32 KiB, at least 4 KiB. Small: publishers stop often. Large: memory for each of many.
+    pub merge_publisher_ring_bytes: u64,
+    /// Runs of a merged topic that not every subscriber has given back yet: publishers wait when there are so many.
+    /// Default 65,536, at least 1. Each costs 24 bytes. Small: slow subscribers of tiny messages are felt early.
+    pub merge_table_entries: usize,
+    /// Publishers that a merged topic knows: connected, ended less than `closed_linger_ms` ago, or gone and remembered.
+    /// Default 10,000, at least 1. Each costs about 500 bytes besides its ring.
+    pub merge_max_publishers: usize,
     /// Rules of topics: the first whose pattern matches counts. Default: none; at most 1,000. Each costs about 200 bytes
     /// and a comparison for every buffer that appears.
     pub topics: Rules,
@@ -140,6 +152,10 @@ impl Default for BrokerSettings {
             max_ring_bytes: 256 << 20,
             closed_linger_ms: 60_000,
             drain_timeout_ms: 5_000,
+            merge_ring_bytes: 4 << 20,
+            merge_publisher_ring_bytes: 32 << 10,
+            merge_table_entries: 65_536,
+            merge_max_publishers: 10_000,
             topics: Rules::default(),
         }
     }
@@ -164,6 +180,8 @@ impl BrokerSettings {
             ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
             ("broker.max_observers", self.max_observers),
             ("broker.max_observer_requests", self.max_observer_requests),
+            ("broker.merge_table_entries", self.merge_table_entries),
+            ("broker.merge_max_publishers", self.merge_max_publishers),
         ];
         for (name, value) in at_least_one {
             if value == 0 {
@@ -178,6 +196,16 @@ impl BrokerSettings {
             let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
             let expects = "at least min_ring_bytes and at most 1099511627776 bytes";
             return Err(BrokerConfigError::Value { name, value, expects });
+        }
+        let rings = [
+            ("broker.merge_ring_bytes", self.merge_ring_bytes, 64 << 10),
+            ("broker.merge_publisher_ring_bytes", self.merge_publisher_ring_bytes, 4096),
+        ];
+        for (name, value, least) in rings {
+            if !(least..=1 << 31).contains(&value) {
+                let expects = "64 KiB (a publisher's 4 KiB) to 2147483648 bytes";
+                return Err(BrokerConfigError::Value { name, value, expects });
+            }
         }
         let problem = self.topics.problem((self.min_ring_bytes, self.max_ring_bytes));
         problem.map_or(Ok(()), |message| Err(BrokerConfigError::Rule { message }))

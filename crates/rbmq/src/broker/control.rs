@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 use super::config::BrokerSettings;
 use super::inbox::{Inbox, Sender};
 use super::ledger::{Census, Ledger, Refusal};
+use super::merge::{Merges, Wakers};
 use super::observers::{ObserverEvent, Observers};
 use super::session::{Session, SessionKey, display_name};
 use super::topics::{Stage, Topics};
@@ -29,6 +30,8 @@ pub(super) enum Event {
     Out(OutEvent),
     /// Data came for an id that has no topic.
     InvalidMapping { key: SessionKey, bid: Bid },
+    /// Everything of a publisher of a merged topic was moved, and nothing more comes.
+    Moved { out_bid: Bid, number: u32, position: u64 },
     /// A publisher is to be disconnected.
     Expel { key: SessionKey, why: &'static str },
     /// An observer asks, or is gone.
@@ -59,6 +62,8 @@ pub(super) struct Broker {
     pub(super) sessions: HashMap<SessionKey, Session>,
     pub(super) watchers: HashMap<u64, Watcher>,
     pub(super) observers: Observers,
+    pub(super) merges: Merges,
+    pub(super) wakers: Wakers,
     pub(super) events: Sender,
     pub(super) draining: bool,
     pub(super) ledger: Ledger,
@@ -68,9 +73,10 @@ impl Broker {
     /// Works until told to stop.
     pub(super) fn run(mut self, inbox: &Inbox) {
         loop {
-            let wait = self.topics.next_expiry().map(|at| at.saturating_duration_since(Instant::now()));
+            let due = [self.topics.next_expiry(), self.merges.next_due()].into_iter().flatten().min();
+            let wait = due.map(|at| at.saturating_duration_since(Instant::now()));
             match inbox.events.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return self.close_merges(),
                 Ok(event) => {
                     if matches!(event, Event::PublisherControl { .. } | Event::SubscriberControl { .. }) {
                         inbox.taken();
@@ -82,6 +88,7 @@ impl Broker {
             for bid in self.topics.expired(Instant::now()) {
                 self.remove_buffer(bid);
             }
+            self.merged_due(Instant::now());
         }
     }
 
@@ -95,6 +102,7 @@ impl Broker {
             Event::InvalidMapping { key, bid } => {
                 self.expel(key, &format!("data for buffer {bid}, which was not created for any topic"));
             }
+            Event::Moved { out_bid, number, position } => self.on_moved(out_bid, number, position),
             Event::Expel { key, why } => self.expel(key, why),
             Event::Observer(event) => self.on_observer(event),
             Event::Stats(reply) => {
@@ -144,7 +152,10 @@ impl Broker {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.resume(conn);
             info!("{session} is back");
-            return;
+            return self.merged_back(key);
+        }
+        if key == SessionKey::BROKER {
+            return conn.reject("a publisher without a number of its own");
         }
         let (open, max) = (self.sessions.len(), self.settings.max_publishers);
         if open >= max {
@@ -236,6 +247,7 @@ impl Broker {
         }
         buffer.told_subscribers = count;
         let (key, in_bid) = (buffer.session, buffer.in_bid);
+        self.tell_merged_subscribers(bid, count);
         if let Some(session) = self.sessions.get(&key) {
             send(&session.conn, &Control::Subscribers { bid: in_bid, count });
         }

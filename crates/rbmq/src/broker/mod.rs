@@ -9,14 +9,15 @@
 //! ```
 //!
 //! One rIn for each publisher, a single rOut. Every topic of every publisher is a spliced buffer of its own, renamed
-//! by the broker. The framework moves the bytes; what is here decides who may have what, on a thread of its own that
-//! alone owns the tables.
+//! by the broker; or, where a rule says `ingest = "merge"`, the publishers of a topic share one buffer (`merge`). The
+//! framework moves the bytes; what is here decides who may have what, on a thread of its own that alone owns the tables.
 
 mod config;
 mod control;
 mod descriptors;
 mod inbox;
 pub(crate) mod ledger;
+mod merge;
 mod observers;
 mod publishers;
 mod rules;
@@ -106,7 +107,13 @@ impl Broker {
         let messages = events.clone();
         out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
         let changes = events.clone();
-        out.set_event_cb(move |event| changes.event(Event::Out(event)));
+        let wakers = merge::Wakers::default();
+        let woken = wakers.clone();
+        out.set_event_cb(move |event| {
+            if !woken.take(&event) {
+                changes.event(Event::Out(event));
+            }
+        });
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
         let observers = observers::Observers::new(&ctx, &events, &config.broker);
@@ -117,6 +124,8 @@ impl Broker {
             sessions: HashMap::new(),
             watchers: HashMap::new(),
             observers,
+            merges: merge::Merges::default(),
+            wakers,
             events: events.clone(),
             draining: false,
             ledger: ledger::Ledger::default(),

@@ -217,6 +217,7 @@ impl Broker {
 
     fn buffer_stats(&self, bid: Bid, buffer: &Buffer) -> BufferStats {
         let session = self.sessions.get(&buffer.session);
+        let merged = self.merges.active(bid);
         let (stage, expires) = match buffer.stage {
             Stage::Opening => (BufferStage::Opening, Duration::ZERO),
             Stage::Live => (BufferStage::Live, Duration::ZERO),
@@ -227,9 +228,12 @@ impl Broker {
         };
         let mut stats = BufferStats {
             bid,
-            publisher: session.map_or_else(String::new, |s| s.name.clone()),
+            publisher: match (merged, session) {
+                (Some(publishers), _) => format!("{publishers} merged"),
+                (None, session) => session.map_or_else(String::new, |s| s.name.clone()),
+            },
             address: session.map_or_else(String::new, |s| s.conn.peer_addr()),
-            connected: session.is_some_and(|s| s.conn.is_up()),
+            connected: merged.is_some_and(|n| n > 0) || session.is_some_and(|s| s.conn.is_up()),
             framing: buffer.framing,
             stage,
             expires_ms: millis(expires),

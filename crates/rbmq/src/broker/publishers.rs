@@ -14,19 +14,19 @@ use crate::wire::{Control, Framing, RefuseCode, Topic, TopicName};
 
 /// Under this name the broker holds its place in a publisher's buffer while a connection is lost, or while the broker
 /// restarts.
-const PLACE_NAME: &[u8] = b"rbmq-broker";
+pub(super) const PLACE_NAME: &[u8] = b"rbmq-broker";
 
 /// The longest that a publisher is asked to keep the broker's place. A publisher that has no broker waits; what it
 /// has published is lost only with its process.
-const PLACE_HOLD: Duration = Duration::from_millis(u32::MAX as u64);
+pub(super) const PLACE_HOLD: Duration = Duration::from_millis(u32::MAX as u64);
 
 /// What CREATE asks for.
-struct Create {
-    bid: Bid,
-    framing: Framing,
-    ring_bytes: u64,
-    max_delivery_bytes: u64,
-    topic: TopicName,
+pub(super) struct Create {
+    pub(super) bid: Bid,
+    pub(super) framing: Framing,
+    pub(super) ring_bytes: u64,
+    pub(super) max_delivery_bytes: u64,
+    pub(super) topic: TopicName,
 }
 
 impl Broker {
@@ -43,17 +43,39 @@ impl Broker {
     fn on_create(&mut self, key: SessionKey, create: Create) {
         let Some(session) = self.sessions.get(&key) else { return };
         let (conn, in_bid) = (session.conn.clone(), create.bid);
+        if self.is_for_merge(key, &create) {
+            let taken = self.on_create_merged(key, &create);
+            return self.tell_refusal(&conn, in_bid, taken);
+        }
         if let Some(out_bid) = session.mapping.get(in_bid)
             && !self.is_leftover(out_bid)
         {
             return self.on_create_again(&conn, out_bid, &create);
         }
         self.remove_leftover(key, in_bid);
-        if let Err((code, reason)) = self.open_buffer(key, create) {
-            info!("buffer {in_bid} of {} is refused: {reason}", conn.peer_addr());
+        let taken = self.open_buffer(key, create);
+        self.tell_refusal(&conn, in_bid, taken);
+    }
+
+    fn tell_refusal(&mut self, conn: &Conn, bid: Bid, taken: Result<(), (RefuseCode, String)>) {
+        if let Err((code, reason)) = taken {
+            info!("buffer {bid} of {} is refused: {reason}", conn.peer_addr());
             self.ledger.refused(Refusal::Buffer(code));
-            send(&conn, &Control::Refused { bid: in_bid, code, reason });
+            send(conn, &Control::Refused { bid, code, reason });
         }
+    }
+
+    /// Whether a publisher may have one more buffer.
+    pub(super) fn check_buffers(&self, key: SessionKey) -> Result<(), (RefuseCode, String)> {
+        let open = self.sessions.get(&key).map_or(0, |session| session.mapping.len() + session.merged.len());
+        let max = self.settings.max_buffers_per_publisher;
+        if open < max {
+            return Ok(());
+        }
+        let reason = format!(
+            "this publisher has {open} buffers; the limit (broker.max_buffers_per_publisher) is {max}"
+        );
+        Err((RefuseCode::Limit, reason))
     }
 
     /// A publisher that reconnected names its buffers again.
@@ -95,18 +117,15 @@ impl Broker {
 
     fn open_buffer(&mut self, key: SessionKey, create: Create) -> Result<(), (RefuseCode, String)> {
         let Create { bid: in_bid, framing, max_delivery_bytes, topic, .. } = create;
+        if framing == Framing::Merged {
+            return Err((RefuseCode::Invalid, "only brokers write merged topics; publish records".into()));
+        }
+        self.check_buffers(key)?;
         let rule = self.settings.topics.of(&topic);
         let asked = rule.ring_bytes.unwrap_or(create.ring_bytes);
         let size_bytes = self.ring_size(asked, max_delivery_bytes)?;
         let retain_bytes = self.retained(rule, size_bytes);
         let Some(session) = self.sessions.get(&key) else { return Ok(()) };
-        let (open, max) = (session.mapping.len(), self.settings.max_buffers_per_publisher);
-        if open >= max {
-            let reason = format!(
-                "this publisher has {open} buffers; the limit (broker.max_buffers_per_publisher) is {max}"
-            );
-            return Err((RefuseCode::Limit, reason));
-        }
         let buffer = Buffer {
             topic,
             session: key,
@@ -149,7 +168,7 @@ impl Broker {
     }
 
     /// The history that is kept in a ring for those who join: as configured, at most half, by default half.
-    fn retained(&self, rule: &Rule, size_bytes: u64) -> u64 {
+    pub(super) fn retained(&self, rule: &Rule, size_bytes: u64) -> u64 {
         let half = size_bytes.checked_next_power_of_two().unwrap_or(size_bytes) / 2;
         let configured = rule.retain_bytes.or(self.out.context().config().buffers.retain_bytes);
         configured.map_or(half, |configured| configured.min(half))
@@ -177,6 +196,9 @@ impl Broker {
     }
 
     pub(super) fn on_publisher_event(&mut self, key: SessionKey, event: InEvent) {
+        if self.on_merged_event(key, &event) {
+            return;
+        }
         match event {
             InEvent::Subscribed { bid, epoch, .. } => self.on_live(key, bid, epoch),
             InEvent::Closed { bid, end } => self.on_ended(key, bid, end, false),
@@ -209,7 +231,13 @@ impl Broker {
         let topic = buffer.topic.clone();
         info!("topic '{topic}': buffer {out_bid} of {} is up", conn.peer_addr());
         send(&conn, &Control::Created { bid: in_bid });
-        for watcher in self.topics.watchers(&topic).collect::<Vec<_>>() {
+        self.announce_new(out_bid);
+    }
+
+    /// Tells everybody who wants its topic of a buffer that appeared.
+    pub(super) fn announce_new(&self, out_bid: Bid) {
+        let Some(buffer) = self.topics.get(out_bid) else { return };
+        for watcher in self.topics.watchers(&buffer.topic) {
             if let Some(watcher) = self.watchers.get(&watcher) {
                 self.announce(out_bid, &watcher.conn, true);
             }
@@ -274,6 +302,7 @@ impl Broker {
             return;
         }
         info!("{session} is down: {why}");
+        self.merged_away(key);
         self.forget_if_idle(key);
     }
 
@@ -284,6 +313,7 @@ impl Broker {
         let last = self.topics.of(&buffer.topic).is_empty();
         self.ledger.closed(&buffer.topic, traffic, last);
         debug!("topic '{}': buffer {out_bid} is removed", buffer.topic);
+        self.close_merge(out_bid);
         // It may not have come as far as being spliced.
         let _ = self.out.destroy_buffer(out_bid);
         if let Some(session) = self.sessions.get(&buffer.session) {
@@ -300,8 +330,10 @@ impl Broker {
     }
 
     /// A publisher that is away and has no buffer here any more is forgotten.
-    fn forget_if_idle(&mut self, key: SessionKey) {
-        let idle = |s: &super::session::Session| s.conn.down_reason().is_some() && s.mapping.len() == 0;
+    pub(super) fn forget_if_idle(&mut self, key: SessionKey) {
+        let idle = |s: &super::session::Session| {
+            s.conn.down_reason().is_some() && s.mapping.len() == 0 && s.merged.len() == 0
+        };
         if self.sessions.get(&key).is_some_and(idle) {
             self.sessions.remove(&key);
         }

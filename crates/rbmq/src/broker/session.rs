@@ -8,6 +8,7 @@ use rocketbufs::{Bid, Conn, RIn};
 
 use super::control::Event;
 use super::inbox::Sender;
+use super::merge::MergedIn;
 
 /// Names a publisher over its reconnects: the process and the publisher in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +17,11 @@ pub(super) struct SessionKey {
     pub(super) instance: u128,
     /// The publisher in that process, as its hello tells it.
     pub(super) client: u128,
+}
+
+impl SessionKey {
+    /// No publisher's: that of buffers which the broker writes itself.
+    pub(super) const BROKER: Self = Self { instance: 0, client: 0 };
 }
 
 /// Which of a publisher's ids belong to a topic, and the broker's id of each. Read for every arriving transfer.
@@ -54,6 +60,7 @@ pub(super) struct Session {
     pub(super) conn: Conn,
     pub(super) name: String,
     pub(super) mapping: Mapping,
+    pub(super) merged: MergedIn,
 }
 
 impl Session {
@@ -61,10 +68,12 @@ impl Session {
     pub(super) fn new(key: SessionKey, conn: Conn, name: String, events: &Sender) -> Self {
         let rin = RIn::new(&conn);
         let mapping = Mapping::default();
-        let (verify, wrong) = (mapping.clone(), events.clone());
+        let merged = MergedIn::default();
+        let (verify, arrivals, wrong) = (mapping.clone(), merged.clone(), events.clone());
         rin.set_data_in_cb(move |bid, _segment| {
-            // Splicing forwards the bytes; what is left to do is to check that they may be forwarded.
-            if verify.get(bid).is_none() {
+            // Splicing forwards the bytes; what is left to do is to check that they may be forwarded. Merged ones are
+            // moved.
+            if verify.get(bid).is_none() && !arrivals.arrived(bid) {
                 wrong.event(Event::InvalidMapping { key, bid });
             }
         });
@@ -72,7 +81,7 @@ impl Session {
         rin.set_control_msg_cb(move |_rin, message| control.publisher_control(key, message));
         let changes = events.clone();
         rin.set_event_cb(move |event| changes.event(Event::Publisher { key, event }));
-        Self { rin, conn, name, mapping }
+        Self { rin, conn, name, mapping, merged }
     }
 
     /// The publisher is back on another connection: its buffers go on where they stopped.

@@ -28,7 +28,11 @@ impl Broker {
         let (mut behind, mut looks) = (None, bids.len());
         for bid in bids {
             let Some(info) = self.out.buffer_info(*bid) else { continue };
-            *(if info.ended { &mut stats.ended } else { &mut stats.publishers }) += 1;
+            match info.ended {
+                true => stats.ended += 1,
+                // A merged buffer is one of many publishers.
+                false => stats.publishers += self.merges.active(*bid).map_or(1, |n| n as u32),
+            }
             stats.ring_bytes = stats.ring_bytes.saturating_add(info.capacity_bytes);
             stats.boundary = (bids.len() == 1).then_some(info.boundary);
             stats.head_bytes = stats.head_bytes.wrapping_add(info.head);

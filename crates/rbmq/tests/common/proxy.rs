@@ -18,6 +18,9 @@ struct Shared {
     stop: AtomicBool,
     passed: AtomicU64,
     connections: AtomicU64,
+    /// Bytes of clients after which no more of them are passed.
+    stalls_after: AtomicU64,
+    from_clients: AtomicU64,
 }
 
 impl Proxy {
@@ -30,6 +33,8 @@ impl Proxy {
             stop: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            stalls_after: AtomicU64::new(u64::MAX),
+            from_clients: AtomicU64::new(0),
         });
         let (accepting, broker) = (shared.clone(), broker.to_owned());
         std::thread::spawn(move || {
@@ -42,8 +47,8 @@ impl Proxy {
                 }
                 let Ok(server) = TcpStream::connect(&broker) else { continue };
                 accepting.connections.fetch_add(1, Ordering::SeqCst);
-                pass(&accepting, &client, &server);
-                pass(&accepting, &server, &client);
+                pass(&accepting, &client, &server, true);
+                pass(&accepting, &server, &client, false);
                 accepting.open.lock().expect("no panic").extend([client, server]);
             }
         });
@@ -68,25 +73,63 @@ impl Proxy {
         }
     }
 
+    /// Passes `bytes` more from clients and holds the rest back, until [`Proxy::go_on`].
+    pub fn stall_after(&self, bytes: u64) {
+        let passed = self.shared.from_clients.load(Ordering::SeqCst);
+        self.shared.stalls_after.store(passed + bytes, Ordering::SeqCst);
+    }
+
+    pub fn go_on(&self) {
+        self.shared.stalls_after.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Whether something is held back.
+    pub fn is_stalled(&self) -> bool {
+        self.shared.from_clients.load(Ordering::SeqCst) >= self.shared.stalls_after.load(Ordering::SeqCst)
+    }
+
     pub fn restore(&self) {
         self.shared.refusing.store(false, Ordering::SeqCst);
     }
 }
 
-fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream) {
+fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool) {
     let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
     let shared = shared.clone();
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
-        while let Ok(n @ 1..) = from.read(&mut buffer) {
-            shared.passed.fetch_add(n as u64, Ordering::SeqCst);
-            if to.write_all(&buffer[..n]).is_err() {
-                break;
+        'open: while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let mut rest = &buffer[..n];
+            while !rest.is_empty() {
+                let now = if of_client { shared.may_pass(rest.len()) } else { rest.len() };
+                if now == 0 {
+                    if shared.refusing.load(Ordering::SeqCst) {
+                        break 'open;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                shared.passed.fetch_add(now as u64, Ordering::SeqCst);
+                if to.write_all(&rest[..now]).is_err() {
+                    break 'open;
+                }
+                rest = &rest[now..];
             }
         }
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
     });
+}
+
+impl Shared {
+    /// How many of `bytes` of a client may be passed now; they count as passed.
+    fn may_pass(&self, bytes: usize) -> usize {
+        let left =
+            self.stalls_after.load(Ordering::SeqCst).saturating_sub(self.from_clients.load(Ordering::SeqCst));
+        let now = (bytes as u64).min(left);
+        self.from_clients.fetch_add(now, Ordering::SeqCst);
+        now as usize
+    }
 }
 
 impl Drop for Proxy {

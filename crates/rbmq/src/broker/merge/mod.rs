@@ -1,0 +1,289 @@
+//! `ingest = "merge"`: many tiny publishers share a topic's one ring.
+//!
+//! ```text
+//!  publisher A ─▶ small ring ┐  whole deliveries,       ┌──────────────────────┐
+//!  publisher B ─▶ small ring ┼─ copied once, as runs ─▶ │ the topic's one ring │ ──▶ subscribers: one ring each
+//!  publisher C ─▶ small ring ┘  of "number, bytes"      └──────────────────────┘
+//! ```
+//!
+//! A topic of 1,000 publishers that are spliced needs 1,000 rings at each subscriber; merged it needs one. The price is
+//! a copy at the broker, and that the merged log has positions and an epoch of the broker's own.
+//!
+//! Whoever learns that something can be moved moves it: the worker on which a publisher's bytes arrive, or on which a
+//! subscriber made room, or the broker's thread. Nobody waits: who finds another one moving leaves a note and goes, and
+//! that one looks again before it ends. Without room the moving stops and the framework tells when there is some
+//! ([`ROut::tell_progress`]). What was not moved is not given back, so publishers wait by their credit.
+//!
+//! * `mover`: who is in line, what is moved next; without any I/O;
+//! * `table`: which bytes of the merged log are whose, for confirmations;
+//! * `feeds`: which publishers a topic has, and their numbers;
+//! * `publishers`: what publishers of merged topics ask for.
+
+mod feeds;
+mod mover;
+mod publishers;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+
+use rocketbufs::{Bid, BufWriter, InView, OutEvent, Position, Progress, RIn, ROut, SegmentError};
+
+use super::control::Event;
+use super::inbox::Sender;
+pub(super) use feeds::Merges;
+use mover::{Log, Mover, Note, Piece, Refusal, Source, Turn, Waits};
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A merged topic: its ring, and who moves into it.
+pub(super) struct TopicMerge {
+    out: ROut,
+    out_bid: Bid,
+    events: Sender,
+    /// What happened to publishers and was not looked at yet: at most a few for each of them.
+    notes: Mutex<Vec<Note>>,
+    /// There may be room now.
+    woken: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What belongs to whoever moves.
+struct State {
+    /// None when the topic has ended.
+    log: Option<Merged>,
+    mover: Mover<RingOf>,
+    /// Something is in the way, and `woken` will be set when it is not.
+    waits: bool,
+}
+
+/// The end of a merged log that is written.
+struct Merged {
+    writer: BufWriter,
+    out: ROut,
+    out_bid: Bid,
+}
+
+/// A publisher's ring at the broker.
+pub(super) struct RingOf {
+    pub(super) rin: RIn,
+    pub(super) bid: Bid,
+}
+
+impl Source for RingOf {
+    type Piece = InView;
+
+    fn complete(&self) -> Option<InView> {
+        self.rin.get_buf_ref(self.bid).ok().filter(|view| !view.is_empty())
+    }
+}
+
+impl Piece for InView {
+    fn bytes(&self) -> &[u8] {
+        // The rings of publishers are flow controlled, and those can be seen.
+        self.as_slice().unwrap_or_default()
+    }
+
+    fn end(&self) -> Position {
+        Self::end(self)
+    }
+
+    fn give_back(self) {
+        self.consume();
+    }
+}
+
+impl Log for Merged {
+    fn append(&mut self, parts: &[&[u8]]) -> Result<Position, Refusal> {
+        self.writer.append(parts).map_err(|error| match error {
+            SegmentError::Full => Refusal::Full,
+            // No publisher has a ring that is larger than a delivery here: nothing else is refused before the end.
+            _ => Refusal::Over,
+        })
+    }
+
+    fn confirmed(&self) -> (Position, Position) {
+        let confirmed = self.out.confirmed(self.out_bid).unwrap_or_default();
+        (confirmed.delivered, confirmed.consumed)
+    }
+}
+
+impl TopicMerge {
+    /// The merged log of a buffer of this rOut, whose writer was not taken yet.
+    pub(super) fn new(
+        out: &ROut,
+        writer: BufWriter,
+        out_bid: Bid,
+        table_limit: usize,
+        events: &Sender,
+    ) -> Arc<Self> {
+        let log = Merged { writer, out: out.clone(), out_bid };
+        let state = State { log: Some(log), mover: Mover::new(table_limit), waits: false };
+        Arc::new(Self {
+            out: out.clone(),
+            out_bid,
+            events: events.clone(),
+            notes: Mutex::default(),
+            woken: AtomicBool::new(false),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// A publisher whose bytes below `from` were moved before. The arrivals of its ring are told to the result.
+    pub(super) fn join(self: &Arc<Self>, number: u32, ring: RingOf, from: Position) -> Arrivals {
+        let noted = Arc::new(AtomicBool::new(false));
+        lock(&self.state).mover.join(number, ring, noted.clone(), from);
+        Arrivals { merge: Arc::downgrade(self), number, noted }
+    }
+
+    /// Nothing more comes of a publisher: once everything of it was moved, `Event::Moved` tells.
+    pub(super) fn last(&self, number: u32) {
+        self.leave(Note::Last(number));
+    }
+
+    /// A publisher of which nothing more was expected is back.
+    pub(super) fn stays(&self, number: u32) {
+        self.leave(Note::Stays(number));
+    }
+
+    /// A publisher is out: nothing more of it is moved.
+    pub(super) fn out(&self, number: u32) {
+        self.leave(Note::Out(number));
+    }
+
+    /// The topic has ended: lets go of its ring and of its publishers.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.log = None;
+        state.mover.clear();
+    }
+
+    /// There may be room.
+    fn wake(&self) {
+        self.woken.store(true, Ordering::SeqCst);
+        self.pump();
+    }
+
+    fn leave(&self, note: Note) {
+        lock(&self.notes).push(note);
+        self.pump();
+    }
+
+    /// Moves what can be moved, unless somebody does so already.
+    fn pump(&self) {
+        loop {
+            let mut state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Whoever has it looks again below, after what was left for it.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let turn = self.turn(&mut state);
+            drop(state);
+            for (number, position) in turn.done {
+                self.events.event(Event::Moved { out_bid: self.out_bid, number, position });
+            }
+            if lock(&self.notes).is_empty() && !self.woken.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    fn turn(&self, state: &mut State) -> Turn {
+        let notes = std::mem::take(&mut *lock(&self.notes));
+        notes.into_iter().for_each(|note| state.mover.note(note));
+        let woken = self.woken.swap(false, Ordering::SeqCst);
+        let Some(log) = state.log.as_mut().filter(|_| woken || !state.waits) else { return Turn::default() };
+        let turn = state.mover.advance(log);
+        let wanted = turn.waits.map(|waits| match waits {
+            Waits::Consumed(position) => Progress::Consumed(position),
+            // Enough for one turn: there is room, so the next begins when the worker has looked at its connections.
+            Waits::Room | Waits::Turn => Progress::Room,
+        });
+        state.waits = wanted.is_some_and(|wanted| self.out.tell_progress(self.out_bid, wanted).is_ok());
+        if turn.over {
+            state.mover.clear();
+        }
+        turn
+    }
+}
+
+/// Who is told that complete deliveries of a publisher arrived.
+#[derive(Clone)]
+pub(super) struct Arrivals {
+    merge: Weak<TopicMerge>,
+    number: u32,
+    /// A note was left and not looked at yet.
+    noted: Arc<AtomicBool>,
+}
+
+impl Arrivals {
+    fn tell(&self) {
+        // Release pairs with the acquire of who takes the note: it then sees what arrived.
+        if !self.noted.swap(true, Ordering::AcqRel)
+            && let Some(merge) = self.merge.upgrade()
+        {
+            merge.leave(Note::Arrived(self.number));
+        }
+    }
+}
+
+/// The buffers of a publisher that are merged. Looked at for every transfer that arrives for one.
+#[derive(Clone, Default)]
+pub(super) struct MergedIn(Arc<RwLock<HashMap<Bid, Arrivals>>>);
+
+impl MergedIn {
+    fn insert(&self, in_bid: Bid, arrivals: Arrivals) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(in_bid, arrivals);
+    }
+
+    fn remove(&self, in_bid: Bid) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&in_bid);
+    }
+
+    fn bids(&self) -> Vec<Bid> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Complete deliveries of a buffer arrived. False if it is none that is merged.
+    pub(super) fn arrived(&self, in_bid: Bid) -> bool {
+        let arrivals = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&in_bid).cloned();
+        if let Some(arrivals) = &arrivals {
+            arrivals.tell();
+        }
+        arrivals.is_some()
+    }
+}
+
+/// The merged topics by their buffers, for the workers that learn of room.
+#[derive(Clone, Default)]
+pub(super) struct Wakers(Arc<RwLock<HashMap<Bid, Weak<TopicMerge>>>>);
+
+impl Wakers {
+    fn insert(&self, out_bid: Bid, merge: &Arc<TopicMerge>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(out_bid, Arc::downgrade(merge));
+    }
+
+    fn remove(&self, out_bid: Bid) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&out_bid);
+    }
+
+    /// Whether the event was only for a merged topic.
+    pub(super) fn take(&self, event: &OutEvent) -> bool {
+        let OutEvent::Progress { bid } = event else { return false };
+        let merge = self.0.read().unwrap_or_else(PoisonError::into_inner).get(bid).and_then(Weak::upgrade);
+        if let Some(merge) = merge {
+            merge.wake();
+        }
+        true
+    }
+}

@@ -1,0 +1,254 @@
+//! The moving of whole deliveries from many publishers' rings into one log, without any I/O.
+//!
+//! ```text
+//!   A ▒▒▒▒░   ready: B, C, A          one turn: all that B has, as one run; then C; then A, and B again
+//!   B ▒▒                        ══▶   ─┤B ▒▒├┤C ▒├┤A ▒▒▒▒├──▶ the topic's ring
+//!   C ▒░░░    ▒ complete  ░ not yet                    full? what did not fit stays where it is, first in line
+//! ```
+//!
+//! A publisher that has something waits in line once, however much it has; a turn moves what fits in its small ring.
+//! So a flood delays others by no more than a ring each. Nothing is given back before it was moved: without room the
+//! publishers' credit ends by itself.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rocketbufs::Position;
+
+use super::table::{Level, Table};
+use crate::wire::{RUN_HEADER_BYTES, run_header};
+
+/// Most bytes of one call of [`Mover::advance`], and a bit: the worker that moves has connections of its own.
+const TURN_BYTES: usize = 4 << 20;
+
+/// Where a publisher's bytes arrive.
+pub(super) trait Source {
+    type Piece: Piece;
+
+    /// All whole deliveries that are there, from the first that was not given back; none if there is nothing.
+    fn complete(&self) -> Option<Self::Piece>;
+}
+
+/// Whole deliveries of a publisher, in its ring.
+pub(super) trait Piece {
+    fn bytes(&self) -> &[u8];
+    /// Where they end in the publisher's log.
+    fn end(&self) -> Position;
+    /// They were moved: the publisher may use their space again.
+    fn give_back(self);
+}
+
+/// The merged log.
+pub(super) trait Log {
+    /// One delivery of these parts; its end.
+    fn append(&mut self, parts: &[&[u8]]) -> Result<Position, Refusal>;
+    /// How far it is with every receiver: delivered, consumed.
+    fn confirmed(&self) -> (Position, Position);
+}
+
+/// Why nothing was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A subscriber holds what would be overwritten.
+    Full,
+    /// The log has ended.
+    Over,
+}
+
+/// What keeps the rest from being moved now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Room in the merged log.
+    Room,
+    /// The table is full: until the merged log is consumed up to here.
+    Consumed(Position),
+    /// Nothing: it was enough for one turn.
+    Turn,
+}
+
+/// Something that happened to a publisher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// Complete deliveries arrived.
+    Arrived(u32),
+    /// Nothing more will come than what is there.
+    Last(u32),
+    /// It is here again: more may come.
+    Stays(u32),
+    /// It is out, whatever it has.
+    Out(u32),
+}
+
+/// How far a publisher's bytes have come, in positions of its own log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Reached {
+    /// In the merged log: in the broker's memory.
+    pub(super) moved: Position,
+    /// With every receiver at the end of a chain.
+    pub(super) delivered: Position,
+    /// Given back by every such receiver.
+    pub(super) consumed: Position,
+}
+
+/// A publisher.
+struct Feeder<S> {
+    source: S,
+    /// Whether a note of its arrivals is on its way; shared with whoever leaves the notes.
+    noted: Arc<AtomicBool>,
+    in_line: bool,
+    last: bool,
+    reached: Reached,
+}
+
+/// What a call of [`Mover::advance`] did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Why there is more to move, if there is.
+    pub(super) waits: Option<Waits>,
+    /// Publishers of which everything was moved and nothing more comes, and where their logs were left.
+    pub(super) done: Vec<(u32, Position)>,
+    /// The merged log has ended: nothing is moved any more.
+    pub(super) over: bool,
+}
+
+/// Publishers in line, and the table.
+pub(super) struct Mover<S> {
+    feeders: HashMap<u32, Feeder<S>>,
+    line: VecDeque<u32>,
+    table: Table,
+}
+
+impl<S: Source> Mover<S> {
+    pub(super) fn new(table_limit: usize) -> Self {
+        Self { feeders: HashMap::new(), line: VecDeque::new(), table: Table::new(table_limit) }
+    }
+
+    /// A publisher whose bytes below `from` were moved before. What is there already is moved with the next turn.
+    pub(super) fn join(&mut self, number: u32, source: S, noted: Arc<AtomicBool>, from: Position) {
+        let reached = Reached { moved: from, delivered: from, consumed: from };
+        let feeder = Feeder { source, noted, in_line: false, last: false, reached };
+        self.feeders.insert(number, feeder);
+        self.line_up(number);
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        match note {
+            Note::Arrived(number) => {
+                if let Some(feeder) = self.feeders.get(&number) {
+                    // Before looking at what arrived: what arrives from here on is noted again. Acquire pairs with the
+                    // release of who found it noted already, whose bytes are then seen too.
+                    feeder.noted.swap(false, Ordering::AcqRel);
+                }
+                self.line_up(number);
+            }
+            Note::Last(number) => {
+                if let Some(feeder) = self.feeders.get_mut(&number) {
+                    feeder.last = true;
+                }
+                self.line_up(number);
+            }
+            Note::Stays(number) => {
+                if let Some(feeder) = self.feeders.get_mut(&number) {
+                    feeder.last = false;
+                }
+            }
+            Note::Out(number) => drop(self.feeders.remove(&number)),
+        }
+    }
+
+    fn line_up(&mut self, number: u32) {
+        if let Some(feeder) = self.feeders.get_mut(&number)
+            && !std::mem::replace(&mut feeder.in_line, true)
+        {
+            self.line.push_back(number);
+        }
+    }
+
+    /// Moves what is there, each publisher in its turn, until nothing is left or something is in the way.
+    pub(super) fn advance(&mut self, log: &mut impl Log) -> Turn {
+        let mut turn = Turn::default();
+        let mut bytes = 0;
+        if self.table.is_half_full() {
+            self.settle(log);
+        }
+        while let Some(&number) = self.line.front() {
+            if bytes >= TURN_BYTES {
+                turn.waits = Some(Waits::Turn);
+                break;
+            }
+            if self.table.is_full() {
+                self.settle(log);
+                if let (true, Some(at)) = (self.table.is_full(), self.table.quarter()) {
+                    turn.waits = Some(Waits::Consumed(at));
+                    break;
+                }
+            }
+            match self.serve(number, log) {
+                Ok(moved) => bytes += moved,
+                Err(Refusal::Full) => {
+                    turn.waits = Some(Waits::Room);
+                    break;
+                }
+                Err(Refusal::Over) => {
+                    turn.over = true;
+                    break;
+                }
+            }
+            self.line.pop_front();
+            if let Some(feeder) = self.feeders.get_mut(&number) {
+                feeder.in_line = false;
+                if feeder.last {
+                    turn.done.push((number, feeder.reached.moved));
+                    self.feeders.remove(&number);
+                }
+            }
+        }
+        turn
+    }
+
+    /// One publisher's turn: all that is complete becomes one run.
+    fn serve(&mut self, number: u32, log: &mut impl Log) -> Result<usize, Refusal> {
+        let Some(feeder) = self.feeders.get_mut(&number) else { return Ok(0) };
+        let Some(piece) = feeder.source.complete() else { return Ok(0) };
+        // A ring has less than 4 GiB, or it was not accepted.
+        let header = run_header(number, piece.bytes().len()).ok_or(Refusal::Over)?;
+        let (len, end) = (piece.bytes().len(), piece.end());
+        let merged = log.append(&[&header, piece.bytes()])?;
+        piece.give_back();
+        feeder.reached.moved = end;
+        self.table.push(merged, number, end);
+        Ok(RUN_HEADER_BYTES + len)
+    }
+
+    fn settle(&mut self, log: &impl Log) {
+        let (delivered, consumed) = log.confirmed();
+        let feeders = &mut self.feeders;
+        self.table.settle(delivered, consumed, |level, number, position| {
+            let Some(feeder) = feeders.get_mut(&number) else { return };
+            match level {
+                Level::Delivered => feeder.reached.delivered = position,
+                Level::Consumed => feeder.reached.consumed = position,
+            }
+        });
+    }
+
+    /// How far a publisher's bytes have come by now.
+    #[cfg(test)]
+    pub(super) fn reached(&mut self, number: u32, log: &impl Log) -> Option<Reached> {
+        self.settle(log);
+        Some(self.feeders.get(&number)?.reached)
+    }
+
+    /// Runs that not every subscriber has given back.
+    #[cfg(test)]
+    pub(super) fn in_table(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Lets go of everybody.
+    pub(super) fn clear(&mut self) {
+        self.feeders.clear();
+        self.line.clear();
+    }
+}

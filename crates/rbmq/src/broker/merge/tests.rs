@@ -1,0 +1,311 @@
+//! The moving engine against a plain model: publishers are lists of deliveries, the merged log is a list of runs.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use proptest::prelude::*;
+use rocketbufs::Position;
+
+use super::mover::{Log, Mover, Note, Piece, Refusal, Source, Turn, Waits};
+use crate::wire::{RUN_HEADER_BYTES, Runs};
+
+/// A publisher's ring at the broker: what is complete, and from where on it was not given back.
+#[derive(Default)]
+struct Ring {
+    bytes: Vec<u8>,
+    complete: usize,
+    given_back: usize,
+}
+
+#[derive(Clone, Default)]
+struct Publisher(Rc<RefCell<Ring>>);
+
+struct Whole {
+    ring: Publisher,
+    bytes: Vec<u8>,
+    end: usize,
+}
+
+impl Source for Publisher {
+    type Piece = Whole;
+
+    fn complete(&self) -> Option<Whole> {
+        let ring = self.0.borrow();
+        let bytes = ring.bytes[ring.given_back..ring.complete].to_vec();
+        (!bytes.is_empty()).then(|| Whole { ring: self.clone(), bytes, end: ring.complete })
+    }
+}
+
+impl Piece for Whole {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn end(&self) -> Position {
+        self.end as Position
+    }
+
+    fn give_back(self) {
+        self.ring.0.borrow_mut().given_back = self.end;
+    }
+}
+
+/// The merged log, of which so many bytes fit in front of the slowest subscriber.
+struct Merged {
+    bytes: Vec<u8>,
+    window: usize,
+    delivered: usize,
+    consumed: usize,
+    over: bool,
+}
+
+impl Log for Merged {
+    fn append(&mut self, parts: &[&[u8]]) -> Result<Position, Refusal> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if self.over {
+            return Err(Refusal::Over);
+        }
+        if self.bytes.len() + len > self.delivered + self.window {
+            return Err(Refusal::Full);
+        }
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        Ok(self.bytes.len() as Position)
+    }
+
+    fn confirmed(&self) -> (Position, Position) {
+        (self.delivered as Position, self.consumed as Position)
+    }
+}
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A whole delivery arrives.
+    Deliver(u8, usize),
+    /// A part of one arrives, of which the rest may never come.
+    Part(u8, usize),
+    /// The slowest subscriber receives so many bytes, and gives so many back.
+    Receive(usize, usize),
+    /// Nothing more comes of a publisher, or it is back.
+    Last(u8),
+    Stays(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let publisher = 0..6_u8;
+    let step = prop_oneof![
+        6 => (publisher.clone(), 1..40_usize).prop_map(|(p, n)| Step::Deliver(p, n)),
+        2 => (publisher.clone(), 1..40_usize).prop_map(|(p, n)| Step::Part(p, n)),
+        4 => (0..120_usize, 0..120_usize).prop_map(|(a, b)| Step::Receive(a, b)),
+        1 => publisher.clone().prop_map(Step::Last),
+        1 => publisher.prop_map(Step::Stays),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+struct World {
+    mover: Mover<Publisher>,
+    log: Merged,
+    rings: HashMap<u32, Publisher>,
+    /// Ends of deliveries of each.
+    ends: HashMap<u32, HashSet<usize>>,
+    done: HashMap<u32, Position>,
+    table_limit: usize,
+    waits: Option<Waits>,
+}
+
+impl World {
+    fn new(window: usize, table_limit: usize) -> Self {
+        let log = Merged { bytes: Vec::new(), window, delivered: 0, consumed: 0, over: false };
+        let mut world = Self {
+            mover: Mover::new(table_limit),
+            log,
+            rings: HashMap::new(),
+            ends: HashMap::new(),
+            done: HashMap::new(),
+            table_limit,
+            waits: None,
+        };
+        for number in 0..6 {
+            let ring = Publisher::default();
+            world.mover.join(number, ring.clone(), Arc::new(AtomicBool::new(false)), 0);
+            world.rings.insert(number, ring);
+            world.ends.insert(number, HashSet::from([0]));
+        }
+        world
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Deliver(number, size) | Step::Part(number, size) => {
+                let number = u32::from(number);
+                if self.done.contains_key(&number) {
+                    return;
+                }
+                let mut ring = self.rings[&number].0.borrow_mut();
+                for _ in 0..size {
+                    let next = (ring.bytes.len() * 7 + number as usize) as u8;
+                    ring.bytes.push(next);
+                }
+                if let Step::Deliver(..) = step {
+                    ring.complete = ring.bytes.len();
+                    self.ends.get_mut(&number).unwrap().insert(ring.complete);
+                    drop(ring);
+                    self.mover.note(Note::Arrived(number));
+                }
+            }
+            Step::Receive(delivered, consumed) => {
+                let log = &mut self.log;
+                log.delivered = (log.delivered + delivered).min(log.bytes.len());
+                log.consumed = (log.consumed + consumed).min(log.delivered);
+            }
+            Step::Last(number) => self.mover.note(Note::Last(u32::from(number))),
+            Step::Stays(number) => self.mover.note(Note::Stays(u32::from(number))),
+        }
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        let before = self.log.bytes.len();
+        let Turn { waits, done, over } = self.mover.advance(&mut self.log);
+        assert!(!over);
+        self.waits = waits;
+        for (number, position) in done {
+            assert_eq!(self.done.insert(number, position), None, "told twice");
+            assert_eq!(position, self.rings[&number].0.borrow().complete as Position);
+        }
+        assert!(self.mover.in_table() <= self.table_limit);
+        // Nobody has two turns before everybody else in line has had one.
+        let mut served = HashSet::new();
+        for run in Runs::new(&self.log.bytes[before..]) {
+            assert!(served.insert(run.publisher), "{} was served twice", run.publisher);
+        }
+        // What waits for the table is told a position that can still come.
+        if let Some(Waits::Consumed(at)) = self.waits {
+            assert!(at as usize > self.log.consumed);
+        }
+    }
+
+    /// The merged log is an interleaving of whole deliveries, each publisher's in order and once.
+    fn check(&mut self) {
+        let mut found: HashMap<u32, Vec<u8>> = HashMap::new();
+        let mut runs = Runs::new(&self.log.bytes);
+        for run in runs.by_ref() {
+            let bytes = found.entry(run.publisher).or_default();
+            bytes.extend_from_slice(run.bytes);
+            assert!(self.ends[&run.publisher].contains(&bytes.len()), "a delivery was split");
+        }
+        assert_eq!(runs.malformed(), None);
+        for (number, ring) in &self.rings {
+            let bytes = found.remove(number).unwrap_or_default();
+            let ring = ring.0.borrow();
+            assert_eq!(ring.bytes[..bytes.len()], bytes);
+            assert_eq!(ring.given_back, bytes.len(), "given back is what was moved");
+            let Some(reached) = self.mover.reached(*number, &self.log) else { continue };
+            assert_eq!(reached.moved, bytes.len() as Position);
+            assert!(reached.consumed <= reached.delivered && reached.delivered <= reached.moved);
+        }
+    }
+
+    /// The subscribers receive everything: so everything complete comes out.
+    fn drain(&mut self) {
+        for _ in 0..10_000 {
+            (self.log.delivered, self.log.consumed) = (self.log.bytes.len(), self.log.bytes.len());
+            self.advance();
+            if self.waits.is_none() {
+                break;
+            }
+        }
+        assert_eq!(self.waits, None);
+        (self.log.delivered, self.log.consumed) = (self.log.bytes.len(), self.log.bytes.len());
+        self.check();
+        for (number, ring) in &self.rings {
+            let complete = ring.0.borrow().complete;
+            assert_eq!(ring.0.borrow().given_back, complete);
+            if let Some(reached) = self.mover.reached(*number, &self.log) {
+                assert_eq!(reached.consumed, complete as Position);
+            }
+        }
+        assert_eq!(self.mover.in_table(), 0);
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_merged_log_is_an_interleaving_of_whole_deliveries(
+        steps in steps(),
+        // A run of all that one publisher can have must fit.
+        window in 120 * 40 + RUN_HEADER_BYTES..12_000_usize,
+        table_limit in 1..12_usize,
+    ) {
+        let mut world = World::new(window, table_limit);
+        for step in &steps {
+            world.step(step);
+            world.check();
+        }
+        world.drain();
+    }
+
+    #[test]
+    fn a_small_window_stops_and_goes_on(steps in steps(), window in 60..400_usize) {
+        let mut world = World::new(window, 1000);
+        for step in &steps {
+            // In so small a window a publisher gives back what it has before it writes more.
+            if let Step::Deliver(number, _) | Step::Part(number, _) = step {
+                let ring = world.rings[&u32::from(*number)].0.borrow();
+                if ring.complete > ring.given_back || ring.bytes.len() > ring.complete {
+                    continue;
+                }
+            }
+            if !matches!(step, Step::Part(..)) {
+                world.step(step);
+                world.check();
+            }
+        }
+        world.drain();
+    }
+}
+
+#[test]
+fn what_does_not_fit_stays_first_in_line() {
+    let mut world = World::new(100, 1000);
+    world.step(&Step::Deliver(0, 80));
+    world.step(&Step::Deliver(1, 50));
+    world.step(&Step::Deliver(2, 1));
+    assert_eq!(world.waits, Some(Waits::Room));
+    assert_eq!(world.log.bytes.len(), 88);
+    world.step(&Step::Receive(88, 88));
+    let order: Vec<u32> = Runs::new(&world.log.bytes).map(|run| run.publisher).collect();
+    assert_eq!(order, [0, 1, 2]);
+    world.drain();
+}
+
+#[test]
+fn a_publisher_that_stays_is_not_done() {
+    let mut world = World::new(20, 1000);
+    world.step(&Step::Deliver(0, 12));
+    world.step(&Step::Deliver(1, 5));
+    world.step(&Step::Last(1));
+    assert!(world.done.is_empty(), "it waits for room");
+    world.step(&Step::Stays(1));
+    world.step(&Step::Receive(20, 20));
+    assert!(world.done.is_empty());
+    world.step(&Step::Last(1));
+    assert_eq!(world.done, HashMap::from([(1, 5)]));
+    world.drain();
+}
+
+#[test]
+fn nothing_moves_after_the_end() {
+    let mut world = World::new(100, 10);
+    world.log.over = true;
+    world.rings[&0].0.borrow_mut().bytes.push(1);
+    world.rings[&0].0.borrow_mut().complete = 1;
+    world.mover.note(Note::Arrived(0));
+    assert!(world.mover.advance(&mut world.log).over);
+    world.mover.clear();
+    assert_eq!(world.mover.advance(&mut world.log), Turn::default());
+}
