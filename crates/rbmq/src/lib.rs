@@ -30,6 +30,7 @@ pub mod bench;
 pub mod broker;
 pub mod client;
 pub mod http;
+mod levels;
 pub mod wire;
 
 pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules};

@@ -195,7 +195,7 @@ fn garbage_and_messages_of_others_end_an_observer_and_nobody_else() {
     let mut good = Observer::connect(&broker.addr()).unwrap();
     let ctx = Context::new(Config::default()).unwrap();
     let answer = Observe::TopicsPage { request: 1, rows: Vec::new(), next: None }.encode();
-    let control = Control::Topics { topics: vec!["t".parse().unwrap()] }.encode();
+    let control = Control::Topics { filters: vec!["t".parse().unwrap()] }.encode();
     let large = vec![0x30; 17 << 10];
     let cases: [(&[u8], &str); 6] = [
         (b"", "ends 1 bytes too early"),

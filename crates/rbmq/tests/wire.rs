@@ -1,13 +1,21 @@
 //! Whatever arrives is decoded or refused, never a panic; whatever is encoded comes back.
 
 use proptest::prelude::*;
-use rbmq::TopicName;
 use rbmq::wire::{
     Control, Framing, Hello, Records, RefuseCode, Role, Topic, Unpack, UnpackError, push_record, run_header,
 };
+use rbmq::{TopicFilter, TopicName};
 
 fn topic() -> impl Strategy<Value = TopicName> {
     "[a-zA-Z0-9/äß日._-]{1,60}".prop_map(|text| text.parse().expect("only allowed characters"))
+}
+
+fn filter() -> impl Strategy<Value = TopicFilter> {
+    let level = r"[a-zäß日 ._-]{0,20}|\+";
+    proptest::collection::vec(level, 1..4).prop_map(|levels| {
+        let text = levels.join("/");
+        if text.is_empty() { TopicFilter::all() } else { text.parse().expect("only allowed characters") }
+    })
 }
 
 fn framing() -> impl Strategy<Value = Framing> {
@@ -43,7 +51,7 @@ fn control() -> impl Strategy<Value = Control> {
         }),
         (any::<u32>(), any::<u64>()).prop_map(|(bid, end)| Control::Ended { bid, end }),
         (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Subscribers { bid, count }),
-        proptest::collection::vec(topic(), 0..20).prop_map(|topics| Control::Topics { topics }),
+        proptest::collection::vec(filter(), 0..20).prop_map(|filters| Control::Topics { filters }),
         (any::<u32>(), any::<u128>(), framing(), any::<bool>(), any::<u64>(), topic()).prop_map(
             |(bid, epoch, framing, fresh, max_delivery_bytes, topic)| Control::Topic(Topic {
                 bid,
@@ -56,6 +64,7 @@ fn control() -> impl Strategy<Value = Control> {
         ),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
+        Just(Control::Told),
     ]
 }
 

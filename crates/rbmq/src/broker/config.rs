@@ -100,7 +100,7 @@ pub struct BrokerSettings {
     pub max_publishers: usize,
     /// Buffers of one publisher that are not ended. Default 1,024, at least 1. Large: one publisher can take all topics.
     pub max_buffers_per_publisher: usize,
-    /// Names that one subscriber may ask for. Default 10,000, at least 1. Each costs about 300 bytes.
+    /// Names and patterns that one subscriber may ask for. Default 10,000, at least 1. Each costs about 500 bytes.
     pub max_topics_per_subscriber: usize,
     /// Observers (`rbmq top`) connected at once. Default 16, at least 1. Large: each may keep the broker's thread busy
     /// with its questions.

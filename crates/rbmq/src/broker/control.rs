@@ -1,6 +1,6 @@
 //! The broker's own thread: it alone owns the tables, and does what the callbacks ask for, one thing after the other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use super::merge::{Merges, Wakers};
 use super::observers::{ObserverEvent, Observers};
 use super::session::{Session, SessionKey, display_name};
 use super::topics::{Stage, Topics};
+use super::watchers::{TRY_AGAIN, Watcher};
 use crate::wire::{Control, Hello, Role, TopicStats};
 
 /// What happened.
@@ -48,12 +49,6 @@ pub(super) enum Event {
     Stop,
 }
 
-/// A connected subscriber.
-pub(super) struct Watcher {
-    pub(super) conn: Conn,
-    pub(super) name: String,
-}
-
 /// The broker's state.
 pub(super) struct Broker {
     pub(super) out: ROut,
@@ -61,6 +56,8 @@ pub(super) struct Broker {
     pub(super) topics: Topics,
     pub(super) sessions: HashMap<SessionKey, Session>,
     pub(super) watchers: HashMap<u64, Watcher>,
+    /// Subscribers that have more to be told than fits into their connections' queues.
+    pub(super) behind: BTreeSet<u64>,
     pub(super) observers: Observers,
     pub(super) merges: Merges,
     pub(super) wakers: Wakers,
@@ -74,7 +71,9 @@ impl Broker {
     pub(super) fn run(mut self, inbox: &Inbox) {
         loop {
             let due = [self.topics.next_expiry(), self.merges.next_due()].into_iter().flatten().min();
-            let wait = due.map(|at| at.saturating_duration_since(Instant::now()));
+            let due = due.map(|at| at.saturating_duration_since(Instant::now()));
+            let again = (!self.behind.is_empty()).then_some(TRY_AGAIN);
+            let wait = due.into_iter().chain(again).min();
             match inbox.events.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return self.close_merges(),
                 Ok(event) => {
@@ -85,6 +84,7 @@ impl Broker {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            self.tell_those_behind();
             for bid in self.topics.expired(Instant::now()) {
                 self.remove_buffer(bid);
             }
@@ -140,7 +140,7 @@ impl Broker {
             Role::Subscriber => {
                 info!("subscriber {} at {} is up", display_name(&hello.name), conn.peer_addr());
                 self.ledger.counts.subscribers += 1;
-                self.watchers.insert(conn.id(), Watcher { conn: conn.clone(), name: hello.name });
+                self.watchers.insert(conn.id(), Watcher::new(conn.clone(), hello.name));
                 self.out.add_conn(&conn);
             }
             Role::Observer => self.on_observer_conn(&conn, hello),
@@ -168,35 +168,6 @@ impl Broker {
         info!("{session} is up");
         self.ledger.counts.publishers += 1;
         self.sessions.insert(key, session);
-    }
-
-    fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
-        let topics = match Control::decode(message) {
-            Ok(Control::Topics { topics }) => topics,
-            Ok(_) => return conn.close("a subscriber sent a message that only publishers or brokers send"),
-            Err(error) => return conn.close(&error.to_string()),
-        };
-        // A message may still be on its way through the queue when its connection is gone already.
-        if !self.watchers.contains_key(&conn.id()) {
-            return;
-        }
-        let max = self.settings.max_topics_per_subscriber;
-        match self.topics.want(conn.id(), topics, max) {
-            Ok(new) => {
-                let existing = new.iter().flat_map(|topic| self.topics.of(topic).to_vec());
-                for bid in existing.collect::<Vec<_>>() {
-                    self.announce(bid, conn, false);
-                }
-            }
-            Err(total) => {
-                let reason = format!(
-                    "{total} topics were asked for; a subscriber of this broker may have {max} \
-                     (broker.max_topics_per_subscriber)"
-                );
-                self.ledger.refused(Refusal::TopicsOfSubscriber);
-                send(conn, &Control::Rejected { reason });
-            }
-        }
     }
 
     fn on_out_event(&mut self, event: OutEvent) {

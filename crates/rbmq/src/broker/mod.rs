@@ -25,8 +25,9 @@ mod session;
 mod stats;
 mod topics;
 mod watch;
+mod watchers;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -123,6 +124,7 @@ impl Broker {
             topics: topics::Topics::default(),
             sessions: HashMap::new(),
             watchers: HashMap::new(),
+            behind: BTreeSet::new(),
             observers,
             merges: merge::Merges::default(),
             wakers,

@@ -10,7 +10,7 @@ use super::ledger::Refusal;
 use super::rules::Rule;
 use super::session::SessionKey;
 use super::topics::{Buffer, Stage, TooManyTopics};
-use crate::wire::{Control, Framing, RefuseCode, Topic, TopicName};
+use crate::wire::{Control, Framing, RefuseCode, TopicName};
 
 /// Under this name the broker holds its place in a publisher's buffer while a connection is lost, or while the broker
 /// restarts.
@@ -234,31 +234,6 @@ impl Broker {
         self.announce_new(out_bid);
     }
 
-    /// Tells everybody who wants its topic of a buffer that appeared.
-    pub(super) fn announce_new(&self, out_bid: Bid) {
-        let Some(buffer) = self.topics.get(out_bid) else { return };
-        for watcher in self.topics.watchers(&buffer.topic) {
-            if let Some(watcher) = self.watchers.get(&watcher) {
-                self.announce(out_bid, &watcher.conn, true);
-            }
-        }
-    }
-
-    /// Tells a subscriber of a buffer, unless it is not known well enough yet (it will be told then).
-    pub(super) fn announce(&self, out_bid: Bid, conn: &Conn, fresh: bool) {
-        let Some(buffer) = self.topics.get(out_bid) else { return };
-        let Some(epoch) = buffer.epoch else { return };
-        let topic = Topic {
-            bid: out_bid,
-            epoch: epoch.0,
-            framing: buffer.framing,
-            fresh,
-            max_delivery_bytes: buffer.max_delivery_bytes,
-            topic: buffer.topic.clone(),
-        };
-        send(conn, &Control::Topic(topic));
-    }
-
     fn on_ended(&mut self, key: SessionKey, in_bid: Bid, end: u64, gone: bool) {
         let Some(session) = self.sessions.get(&key) else { return };
         let Some(out_bid) = session.mapping.get(in_bid) else { return };
@@ -266,10 +241,10 @@ impl Broker {
         if matches!(buffer.stage, Stage::Ended { .. }) {
             return;
         }
-        buffer.stage = Stage::Ended { until: Instant::now() + self.settings.closed_linger(), end };
         buffer.gone = gone;
         let how = if gone { "its publisher is gone" } else { "closed" };
         info!("topic '{}': buffer {out_bid} ended at {end}: {how}", buffer.topic);
+        self.topics.end(out_bid, end, Instant::now() + self.settings.closed_linger());
         if !gone {
             send(&session.conn, &Control::Ended { bid: in_bid, end });
         }
@@ -320,12 +295,7 @@ impl Broker {
             session.rin.unsubscribe(buffer.in_bid);
             session.mapping.remove(buffer.in_bid);
         }
-        let gone = Control::TopicGone { bid: out_bid, topic: buffer.topic.clone() };
-        for watcher in self.topics.watchers(&buffer.topic) {
-            if let Some(watcher) = self.watchers.get(&watcher) {
-                send(&watcher.conn, &gone);
-            }
-        }
+        self.announce_gone(out_bid, &buffer.topic);
         self.forget_if_idle(buffer.session);
     }
 

@@ -1,21 +1,24 @@
 //! Which topic has which buffers, and who wants to know: the broker's table, without any I/O.
 //!
 //! ```text
-//!   topic "news" ──▶ buffer 7  (publisher A, its id 1)      wanted by connections 12, 31
-//!               └──▶ buffer 9  (publisher B, its id 1)
+//!   topic "news/eu" ──▶ buffer 7  (publisher A, its id 1)      filter "news/#" of connections 12, 31
+//!                  └──▶ buffer 9  (publisher B, its id 1)      filter "+/eu"   of connection 12
 //! ```
 //!
-//! Several publishers of a topic have one buffer each; a subscriber gets all of them. The broker's ids come from a
-//! counter, so that the ids of different publishers cannot collide.
+//! Several publishers of a topic have one buffer each; a subscriber gets all of them, each once, however many of its
+//! filters match. The broker's ids come from a counter, so that the ids of different publishers cannot collide.
+//!
+//! Topics and filters are in tables by their levels (`levels.rs`): a buffer that appears costs what its subscribers
+//! are, a filter what it matches, however much else there is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use rocketbufs::{Bid, Epoch};
 
 use super::session::SessionKey;
-use crate::wire::{Framing, TopicName};
+use crate::levels::Levels;
+use crate::wire::{Framing, TopicFilter, TopicName};
 
 /// How far a buffer's life has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,20 +59,32 @@ pub(super) struct TooManyTopics {
     pub(super) open: usize,
 }
 
+/// A topic that has buffers.
+#[derive(Debug)]
+struct Entry {
+    topic: TopicName,
+    bids: Vec<Bid>,
+}
+
 /// The table.
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     buffers: HashMap<Bid, Buffer>,
-    by_topic: BTreeMap<TopicName, Vec<Bid>>,
-    wanted_by: HashMap<TopicName, BTreeSet<u64>>,
-    wants: HashMap<u64, HashSet<TopicName>>,
+    by_topic: Levels<Entry>,
+    /// The connections that want what a filter matches.
+    wanted_by: Levels<BTreeSet<u64>>,
+    /// The filters of a connection.
+    wants: HashMap<u64, Levels<TopicFilter>>,
+    /// Ended buffers by the time at which they are removed.
+    ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
 }
 
 impl Topics {
     /// Adds a buffer and gives it the broker's id.
     pub(super) fn add(&mut self, buffer: Buffer, max_topics: usize) -> Result<Bid, TooManyTopics> {
-        if !self.by_topic.contains_key(&buffer.topic) && self.by_topic.len() >= max_topics {
+        let name = buffer.topic.as_str();
+        if self.by_topic.len() >= max_topics && self.by_topic.get(name).is_none() {
             return Err(TooManyTopics { open: self.by_topic.len() });
         }
         // Ids wrap after 2^32 buffers; those that are still in use then are stepped over.
@@ -79,20 +94,41 @@ impl Topics {
                 break;
             }
         }
-        self.by_topic.entry(buffer.topic.clone()).or_default().push(self.next_bid);
-        self.buffers.insert(self.next_bid, buffer);
-        Ok(self.next_bid)
+        let bid = self.next_bid;
+        match self.by_topic.get_mut(name) {
+            Some(entry) => entry.bids.push(bid),
+            None => {
+                let entry = Entry { topic: buffer.topic.clone(), bids: vec![bid] };
+                self.by_topic.insert(name, entry);
+            }
+        }
+        self.buffers.insert(bid, buffer);
+        Ok(bid)
     }
 
     pub(super) fn remove(&mut self, bid: Bid) -> Option<Buffer> {
         let buffer = self.buffers.remove(&bid)?;
-        if let Some(bids) = self.by_topic.get_mut(&buffer.topic) {
-            bids.retain(|b| *b != bid);
-            if bids.is_empty() {
-                self.by_topic.remove(&buffer.topic);
+        if let Stage::Ended { until, .. } = buffer.stage {
+            self.ends.remove(&(until, bid));
+        }
+        let name = buffer.topic.as_str();
+        if let Some(entry) = self.by_topic.get_mut(name) {
+            entry.bids.retain(|b| *b != bid);
+            if entry.bids.is_empty() {
+                self.by_topic.remove(name);
             }
         }
         Some(buffer)
+    }
+
+    /// A buffer's log has ended at `end`; it is removed at `until`.
+    pub(super) fn end(&mut self, bid: Bid, end: u64, until: Instant) {
+        let Some(buffer) = self.buffers.get_mut(&bid) else { return };
+        if let Stage::Ended { until, .. } = buffer.stage {
+            self.ends.remove(&(until, bid));
+        }
+        buffer.stage = Stage::Ended { until, end };
+        self.ends.insert((until, bid));
     }
 
     pub(super) fn get(&self, bid: Bid) -> Option<&Buffer> {
@@ -105,19 +141,7 @@ impl Topics {
 
     /// The buffers of a topic.
     pub(super) fn of(&self, topic: &TopicName) -> &[Bid] {
-        self.by_topic.get(topic).map_or(&[], Vec::as_slice)
-    }
-
-    /// The topics that have buffers, in order, behind a name.
-    pub(super) fn after(&self, name: Option<&TopicName>) -> impl Iterator<Item = (&TopicName, &[Bid])> {
-        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
-        let topics = self.by_topic.range::<TopicName, _>((from, Bound::Unbounded));
-        topics.map(|(name, bids)| (name, bids.as_slice()))
-    }
-
-    /// How many topics have buffers.
-    pub(super) fn len(&self) -> usize {
-        self.by_topic.len()
+        self.by_topic.get(topic.as_str()).map_or(&[], |entry| &entry.bids)
     }
 
     /// How many buffers there are.
@@ -125,54 +149,76 @@ impl Topics {
         self.buffers.len()
     }
 
+    /// The topics that have buffers, by name level by level, behind a name.
+    pub(super) fn after(&self, name: Option<&TopicName>) -> impl Iterator<Item = (&TopicName, &[Bid])> {
+        let entries = self.by_topic.after(name.map(TopicName::as_str));
+        entries.map(|entry| (&entry.topic, entry.bids.as_slice()))
+    }
+
+    /// How many topics have buffers.
+    pub(super) fn len(&self) -> usize {
+        self.by_topic.len()
+    }
+
     /// Buffers whose time is over.
     pub(super) fn expired(&self, now: Instant) -> Vec<Bid> {
-        let over = |b: &Buffer| matches!(b.stage, Stage::Ended { until, .. } if until <= now);
-        self.buffers.iter().filter(|(_, b)| over(b)).map(|(bid, _)| *bid).collect()
+        self.ends.iter().take_while(|(until, _)| *until <= now).map(|(_, bid)| *bid).collect()
     }
 
     /// When the next buffer's time is over.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        let until = |b: &Buffer| match b.stage {
-            Stage::Ended { until, .. } => Some(until),
-            Stage::Opening | Stage::Live => None,
-        };
-        self.buffers.values().filter_map(until).min()
+        self.ends.first().map(|(until, _)| *until)
     }
 
-    /// A connection wants these topics too. Returns those that it did not want before, or how many it would want.
+    /// A connection wants what these filters match too. Returns the buffers that it did not want before, by topic, or
+    /// how many filters it would have.
     pub(super) fn want(
         &mut self,
         conn: u64,
-        topics: Vec<TopicName>,
+        filters: Vec<TopicFilter>,
         max: usize,
-    ) -> Result<Vec<TopicName>, usize> {
+    ) -> Result<Vec<Bid>, usize> {
         let wants = self.wants.entry(conn).or_default();
-        let new: Vec<TopicName> =
-            topics.into_iter().collect::<BTreeSet<_>>().into_iter().filter(|t| !wants.contains(t)).collect();
+        let new: BTreeSet<TopicFilter> =
+            filters.into_iter().filter(|filter| wants.get(filter.as_str()).is_none()).collect();
         let total = wants.len() + new.len();
         if total > max {
             return Err(total);
         }
-        for topic in &new {
-            wants.insert(topic.clone());
-            self.wanted_by.entry(topic.clone()).or_default().insert(conn);
+        let mut matched: BTreeMap<&TopicName, &[Bid]> = BTreeMap::new();
+        for filter in &new {
+            self.by_topic.matched_by(filter, &mut |entry| {
+                if !matched.contains_key(&entry.topic) && !wants.any_matches(&entry.topic) {
+                    matched.insert(&entry.topic, &entry.bids);
+                }
+            });
         }
-        Ok(new)
+        let bids = matched.into_values().flatten().copied().collect();
+        for filter in new {
+            self.wanted_by.entry(filter.as_str()).insert(conn);
+            wants.insert(filter.clone().as_str(), filter);
+        }
+        Ok(bids)
     }
 
-    /// The connections that want a topic.
-    pub(super) fn watchers(&self, topic: &TopicName) -> impl Iterator<Item = u64> + '_ {
-        self.wanted_by.get(topic).into_iter().flatten().copied()
+    /// The connections that want a topic, each once.
+    pub(super) fn watchers(&self, topic: &TopicName) -> BTreeSet<u64> {
+        let mut watchers = BTreeSet::new();
+        self.wanted_by.matching(topic, &mut |conns| {
+            watchers.extend(conns);
+            false
+        });
+        watchers
     }
 
     /// A connection is gone.
     pub(super) fn forget(&mut self, conn: u64) {
-        for topic in self.wants.remove(&conn).unwrap_or_default() {
-            if let Some(conns) = self.wanted_by.get_mut(&topic) {
+        let Some(wants) = self.wants.remove(&conn) else { return };
+        for filter in wants.values().map(TopicFilter::as_str) {
+            if let Some(conns) = self.wanted_by.get_mut(filter) {
                 conns.remove(&conn);
                 if conns.is_empty() {
-                    self.wanted_by.remove(&topic);
+                    self.wanted_by.remove(filter);
                 }
             }
         }
@@ -181,6 +227,10 @@ impl Topics {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     pub(in crate::broker) fn buffer(topic: &str, in_bid: Bid) -> Buffer {
@@ -204,11 +254,15 @@ pub(super) mod tests {
         let b = table.add(buffer("x", 1), 1).unwrap();
         assert_ne!(a, b);
         assert_eq!(table.add(buffer("y", 2), 1), Err(TooManyTopics { open: 1 }));
-        assert_eq!(table.of(&"x".parse().unwrap()), [a, b]);
+        assert_eq!(table.after(None).collect::<Vec<_>>(), [(&"x".parse().unwrap(), [a, b].as_slice())]);
         table.remove(a);
         table.remove(b);
         assert_eq!((table.len(), table.buffers()), (0, 0));
         assert!(table.add(buffer("y", 2), 1).is_ok());
+    }
+
+    fn filter(text: &str) -> TopicFilter {
+        text.parse().unwrap()
     }
 
     #[test]
@@ -229,13 +283,27 @@ pub(super) mod tests {
     #[test]
     fn wants_are_counted_once_and_forgotten() {
         let mut table = Topics::default();
-        let name = |s: &str| s.parse::<TopicName>().unwrap();
-        assert_eq!(table.want(7, vec![name("a"), name("a"), name("b")], 2).unwrap().len(), 2);
-        assert_eq!(table.want(7, vec![name("a")], 2), Ok(vec![]));
-        assert_eq!(table.want(7, vec![name("c")], 2), Err(3));
-        assert_eq!(table.watchers(&name("a")).collect::<Vec<_>>(), [7]);
+        let b = table.add(buffer("b", 1), 9).unwrap();
+        assert_eq!(table.want(7, vec![filter("a"), filter("a"), filter("b")], 2), Ok(vec![b]));
+        assert_eq!(table.want(7, vec![filter("b")], 2), Ok(vec![]));
+        assert_eq!(table.want(7, vec![filter("+")], 2), Err(3));
+        assert_eq!(table.watchers(&"a".parse().unwrap()), BTreeSet::from([7]));
         table.forget(7);
-        assert_eq!(table.watchers(&name("a")).count(), 0);
+        assert!(table.watchers(&"a".parse().unwrap()).is_empty());
+        assert_eq!(table.wanted_by.len(), 0);
+    }
+
+    #[test]
+    fn filters_that_overlap_want_each_buffer_once() {
+        let mut table = Topics::default();
+        let [x, y] = ["a/x", "a/y"].map(|topic| table.add(buffer(topic, 1), 9).unwrap());
+        let x2 = table.add(buffer("a/x", 2), 9).unwrap();
+        table.add(buffer("$a/x", 3), 9).unwrap();
+        assert_eq!(table.want(7, vec![filter("a/x"), filter("+/x")], 9), Ok(vec![x, x2]));
+        assert_eq!(table.want(7, vec![filter("#"), filter("a/#")], 9), Ok(vec![y]));
+        assert_eq!(table.want(8, vec![filter("#")], 9), Ok(vec![x, x2, y]));
+        assert_eq!(table.watchers(&"a/x".parse().unwrap()), BTreeSet::from([7, 8]));
+        assert!(table.watchers(&"$a/x".parse().unwrap()).is_empty());
     }
 
     #[test]
@@ -243,11 +311,90 @@ pub(super) mod tests {
         let mut table = Topics::default();
         let now = Instant::now();
         let bid = table.add(buffer("x", 1), 9).unwrap();
+        let other = table.add(buffer("x", 2), 9).unwrap();
         assert_eq!(table.next_expiry(), None);
-        let until = now + std::time::Duration::from_secs(5);
-        table.get_mut(bid).unwrap().stage = Stage::Ended { until, end: 0 };
+        let until = now + Duration::from_secs(5);
+        table.end(bid, 0, until);
+        table.end(other, 0, until + Duration::from_secs(1));
         assert_eq!(table.next_expiry(), Some(until));
         assert!(table.expired(now).is_empty());
         assert_eq!(table.expired(until), [bid]);
+        table.remove(bid);
+        assert!(table.expired(until).is_empty());
+        table.remove(other);
+        assert_eq!(table.next_expiry(), None);
+    }
+
+    /// What a table is asked to do.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Add(String),
+        Remove(usize),
+        Want(u64, Vec<String>),
+        Forget(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let name = || proptest::collection::vec("a|b|c|\\$a", 1..4).prop_map(|levels| levels.join("/"));
+        let filter = || {
+            let levels = proptest::collection::vec(r"a|b|\$a|\+", 0..3);
+            (levels, "[a#+]").prop_map(|(mut levels, last)| {
+                levels.push(last);
+                levels.join("/")
+            })
+        };
+        prop_oneof![
+            3 => name().prop_map(Step::Add),
+            1 => any::<usize>().prop_map(Step::Remove),
+            2 => (0..3_u64, proptest::collection::vec(filter(), 1..4)).prop_map(|(c, f)| Step::Want(c, f)),
+            1 => (0..3_u64).prop_map(Step::Forget),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens, every subscriber is told of exactly the buffers that its filters match, each once.
+        #[test]
+        fn everybody_is_told_of_what_a_plain_list_says(steps in proptest::collection::vec(step(), 1..60)) {
+            let mut table = Topics::default();
+            let mut topics: BTreeMap<Bid, TopicName> = BTreeMap::new();
+            let mut wants: BTreeMap<u64, BTreeSet<TopicFilter>> = BTreeMap::new();
+            let mut told: BTreeSet<(u64, Bid)> = BTreeSet::new();
+            for step in steps {
+                match step {
+                    Step::Add(name) => {
+                        let bid = table.add(buffer(&name, 1), 99).unwrap();
+                        topics.insert(bid, name.parse().unwrap());
+                        for conn in table.watchers(&topics[&bid]) {
+                            prop_assert!(told.insert((conn, bid)));
+                        }
+                    }
+                    Step::Remove(n) => {
+                        let Some(bid) = topics.keys().nth(n % topics.len().max(1)).copied() else { continue };
+                        prop_assert_eq!(table.remove(bid).map(|b| b.topic), topics.remove(&bid));
+                        told.retain(|(_, b)| *b != bid);
+                    }
+                    Step::Want(conn, filters) => {
+                        let filters: Vec<TopicFilter> = filters.iter().map(|text| filter(text)).collect();
+                        for bid in table.want(conn, filters.clone(), 999).unwrap() {
+                            prop_assert!(told.insert((conn, bid)), "{} is told of {} twice", conn, bid);
+                        }
+                        wants.entry(conn).or_default().extend(filters);
+                    }
+                    Step::Forget(conn) => {
+                        table.forget(conn);
+                        wants.remove(&conn);
+                        told.retain(|(c, _)| *c != conn);
+                    }
+                }
+                let meant = |conn: &u64, topic| wants[conn].iter().any(|filter| filter.matches(topic));
+                let expected: BTreeSet<(u64, Bid)> = wants
+                    .keys()
+                    .flat_map(|conn| topics.iter().map(move |(bid, topic)| (*conn, *bid, topic)))
+                    .filter(|(conn, _, topic)| meant(conn, topic))
+                    .map(|(conn, bid, _)| (conn, bid))
+                    .collect();
+                prop_assert_eq!(&told, &expected);
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, Notice, ReceiveError, StartFrom, TopicName};
+use rbmq::{Batch, Framing, Notice, ReceiveError, StartFrom, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
@@ -29,30 +29,37 @@ struct Silent {
 /// How the subscriptions of a command begin.
 pub(super) struct Beginnings {
     since: Instant,
-    /// Where each topic begins; none if nothing is to be said about that (it goes on where an output ends).
-    from: HashMap<TopicName, Option<StartFrom>>,
-    /// Topics without a publisher, in the order of the arguments; empty when that was told.
-    absent: Vec<TopicName>,
+    /// Where what each filter matches begins, in the order of the arguments; none if nothing is to be said about that
+    /// (it goes on where an output ends).
+    from: Vec<(TopicFilter, Option<StartFrom>)>,
+    /// Filters that match no publisher's topic, in the order of the arguments; empty when that was told.
+    absent: Vec<TopicFilter>,
     silent: HashMap<Epoch, Silent>,
 }
 
 impl Beginnings {
     pub(super) fn new() -> Self {
-        Self { since: Instant::now(), from: HashMap::new(), absent: Vec::new(), silent: HashMap::new() }
+        Self { since: Instant::now(), from: Vec::new(), absent: Vec::new(), silent: HashMap::new() }
     }
 
-    /// A topic is subscribed to. `from` is none if where it begins is not what the arguments say.
-    pub(super) fn add(&mut self, topic: &TopicName, from: Option<StartFrom>) {
-        if self.from.insert(topic.clone(), from).is_none() {
-            self.absent.push(topic.clone());
+    /// A filter is subscribed to. `from` is none if where it begins is not what the arguments say.
+    pub(super) fn add(&mut self, filter: &TopicFilter, from: Option<StartFrom>) {
+        if !self.absent.contains(filter) {
+            self.from.push((filter.clone(), from));
+            self.absent.push(filter.clone());
         }
+    }
+
+    /// Where a topic begins: as the first filter says.
+    fn of(&self, topic: &TopicName) -> Option<&StartFrom> {
+        self.from.iter().find(|(filter, _)| filter.matches(topic)).and_then(|(_, from)| from.as_ref())
     }
 
     pub(super) fn on_notice(&mut self, notice: &Notice) {
         match notice {
             Notice::Joined { topic, epoch, start } => {
-                self.absent.retain(|absent| absent != topic);
-                let asked = match self.from.get(topic).and_then(Option::as_ref) {
+                self.absent.retain(|absent| !absent.matches(topic));
+                let asked = match self.of(topic) {
                     Some(StartFrom::Position(position)) => position == start,
                     Some(StartFrom::Positions(positions)) => positions.contains(&(*epoch, *start)),
                     Some(StartFrom::Newest) => false,
@@ -71,7 +78,7 @@ impl Beginnings {
                 }
             }
             Notice::Disconnected(_) => {
-                self.from.values_mut().for_each(|from| *from = None);
+                self.from.iter_mut().for_each(|(_, from)| *from = None);
                 self.silent.clear();
             }
             _ => {}

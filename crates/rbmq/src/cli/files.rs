@@ -20,7 +20,8 @@ const RECORD_BYTES: u64 = 256 << 10;
 
 /// One output file and its state.
 pub(super) struct OutputFile {
-    file: File,
+    /// None while it is closed because others are needed.
+    file: Option<File>,
     path: PathBuf,
     state_path: PathBuf,
     recorded: Recorded,
@@ -100,6 +101,7 @@ impl OutputFile {
         }
         file.set_len(recorded.length).map_err(|e| cannot("cut", path, e))?;
         recorded.write(&state_path).map_err(|e| cannot("write", &state_path, e))?;
+        let file = Some(file);
         Ok(Self { file, path: path.to_owned(), state_path, recorded, pending: Pending::default() })
     }
 
@@ -109,11 +111,29 @@ impl OutputFile {
         (!logs.is_empty()).then(|| logs.iter().map(|(epoch, position)| (*epoch, *position)).collect())
     }
 
+    /// Gives up its descriptor; writing takes one again.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+    }
+
+    /// A log begins at a position, unless it is known how far it is.
+    pub(super) fn begin(&mut self, epoch: Epoch, start: Position) {
+        if !self.recorded.logs.contains_key(&epoch) && !self.pending.logs.contains_key(&epoch) {
+            self.pending.logs.insert(epoch, start);
+            self.pending.since.get_or_insert_with(Instant::now);
+        }
+    }
+
     /// Writes bytes; they count when [`OutputFile::reached`] has told which.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.path.display()));
-        self.file.write_all(bytes).map_err(cannot)?;
+        let mut file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(OpenOptions::new().append(true).open(&self.path).map_err(cannot)?),
+        };
+        file.write_all(bytes).map_err(cannot)?;
         self.pending.bytes += bytes.len() as u64;
+        self.pending.loose += bytes.len() as u64;
         Ok(())
     }
 
@@ -148,7 +168,7 @@ impl OutputFile {
         }
         let pending = std::mem::take(&mut self.pending);
         // Loose bytes are cut off when the file is opened again, and come again.
-        self.pending.bytes = pending.loose;
+        (self.pending.bytes, self.pending.loose) = (pending.loose, pending.loose);
         self.recorded.length += pending.bytes - pending.loose;
         self.recorded.logs.extend(pending.logs);
         let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.state_path.display()));

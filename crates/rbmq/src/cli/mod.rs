@@ -9,6 +9,7 @@ mod files;
 mod input;
 mod log;
 mod man;
+mod outputs;
 mod publish;
 mod reload;
 mod serve;

@@ -1,17 +1,16 @@
 //! Where `sub` puts what it receives.
 
-use std::collections::HashMap;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, ReceiveError, TopicName};
+use rbmq::{Batch, Framing, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
 use super::Failure;
-use super::files::{OutputFile, file_name};
+use super::outputs::Outputs;
 use super::stop::Stop;
 
 /// How messages are written.
@@ -33,7 +32,7 @@ struct Written {
 /// The output of a subscriber.
 pub(super) enum Sink {
     Stdout(BufWriter<StdoutLock<'static>>, Format),
-    Files(HashMap<TopicName, OutputFile>, Format),
+    Files(Outputs, Format),
 }
 
 impl Sink {
@@ -42,27 +41,23 @@ impl Sink {
     }
 
     /// One file for each topic: `output` itself, or files in it if it is a directory.
-    pub(super) fn files(output: &Path, topics: &[TopicName], format: Format) -> Result<Self, Failure> {
-        let directory = output.is_dir();
-        if topics.len() > 1 && !directory {
-            return Err(Failure::Failed(format!(
-                "{} topics need a directory to write to, and {} is none; make it, or receive one topic",
-                topics.len(),
-                output.display()
-            )));
-        }
-        let open = |topic: &TopicName| {
-            let path = if directory { output.join(file_name(topic)) } else { output.to_owned() };
-            Ok((topic.clone(), OutputFile::open(&path, topic)?))
-        };
-        Ok(Self::Files(topics.iter().map(open).collect::<Result<_, _>>()?, format))
+    pub(super) fn files(output: &Path, filters: &[TopicFilter], format: Format) -> Result<Self, Failure> {
+        Ok(Self::Files(Outputs::new(output, filters)?, format))
     }
 
-    /// Where a topic goes on, if it does.
-    pub(super) fn positions(&self, topic: &TopicName) -> Option<Vec<(Epoch, Position)>> {
+    /// Where the topics that a filter matches go on, if they do.
+    pub(super) fn positions(&self, filter: &TopicFilter) -> Option<Vec<(Epoch, Position)>> {
         match self {
             Self::Stdout(..) => None,
-            Self::Files(files, _) => files.get(topic).and_then(OutputFile::positions),
+            Self::Files(outputs, _) => outputs.positions(filter),
+        }
+    }
+
+    /// A log of a topic begins at a position.
+    pub(super) fn begin(&mut self, topic: &TopicName, epoch: Epoch, start: Position) -> Result<(), Failure> {
+        match self {
+            Self::Stdout(..) => Ok(()),
+            Self::Files(outputs, _) => outputs.begin(topic, epoch, start),
         }
     }
 
@@ -72,11 +67,9 @@ impl Sink {
             Framing::Raw => self.write_raw(&batch, pace)?,
             Framing::Records | Framing::Merged => self.write_records(&batch, most, pace)?,
         };
-        if let Self::Files(files, _) = self {
+        if let Self::Files(outputs, _) = self {
             let (topic, epoch) = (batch.topic().clone(), batch.epoch());
-            if let Some(file) = files.get_mut(&topic) {
-                file.reached(epoch, written.end, written.loose, batch.keep())?;
-            }
+            outputs.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
         }
         Ok(written.count)
     }
@@ -140,7 +133,7 @@ impl Sink {
     fn put(&mut self, topic: &TopicName, bytes: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Stdout(out, _) => out.write_all(bytes).map_err(|e| Failure::output(&e)),
-            Self::Files(files, _) => files.get_mut(topic).map_or(Ok(()), |file| file.write(bytes)),
+            Self::Files(outputs, _) => outputs.write(topic, bytes),
         }
     }
 
@@ -148,7 +141,7 @@ impl Sink {
     pub(super) fn is_pending(&self) -> bool {
         match self {
             Self::Stdout(out, _) => !out.buffer().is_empty(),
-            Self::Files(files, _) => files.values().any(OutputFile::is_pending),
+            Self::Files(outputs, _) => outputs.is_pending(),
         }
     }
 
@@ -156,7 +149,7 @@ impl Sink {
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         match self {
             Self::Stdout(out, _) => out.flush().map_err(|e| Failure::output(&e)),
-            Self::Files(files, _) => files.values_mut().try_for_each(OutputFile::record),
+            Self::Files(outputs, _) => outputs.record(),
         }
     }
 }

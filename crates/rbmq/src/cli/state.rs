@@ -29,10 +29,13 @@ pub(super) struct Recorded {
     pub(super) logs: BTreeMap<Epoch, Position>,
 }
 
+/// What the name of an output file has behind it where its state is kept.
+pub(super) const STATE_SUFFIX: &str = ".rbmq-state";
+
 /// Where the state of an output file is kept.
 pub(super) fn path_of(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_owned();
-    name.push(".rbmq-state");
+    name.push(STATE_SUFFIX);
     name.into()
 }
 

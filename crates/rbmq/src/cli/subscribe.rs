@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rbmq::{Item, Notice, StartFrom, Subscriber, TopicName};
+use rbmq::{Item, Notice, StartFrom, Subscriber, TopicFilter};
 use rocketbufs::{Epoch, Policy, Position};
 use tracing::{debug, info, warn};
 
@@ -18,6 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rbmq sub news
+  rbmq sub 'sensors/#' --print-topic
   rbmq sub news --from oldest --count 10 --json
   rbmq sub backup --output disk.img --until-closed --name attic --hold 60
 
@@ -27,9 +28,9 @@ those and goes on exactly there. Give it a --name and a --hold so that the broke
 A topic need not exist yet. One that was closed stays readable for a while (broker.closed_linger_ms, a minute): \
 it counts for --from oldest, and for --until-closed.")]
 pub(super) struct Args {
-    /// The topics
+    /// The topics, or filters of topics: + is any one level, # the rest, as in 'sensors/+/temp' and 'sensors/#'
     #[arg(required = true, value_name = "TOPIC")]
-    topics: Vec<TopicName>,
+    topics: Vec<TopicFilter>,
     /// Where to begin: newest, oldest (of what the broker still has), a position at which a message begins, or
     /// EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
     #[arg(long, default_value = "newest", value_parser = parse_from)]
@@ -37,10 +38,11 @@ pub(super) struct Args {
     /// End after so many messages
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
-    /// End when every topic was closed by its publishers
+    /// End when every topic was closed by its publishers; with a pattern, every topic that it has matched by then, and
+    /// at least one
     #[arg(long)]
     until_closed: bool,
-    /// Write to this file, and go on where it stopped; with several topics, to files in this directory
+    /// Write to this file, and go on where it stopped; with several topics or a pattern, to files in this directory
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Name of this subscriber: in the broker's log, and for --hold
@@ -131,7 +133,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     for topic in &args.topics {
         let from = match sink.positions(topic) {
             Some(positions) => {
-                info!("topic '{topic}': going on where the output ends");
+                info!("'{topic}': going on where the output ends");
                 beginnings.add(topic, None);
                 StartFrom::Positions(positions)
             }
@@ -143,7 +145,9 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         };
         subscriber.subscribe_from(topic.as_str(), from).map_err(Failure::failed)?;
     }
-    let mut job = Job { sink, beginnings, received: 0, missing: 0, gone: 0, quiet };
+    // A position that somebody gave may be none at which a message begins.
+    let resumable = matches!(args.from, StartFrom::Newest | StartFrom::Oldest);
+    let mut job = Job { sink, beginnings, resumable, received: 0, missing: 0, gone: 0, quiet };
     let result = job.receive(&mut subscriber, args, &stop);
     let settled = job.sink.settle();
     result.and(settled)?;
@@ -169,6 +173,8 @@ fn missing_text(bytes: u64, gone: u64) -> String {
 struct Job {
     sink: Sink,
     beginnings: Beginnings,
+    /// Whether receiving can go on where a log begins here, before anything of it came.
+    resumable: bool,
     received: u64,
     /// Bytes that were lost.
     missing: u64,
@@ -208,6 +214,9 @@ impl Job {
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 debug!("topic '{topic}': receiving log {epoch} from position {start}");
+                if self.resumable {
+                    self.sink.begin(&topic, epoch, start)?;
+                }
             }
             Notice::Lost { topic, epoch, from, to } => {
                 self.missing += to.saturating_sub(from);

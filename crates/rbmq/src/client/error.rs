@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::{BufferError, ConnError, ContextError};
 
-use crate::wire::{DecodeError, RefuseCode, TopicError, TopicName, UnpackError};
+use crate::wire::{DecodeError, FilterError, RefuseCode, TopicError, TopicName, UnpackError};
 
 /// A client could not connect to a broker.
 #[derive(Debug, thiserror::Error)]
@@ -154,9 +154,9 @@ pub enum PublisherWaitError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeTopicError {
-    /// No topic can have that name.
+    /// It is no topic's name, and no filter.
     #[error(transparent)]
-    Name(#[from] TopicError),
+    Filter(#[from] FilterError),
     /// The name of the subscriber is too long to hold its place under.
     #[error("the subscriber's name has {bytes} bytes; with {max} or fewer its place can be held")]
     SubscriberName {

@@ -16,7 +16,8 @@ use rocketbufs::{Bid, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError,
 use tracing::{debug, warn};
 
 use super::link::lock;
-use crate::wire::{Control, Framing, Topic, TopicName};
+use super::wanted::{Buffer, Buffers, Stage, Wanted};
+use crate::wire::{Control, Topic, TopicFilter};
 
 /// Where a subscriber begins in buffers that exist when it asks for their topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,32 +45,14 @@ pub(super) struct Options {
     pub(super) confirm_released: bool,
 }
 
-/// How far a buffer is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Its data comes, or will.
-    Open,
-    /// Everything of it was handed out.
-    Ended,
-}
-
-/// A buffer that is subscribed to.
-#[derive(Debug, Clone)]
-pub(super) struct Buffer {
-    pub(super) topic: TopicName,
-    pub(super) epoch: Epoch,
-    pub(super) framing: Framing,
-    pub(super) stage: Stage,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) wanted: HashMap<TopicName, StartFrom>,
-    pub(super) buffers: HashMap<Bid, Buffer>,
+    pub(super) wanted: Wanted,
+    pub(super) buffers: Buffers,
     /// Where logs were left whose buffers are not known under their present id.
     pub(super) positions: HashMap<Epoch, Position>,
-    /// Topics of which some buffer was seen to its end and removed.
-    pub(super) ended_topics: std::collections::HashSet<TopicName>,
+    /// How many TOPICS the broker has not answered, and over which connection they went.
+    pub(super) asked: (u64, usize),
     /// What the application must be told, besides what the framework reports.
     pub(super) problems: VecDeque<String>,
     /// Whether the connection was lost before: buffers not known are then new to this subscriber.
@@ -99,9 +82,15 @@ impl Feed {
         rin
     }
 
-    /// Asks the broker for topics.
-    pub(super) fn ask(conn: &Conn, topics: &[TopicName]) {
-        for message in Control::topics(topics) {
+    /// Asks the broker for what filters match.
+    pub(super) fn ask(&self, conn: &Conn, filters: &[TopicFilter]) {
+        for message in Control::topics(filters) {
+            let mut state = lock(&self.state);
+            if state.asked.0 != conn.id() {
+                state.asked = (conn.id(), 0);
+            }
+            state.asked.1 += 1;
+            drop(state);
             if let Err(error) = conn.send_control(&message.encode()) {
                 // The next connection asks for everything again.
                 return debug!("the broker was not asked for its topics: {error}");
@@ -109,17 +98,31 @@ impl Feed {
         }
     }
 
-    /// Asks the broker for all wanted topics.
+    /// The broker answered a TOPICS.
+    fn answered(&self, conn: &Conn) {
+        let mut state = lock(&self.state);
+        if state.asked.0 == conn.id() {
+            state.asked.1 = state.asked.1.saturating_sub(1);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Asks the broker for everything that is wanted.
     pub(super) fn ask_all(&self, conn: &Conn) {
-        let topics: Vec<TopicName> = lock(&self.state).wanted.keys().cloned().collect();
-        Self::ask(conn, &topics);
+        let filters = lock(&self.state).wanted.filters();
+        self.ask(conn, &filters);
     }
 
     fn on_control(&self, rin: &RIn, message: &[u8]) {
         match Control::decode(message) {
             Ok(Control::Topic(topic)) => self.on_topic(rin, &topic),
             Ok(Control::TopicGone { bid, .. }) => self.on_topic_gone(bid),
-            Ok(Control::Rejected { reason }) => self.problem(format!("the broker refused: {reason}")),
+            Ok(Control::Told) => self.answered(&rin.conn()),
+            Ok(Control::Rejected { reason }) => {
+                self.problem(format!("the broker refused: {reason}"));
+                self.answered(&rin.conn());
+            }
             Ok(_) => rin.conn().close("the broker sent a message that is not for subscribers"),
             Err(error) => rin.conn().close(&error.to_string()),
         }
@@ -135,11 +138,11 @@ impl Feed {
     fn on_topic(&self, rin: &RIn, topic: &Topic) {
         let epoch = Epoch(topic.epoch);
         let mut state = lock(&self.state);
-        if state.buffers.get(&topic.bid).is_some_and(|known| known.epoch == epoch) {
+        if state.buffers.get(topic.bid).is_some_and(|known| known.epoch == epoch) {
             // Told again after a reconnect; the rIn goes on with it by itself.
             return;
         }
-        let Some(from) = state.wanted.get(&topic.topic).cloned() else { return };
+        let Some(from) = state.wanted.saw(&topic.topic) else { return };
         let start = start(&state, rin, topic, &from);
         let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
         state.buffers.insert(topic.bid, buffer);
@@ -149,7 +152,7 @@ impl Feed {
         match rin.subscribe_with(topic.bid, options) {
             Ok(()) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {
-                lock(&self.state).buffers.remove(&topic.bid);
+                lock(&self.state).buffers.remove(topic.bid);
                 self.problem(format!("cannot subscribe to topic '{}': {error}", topic.topic));
             }
         }
@@ -158,10 +161,8 @@ impl Feed {
     fn on_topic_gone(&self, bid: Bid) {
         let mut state = lock(&self.state);
         // One that has not ended here yet still hands out what it received.
-        if state.buffers.get(&bid).is_some_and(|buffer| buffer.stage == Stage::Ended)
-            && let Some(buffer) = state.buffers.remove(&bid)
-        {
-            state.ended_topics.insert(buffer.topic);
+        if state.buffers.get(bid).is_some_and(|buffer| buffer.stage == Stage::Ended) {
+            state.buffers.remove(bid);
         }
     }
 }
@@ -170,8 +171,8 @@ impl Feed {
 fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
     let epoch = Epoch(topic.epoch);
     // The same log under an earlier id of this rIn: a publisher that was away for long. What it received counts.
-    let earlier = state.buffers.iter().find(|(bid, b)| b.epoch == epoch && **bid != topic.bid);
-    let received = earlier.and_then(|(bid, _)| rin.position(*bid)).map(|(_, position)| position);
+    let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);
+    let received = earlier.and_then(|(bid, _)| rin.position(bid)).map(|(_, position)| position);
     if let Some(position) = received.or_else(|| state.positions.get(&epoch).copied()) {
         return Start::Position(epoch, position);
     }

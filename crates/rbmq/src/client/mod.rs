@@ -20,6 +20,7 @@ mod notice;
 mod observer;
 mod publisher;
 mod subscriber;
+mod wanted;
 mod writer;
 
 pub use batch::{Batch, Kept, Message, MessageRef};

@@ -12,10 +12,10 @@ use super::batch::{Batch, Bytes, Message, MessageRef};
 use super::builder::SubscriberBuilder;
 use super::current::Current;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
-use super::feed::{Feed, Stage, StartFrom, State};
+use super::feed::{Feed, StartFrom, State};
 use super::link::{Link, lock, wait_while};
 use super::notice::{Item, Notice};
-use crate::wire::{Framing, TopicName};
+use crate::wire::{Framing, TopicFilter, TopicName};
 
 /// Most bytes of a name under which a subscriber's place is held.
 const MAX_NAME_BYTES: usize = 255;
@@ -78,20 +78,31 @@ impl Subscriber {
         SubscriberBuilder::default()
     }
 
-    /// Receives a topic from now on. The topic need not exist yet.
+    /// Receives a topic from now on, or every topic that a filter matches (`+` is any one level, `#` the rest), each
+    /// once however many filters match it. No topic need exist yet; those that appear later are received from their
+    /// beginning.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut subscriber = rbmq::Subscriber::connect("127.0.0.1:7411")?;
+    /// subscriber.subscribe("sensors/+/temp")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// No such name is possible.
-    pub fn subscribe(&mut self, topic: &str) -> Result<(), SubscribeTopicError> {
-        self.subscribe_from(topic, StartFrom::Newest)
+    /// No such name or filter is possible.
+    pub fn subscribe(&mut self, topics: &str) -> Result<(), SubscribeTopicError> {
+        self.subscribe_from(topics, StartFrom::Newest)
     }
 
-    /// Receives a topic from a place on. Publishers that appear later are received from their beginning.
+    /// As [`Subscriber::subscribe`], from a place on. Publishers that appear later are received from their beginning.
+    /// In a topic that several filters match, the first that was asked for says where to begin.
     ///
     /// # Errors
-    /// No such name is possible.
-    pub fn subscribe_from(&mut self, topic: &str, from: StartFrom) -> Result<(), SubscribeTopicError> {
-        let topic: TopicName = topic.parse()?;
+    /// No such name or filter is possible.
+    pub fn subscribe_from(&mut self, topics: &str, from: StartFrom) -> Result<(), SubscribeTopicError> {
+        let filter: TopicFilter = topics.parse()?;
         let bytes = self.feed.options.name.len();
         if bytes > MAX_NAME_BYTES {
             return Err(SubscribeTopicError::SubscriberName { bytes, max: MAX_NAME_BYTES });
@@ -100,9 +111,9 @@ impl Subscriber {
         if let StartFrom::Positions(positions) = &from {
             state.positions.extend(positions.iter().copied());
         }
-        if state.wanted.insert(topic.clone(), from).is_none() {
+        if state.wanted.add(&filter, from) {
             drop(state);
-            Feed::ask(&self.link.conn(), &[topic]);
+            self.feed.ask(&self.link.conn(), &[filter]);
         }
         Ok(())
     }
@@ -221,15 +232,14 @@ impl Subscriber {
         Ok(self.current.is_some())
     }
 
-    /// Whether every topic that was asked for has had a publisher, and all of them have ended and were received.
+    /// Whether every topic and filter that was asked for has matched a publisher's log, and all logs that were matched
+    /// so far have ended and were received. With a filter, as with a topic, another may appear later.
     pub fn ended(&self) -> bool {
         let state = lock(&self.feed.state);
-        let ended = |topic: &TopicName| {
-            let mut buffers = state.buffers.values().filter(|b| b.topic == *topic).peekable();
-            let known = buffers.peek().is_some() || state.ended_topics.contains(topic);
-            known && buffers.all(|buffer| buffer.stage == Stage::Ended)
-        };
-        self.current.is_none() && !state.wanted.is_empty() && state.wanted.keys().all(ended)
+        // A topic that could not be had has not ended, and is told first; others are still to be heard of until the
+        // broker has answered.
+        let told = state.problems.is_empty() && state.asked.1 == 0;
+        self.current.is_none() && told && state.wanted.all_seen() && state.buffers.all_ended()
     }
 
     /// Whether there is a connection to the broker now.
@@ -255,7 +265,10 @@ impl Subscriber {
                 return Ok(None);
             }
             let left = deadline.map_or(timeout, |d| d.saturating_duration_since(Instant::now()));
-            match self.next(left)? {
+            // That all has ended may be known only when the broker's last word has come, which wakes nobody.
+            let step = left.min(LOOK);
+            match self.next(step)? {
+                None if step < left => {}
                 None => return Ok(None),
                 Some(Item::Batch(mut batch)) => {
                     let (topic, framing) = (batch.topic.clone(), batch.framing);
@@ -270,7 +283,7 @@ impl Subscriber {
 
     /// What is known of the buffer of received data, and that it was handed out.
     fn take(&mut self, view: InView) -> Option<(Bytes, TopicName, Framing)> {
-        let buffer = lock(&self.feed.state).buffers.get(&view.bid()).cloned()?;
+        let buffer = lock(&self.feed.state).buffers.get(view.bid()).cloned()?;
         self.handed.insert(view.epoch(), view.end());
         Some((Bytes::of(view)?, buffer.topic, buffer.framing))
     }
@@ -279,27 +292,27 @@ impl Subscriber {
         let mut state = lock(&self.feed.state);
         match event {
             Received::Subscribed { bid, epoch, start } => {
-                let topic = state.buffers.get(&bid)?.topic.clone();
+                let topic = state.buffers.get(bid)?.topic.clone();
                 Some(Notice::Joined { topic, epoch, start })
             }
             Received::Lost { bid, from, to } => {
-                let buffer = state.buffers.get(&bid)?.clone();
+                let buffer = state.buffers.get(bid)?.clone();
                 drop(state);
                 self.handed.insert(buffer.epoch, to);
                 Some(Notice::Lost { topic: buffer.topic, epoch: buffer.epoch, from, to })
             }
             Received::Closed { bid, end } => {
-                let (topic, epoch) = end_buffer(&mut state, bid)?;
+                let (topic, epoch) = state.buffers.end(bid)?;
                 Some(Notice::Closed { topic, epoch, end })
             }
             Received::Gone { bid, end } => {
-                let (topic, epoch) = end_buffer(&mut state, bid)?;
+                let (topic, epoch) = state.buffers.end(bid)?;
                 // Its publisher may come back, with the same log under another id.
                 state.positions.insert(epoch, end);
                 Some(Notice::Gone { topic, epoch, end })
             }
             Received::Restarted { bid, .. } => {
-                let (topic, _) = end_buffer(&mut state, bid)?;
+                let (topic, _) = state.buffers.end(bid)?;
                 Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
             }
             Received::Refused { bid, error } => refused(&mut state, bid, &error),
@@ -338,7 +351,7 @@ impl Subscriber {
         if let Some(conn) = moved {
             let mut state = lock(&self.feed.state);
             self.downs = state.reconnects;
-            state.buffers.clear();
+            state.buffers.forget();
             state.positions.extend(self.handed.drain());
             drop(state);
             self.rin = self.feed.attach(&conn);
@@ -348,18 +361,11 @@ impl Subscriber {
     }
 }
 
-fn end_buffer(state: &mut State, bid: Bid) -> Option<(TopicName, Epoch)> {
-    let buffer = state.buffers.get_mut(&bid)?;
-    buffer.stage = Stage::Ended;
-    Some((buffer.topic.clone(), buffer.epoch))
-}
-
 fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {
     use rocketbufs::proto::RefuseCode::NoSuchBuffer;
-    let buffer = state.buffers.remove(&bid)?;
+    let buffer = state.buffers.remove(bid)?;
     if matches!(error, RefusedError::Peer { code: NoSuchBuffer, .. }) {
         // Removed at the broker while the subscription was on its way: there is nothing of it any more.
-        state.ended_topics.insert(buffer.topic);
         return None;
     }
     Some(Notice::Refused(format!("topic '{}': {error}", buffer.topic)))

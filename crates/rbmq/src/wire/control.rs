@@ -1,7 +1,7 @@
 //! Control messages between clients and the broker.
 
 use super::fields::Reader;
-use super::{DecodeError, Framing, TopicName};
+use super::{DecodeError, Framing, TopicFilter, TopicName};
 
 /// Why the broker refused a buffer. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,10 +92,10 @@ pub enum Control {
         /// How many.
         count: u32,
     },
-    /// Subscriber → broker: tell of every buffer of these topics, those that exist and those that will.
+    /// Subscriber → broker: tell of every buffer of the topics that these match, those that exist and those that will.
     Topics {
-        /// The exact names.
-        topics: Vec<TopicName>,
+        /// Names, and names with wildcards.
+        filters: Vec<TopicFilter>,
     },
     /// Broker → subscriber: a buffer of a wanted topic.
     Topic(Topic),
@@ -106,7 +106,9 @@ pub enum Control {
         /// Its topic.
         topic: TopicName,
     },
-    /// Broker → subscriber: the last TOPICS was not accepted.
+    /// Broker → subscriber: every buffer that was there for a TOPICS has been told; one for each, in order.
+    Told,
+    /// Broker → subscriber: a TOPICS was not accepted; in the place of TOLD.
     Rejected {
         /// Why, for people.
         reason: String,
@@ -122,6 +124,7 @@ const TOPICS: u8 = 0x10;
 const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
 const REJECTED: u8 = 0x13;
+const TOLD: u8 = 0x14;
 
 const FRESH: u8 = 1;
 
@@ -163,10 +166,10 @@ impl Control {
                 b.extend_from_slice(&bid.to_le_bytes());
                 b.extend_from_slice(&count.to_le_bytes());
             }
-            Self::Topics { topics } => {
+            Self::Topics { filters } => {
                 b.push(TOPICS);
-                b.extend_from_slice(&u16::try_from(topics.len()).unwrap_or(u16::MAX).to_le_bytes());
-                topics.iter().take(usize::from(u16::MAX)).for_each(|topic| put_topic(&mut b, topic));
+                b.extend_from_slice(&u16::try_from(filters.len()).unwrap_or(u16::MAX).to_le_bytes());
+                filters.iter().take(usize::from(u16::MAX)).for_each(|f| put_name(&mut b, f.as_str()));
             }
             Self::Topic(topic) => {
                 b.push(TOPIC);
@@ -182,6 +185,7 @@ impl Control {
                 b.extend_from_slice(&bid.to_le_bytes());
                 put_topic(&mut b, topic);
             }
+            Self::Told => b.push(TOLD),
             Self::Rejected { reason } => {
                 b.push(REJECTED);
                 put_text(&mut b, reason);
@@ -216,8 +220,8 @@ impl Control {
             SUBSCRIBERS => Self::Subscribers { bid: r.u32()?, count: r.u32()? },
             TOPICS => {
                 let count = r.u16()?;
-                let topics = (0..count).map(|_| get_topic(&mut r)).collect::<Result<_, _>>()?;
-                Self::Topics { topics }
+                let filters = (0..count).map(|_| get_filter(&mut r)).collect::<Result<_, _>>()?;
+                Self::Topics { filters }
             }
             TOPIC => Self::Topic(Topic {
                 bid: r.u32()?,
@@ -228,6 +232,7 @@ impl Control {
                 topic: get_topic(&mut r)?,
             }),
             TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
+            TOLD => Self::Told,
             REJECTED => Self::Rejected { reason: get_text(&mut r)? },
             other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
         };
@@ -235,17 +240,26 @@ impl Control {
         Ok(message)
     }
 
-    /// TOPICS messages for any number of names, each small enough to be sent.
-    pub fn topics(topics: &[TopicName]) -> Vec<Self> {
+    /// TOPICS messages for any number of filters, each small enough to be sent.
+    pub fn topics(filters: &[TopicFilter]) -> Vec<Self> {
         let most = (Self::MAX_BYTES - 3) / (super::MAX_TOPIC_BYTES + 1);
-        topics.chunks(most).map(|chunk| Self::Topics { topics: chunk.to_vec() }).collect()
+        filters.chunks(most).map(|chunk| Self::Topics { filters: chunk.to_vec() }).collect()
     }
 }
 
 fn put_topic(b: &mut Vec<u8>, topic: &TopicName) {
-    // A name has 1 to 255 bytes.
-    b.push(topic.as_str().len() as u8);
-    b.extend_from_slice(topic.as_str().as_bytes());
+    put_name(b, topic.as_str());
+}
+
+/// A topic's name or a filter: both have 1 to 255 bytes.
+fn put_name(b: &mut Vec<u8>, name: &str) {
+    b.push(name.len() as u8);
+    b.extend_from_slice(name.as_bytes());
+}
+
+fn get_filter(r: &mut Reader<'_>) -> Result<TopicFilter, DecodeError> {
+    let len = usize::from(r.u8()?);
+    Ok(r.text(len, "topic filter")?.parse::<TopicFilter>()?)
 }
 
 fn get_topic(r: &mut Reader<'_>) -> Result<TopicName, DecodeError> {
@@ -276,7 +290,7 @@ fn get_flags(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TopicError;
+    use super::super::{FilterError, TopicError};
     use super::*;
 
     #[test]
@@ -295,13 +309,13 @@ mod tests {
 
     #[test]
     fn many_topics_are_split() {
-        let names: Vec<TopicName> = (0..1000).map(|i| format!("{i:0>255}").parse().unwrap()).collect();
+        let names: Vec<TopicFilter> = (0..1000).map(|i| format!("{i:0>255}").parse().unwrap()).collect();
         let messages = Control::topics(&names);
         assert!(messages.iter().all(|m| m.encode().len() <= Control::MAX_BYTES));
-        let back: Vec<TopicName> = messages
+        let back: Vec<TopicFilter> = messages
             .into_iter()
             .flat_map(|m| match m {
-                Control::Topics { topics } => topics,
+                Control::Topics { filters } => filters,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -312,6 +326,8 @@ mod tests {
     fn says_what_is_wrong() {
         assert!(matches!(Control::decode(&[0xee]), Err(DecodeError::Value { field: "type of message", .. })));
         assert_eq!(Control::decode(&[]), Err(DecodeError::Short { missing: 1 }));
+        let topics = b"\x10\x01\0\x02a#";
+        assert!(matches!(Control::decode(topics), Err(DecodeError::Filter(FilterError::PartOfLevel { .. }))));
         let gone = b"\x12\x01\0\0\0\x01#";
         assert_eq!(Control::decode(gone), Err(DecodeError::Topic(TopicError::Character { character: '#' })));
     }

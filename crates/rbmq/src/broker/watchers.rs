@@ -1,0 +1,148 @@
+//! Subscribers: what they ask for, and what they are told about buffers.
+//!
+//! A subscriber with the filter `#` may have ten thousand buffers to hear of at once, more than may wait in the queue
+//! of its connection. What does not fit there waits here, in order, as numbers of buffers; the queue is tried again
+//! a little later. A subscriber that stays behind by more than there is to tell is disconnected.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rocketbufs::{Bid, Conn, ControlError};
+
+use super::control::{Broker, send};
+use super::ledger::Refusal;
+use super::topics::Topics;
+use crate::wire::{Control, Topic, TopicName};
+
+/// How long until a full queue is tried again.
+pub(super) const TRY_AGAIN: Duration = Duration::from_millis(5);
+
+/// Fewest notes that may wait for a subscriber; with many buffers more may.
+const MIN_WAITING: usize = 1 << 16;
+
+/// A connected subscriber.
+pub(super) struct Watcher {
+    pub(super) conn: Conn,
+    pub(super) name: String,
+    waiting: VecDeque<Note>,
+}
+
+/// What a subscriber is to be told.
+enum Note {
+    /// There is this buffer; whether it appeared after it was asked for.
+    There(Bid, bool),
+    /// It was removed.
+    Gone(Bid, TopicName),
+    /// That was all that was there when it asked.
+    Told,
+}
+
+impl Note {
+    /// The message, if it is still true.
+    fn message(&self, topics: &Topics) -> Option<Control> {
+        let (bid, fresh) = match self {
+            Self::There(bid, fresh) => (*bid, *fresh),
+            Self::Told => return Some(Control::Told),
+            Self::Gone(bid, topic) => return Some(Control::TopicGone { bid: *bid, topic: topic.clone() }),
+        };
+        let buffer = topics.get(bid)?;
+        Some(Control::Topic(Topic {
+            bid,
+            // Without an epoch it is not known well enough yet, and is told when it is.
+            epoch: buffer.epoch?.0,
+            framing: buffer.framing,
+            fresh,
+            max_delivery_bytes: buffer.max_delivery_bytes,
+            topic: buffer.topic.clone(),
+        }))
+    }
+}
+
+impl Watcher {
+    pub(super) fn new(conn: Conn, name: String) -> Self {
+        Self { conn, name, waiting: VecDeque::new() }
+    }
+
+    fn tell(&mut self, note: Note, topics: &Topics) {
+        self.waiting.push_back(note);
+        if self.waiting.len() == 1 {
+            self.tell_waiting(topics);
+        }
+        if self.waiting.len() > MIN_WAITING.max(4 * topics.buffers()) {
+            self.waiting.clear();
+            self.conn.close("it does not read what it is told about the topics that it asked for");
+        }
+    }
+
+    /// Tells what waits, as far as there is room. False if some is left.
+    fn tell_waiting(&mut self, topics: &Topics) -> bool {
+        while let Some(note) = self.waiting.front() {
+            match note.message(topics).map(|message| self.conn.send_control(&message.encode())) {
+                // A connection that is down has its own event.
+                None | Some(Ok(()) | Err(ControlError::Down)) => {}
+                Some(Err(ControlError::Full { .. })) => return false,
+                Some(Err(error)) => self.conn.close(&error.to_string()),
+            }
+            self.waiting.pop_front();
+        }
+        true
+    }
+}
+
+impl Broker {
+    pub(super) fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
+        let filters = match Control::decode(message) {
+            Ok(Control::Topics { filters }) => filters,
+            Ok(_) => return conn.close("a subscriber sent a message that only publishers or brokers send"),
+            Err(error) => return conn.close(&error.to_string()),
+        };
+        // A message may still be on its way through the queue when its connection is gone already.
+        if !self.watchers.contains_key(&conn.id()) {
+            return;
+        }
+        let max = self.settings.max_topics_per_subscriber;
+        match self.topics.want(conn.id(), filters, max) {
+            Ok(bids) => {
+                let notes = bids.into_iter().map(|bid| Note::There(bid, false)).chain([Note::Told]);
+                notes.for_each(|note| self.tell(conn.id(), note));
+            }
+            Err(total) => {
+                let reason = format!(
+                    "{total} topics and filters were asked for; a subscriber of this broker may have {max} \
+                     (broker.max_topics_per_subscriber)"
+                );
+                self.ledger.refused(Refusal::TopicsOfSubscriber);
+                send(conn, &Control::Rejected { reason });
+            }
+        }
+    }
+
+    /// A buffer can be had: tells everybody who wants it.
+    pub(super) fn announce_new(&mut self, bid: Bid) {
+        let Some(buffer) = self.topics.get(bid) else { return };
+        for watcher in self.topics.watchers(&buffer.topic) {
+            self.tell(watcher, Note::There(bid, true));
+        }
+    }
+
+    /// A buffer was removed: tells everybody who wanted it.
+    pub(super) fn announce_gone(&mut self, bid: Bid, topic: &TopicName) {
+        for watcher in self.topics.watchers(topic) {
+            self.tell(watcher, Note::Gone(bid, topic.clone()));
+        }
+    }
+
+    fn tell(&mut self, watcher: u64, note: Note) {
+        let Some(subscriber) = self.watchers.get_mut(&watcher) else { return };
+        subscriber.tell(note, &self.topics);
+        if !subscriber.waiting.is_empty() {
+            self.behind.insert(watcher);
+        }
+    }
+
+    /// Tells those whose queue was full what waits for them.
+    pub(super) fn tell_those_behind(&mut self) {
+        let (watchers, topics) = (&mut self.watchers, &self.topics);
+        self.behind.retain(|id| watchers.get_mut(id).is_some_and(|watcher| !watcher.tell_waiting(topics)));
+    }
+}

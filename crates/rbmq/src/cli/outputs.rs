@@ -1,0 +1,212 @@
+//! The files that `sub --output` writes: one for each topic.
+//!
+//! A topic that was named has its file from the start. With a pattern the topics are known only when they come; those
+//! that an earlier run wrote are found by the state files in the directory, and go on.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use rbmq::{Kept, TopicFilter, TopicName};
+use rocketbufs::{Epoch, Position};
+
+use super::Failure;
+use super::files::{OutputFile, file_name};
+use super::state::{Recorded, STATE_SUFFIX, path_of};
+
+/// Most files that are open at once: a process may often have no more than 1,024.
+const MAX_OPEN: usize = 256;
+
+/// See the module.
+pub(super) struct Outputs {
+    output: PathBuf,
+    /// Whether `output` is a directory, or the one file.
+    directory: bool,
+    files: HashMap<TopicName, OutputFile>,
+    /// Those that have something written and not recorded.
+    pending: HashSet<TopicName>,
+    open: HashSet<TopicName>,
+}
+
+impl Outputs {
+    /// `output` itself for one topic, files in it if it is a directory.
+    pub(super) fn new(output: &Path, filters: &[TopicFilter]) -> Result<Self, Failure> {
+        let directory = output.is_dir();
+        let several = filters.len() > 1 || filters.iter().any(TopicFilter::has_wildcards);
+        if several && !directory {
+            let what = match filters {
+                [pattern] => format!("the topics of '{pattern}'"),
+                _ => format!("{} topics", filters.len()),
+            };
+            return Err(Failure::Failed(format!(
+                "{what} need a directory to write to, and {} is none; make it, or receive one topic",
+                output.display()
+            )));
+        }
+        let (files, pending, open) = Default::default();
+        let mut outputs = Self { output: output.to_owned(), directory, files, pending, open };
+        filters.iter().filter_map(TopicFilter::as_topic).try_for_each(|topic| outputs.add(&topic))?;
+        if filters.iter().any(TopicFilter::has_wildcards) {
+            outputs.find(filters)?;
+        }
+        Ok(outputs)
+    }
+
+    fn path(&self, topic: &TopicName) -> PathBuf {
+        if self.directory { self.output.join(file_name(topic)) } else { self.output.clone() }
+    }
+
+    /// Takes in the files of an earlier run.
+    fn find(&mut self, filters: &[TopicFilter]) -> Result<(), Failure> {
+        let cannot = |path: &Path, e| Failure::Failed(format!("cannot read {}: {e}", path.display()));
+        for entry in std::fs::read_dir(&self.output).map_err(|e| cannot(&self.output, e))? {
+            let path = entry.map_err(|e| cannot(&self.output, e))?.path();
+            if !path.as_os_str().as_encoded_bytes().ends_with(STATE_SUFFIX.as_bytes()) {
+                continue;
+            }
+            let Some(recorded) = Recorded::read(&path).map_err(|e| cannot(&path, e))? else { continue };
+            // A file that was renamed is somebody else's business.
+            let Ok(topic) = recorded.topic.parse::<TopicName>() else { continue };
+            if path == path_of(&self.path(&topic)) && filters.iter().any(|filter| filter.matches(&topic)) {
+                self.add(&topic)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a topic's file, if it is not there.
+    fn add(&mut self, topic: &TopicName) -> Result<(), Failure> {
+        if !self.files.contains_key(topic) {
+            self.make_room()?;
+            self.files.insert(topic.clone(), OutputFile::open(&self.path(topic), topic)?);
+            self.open.insert(topic.clone());
+        }
+        Ok(())
+    }
+
+    /// Closes all files, if there are as many as may be open.
+    fn make_room(&mut self) -> Result<(), Failure> {
+        if self.open.len() < MAX_OPEN {
+            return Ok(());
+        }
+        self.record()?;
+        for topic in self.open.drain() {
+            if let Some(file) = self.files.get_mut(&topic) {
+                file.close();
+            }
+        }
+        Ok(())
+    }
+
+    /// A topic's file, ready to be written.
+    fn file(&mut self, topic: &TopicName) -> Result<&mut OutputFile, Failure> {
+        self.add(topic)?;
+        if !self.open.contains(topic) {
+            self.make_room()?;
+            self.open.insert(topic.clone());
+        }
+        match self.files.get_mut(topic) {
+            Some(file) => Ok(file),
+            None => Err(Failure::Failed(format!("no file for topic '{topic}'"))),
+        }
+    }
+
+    /// Where the topics that a filter matches go on; none if none of them was written before.
+    pub(super) fn positions(&self, filter: &TopicFilter) -> Option<Vec<(Epoch, Position)>> {
+        let files = self.files.iter().filter(|(topic, _)| filter.matches(topic));
+        let positions: Vec<_> = files.filter_map(|(_, file)| file.positions()).flatten().collect();
+        (!positions.is_empty()).then_some(positions)
+    }
+
+    /// A log of a topic begins at a position: started again, it is received from there, even if nothing came before.
+    pub(super) fn begin(&mut self, topic: &TopicName, epoch: Epoch, start: Position) -> Result<(), Failure> {
+        self.file(topic)?.begin(epoch, start);
+        self.pending.insert(topic.clone());
+        Ok(())
+    }
+
+    /// As [`OutputFile::write`].
+    pub(super) fn write(&mut self, topic: &TopicName, bytes: &[u8]) -> Result<(), Failure> {
+        self.file(topic)?.write(bytes)
+    }
+
+    /// As [`OutputFile::reached`]; the position is that in front of the last `loose` bytes.
+    pub(super) fn reached(
+        &mut self,
+        topic: &TopicName,
+        (epoch, position): (Epoch, Position),
+        loose: u64,
+        kept: Kept,
+    ) -> Result<(), Failure> {
+        let file = self.file(topic)?;
+        file.reached(epoch, position, loose, kept)?;
+        if file.is_pending() {
+            self.pending.insert(topic.clone());
+        } else {
+            self.pending.remove(topic);
+        }
+        Ok(())
+    }
+
+    /// Whether something is written and not recorded.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Records everything that was written.
+    pub(super) fn record(&mut self) -> Result<(), Failure> {
+        for topic in self.pending.drain() {
+            if let Some(file) = self.files.get_mut(&topic) {
+                file.record()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filters(text: &str) -> Vec<TopicFilter> {
+        text.split(' ').map(|filter| filter.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn many_topics_have_a_file_each_and_go_on_with_a_pattern() {
+        let dir = tempfile::tempdir().unwrap();
+        let topics: Vec<TopicName> = (0..MAX_OPEN + 50).map(|n| format!("a/{n}").parse().unwrap()).collect();
+        let mut outputs = Outputs::new(dir.path(), &filters("a/#")).unwrap();
+        assert_eq!(outputs.positions(&filters("a/#")[0]), None);
+        for round in 0..2 {
+            for topic in &topics {
+                outputs.begin(topic, Epoch(1), 5).unwrap();
+                outputs.write(topic, format!("{round} {topic}\n").as_bytes()).unwrap();
+                assert!(outputs.open.len() <= MAX_OPEN);
+            }
+        }
+        outputs.record().unwrap();
+        drop(outputs);
+        let outputs = Outputs::new(dir.path(), &filters("+/7 b a/8")).unwrap();
+        let positions = |filter: &str| outputs.positions(&filters(filter)[0]).unwrap_or_default();
+        assert_eq!(positions("+/7"), [(Epoch(1), 5)]);
+        assert_eq!(positions("#").len(), 2);
+        assert_eq!(positions("b"), []);
+        // What was written and never reached does not count.
+        assert_eq!(std::fs::read(dir.path().join("a%2F7")).unwrap(), b"");
+    }
+
+    #[test]
+    fn several_topics_need_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x");
+        for (wanted, what) in
+            [("a b", "2 topics need a directory"), ("a/#", "the topics of 'a/#' need a directory")]
+        {
+            let Err(Failure::Failed(error)) = Outputs::new(&file, &filters(wanted)) else {
+                panic!("{wanted}")
+            };
+            assert!(error.starts_with(what), "{error}");
+        }
+        assert!(Outputs::new(&file, &filters("a")).is_ok());
+    }
+}
