@@ -35,10 +35,10 @@ pub mod wire;
 
 pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules};
 pub use client::{
-    Batch, BufferDetail, ConnectError, Item, Kept, Message, MessageRef, Notice, ObserveError, Observer,
-    PublishError, Publisher, PublisherBuilder, PublisherWaitError, ReceiveError, StartFrom,
-    SubscribeTopicError, Subscriber, SubscriberBuilder, TopicDetail, TopicOpenError, TopicOptions,
-    TopicWriter, WriteBatch,
+    Batch, BufferDetail, ConfirmError, Confirmation, Confirmed, ConnectError, Item, Kept, Level, Message,
+    MessageRef, Notice, ObserveError, Observer, PublishError, Publisher, PublisherBuilder,
+    PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
+    TopicDetail, TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
 };
 pub use wire::{
     BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Slowest, SubscriptionStats, TopicError,

@@ -143,6 +143,11 @@ impl SubShared {
         self.consumed.store(outbound.consumed(), Ordering::Release);
         self.dropped.store(dropped, Ordering::Release);
         let at = outbound.holds_at();
+        // What is kept to be sent again is kept whole: part of a delivery is of no use to another receiver.
+        let at = match (buffer.keep_until_delivered, buffer.log()) {
+            (true, Some(log)) => at.and_then(|at| log.ring.boundary_at_or_before(at)),
+            _ => at,
+        };
         #[cfg(feature = "planted-bugs")]
         let at =
             if crate::planted::is(crate::planted::HOLD_AT_SENT) { at.map(|_| outbound.sent()) } else { at };

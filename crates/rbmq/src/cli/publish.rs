@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .map_err(|e| args.client.explain(&e))?;
     let framing = if args.raw { Framing::Raw } else { Framing::Records };
     let timeout = Duration::from_secs(args.timeout);
-    let options = TopicOptions { ring_bytes: args.ring_bytes, framing, timeout };
+    let options = TopicOptions { ring_bytes: args.ring_bytes, framing, timeout, ..TopicOptions::default() };
     let writer = publisher.topic_with(args.topic.as_str(), options).map_err(Failure::failed)?;
     wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::{BufferError, ConnError, ContextError};
 
+use super::confirm::Level;
 use crate::wire::{DecodeError, FilterError, RefuseCode, TopicError, TopicName, UnpackError};
 
 /// A client could not connect to a broker.
@@ -148,6 +149,106 @@ pub enum PublisherWaitError {
         /// In words.
         reason: String,
     },
+}
+
+/// Something was not confirmed. `confirmed` says what is: everything below.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfirmError {
+    /// Not yet: a subscriber is slow, or the broker is away. It may still come.
+    #[error(
+        "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}",
+        why(.last_error)
+    )]
+    TimedOut {
+        /// The topic.
+        topic: TopicName,
+        /// The level waited for.
+        level: Level,
+        /// The position waited for.
+        position: u64,
+        /// What is confirmed.
+        confirmed: u64,
+        /// How long.
+        waited: Duration,
+        /// Why there is no connection, if there is none.
+        last_error: Option<String>,
+    },
+    /// A broker died with what it had taken, and the publisher does not have it any more: it will never be confirmed.
+    /// Nothing beyond is either, at this level, until [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost).
+    #[error(
+        "topic '{topic}': {} bytes were lost before they were {level} (positions {from} to {to}): the broker that had \
+         them is gone, and the ring here has gone on; keep_until_delivered keeps it here. Confirmed up to {confirmed}",
+        to - from
+    )]
+    Lost {
+        /// The topic.
+        topic: TopicName,
+        /// The level.
+        level: Level,
+        /// What is confirmed.
+        confirmed: u64,
+        /// First position that is lost.
+        from: u64,
+        /// First position that is not.
+        to: u64,
+    },
+    /// The broker does not take the topic any more.
+    #[error("the broker refused topic '{topic}': {reason}; {level} up to {confirmed}")]
+    Refused {
+        /// The topic.
+        topic: TopicName,
+        /// The level.
+        level: Level,
+        /// What is confirmed.
+        confirmed: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The topic was closed before.
+    #[error("topic '{topic}' was closed; {level} up to {confirmed}: wait for confirmations before closing")]
+    Closed {
+        /// The topic.
+        topic: TopicName,
+        /// The level.
+        level: Level,
+        /// What is confirmed.
+        confirmed: u64,
+    },
+    /// Nothing was published up to there.
+    #[error("topic '{topic}': position {position} was not published; the topic ends at {end}")]
+    NotPublished {
+        /// The topic.
+        topic: TopicName,
+        /// The position.
+        position: u64,
+        /// Where the topic ends now.
+        end: u64,
+    },
+    /// Too many wait; wait for some of them first, or for every tenth: confirmations are cumulative.
+    #[error(
+        "topic '{topic}': {waiting} confirmations are waited for; the limit (max_confirmations) is {limit}"
+    )]
+    TooMany {
+        /// The topic.
+        topic: TopicName,
+        /// How many wait.
+        waiting: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl ConfirmError {
+    /// The same, with the reason why there is no connection.
+    pub(super) fn explained(self, why: Option<String>) -> Self {
+        match self {
+            Self::TimedOut { topic, level, position, confirmed, waited, .. } => {
+                Self::TimedOut { topic, level, position, confirmed, waited, last_error: why }
+            }
+            other => other,
+        }
+    }
 }
 
 /// A topic could not be subscribed to.

@@ -12,9 +12,11 @@
 
 mod batch;
 mod builder;
+mod confirm;
 mod current;
 mod error;
 mod feed;
+mod ledger;
 mod link;
 mod notice;
 mod observer;
@@ -25,9 +27,10 @@ mod writer;
 
 pub use batch::{Batch, Kept, Message, MessageRef};
 pub use builder::SubscriberBuilder;
+pub use confirm::{Confirmation, Confirmed, Level};
 pub use error::{
-    ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError, SubscribeTopicError,
-    TopicOpenError,
+    ConfirmError, ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError,
+    SubscribeTopicError, TopicOpenError,
 };
 pub use feed::StartFrom;
 pub use notice::{Item, Notice};

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, ROut};
+use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, OutEvent, ROut};
 use tracing::{debug, warn};
 
+use super::confirm::{Confirms, Level, Questions};
 use super::error::{ConnectError, PublisherWaitError, TopicOpenError};
 use super::link::{Link, lock, wait_while};
 use super::writer::TopicWriter;
@@ -32,11 +33,23 @@ pub struct TopicOptions {
     pub framing: Framing,
     /// How long to wait for the broker to take the topic.
     pub timeout: Duration,
+    /// Keeps what was published in the ring here until it is delivered, not only until the broker has it: then a
+    /// broker that dies takes nothing with it. The ring holds what is under way to the subscribers; use a larger one for
+    /// slow ones.
+    pub keep_until_delivered: bool,
+    /// Most confirmations that wait at a time; each costs about 200 bytes.
+    pub max_confirmations: usize,
 }
 
 impl Default for TopicOptions {
     fn default() -> Self {
-        Self { ring_bytes: None, framing: Framing::Records, timeout: Duration::from_secs(10) }
+        Self {
+            ring_bytes: None,
+            framing: Framing::Records,
+            timeout: Duration::from_secs(10),
+            keep_until_delivered: false,
+            max_confirmations: 65_536,
+        }
     }
 }
 
@@ -87,6 +100,8 @@ impl PublisherBuilder {
         let topics: Topics = Arc::default();
         let (table, answers) = (topics.clone(), topics.clone());
         out.set_control_msg_cb(move |conn, message| on_control(&answers, conn, message));
+        let asks = Asks::default();
+        hear_confirmations(&out, &topics, &asks);
         let conns = out.clone();
         let link =
             Link::connect(&ctx, addr, (Role::Publisher, &self.name), move |conn| conns.add_conn(conn))?;
@@ -99,7 +114,9 @@ impl PublisherBuilder {
         // Nobody takes over a publisher's place but itself.
         link.watch(name_again, |_| {})?;
         let inner = Inner { link, out, topics, ctx, next_bid: AtomicU32::new(0) };
-        Ok(Publisher { inner: Arc::new(inner), close_timeout: self.close_timeout })
+        let inner = Arc::new(inner);
+        let _ = asks.set(Arc::downgrade(&inner));
+        Ok(Publisher { inner, close_timeout: self.close_timeout })
     }
 }
 
@@ -149,6 +166,7 @@ pub(super) struct TopicState {
     max_delivery_bytes: u64,
     /// Looked at for every record; set under `state`.
     pub(super) refused: AtomicBool,
+    pub(super) confirms: Arc<Confirms>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -220,6 +238,37 @@ impl TopicState {
     }
 }
 
+/// The publisher, once it is made: the worker asks the broker in its name.
+type Asks = Arc<OnceLock<Weak<Inner>>>;
+
+/// Has what the broker confirms, and what it does not go on with, told to those who wait.
+fn hear_confirmations(out: &ROut, topics: &Topics, asks: &Asks) {
+    let (table, inner) = (topics.clone(), asks.clone());
+    out.set_subscriber_progress_cb(move |told| {
+        let Some(topic) = lock(&table).get(&told.bid).cloned() else { return };
+        let levels = [told.landed, told.delivered, told.consumed];
+        ask_from_worker(&inner, told.bid, topic.confirms.progress(levels, told.count));
+    });
+    let (table, inner) = (topics.clone(), asks.clone());
+    out.set_event_cb(move |event| match event {
+        OutEvent::Subscribed { bid, start, resumed, .. } => {
+            let Some(topic) = lock(&table).get(&bid).cloned() else { return };
+            ask_from_worker(&inner, bid, topic.confirms.subscribed(start, resumed));
+        }
+        OutEvent::Dropped { bid, from, to, .. } => {
+            let Some(topic) = lock(&table).get(&bid).cloned() else { return };
+            topic.confirms.lost(from, to);
+        }
+        _ => {}
+    });
+}
+
+fn ask_from_worker(asks: &Asks, bid: Bid, questions: Questions) {
+    if let Some(inner) = asks.get().and_then(Weak::upgrade) {
+        inner.ask(bid, questions);
+    }
+}
+
 fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
     let message = match Control::decode(message) {
         Ok(message) => message,
@@ -231,6 +280,7 @@ fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
         Control::Refused { bid, code, reason } => {
             if let Some(topic) = find(bid) {
                 warn!("the broker refused topic '{}': {reason}", topic.topic);
+                topic.confirms.refuse(&reason);
                 topic.update(|state| state.refusal = Some((code, reason)));
             }
         }
@@ -274,7 +324,9 @@ impl Publisher {
         let ring_bytes = options.ring_bytes.unwrap_or(inner.ctx.config().buffers.size_bytes);
         let bid = inner.next_bid.fetch_add(1, Ordering::Relaxed);
         let no_buffer = |source| TopicOpenError::Buffer { topic: topic.clone(), source };
-        let buffer = BufferOptions { size_bytes: ring_bytes, ..BufferOptions::default() };
+        let keep_until_delivered = options.keep_until_delivered;
+        let buffer =
+            BufferOptions { size_bytes: ring_bytes, keep_until_delivered, ..BufferOptions::default() };
         inner.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
         let writer = inner.out.writer(bid).map_err(no_buffer)?;
         let info = inner.out.buffer_info(bid).ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
@@ -285,6 +337,7 @@ impl Publisher {
             ring_bytes: info.capacity_bytes,
             max_delivery_bytes: info.max_delivery_bytes,
             refused: AtomicBool::new(false),
+            confirms: Arc::new(Confirms::new(topic.clone(), options.max_confirmations)),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -318,6 +371,15 @@ impl Publisher {
 }
 
 impl Inner {
+    /// Asks the broker to tell as soon as these are confirmed.
+    pub(super) fn ask(&self, bid: Bid, questions: Questions) {
+        for (level, position) in Level::ALL.into_iter().zip(questions) {
+            if let Some(position) = position {
+                self.out.ask(bid, level.framework(), position);
+            }
+        }
+    }
+
     /// A topic is over.
     pub(super) fn forget(&self, bid: Bid) {
         lock(&self.topics).remove(&bid);

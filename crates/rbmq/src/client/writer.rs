@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rocketbufs::{Blocking, BufWriter, OutSegment, Position, SegmentError, WaitError};
 
+use super::confirm::{ConfirmResult, Confirmation, Level};
 use super::error::{PublishError, PublisherWaitError};
 use super::publisher::{Inner, TopicState};
 use crate::wire::{Framing, RECORD_HEADER_BYTES, TopicName, record_header};
@@ -153,6 +154,41 @@ impl TopicWriter {
         self.state.wait_subscribers(count, timeout)
     }
 
+    /// The position behind everything that was published.
+    pub fn position(&self) -> Position {
+        self.writer.head()
+    }
+
+    /// Tells when everything below `position` (as [`TopicWriter::publish`] returns it) is confirmed at `level`: a future,
+    /// or something to wait for or look at. Any number may be under way, up to [`TopicOptions::max_confirmations`].
+    ///
+    /// [`TopicOptions::max_confirmations`]: crate::TopicOptions::max_confirmations
+    pub fn confirmation(&self, position: Position, level: Level) -> Confirmation {
+        let now = (self.writer.head(), self.state.refusal().map(|(_, reason)| reason));
+        let (confirmation, questions) = self.state.confirms.begin(level, position, now);
+        self.inner.ask(self.state.bid, questions);
+        confirmation
+    }
+
+    /// Waits until everything below `position` is confirmed at `level`.
+    ///
+    /// # Errors
+    /// [`ConfirmError`](crate::ConfirmError); each says up to which position it is.
+    pub fn confirm(&self, position: Position, level: Level, timeout: Duration) -> ConfirmResult {
+        let confirmed = self.confirmation(position, level).wait(timeout);
+        confirmed.map_err(|error| error.explained(self.inner.link.last_error()))
+    }
+
+    /// Up to where everything is confirmed at `level`. Never goes back.
+    pub fn confirmed(&self, level: Level) -> Position {
+        self.state.confirms.confirmed(level)
+    }
+
+    /// After [`ConfirmError::Lost`](crate::ConfirmError::Lost): what was lost at `level`, which goes on behind it.
+    pub fn accept_lost(&self, level: Level) -> Option<(Position, Position)> {
+        self.state.confirms.accept_lost(level)
+    }
+
     /// Waits until the broker has everything that was published.
     ///
     /// # Errors
@@ -284,6 +320,7 @@ impl TopicWriter {
 
 impl Drop for TopicWriter {
     fn drop(&mut self) {
+        self.state.confirms.close();
         // Destroyed already if it was closed in order.
         let _ = self.inner.out.destroy_buffer(self.state.bid);
         self.inner.forget(self.state.bid);

@@ -1,0 +1,188 @@
+//! Confirmations with the client library: what each level promises, futures, brokers that die.
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use common::{BrokerProcess, LONG, until};
+use rbmq::{
+    Broker, BrokerConfig, ConfirmError, Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
+};
+
+const SHORT: Duration = Duration::from_millis(40);
+
+fn broker() -> Broker {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = "127.0.0.1:0".into();
+    Broker::start(config).unwrap()
+}
+
+fn subscriber(addr: &str) -> Subscriber {
+    let mut subscriber = Subscriber::connect(addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    subscriber
+}
+
+fn topic(addr: &str, options: TopicOptions) -> TopicWriter {
+    Publisher::connect(addr).unwrap().topic_with("t", options).unwrap()
+}
+
+/// Runs a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park_timeout(LONG);
+    }
+}
+
+#[test]
+fn each_level_is_what_it_says() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    // Without a subscriber nobody has to have it.
+    let first = topic.publish(b"for nobody").unwrap();
+    let confirmed = topic.confirm(first, Level::Consumed, LONG).unwrap();
+    assert_eq!((confirmed.position, confirmed.subscribers, confirmed.left), (first, 0, 0));
+    let mut subscribers = [subscriber(&broker.addr()), subscriber(&broker.addr())];
+    topic.wait_subscribers(2, LONG).unwrap();
+    let position = topic.publish(b"for two").unwrap();
+    assert!(topic.confirm(position, Level::Accepted, LONG).unwrap().position >= position);
+    // It lands with them whether or not they read.
+    let delivered = topic.confirm(position, Level::Delivered, LONG).unwrap();
+    assert_eq!((delivered.subscribers, delivered.left, delivered.lost), (2, 0, 0));
+    assert_eq!(subscribers[0].recv(LONG).unwrap().unwrap().bytes, b"for two");
+    let error = topic.confirm(position, Level::Consumed, SHORT).unwrap_err();
+    assert!(matches!(error, ConfirmError::TimedOut { confirmed, .. } if confirmed == first), "{error}");
+    let consumed = topic.confirmation(position, Level::Consumed);
+    assert_eq!(subscribers[1].recv(LONG).unwrap().unwrap().bytes, b"for two");
+    // What was received is released when the next is asked for.
+    for subscriber in &mut subscribers {
+        assert!(subscriber.recv(SHORT).unwrap().is_none());
+    }
+    assert_eq!(consumed.wait(LONG).unwrap().subscribers, 2);
+    // One that leaves with what it has not read counts no more.
+    let [stays, leaves] = subscribers;
+    let last = topic.publish(b"for one").unwrap();
+    let waiting = topic.confirmation(last, Level::Consumed);
+    leaves.close(LONG);
+    assert_eq!(waiting.try_get(), None);
+    let mut stays = stays;
+    assert_eq!(stays.recv(LONG).unwrap().unwrap().bytes, b"for one");
+    assert!(stays.recv(SHORT).unwrap().is_none());
+    let confirmed = waiting.wait(LONG).unwrap();
+    assert_eq!((confirmed.position, confirmed.left), (last, confirmed.left.max(1)));
+    assert_eq!(topic.confirmed(Level::Consumed), last);
+}
+
+#[test]
+fn futures_need_no_runtime_and_come_in_order() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    let reader = subscriber(&broker.addr());
+    topic.wait_subscribers(1, LONG).unwrap();
+    let reading = std::thread::spawn(move || reader.into_iter().map(Result::unwrap).count());
+    let mut waiting = Vec::new();
+    for n in 0..20_000_u32 {
+        let position = topic.publish(&n.to_le_bytes()).unwrap();
+        waiting.push(topic.confirmation(position, Level::ALL[n as usize % 3]));
+    }
+    for confirmation in waiting {
+        let position = confirmation.position();
+        assert!(block_on(confirmation).unwrap().position >= position);
+    }
+    topic.close().unwrap();
+    assert_eq!(reading.join().unwrap(), 20_000);
+}
+
+#[test]
+fn limits_and_misuse_are_told() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions { max_confirmations: 3, ..TopicOptions::default() });
+    let _reader = subscriber(&broker.addr());
+    topic.wait_subscribers(1, LONG).unwrap();
+    let position = topic.publish(b"unread").unwrap();
+    let error = topic.confirm(position + 1, Level::Accepted, LONG).unwrap_err();
+    assert!(matches!(error, ConfirmError::NotPublished { end, .. } if end == position), "{error}");
+    let mut waiting: Vec<_> = (0..3).map(|_| topic.confirmation(position, Level::Consumed)).collect();
+    let error = topic.confirm(position, Level::Consumed, LONG).unwrap_err();
+    assert!(matches!(error, ConfirmError::TooMany { waiting: 3, limit: 3, .. }), "{error}");
+    // Who does not want to know any more makes room.
+    waiting.pop();
+    let error = topic.confirm(position, Level::Consumed, SHORT).unwrap_err();
+    assert!(matches!(error, ConfirmError::TimedOut { .. }), "{error}");
+    drop(topic);
+    let error = waiting.remove(0).wait(LONG).unwrap_err();
+    assert!(matches!(error, ConfirmError::Closed { confirmed: 0, .. }), "{error}");
+}
+
+/// A publisher whose broker takes much that its subscriber does not read, and dies.
+fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, u64) {
+    let first = BrokerProcess::start();
+    let addr = first.addr.clone();
+    let small = TopicOptions { ring_bytes: Some(64 << 10), keep_until_delivered, ..TopicOptions::default() };
+    let mut topic = topic(&addr, small);
+    let mut reader =
+        Subscriber::builder().name("slow").hold(LONG).ring_bytes(64 << 10).connect(&addr).unwrap();
+    reader.subscribe_from("t", StartFrom::Oldest).unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    while topic.publish_timeout(&[7; 1000], SHORT).is_ok() {}
+    let end = topic.position();
+    topic.confirm(if keep_until_delivered { 1004 } else { end / 2 }, Level::Accepted, LONG).unwrap();
+    assert!(topic.confirmed(Level::Delivered) < end / 2);
+    let (accepted, waiting) = (topic.confirmed(Level::Accepted), topic.confirmation(end, Level::Delivered));
+    first.process.signal("KILL");
+    first.process.finish();
+    let second = BrokerProcess::start_at(&addr, &[]);
+    assert!(topic.confirmed(Level::Accepted) >= accepted, "a position goes back");
+    if !keep_until_delivered {
+        let error = waiting.wait(LONG).unwrap_err();
+        assert!(matches!(error, ConfirmError::Lost { level: Level::Delivered, .. }), "{error}");
+    }
+    (topic, reader, second, end)
+}
+
+#[test]
+fn what_a_broker_took_with_it_is_told_as_lost() {
+    let (mut topic, reader, _broker, end) = dies(false);
+    drop(reader);
+    let (from, to) = topic.accept_lost(Level::Delivered).unwrap();
+    assert!(from < to && to < end, "{from} to {to} of {end}");
+    // Each level stops by itself: of a delivery that the broker had half the rest is of no use.
+    topic.accept_lost(Level::Accepted);
+    topic.confirm(end, Level::Accepted, LONG).unwrap();
+    let more = topic.publish(b"more").unwrap();
+    topic.confirm(more, Level::Delivered, LONG).unwrap();
+}
+
+#[test]
+fn what_is_kept_until_delivered_survives_its_broker() {
+    let (mut topic, mut reader, _broker, end) = dies(true);
+    let reading = std::thread::spawn(move || {
+        let mut count = 0_u64;
+        while reader.recv(LONG).unwrap().is_some() {
+            count += 1;
+        }
+        count
+    });
+    topic.confirm(end, Level::Delivered, LONG).unwrap();
+    assert_eq!(topic.accept_lost(Level::Delivered), None);
+    until("the subscriber is back", || topic.subscribers() == 1);
+    let last = topic.publish(b"last").unwrap();
+    topic.confirm(last, Level::Consumed, LONG).unwrap();
+    topic.close().unwrap();
+    assert_eq!(reading.join().unwrap(), end / 1004 + 1);
+}
