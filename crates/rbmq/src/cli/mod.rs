@@ -18,6 +18,7 @@ mod source;
 mod state;
 mod stop;
 mod subscribe;
+mod top;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,10 @@ enum Command {
     Pub(publish::Args),
     /// Receive topics
     Sub(subscribe::Args),
+    /// Watch a broker: its topics, and who is slow; with a topic's name, its ring
+    Top(top::Args),
+    /// List the topics of a broker
+    Topics(top::ListArgs),
     /// Show what a broker would work with, and who set it
     Config(config::Args),
     /// Say what of this machine will hurt a broker, and how to mend it
@@ -109,6 +114,8 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args, wishes),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
+        Command::Top(args) => top::run(&args),
+        Command::Topics(args) => top::list(&args),
         Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
         Command::Config(args) => config::run(&args),
         Command::Check(args) => check::run(&args),

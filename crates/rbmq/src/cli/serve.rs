@@ -1,12 +1,11 @@
 //! `rbmq serve`.
 
-use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use rbmq::http::Endpoint;
-use rbmq::{Broker, TopicStats};
+use rbmq::Broker;
 use tracing::warn;
 
 use super::Failure;
@@ -15,6 +14,8 @@ use super::log::Wishes;
 use super::reload;
 use super::source::Source;
 use super::stop::{Asked, Stop};
+use super::top::screen;
+use super::top::table::{self, Before, Sort};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -105,12 +106,12 @@ struct Stats {
     interval: Duration,
     json: bool,
     at: Instant,
-    before: HashMap<String, TopicStats>,
+    before: Before,
 }
 
 impl Stats {
     fn new(interval: Duration, json: bool) -> Self {
-        Self { interval, json, at: Instant::now(), before: HashMap::new() }
+        Self { interval, json, at: Instant::now(), before: Before::new() }
     }
 
     /// How long until the next one.
@@ -123,7 +124,7 @@ impl Stats {
         if !self.due().is_zero() {
             return Ok(());
         }
-        let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
+        let elapsed = self.at.elapsed();
         self.at = Instant::now();
         let topics = broker.topics();
         if self.json {
@@ -131,38 +132,12 @@ impl Stats {
             let line = serde_json::json!({ "ring_memory_bytes": memory, "topics": topics });
             say(&line.to_string())?;
         } else {
-            say(&table(&topics, &self.before, seconds, broker.memory_in_use()))?;
+            let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
+            say(&table::table(&lines, screen::width(), usize::MAX).join("\n"))?;
+            let memory = bytes::show(broker.memory_in_use() as f64);
+            say(&format!("{} topics, rings of {memory}", topics.len()))?;
         }
-        self.before = topics.into_iter().map(|topic| (topic.topic.to_string(), topic)).collect();
+        self.before = table::before(&topics);
         Ok(())
     }
-}
-
-fn table(topics: &[TopicStats], before: &HashMap<String, TopicStats>, seconds: f64, memory: u64) -> String {
-    let bold = |text: String| match std::io::stdout().is_terminal() {
-        true => format!("\x1b[1m{text}\x1b[0m"),
-        false => text,
-    };
-    let head =
-        format!("{:<32} {:>4} {:>5} {:>12} {:>12} {:>10}", "topic", "pubs", "subs", "in/s", "out/s", "lag");
-    let mut lines = vec![bold(head)];
-    for topic in topics {
-        let old = before.get(topic.topic.as_str());
-        let rate = |now: u64, then: Option<u64>| {
-            // Of a topic that is new, or has lost a buffer, the first reading says nothing.
-            let moved = then.map_or(0, |then| now.saturating_sub(then));
-            format!("{}/s", bytes::show(moved as f64 / seconds))
-        };
-        lines.push(format!(
-            "{:<32} {:>4} {:>5} {:>12} {:>12} {:>10}",
-            topic.topic,
-            topic.publishers,
-            topic.subscribers,
-            rate(topic.head_bytes, old.map(|old| old.head_bytes)),
-            rate(topic.delivered_bytes, old.map(|old| old.delivered_bytes)),
-            bytes::show(topic.max_lag_bytes as f64),
-        ));
-    }
-    lines.push(format!("{} topics, rings of {}", topics.len(), bytes::show(memory as f64)));
-    lines.join("\n")
 }

@@ -101,6 +101,14 @@ impl Stop {
         self.asked()
     }
 
+    /// Waits until one of these is readable, or it was asked to end, at most `timeout`. Says which of them are.
+    pub(super) fn wait_any(&self, inputs: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
+        let fds: Vec<BorrowedFd<'_>> = inputs.iter().copied().chain([self.wake.as_fd()]).collect();
+        let mut readable = wait_readable(&fds, Some(timeout))?;
+        readable.pop();
+        Ok(readable)
+    }
+
     /// Waits until `input` has something to read (or its end); false if the command was asked to end first.
     pub(super) fn wait_input(&self, input: BorrowedFd<'_>) -> io::Result<bool> {
         while !self.asked() {

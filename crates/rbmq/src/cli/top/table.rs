@@ -1,0 +1,275 @@
+//! The table of topics: pure, from two readings to lines of text.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rbmq::TopicStats;
+use serde::Serialize;
+
+use super::text;
+use crate::cli::bytes;
+
+/// By what the table is sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sort {
+    /// What came in and went out, the most first
+    Rate,
+    /// How far the slowest subscriber is behind, the furthest first
+    Lag,
+    /// By name
+    Name,
+}
+
+/// A topic, and what moved since the reading before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Line {
+    #[serde(flatten)]
+    pub(crate) stats: TopicStats,
+    /// Bytes a second; none of a topic that was not in the reading before.
+    pub(crate) received_per_second: Option<f64>,
+    /// The same, to subscribers.
+    pub(crate) delivered_per_second: Option<f64>,
+}
+
+/// What was read before.
+pub(crate) type Before = HashMap<String, TopicStats>;
+
+/// A reading, to compare the next one with.
+pub(crate) fn before(topics: &[TopicStats]) -> Before {
+    topics.iter().map(|topic| (topic.topic.to_string(), topic.clone())).collect()
+}
+
+/// The lines of a reading, with rates since the one before.
+pub(crate) fn lines(topics: Vec<TopicStats>, before: &Before, elapsed: Duration, sort: Sort) -> Vec<Line> {
+    let mut lines: Vec<Line> = topics
+        .into_iter()
+        .map(|stats| {
+            let old = before.get(stats.topic.as_str());
+            let (received, delivered) = (old.map(|o| o.received_bytes), old.map(|o| o.delivered_bytes));
+            Line {
+                received_per_second: text::rate(stats.received_bytes, received, elapsed),
+                delivered_per_second: text::rate(stats.delivered_bytes, delivered, elapsed),
+                stats,
+            }
+        })
+        .collect();
+    // They came by name, which decides between equals.
+    match sort {
+        Sort::Name => {}
+        Sort::Lag => lines.sort_by_key(|line| std::cmp::Reverse(line.stats.max_lag_bytes)),
+        Sort::Rate => lines.sort_by(|a, b| moved(b).total_cmp(&moved(a))),
+    }
+    lines
+}
+
+fn moved(line: &Line) -> f64 {
+    line.received_per_second.unwrap_or(0.0) + line.delivered_per_second.unwrap_or(0.0)
+}
+
+/// What all columns but the first and the last take, with the spaces between them.
+const NUMBERS: usize = 4 + 6 + 8 + 8 + 8 + 6 + 8 + 7;
+const POLICY: usize = 10 + 1;
+/// The narrowest that the first and the last column may be.
+const MIN_TOPIC: usize = 12;
+const MIN_SLOWEST: usize = 8;
+
+/// How wide the columns are that give way.
+struct Widths {
+    topic: usize,
+    policy: bool,
+    slowest: usize,
+}
+
+impl Widths {
+    fn new(lines: &[Line], width: usize) -> Self {
+        let longest = lines.iter().map(|line| line.stats.topic.as_str().chars().count()).max().unwrap_or(0);
+        let policy = width >= MIN_TOPIC + NUMBERS + POLICY + 2 * MIN_SLOWEST;
+        let numbers = NUMBERS + if policy { POLICY } else { 0 };
+        let left = width.saturating_sub(numbers + 1);
+        // The longest name is shown whole if half of what is left suffices.
+        let topic = longest.clamp(MIN_TOPIC, (left / 2).max(MIN_TOPIC));
+        let slowest = left.saturating_sub(topic);
+        Self { topic, policy, slowest: if slowest < MIN_SLOWEST { 0 } else { slowest } }
+    }
+}
+
+/// The table, of which each line has at most `width` characters; at most `most` topics, the rest summed.
+pub(crate) fn table(lines: &[Line], width: usize, most: usize) -> Vec<String> {
+    let widths = Widths::new(lines, width);
+    let head = ["PUBS", "SUBS", "IN/S", "OUT/S", "LAG", "RING", "LOST"].map(str::to_owned);
+    let mut text = vec![row(&widths, "TOPIC", &head, "POLICY", "SLOWEST")];
+    text.extend(lines.iter().take(most).map(|line| topic_row(&widths, line)));
+    if let Some(rest) = lines.get(most..).filter(|rest| !rest.is_empty()) {
+        text.push(rest_row(&widths, rest));
+    }
+    text.into_iter().map(|line| text::cut(line.trim_end(), width)).collect()
+}
+
+fn topic_row(widths: &Widths, line: &Line) -> String {
+    let stats = &line.stats;
+    let slowest = stats.slowest.as_ref();
+    let ring = slowest.map_or(String::new(), |s| text::percent(stats.max_lag_bytes, s.ring_bytes));
+    let policy = slowest.map_or_else(String::new, |s| policy(s.policy));
+    let who = slowest.map_or_else(String::new, |s| {
+        let name = text::name(&s.name, 40);
+        match (s.holds, s.absent) {
+            (true, true) => format!("{name}: away, and holds the publisher"),
+            (true, false) => format!("{name}: holds the publisher, {}", text::time(s.idle_ms)),
+            (false, true) => format!("{name}: away"),
+            (false, false) => name,
+        }
+    });
+    let absent = if stats.absent > 0 { format!("+{}", stats.absent) } else { String::new() };
+    let ended = if stats.publishers == 0 && stats.ended > 0 { "end" } else { "" };
+    let numbers = [
+        if ended.is_empty() { stats.publishers.to_string() } else { ended.to_owned() },
+        format!("{}{absent}", stats.subscribers),
+        text::bytes_or_dash(line.received_per_second),
+        text::bytes_or_dash(line.delivered_per_second),
+        bytes::show(stats.max_lag_bytes as f64),
+        ring,
+        bytes::show(stats.dropped_bytes as f64),
+    ];
+    row(widths, &text::name(stats.topic.as_str(), widths.topic), &numbers, &policy, &who)
+}
+
+fn rest_row(widths: &Widths, rest: &[Line]) -> String {
+    let sum =
+        |of: fn(&TopicStats) -> u64| rest.iter().map(|line| of(&line.stats)).fold(0, u64::saturating_add);
+    let rates = |of: fn(&Line) -> Option<f64>| rest.iter().filter_map(of).sum::<f64>();
+    let lag = rest.iter().map(|line| line.stats.max_lag_bytes).max().unwrap_or(0);
+    let numbers = [
+        sum(|s| s.publishers.into()).to_string(),
+        sum(|s| s.subscribers.into()).to_string(),
+        bytes::show(rates(|line| line.received_per_second)),
+        bytes::show(rates(|line| line.delivered_per_second)),
+        bytes::show(lag as f64),
+        String::new(),
+        bytes::show(sum(|s| s.dropped_bytes) as f64),
+    ];
+    row(widths, &text::cut(&format!("and {} more", rest.len()), widths.topic), &numbers, "", "")
+}
+
+fn row(widths: &Widths, topic: &str, numbers: &[String; 7], policy: &str, slowest: &str) -> String {
+    let [publishers, subscribers, input, output, lag, ring, lost] = numbers;
+    let topic_width = widths.topic;
+    let mut line = format!(
+        "{topic:<topic_width$} {publishers:>4} {subscribers:>6} {input:>8} {output:>8} {lag:>8} {ring:>6} {lost:>8}"
+    );
+    if widths.policy {
+        line.push_str(&format!(" {policy:<10}"));
+    }
+    if widths.slowest > 0 {
+        line.push_str(&format!(" {}", text::cut(slowest, widths.slowest)));
+    }
+    line
+}
+
+/// The plain list of topics. Nothing is cut: it may be read by a program.
+pub(crate) fn listing(topics: &[TopicStats]) -> Vec<String> {
+    let width = topics.iter().map(|topic| name(topic).chars().count()).max().unwrap_or(0).max(5);
+    let mut lines =
+        vec![format!("{:<width$} {:>5} {:>5} {:>12} BOUNDARY", "TOPIC", "PUBS", "SUBS", "RING BYTES")];
+    lines.extend(topics.iter().map(|topic| {
+        // Several buffers have no position in common.
+        let boundary = topic.boundary.map_or_else(|| "-".to_owned(), |boundary| boundary.to_string());
+        format!(
+            "{:<width$} {:>5} {:>5} {:>12} {boundary}",
+            name(topic),
+            topic.publishers,
+            topic.subscribers,
+            topic.ring_bytes
+        )
+    }));
+    lines
+}
+
+fn name(topic: &TopicStats) -> String {
+    text::name(topic.topic.as_str(), usize::MAX)
+}
+
+/// A policy as it is written everywhere.
+pub(crate) fn policy(policy: rocketbufs::Policy) -> String {
+    format!("{policy:?}").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use rbmq::Slowest;
+    use rocketbufs::Policy;
+
+    use super::*;
+
+    fn topic(name: &str, received: u64, lag: u64) -> TopicStats {
+        let mut stats = TopicStats::new(name.parse().unwrap());
+        (stats.publishers, stats.subscribers, stats.ring_bytes) = (1, 2, 65536);
+        (stats.received_bytes, stats.delivered_bytes) = (received, 2 * received);
+        stats.max_lag_bytes = lag;
+        stats
+    }
+
+    fn sample() -> Vec<Line> {
+        let mut slow = topic("sensors/kitchen", 3_000_000, 40_000);
+        let slowest = Slowest { name: "dash".into(), holds: true, idle_ms: 3200, ..Slowest::default() };
+        slow.slowest = Some(Slowest { ring_bytes: 65536, ..slowest });
+        let mut lossy = topic("sensors/attic", 1_000_000, 12_000);
+        lossy.slowest = Some(Slowest {
+            name: "log\x1b".into(),
+            policy: Policy::Drop,
+            ring_bytes: 65536,
+            ..Slowest::default()
+        });
+        lossy.dropped_bytes = 7_000_000;
+        let mut away = topic("away", 500, 500);
+        away.absent = 1;
+        away.slowest =
+            Some(Slowest { name: "attic".into(), absent: true, ring_bytes: 65536, ..Slowest::default() });
+        let mut ended = topic("ended", 10, 0);
+        (ended.publishers, ended.ended) = (0, 1);
+        let old = [
+            topic("sensors/kitchen", 1_000_000, 0),
+            topic("sensors/attic", 1_000_000, 0),
+            topic("away", 0, 0),
+        ];
+        lines(vec![away, ended, lossy, slow], &before(&old), Duration::from_secs(2), Sort::Rate)
+    }
+
+    #[test]
+    fn a_wide_table() {
+        let expected = "\
+TOPIC           PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST POLICY     SLOWEST
+sensors/kitchen    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B block      dash: holds the publisher, 3.2 s
+away               1    2+1    250 B    500 B    500 B    0 %      0 B block      attic: away
+ended            end      2        -        -      0 B             0 B
+sensors/attic      1      2      0 B      0 B  12.0 kB   18 %  7.00 MB drop       log\\u{1b}";
+        assert_eq!(table(&sample(), 120, 100).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_narrow_table_gives_up_columns_and_then_is_cut() {
+        let expected = "\
+TOPIC        PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST SLOWEST
+sensors/kit…    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B dash: holds…
+and 3 more      2      6    250 B    500 B  12.0 kB         7.00 MB";
+        assert_eq!(table(&sample(), 80, 1).join("\n"), expected);
+        for width in 0..200 {
+            assert!(table(&sample(), width, 9).iter().all(|line| line.chars().count() <= width), "{width}");
+        }
+        assert_eq!(table(&[], 30, 9), ["TOPIC        PUBS   SUBS     …"]);
+    }
+
+    #[test]
+    fn sorts() {
+        let names = |sort| {
+            let read = sample().into_iter().map(|line| line.stats);
+            let mut read: Vec<_> = read.collect();
+            read.sort_by(|a, b| a.topic.cmp(&b.topic));
+            let sorted = lines(read, &Before::new(), Duration::from_secs(1), sort);
+            sorted.into_iter().map(|line| line.stats.topic.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Sort::Name), ["away", "ended", "sensors/attic", "sensors/kitchen"]);
+        assert_eq!(names(Sort::Lag), ["sensors/kitchen", "sensors/attic", "away", "ended"]);
+        // Without an older reading nothing has moved.
+        assert_eq!(names(Sort::Rate), ["away", "ended", "sensors/attic", "sensors/kitchen"]);
+    }
+}
