@@ -44,6 +44,8 @@ pub(crate) struct Buffer {
     pub(crate) keep_until_delivered: bool,
     /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
     pub(crate) landed_bytes: AtomicU64,
+    /// Somebody looks, and would know who has everything below.
+    pub(crate) looked_at: AtomicU64,
     pub(crate) dropped_bytes: AtomicU64,
     end: Mutex<Option<End>>,
     /// Whether there is one, for those who look at every delivery.
@@ -190,6 +192,7 @@ impl Buffer {
             places: Mutex::default(),
             keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),

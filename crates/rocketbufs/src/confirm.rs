@@ -143,10 +143,14 @@ impl Buffer {
         let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
         let all =
             writer_waits.then_some(if self.keep_until_delivered { Level::Delivered } else { Level::Landed });
+        let looked_at = self.looked_at.load(Ordering::Relaxed);
+        let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
         if !self.waits.any.load(Ordering::SeqCst) {
-            return ([None; 3], all);
+            return ([look(0), None, look(2)], all);
         }
         let mut next = self.waits.next(known);
+        next[0] = next[0].into_iter().chain(look(0)).min();
+        next[2] = next[2].into_iter().chain(look(2)).min();
         let context = self.next_context(known[0]);
         next[0] = next[0].into_iter().chain(context).min();
         (next, all)

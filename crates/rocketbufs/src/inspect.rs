@@ -172,6 +172,15 @@ impl ROut {
         })
     }
 
+    /// Asks the subscribers of a buffer how far they are: what they say is seen by looking again. Without it a slow
+    /// trickle of data is told only every quarter of a window. Costs a message to and from each that has not told yet.
+    pub fn ask_subscribers(&self, bid: Bid) {
+        let Some(buffer) = self.shared.buffer(bid) else { return };
+        let Some(log) = buffer.log() else { return };
+        buffer.looked_at.fetch_max(log.ring.head(), Ordering::Relaxed);
+        buffer.notify();
+    }
+
     /// A buffer's state; none if there is no such buffer, or its upstream subscription was not answered yet.
     pub fn buffer_info(&self, bid: Bid) -> Option<BufferInfo> {
         let buffer = self.shared.buffer(bid)?;

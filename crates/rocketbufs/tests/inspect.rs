@@ -77,6 +77,32 @@ fn shows_what_was_sent_to_somebody_who_gives_nothing_back() {
 }
 
 #[test]
+fn a_trickle_is_told_to_those_who_look() {
+    let (out, input, _contexts) = joined(SubscribeOptions::default());
+    // Far less than a quarter of a window, of which nobody would tell unasked.
+    write(&out, 1);
+    let Some(Received::Data(view)) =
+        std::iter::from_fn(|| Some(input.recv(Some(LONG)).expect("no callback")))
+            .find(|received| matches!(received, Some(Received::Data(_))))
+            .flatten()
+    else {
+        panic!("no data")
+    };
+    until("landed", || {
+        out.ask_subscribers(7);
+        out.subscribers(7)[0].landed == 2000
+    });
+    assert_eq!(out.subscribers(7)[0].consumed, 1000);
+    view.consume();
+    until("consumed", || {
+        out.ask_subscribers(7);
+        out.subscribers(7)[0].consumed == 2000
+    });
+    // Of one that is not there.
+    out.ask_subscribers(8);
+}
+
+#[test]
 fn shows_places_that_are_kept() {
     let named = SubscribeOptions { name: b"attic".to_vec(), hold: LONG, ..SubscribeOptions::default() };
     let (out, input, _contexts) = joined(named);
