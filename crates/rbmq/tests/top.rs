@@ -201,7 +201,7 @@ fn q_ends_it_and_another_size_is_drawn() {
     // The bar is as wide as the window says, without waiting for the next look.
     let closes_at = |text: &str| {
         let last = text.rsplit("\x1b[H").find(|frame| frame.contains(" ring ["))?;
-        Some(last.split("\r\n").find(|line| line.contains(" ring ["))?.chars().position(|c| c == ']')?)
+        last.split("\r\n").find(|line| line.contains(" ring ["))?.chars().position(|c| c == ']')
     };
     until("100 columns", || closes_at(&terminal.text()) == Some(98));
     terminal.resize(60);

@@ -257,6 +257,8 @@ impl Broker {
 
     /// What is behind `after` in the order of [`Place`]: the slowest first.
     fn subscriptions_page(&self, bid: Bid, after: Option<&Place>) -> (Vec<SubscriptionStats>, Option<Place>) {
+        // How far they really are is seen by the next look.
+        self.out.ask_subscribers(bid);
         let present = self.out.subscribers(bid).into_iter().map(|info| self.subscription_stats(info));
         let absent = self.out.kept_places(bid).into_iter().map(absent_stats);
         let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();

@@ -79,6 +79,8 @@ impl Broker {
             conn: None,
             name: place.name,
         });
+        // How far they really are is seen by the next look.
+        self.out.ask_subscribers(bid);
         let furthest = present.chain(kept).filter(|one| one.lag > 0).max_by_key(|one| one.lag);
         if let Some(furthest) = furthest
             && behind.as_ref().is_none_or(|behind| furthest.lag > behind.lag)

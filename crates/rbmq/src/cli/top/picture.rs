@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              T                        B H            Z       tail, boundary, head, horizon
-//!              [░░░░░░██████████████████▓▓·············]
+//!              [░░░░░░██████████████████▓▓.............]
 //!  dash        [      =====l---s                       ]       consumed … landed … sent
 //! ```
 //!
@@ -92,7 +92,7 @@ pub(crate) fn legend(width: usize) -> Vec<String> {
         "░ history",
         "█ somebody has not got it",
         "▓ incomplete",
-        "· free",
+        ". free",
         "c consumed",
         "l landed",
         "s sent",
@@ -158,7 +158,7 @@ fn bar(buffer: &BufferStats, subscriptions: &[SubscriptionStats], scale: &Scale)
     let shade = |cell| {
         let at = scale.middle(cell);
         if at >= buffer.head {
-            '·'
+            '.'
         } else if at >= buffer.boundary {
             '▓'
         } else if at >= missing {
@@ -319,7 +319,7 @@ epoch 00000000000000000000000000000abc
   in 1.20 MB/s · out -/s · lost 0 B
   tail 0 · boundary 600 · head 700 · horizon 1,000
                  T                           B    H             Z
-          ring [░░░░░░░██████████████████████▓▓▓▓▓··············]
+          ring [░░░░░░░██████████████████████▓▓▓▓▓..............]
  dash          [c======l-----------s                            ]
                  block · lag 550 B (55 %)
                  behind head: sent 300 B, consumed 700 B
@@ -373,7 +373,7 @@ epoch 00000000000000000000000000000abc
             text[text.len() - 3..],
             [
                 "                 H                    Z",
-                "          ring [······················]",
+                "          ring [......................]",
                 "  nobody holds the publisher: 500 B to …",
             ]
         );
