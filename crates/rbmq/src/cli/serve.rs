@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use rbmq::http::Endpoint;
 use rbmq::Broker;
+use rbmq::http::Endpoint;
 use tracing::warn;
 
 use super::Failure;

@@ -10,6 +10,11 @@ use super::table::{Before, Line, Sort, before, lines, table};
 use super::text;
 use crate::cli::bytes;
 
+/// How long subscribers may take to say how far they are.
+const ANSWERS: Duration = Duration::from_millis(20);
+/// Topics that are looked at twice; of more, what subscribers answer is seen by the next look.
+const MAX_TWICE: usize = 1000;
+
 /// What is looked at.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
@@ -32,12 +37,25 @@ enum What {
 }
 
 impl Subject {
+    /// Reads. Looking makes the broker ask its subscribers how far they are, so what is small is looked at twice, and
+    /// shows their answers.
     pub(super) fn read(&self, observer: &mut Observer) -> Result<Reading, ObserveError> {
-        let what = match self {
-            Self::Topics(filter, _) => What::Topics(observer.topics(filter.as_ref())?),
-            Self::Topic(topic) => What::Topic(observer.topic(topic)?),
+        let first = self.what(observer)?;
+        let small = !matches!(&first, What::Topics(topics) if topics.len() > MAX_TWICE);
+        let what = if small {
+            std::thread::sleep(ANSWERS);
+            self.what(observer)?
+        } else {
+            first
         };
         Ok(Reading { at: Instant::now(), summary: observer.summary()?, what })
+    }
+
+    fn what(&self, observer: &mut Observer) -> Result<What, ObserveError> {
+        Ok(match self {
+            Self::Topics(filter, _) => What::Topics(observer.topics(filter.as_ref())?),
+            Self::Topic(topic) => What::Topic(observer.topic(topic)?),
+        })
     }
 }
 
