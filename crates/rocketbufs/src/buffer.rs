@@ -128,6 +128,15 @@ pub(crate) struct SubShared {
 }
 
 impl SubShared {
+    /// Shows that a range was handed over.
+    pub(crate) fn show_sent(&self, from: Position, to: Position, now: Nanos) {
+        self.sent.store(to, Ordering::Release);
+        if self.landed.load(Ordering::Relaxed) >= from {
+            // It had everything: whoever looks counts its time from here.
+            self.progress.store(now, Ordering::Release);
+        }
+    }
+
     /// Shows where the subscription is, and lets go of what it no longer holds.
     pub(crate) fn publish(&self, outbound: &Outbound, buffer: &Buffer) {
         // Only the worker that owns the subscription writes here.

@@ -148,11 +148,7 @@ impl<T: Transport> Core<T> {
             }
             Step::Write { from, to, more } => {
                 let source = SourceRange { ring: log.ring.clone(), from, to };
-                out.sub.sent.store(to, Ordering::Release);
-                if out.outbound.landed() >= from {
-                    // It had everything: whoever looks counts its time from here.
-                    out.sub.progress.store(self.now, Ordering::Release);
-                }
+                out.sub.show_sent(from, to, self.now);
                 out.in_flight = true;
                 out.queued = true;
                 link.ready.push_back(wire);

@@ -108,6 +108,7 @@ fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
 fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
     let who = match (buffer.publisher.as_str(), buffer.address.as_str()) {
         ("", "") => String::new(),
+        (name, "") => format!("from {}", text::name(name, 40)),
         ("", address) => format!("from {}", text::name(address, 60)),
         (name, address) => format!("from {} at {}", text::name(name, 40), text::name(address, 60)),
     };
