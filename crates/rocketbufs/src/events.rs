@@ -58,6 +58,16 @@ pub enum Received {
         /// Why.
         error: RefusedError,
     },
+    /// The sender waits until these are confirmed; told only where [`SubscribeOptions::relays`](crate::SubscribeOptions::relays)
+    /// is set.
+    Asked {
+        /// The buffer.
+        bid: Bid,
+        /// Everything below is to be delivered; 0: nothing.
+        delivered: Position,
+        /// Everything below is to be consumed; 0: nothing.
+        consumed: Position,
+    },
     /// The connection is down; [`RIn::resume`](crate::RIn::resume) goes on over another one.
     ConnDown {
         /// Why.

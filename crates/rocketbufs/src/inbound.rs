@@ -19,6 +19,7 @@ use crate::buffer::{Buffer, Log};
 use crate::context::{ContextInner, lock};
 use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
+use crate::events::Received;
 use crate::options::SubscribeOptions;
 use crate::proto::{Count, Credit, End, Inbound};
 use crate::rin::RInShared;
@@ -59,10 +60,20 @@ pub(crate) struct InLog {
     pub(crate) inlet: Option<Inlet>,
     /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
     pub(crate) confirm_consumed: bool,
+    /// What the application says of what it handed on (`SubscribeOptions::relays`).
+    relayed: Option<Relayed>,
     hold: Option<Hold>,
     consumed: Position,
     read: Position,
     pins: Vec<Position>,
+}
+
+/// How far what an application handed on is confirmed.
+#[derive(Debug, Clone, Copy)]
+struct Relayed {
+    delivered: Position,
+    consumed: Position,
+    count: Count,
 }
 
 /// How a subscription ends, told after all of its data.
@@ -220,7 +231,10 @@ impl InboundShared {
     pub(crate) fn is_finished(&self) -> bool {
         let state = lock(&self.state);
         let given_back = match (&state.ending, &state.log) {
-            (Some(Ending::End(end)), Some(in_log)) => in_log.consumed >= end.position() || self.is_spliced(),
+            (Some(Ending::End(end)), Some(in_log)) => {
+                let consumed = in_log.relayed.map_or(in_log.consumed, |relayed| relayed.consumed);
+                consumed >= end.position() || self.is_spliced()
+            }
             _ => true,
         };
         state.ending_told && given_back
@@ -248,6 +262,32 @@ impl InboundShared {
             Ok(())
         })
         .unwrap_or(Err(RecvError::NotSubscribed(self.bid)))
+    }
+
+    /// The sender waits until these are confirmed: so do those who have to confirm them.
+    pub(crate) fn want_confirmed(&self, [_, delivered, consumed]: [Position; 3]) {
+        if delivered.max(consumed) == 0 {
+            return;
+        }
+        if let Some(buffer) = self.spliced_to() {
+            // What is to be delivered must have landed with those that hand it on, which they tell with it.
+            buffer.want([0, delivered, consumed]);
+        } else if let (true, Some(rin)) = (self.options.relays, self.rin.upgrade()) {
+            rin.tell(Received::Asked { bid: self.bid, delivered, consumed });
+        }
+    }
+
+    /// What was handed on is confirmed so far. False if the subscription is none that relays.
+    pub(crate) fn confirm(&self, delivered: Position, consumed: Position, count: Count) -> bool {
+        let confirm = |in_log: &mut InLog| {
+            let told = in_log.relayed.as_mut()?;
+            // Positions never go back; the count is that of the positions told with it.
+            told.delivered = told.delivered.max(delivered);
+            told.consumed = told.consumed.max(consumed);
+            told.count = count;
+            Some(())
+        };
+        self.update(confirm).flatten().is_some()
     }
 
     /// Gives back everything below `to`.
@@ -310,11 +350,22 @@ impl InboundShared {
 }
 
 impl InLog {
-    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position) -> Self {
+    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, relays: bool) -> Self {
+        let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
         let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
         let confirm_consumed = false;
         let pins = Vec::new();
-        Self { log, credit, inlet: Some(inlet), confirm_consumed, hold, consumed: start, read: start, pins }
+        Self {
+            log,
+            credit,
+            inlet: Some(inlet),
+            confirm_consumed,
+            relayed: relays.then_some(nothing),
+            hold,
+            consumed: start,
+            read: start,
+            pins,
+        }
     }
 
     /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
@@ -350,6 +401,10 @@ impl InLog {
         let grant = if ring.flow_control() { ring.grant() } else { landed };
         let Some(buffer) = downstream else {
             let consumed = self.consumed.min(landed);
+            if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
+                let (landed, delivered) = (consumed, delivered.min(consumed));
+                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, count };
+            }
             let landed = if self.confirm_consumed { consumed } else { landed };
             return Credit { landed, delivered: landed, consumed, grant, count: Count::ONE };
         };

@@ -28,6 +28,10 @@ pub struct SubscribeOptions {
     /// process that ends at any moment and starts again finds everything it had not given back; in exchange `landed`
     /// confirmations come later. No effect on a spliced subscription.
     pub confirm_consumed: bool,
+    /// The application hands on what it receives: landed is what it gave back, and what is delivered and consumed is what
+    /// it says with [`RIn::confirm`](crate::RIn::confirm). When the sender waits for that,
+    /// [`InEvent::Asked`](crate::InEvent::Asked) tells. No effect on a spliced subscription.
+    pub relays: bool,
 }
 
 impl Default for SubscribeOptions {
@@ -42,6 +46,7 @@ impl Default for SubscribeOptions {
             name: Vec::new(),
             hold: Duration::ZERO,
             confirm_consumed: false,
+            relays: false,
         }
     }
 }

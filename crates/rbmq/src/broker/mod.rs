@@ -109,7 +109,8 @@ impl Broker {
         out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
         let changes = events.clone();
         let wakers = merge::Wakers::default();
-        let woken = wakers.clone();
+        let (woken, progress) = (wakers.clone(), wakers.clone());
+        out.set_subscriber_progress_cb(move |told| progress.progress(told.bid));
         out.set_event_cb(move |event| {
             if !woken.take(&event) {
                 changes.event(Event::Out(event));

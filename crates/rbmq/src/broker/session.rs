@@ -80,7 +80,12 @@ impl Session {
         let control = events.clone();
         rin.set_control_msg_cb(move |_rin, message| control.publisher_control(key, message));
         let changes = events.clone();
-        rin.set_event_cb(move |event| changes.event(Event::Publisher { key, event }));
+        let asks = merged.clone();
+        rin.set_event_cb(move |event| {
+            if !asks.take(&event) {
+                changes.event(Event::Publisher { key, event });
+            }
+        });
         Self { rin, conn, name, mapping, merged }
     }
 

@@ -132,7 +132,7 @@ impl<T: Transport> Core<T> {
         let window = (ring.capacity() - ring.retain()).min((subscribed.capacity / 2).max(1));
         let log = Log { ring, epoch };
         let credit = Inbound::new(start, window);
-        let mut in_log = InLog::new(log.clone(), inlet, credit, start);
+        let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
         in_log.confirm_consumed = inbound.options.confirm_consumed;
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);
@@ -274,13 +274,7 @@ impl<T: Transport> Core<T> {
         if let Some(in_log) = &mut lock(&inbound.state).log {
             in_log.credit.on_ask(wanted);
         }
-        let [_, delivered, consumed] = wanted;
-        if delivered.max(consumed) > 0
-            && let Some(buffer) = inbound.spliced_to()
-        {
-            // What is to be delivered must have landed with those that hand it on, which they tell with it.
-            buffer.want([0, delivered, consumed]);
-        }
+        inbound.want_confirmed(wanted);
         self.give_credit(&inbound);
     }
 

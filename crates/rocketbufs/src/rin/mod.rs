@@ -17,7 +17,7 @@ use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::options::SubscribeOptions;
-use crate::proto::MAX_NAME_BYTES;
+use crate::proto::{Count, MAX_NAME_BYTES};
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
@@ -186,6 +186,23 @@ impl RIn {
     /// More than was received, or no such subscription.
     pub fn data_consumed(&self, bid: Bid, size_bytes: u64) -> Result<(), RecvError> {
         self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?.consume(size_bytes)
+    }
+
+    /// Says how far what was received and handed on is confirmed, in positions of the buffer, and for how many receivers
+    /// that speaks: for subscriptions with [`SubscribeOptions::relays`]. The sender is told when it asked, or by the
+    /// quarter window. Never more than was given back.
+    ///
+    /// # Errors
+    /// No such subscription, not answered yet, or one that does not relay.
+    pub fn confirm(
+        &self,
+        bid: Bid,
+        delivered: Position,
+        consumed: Position,
+        count: Count,
+    ) -> Result<(), RecvError> {
+        let inbound = self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?;
+        inbound.confirm(delivered, consumed, count).then_some(()).ok_or(RecvError::NotSubscribed(bid))
     }
 
     /// Everything of a buffer that was received and not given back, whole deliveries.

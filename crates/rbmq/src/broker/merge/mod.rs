@@ -27,15 +27,17 @@ mod table;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
-use rocketbufs::{Bid, BufWriter, InView, OutEvent, Position, Progress, RIn, ROut, SegmentError};
+use rocketbufs::{
+    Bid, BufWriter, Count, InEvent, InView, Level, OutEvent, Position, Progress, RIn, ROut, SegmentError,
+};
 
 use super::control::Event;
 use super::inbox::Sender;
 pub(super) use feeds::Merges;
-use mover::{Log, Mover, Note, Piece, Refusal, Source, Turn, Waits};
+use mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,6 +52,9 @@ pub(super) struct TopicMerge {
     notes: Mutex<Vec<Note>>,
     /// There may be room now.
     woken: AtomicBool,
+    /// A publisher waits until something is confirmed; and subscribers have moved on since that was looked at.
+    asked: AtomicBool,
+    confirms: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -81,6 +86,11 @@ impl Source for RingOf {
     fn complete(&self) -> Option<InView> {
         self.rin.get_buf_ref(self.bid).ok().filter(|view| !view.is_empty())
     }
+
+    fn confirm(&self, reached: Reached, count: Count) {
+        // One whose subscription has ended has nobody to be told.
+        let _ = self.rin.confirm(self.bid, reached.delivered, reached.consumed, count);
+    }
 }
 
 impl Piece for InView {
@@ -107,9 +117,19 @@ impl Log for Merged {
         })
     }
 
-    fn confirmed(&self) -> (Position, Position) {
+    fn confirmed(&self) -> (Position, Position, Count) {
         let confirmed = self.out.confirmed(self.out_bid).unwrap_or_default();
-        (confirmed.delivered, confirmed.consumed)
+        (confirmed.delivered, confirmed.consumed, confirmed.count)
+    }
+
+    fn ask(&self, delivered: bool, consumed: bool) {
+        let head = self.writer.head();
+        if delivered {
+            self.out.ask(self.out_bid, Level::Delivered, head);
+        }
+        if consumed {
+            self.out.ask(self.out_bid, Level::Consumed, head);
+        }
     }
 }
 
@@ -130,15 +150,17 @@ impl TopicMerge {
             events: events.clone(),
             notes: Mutex::default(),
             woken: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            confirms: AtomicBool::new(false),
             state: Mutex::new(state),
         })
     }
 
     /// A publisher whose bytes below `from` were moved before. The arrivals of its ring are told to the result.
     pub(super) fn join(self: &Arc<Self>, number: u32, ring: RingOf, from: Position) -> Arrivals {
-        let noted = Arc::new(AtomicBool::new(false));
-        lock(&self.state).mover.join(number, ring, noted.clone(), from);
-        Arrivals { merge: Arc::downgrade(self), number, noted }
+        let signals = Arc::<Signals>::default();
+        lock(&self.state).mover.join(number, ring, signals.clone(), from);
+        Arrivals { merge: Arc::downgrade(self), number, signals }
     }
 
     /// Nothing more comes of a publisher: once everything of it was moved, `Event::Moved` tells.
@@ -149,6 +171,16 @@ impl TopicMerge {
     /// A publisher of which nothing more was expected is back.
     pub(super) fn stays(&self, number: u32) {
         self.leave(Note::Stays(number));
+    }
+
+    /// A subscriber came, went or moved on: those who wait for that are told.
+    pub(super) fn progress(&self) {
+        // Cheap while nobody waits. Meets the fence in `turn`: who begins to wait says so and then looks, who moved on
+        // did that before it looks here.
+        fence(Ordering::SeqCst);
+        if self.asked.load(Ordering::SeqCst) && !self.confirms.swap(true, Ordering::SeqCst) {
+            self.pump();
+        }
     }
 
     /// A publisher is out: nothing more of it is moved.
@@ -188,7 +220,8 @@ impl TopicMerge {
             for (number, position) in turn.done {
                 self.events.event(Event::Moved { out_bid: self.out_bid, number, position });
             }
-            if lock(&self.notes).is_empty() && !self.woken.load(Ordering::SeqCst) {
+            let flags = [&self.woken, &self.confirms];
+            if lock(&self.notes).is_empty() && !flags.iter().any(|flag| flag.load(Ordering::SeqCst)) {
                 return;
             }
         }
@@ -198,8 +231,18 @@ impl TopicMerge {
         let notes = std::mem::take(&mut *lock(&self.notes));
         notes.into_iter().for_each(|note| state.mover.note(note));
         let woken = self.woken.swap(false, Ordering::SeqCst);
-        let Some(log) = state.log.as_mut().filter(|_| woken || !state.waits) else { return Turn::default() };
-        let turn = state.mover.advance(log);
+        self.asked.store(state.mover.is_asked(), Ordering::SeqCst);
+        self.confirms.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let Some(log) = state.log.as_mut() else { return Turn::default() };
+        let turn = match woken || !state.waits {
+            true => state.mover.advance(log),
+            false => Turn::default(),
+        };
+        state.mover.confirm(log);
+        if !woken && state.waits {
+            return turn;
+        }
         let wanted = turn.waits.map(|waits| match waits {
             Waits::Consumed(position) => Progress::Consumed(position),
             // Enough for one turn: there is room, so the next begins when the worker has looked at its connections.
@@ -213,22 +256,32 @@ impl TopicMerge {
     }
 }
 
-/// Who is told that complete deliveries of a publisher arrived.
+/// Who is told that complete deliveries of a publisher arrived, or that it waits.
 #[derive(Clone)]
 pub(super) struct Arrivals {
     merge: Weak<TopicMerge>,
     number: u32,
-    /// A note was left and not looked at yet.
-    noted: Arc<AtomicBool>,
+    signals: Arc<Signals>,
 }
 
 impl Arrivals {
     fn tell(&self) {
         // Release pairs with the acquire of who takes the note: it then sees what arrived.
-        if !self.noted.swap(true, Ordering::AcqRel)
+        if !self.signals.arrived.swap(true, Ordering::AcqRel)
             && let Some(merge) = self.merge.upgrade()
         {
             merge.leave(Note::Arrived(self.number));
+        }
+    }
+
+    /// The publisher waits until its log is delivered and consumed up to here; 0: it does not.
+    fn ask(&self, delivered: Position, consumed: Position) {
+        self.signals.delivered.fetch_max(delivered, Ordering::AcqRel);
+        self.signals.consumed.fetch_max(consumed, Ordering::AcqRel);
+        if !self.signals.asked.swap(true, Ordering::AcqRel)
+            && let Some(merge) = self.merge.upgrade()
+        {
+            merge.leave(Note::Asked(self.number));
         }
     }
 }
@@ -254,9 +307,30 @@ impl MergedIn {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    fn get(&self, in_bid: Bid) -> Option<Arrivals> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&in_bid).cloned()
+    }
+
+    /// Looks at an event of a publisher's framework; whether it was only for a merged buffer. Questions come as often as
+    /// the publisher likes, so they do not go through the broker's queue.
+    pub(super) fn take(&self, event: &InEvent) -> bool {
+        let InEvent::Asked { bid, delivered, consumed } = event else { return false };
+        if let Some(arrivals) = self.get(*bid) {
+            arrivals.ask(*delivered, *consumed);
+        }
+        true
+    }
+
+    /// As if the publisher waited until all of its log is consumed.
+    fn ask(&self, in_bid: Bid, end: Position) {
+        if let Some(arrivals) = self.get(in_bid) {
+            arrivals.ask(end, end);
+        }
+    }
+
     /// Complete deliveries of a buffer arrived. False if it is none that is merged.
     pub(super) fn arrived(&self, in_bid: Bid) -> bool {
-        let arrivals = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&in_bid).cloned();
+        let arrivals = self.get(in_bid);
         if let Some(arrivals) = &arrivals {
             arrivals.tell();
         }
@@ -277,13 +351,33 @@ impl Wakers {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&out_bid);
     }
 
-    /// Whether the event was only for a merged topic.
+    fn get(&self, out_bid: Bid) -> Option<Arc<TopicMerge>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&out_bid).and_then(Weak::upgrade)
+    }
+
+    /// Looks at an event; whether it was only for a merged topic.
     pub(super) fn take(&self, event: &OutEvent) -> bool {
-        let OutEvent::Progress { bid } = event else { return false };
-        let merge = self.0.read().unwrap_or_else(PoisonError::into_inner).get(bid).and_then(Weak::upgrade);
-        if let Some(merge) = merge {
-            merge.wake();
+        match event {
+            OutEvent::Progress { bid } => {
+                if let Some(merge) = self.get(*bid) {
+                    merge.wake();
+                }
+                true
+            }
+            OutEvent::Subscribed { bid, .. }
+            | OutEvent::Unsubscribed { bid, .. }
+            | OutEvent::Dropped { bid, .. } => {
+                self.progress(*bid);
+                false
+            }
+            _ => false,
         }
-        true
+    }
+
+    /// A subscriber of a buffer has told how far it is.
+    pub(super) fn progress(&self, out_bid: Bid) {
+        if let Some(merge) = self.get(out_bid) {
+            merge.progress();
+        }
     }
 }

@@ -10,11 +10,11 @@
 //! So a flood delays others by no more than a ring each. Nothing is given back before it was moved: without room the
 //! publishers' credit ends by itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rocketbufs::Position;
+use rocketbufs::{Count, Position};
 
 use super::table::{Level, Table};
 use crate::wire::{RUN_HEADER_BYTES, run_header};
@@ -28,6 +28,8 @@ pub(super) trait Source {
 
     /// All whole deliveries that are there, from the first that was not given back; none if there is nothing.
     fn complete(&self) -> Option<Self::Piece>;
+    /// What was moved is confirmed so far.
+    fn confirm(&self, reached: Reached, count: Count);
 }
 
 /// Whole deliveries of a publisher, in its ring.
@@ -43,8 +45,10 @@ pub(super) trait Piece {
 pub(super) trait Log {
     /// One delivery of these parts; its end.
     fn append(&mut self, parts: &[&[u8]]) -> Result<Position, Refusal>;
-    /// How far it is with every receiver: delivered, consumed.
-    fn confirmed(&self) -> (Position, Position);
+    /// How far it is with every receiver: delivered, consumed; and for how many that speaks.
+    fn confirmed(&self) -> (Position, Position, Count);
+    /// Has receivers tell as soon as they have everything that is there now: delivered, consumed, as is wanted.
+    fn ask(&self, delivered: bool, consumed: bool);
 }
 
 /// Why nothing was appended.
@@ -76,6 +80,8 @@ pub(super) enum Note {
     Last(u32),
     /// It is here again: more may come.
     Stays(u32),
+    /// It waits until something is confirmed; what is with its signals.
+    Asked(u32),
     /// It is out, whatever it has.
     Out(u32),
 }
@@ -91,14 +97,26 @@ pub(super) struct Reached {
     pub(super) consumed: Position,
 }
 
+/// What a publisher shares with whoever leaves notes of it: so that there is one of each kind at most.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    /// A note of its arrivals is on its way.
+    pub(super) arrived: AtomicBool,
+    /// A note that it waits is on its way: until its log is delivered, and consumed, up to here.
+    pub(super) asked: AtomicBool,
+    pub(super) delivered: AtomicU64,
+    pub(super) consumed: AtomicU64,
+}
+
 /// A publisher.
 struct Feeder<S> {
     source: S,
-    /// Whether a note of its arrivals is on its way; shared with whoever leaves the notes.
-    noted: Arc<AtomicBool>,
+    signals: Arc<Signals>,
     in_line: bool,
     last: bool,
     reached: Reached,
+    /// It waits until this is delivered, and this consumed.
+    asked: (Position, Position),
 }
 
 /// What a call of [`Mover::advance`] did.
@@ -117,17 +135,24 @@ pub(super) struct Mover<S> {
     feeders: HashMap<u32, Feeder<S>>,
     line: VecDeque<u32>,
     table: Table,
+    /// Those that wait until something is confirmed.
+    asking: HashSet<u32>,
 }
 
 impl<S: Source> Mover<S> {
     pub(super) fn new(table_limit: usize) -> Self {
-        Self { feeders: HashMap::new(), line: VecDeque::new(), table: Table::new(table_limit) }
+        Self {
+            feeders: HashMap::new(),
+            line: VecDeque::new(),
+            table: Table::new(table_limit),
+            asking: HashSet::new(),
+        }
     }
 
     /// A publisher whose bytes below `from` were moved before. What is there already is moved with the next turn.
-    pub(super) fn join(&mut self, number: u32, source: S, noted: Arc<AtomicBool>, from: Position) {
+    pub(super) fn join(&mut self, number: u32, source: S, signals: Arc<Signals>, from: Position) {
         let reached = Reached { moved: from, delivered: from, consumed: from };
-        let feeder = Feeder { source, noted, in_line: false, last: false, reached };
+        let feeder = Feeder { source, signals, in_line: false, last: false, reached, asked: (0, 0) };
         self.feeders.insert(number, feeder);
         self.line_up(number);
     }
@@ -138,7 +163,7 @@ impl<S: Source> Mover<S> {
                 if let Some(feeder) = self.feeders.get(&number) {
                     // Before looking at what arrived: what arrives from here on is noted again. Acquire pairs with the
                     // release of who found it noted already, whose bytes are then seen too.
-                    feeder.noted.swap(false, Ordering::AcqRel);
+                    feeder.signals.arrived.swap(false, Ordering::AcqRel);
                 }
                 self.line_up(number);
             }
@@ -153,7 +178,20 @@ impl<S: Source> Mover<S> {
                     feeder.last = false;
                 }
             }
-            Note::Out(number) => drop(self.feeders.remove(&number)),
+            Note::Asked(number) => {
+                if let Some(feeder) = self.feeders.get_mut(&number) {
+                    // As with arrivals: what is wanted from here on is noted again.
+                    feeder.signals.asked.swap(false, Ordering::AcqRel);
+                    let wanted = [&feeder.signals.delivered, &feeder.signals.consumed];
+                    let [delivered, consumed] = wanted.map(|position| position.load(Ordering::Acquire));
+                    feeder.asked = (delivered, consumed);
+                    self.asking.insert(number);
+                }
+            }
+            Note::Out(number) => {
+                self.feeders.remove(&number);
+                self.asking.remove(&number);
+            }
         }
     }
 
@@ -198,9 +236,9 @@ impl<S: Source> Mover<S> {
             self.line.pop_front();
             if let Some(feeder) = self.feeders.get_mut(&number) {
                 feeder.in_line = false;
-                if feeder.last {
+                // It stays until it is out: it may wait until what was moved is consumed.
+                if std::mem::take(&mut feeder.last) {
                     turn.done.push((number, feeder.reached.moved));
-                    self.feeders.remove(&number);
                 }
             }
         }
@@ -221,8 +259,33 @@ impl<S: Source> Mover<S> {
         Ok(RUN_HEADER_BYTES + len)
     }
 
-    fn settle(&mut self, log: &impl Log) {
-        let (delivered, consumed) = log.confirmed();
+    /// Whether somebody waits until something is confirmed.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asking.is_empty()
+    }
+
+    /// Tells those who wait how far they are confirmed, and asks the receivers for what is still waited for.
+    pub(super) fn confirm(&mut self, log: &impl Log) {
+        if self.asking.is_empty() {
+            return;
+        }
+        let count = self.settle(log);
+        let (mut delivered, mut consumed) = (false, false);
+        let feeders = &mut self.feeders;
+        self.asking.retain(|number| {
+            let Some(feeder) = feeders.get(number) else { return false };
+            feeder.source.confirm(feeder.reached, count);
+            let waits = (feeder.reached.delivered < feeder.asked.0, feeder.reached.consumed < feeder.asked.1);
+            (delivered, consumed) = (delivered | waits.0, consumed | waits.1);
+            waits.0 || waits.1
+        });
+        if delivered || consumed {
+            log.ask(delivered, consumed);
+        }
+    }
+
+    fn settle(&mut self, log: &impl Log) -> Count {
+        let (delivered, consumed, count) = log.confirmed();
         let feeders = &mut self.feeders;
         self.table.settle(delivered, consumed, |level, number, position| {
             let Some(feeder) = feeders.get_mut(&number) else { return };
@@ -231,6 +294,7 @@ impl<S: Source> Mover<S> {
                 Level::Consumed => feeder.reached.consumed = position,
             }
         });
+        count
     }
 
     /// How far a publisher's bytes have come by now.
@@ -250,5 +314,6 @@ impl<S: Source> Mover<S> {
     pub(super) fn clear(&mut self) {
         self.feeders.clear();
         self.line.clear();
+        self.asking.clear();
     }
 }

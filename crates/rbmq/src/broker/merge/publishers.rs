@@ -303,31 +303,27 @@ impl Broker {
             Stage::Closing(end) => {
                 debug!("buffer {out_bid}: publisher {number} closed at {end}");
                 self.tell_feed(key, &Control::Ended { bid: in_bid, end });
+                // Its subscription ends, and its ring there goes, when all of it is consumed.
+                if let Some(session) = self.sessions.get(&key) {
+                    session.merged.ask(in_bid, end);
+                }
                 self.merges.set_stage(key, in_bid, Stage::Ended(end), Some(Instant::now() + linger))
             }
             Stage::Leaving => {
                 info!("buffer {out_bid}: publisher {number} is gone; its log was moved up to {position}");
                 self.release_feed(key, in_bid);
+                if let Some(merge) = self.merges.merge(out_bid) {
+                    merge.out(number);
+                }
                 self.merges.set_stage(key, in_bid, Stage::Gone(position), None)
             }
-            // It came back in the same moment: it is no longer expected to end, so it joins again.
-            _ => return self.rejoin(key, in_bid, position),
+            // It came back in the same moment, and is in line again when something comes.
+            _ => return,
         };
         if last {
             self.merges.set_topic_due(out_bid, Some(Instant::now() + linger));
         }
         self.forget_if_idle(key);
-    }
-
-    /// A publisher that had left the line is back in it; its subscription never ended.
-    fn rejoin(&mut self, key: SessionKey, in_bid: Bid, from: Position) {
-        let Some(feed) = self.merges.feed(key, in_bid).filter(|feed| feed.stage.is_active()) else { return };
-        let (Some(session), Some(merge)) = (self.sessions.get(&key), self.merges.merge(feed.out_bid)) else {
-            return;
-        };
-        let arrivals = merge.join(feed.number, RingOf { rin: session.rin.clone(), bid: in_bid }, from);
-        session.merged.insert(in_bid, arrivals.clone());
-        arrivals.tell();
     }
 
     /// Forgets a publisher's buffer; if it was the last active one, the topic ends after a while.
@@ -409,6 +405,8 @@ fn feed_options(size_bytes: u64, start: Start) -> SubscribeOptions {
         hold: PLACE_HOLD,
         // The publisher has what lies in the small ring here until it was moved.
         confirm_consumed: true,
+        // What is delivered and consumed is what the subscribers of the merged log say.
+        relays: true,
         ..SubscribeOptions::default()
     }
 }

@@ -1,15 +1,15 @@
 //! The moving engine against a plain model: publishers are lists of deliveries, the merged log is a list of runs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use rocketbufs::Position;
+use rocketbufs::{Count, Position};
 
-use super::mover::{Log, Mover, Note, Piece, Refusal, Source, Turn, Waits};
+use super::mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
 use crate::wire::{RUN_HEADER_BYTES, Runs};
 
 /// A publisher's ring at the broker: what is complete, and from where on it was not given back.
@@ -18,6 +18,7 @@ struct Ring {
     bytes: Vec<u8>,
     complete: usize,
     given_back: usize,
+    confirmed: Reached,
 }
 
 #[derive(Clone, Default)]
@@ -36,6 +37,12 @@ impl Source for Publisher {
         let ring = self.0.borrow();
         let bytes = ring.bytes[ring.given_back..ring.complete].to_vec();
         (!bytes.is_empty()).then(|| Whole { ring: self.clone(), bytes, end: ring.complete })
+    }
+
+    fn confirm(&self, reached: Reached, _count: Count) {
+        let mut ring = self.0.borrow_mut();
+        assert!(reached.delivered >= ring.confirmed.delivered && reached.consumed >= ring.confirmed.consumed);
+        ring.confirmed = reached;
     }
 }
 
@@ -60,6 +67,7 @@ struct Merged {
     delivered: usize,
     consumed: usize,
     over: bool,
+    asked: Cell<u32>,
 }
 
 impl Log for Merged {
@@ -75,8 +83,13 @@ impl Log for Merged {
         Ok(self.bytes.len() as Position)
     }
 
-    fn confirmed(&self) -> (Position, Position) {
-        (self.delivered as Position, self.consumed as Position)
+    fn confirmed(&self) -> (Position, Position, Count) {
+        (self.delivered as Position, self.consumed as Position, Count::ONE)
+    }
+
+    fn ask(&self, delivered: bool, consumed: bool) {
+        assert!(delivered || consumed);
+        self.asked.set(self.asked.get() + 1);
     }
 }
 
@@ -110,6 +123,7 @@ struct World {
     mover: Mover<Publisher>,
     log: Merged,
     rings: HashMap<u32, Publisher>,
+    signals: HashMap<u32, Arc<Signals>>,
     /// Ends of deliveries of each.
     ends: HashMap<u32, HashSet<usize>>,
     done: HashMap<u32, Position>,
@@ -119,11 +133,13 @@ struct World {
 
 impl World {
     fn new(window: usize, table_limit: usize) -> Self {
-        let log = Merged { bytes: Vec::new(), window, delivered: 0, consumed: 0, over: false };
+        let log =
+            Merged { bytes: Vec::new(), window, delivered: 0, consumed: 0, over: false, asked: Cell::new(0) };
         let mut world = Self {
             mover: Mover::new(table_limit),
             log,
             rings: HashMap::new(),
+            signals: HashMap::new(),
             ends: HashMap::new(),
             done: HashMap::new(),
             table_limit,
@@ -131,7 +147,9 @@ impl World {
         };
         for number in 0..6 {
             let ring = Publisher::default();
-            world.mover.join(number, ring.clone(), Arc::new(AtomicBool::new(false)), 0);
+            let signals = Arc::<Signals>::default();
+            world.mover.join(number, ring.clone(), signals.clone(), 0);
+            world.signals.insert(number, signals);
             world.rings.insert(number, ring);
             world.ends.insert(number, HashSet::from([0]));
         }
@@ -162,8 +180,12 @@ impl World {
                 log.delivered = (log.delivered + delivered).min(log.bytes.len());
                 log.consumed = (log.consumed + consumed).min(log.delivered);
             }
+            Step::Last(number) if self.done.contains_key(&u32::from(number)) => {}
             Step::Last(number) => self.mover.note(Note::Last(u32::from(number))),
-            Step::Stays(number) => self.mover.note(Note::Stays(u32::from(number))),
+            Step::Stays(number) => {
+                self.done.remove(&u32::from(number));
+                self.mover.note(Note::Stays(u32::from(number)));
+            }
         }
         self.advance();
     }
@@ -308,4 +330,30 @@ fn nothing_moves_after_the_end() {
     assert!(world.mover.advance(&mut world.log).over);
     world.mover.clear();
     assert_eq!(world.mover.advance(&mut world.log), Turn::default());
+}
+
+#[test]
+fn who_waits_for_confirmation_is_told_until_it_has_it() {
+    let mut world = World::new(1000, 1000);
+    world.step(&Step::Deliver(0, 30));
+    world.step(&Step::Deliver(1, 30));
+    let signals = world.signals[&1].clone();
+    signals.delivered.store(30, Ordering::SeqCst);
+    signals.consumed.store(20, Ordering::SeqCst);
+    world.mover.note(Note::Asked(1));
+    let confirmed = |world: &mut World| {
+        world.mover.confirm(&world.log);
+        let confirmed = world.rings[&1].0.borrow().confirmed;
+        (confirmed.delivered, confirmed.consumed, world.mover.is_asked())
+    };
+    assert_eq!(confirmed(&mut world), (0, 0, true));
+    assert_eq!(world.log.asked.get(), 1);
+    world.step(&Step::Receive(76, 0));
+    assert_eq!(confirmed(&mut world), (30, 0, true));
+    world.step(&Step::Receive(0, 40));
+    assert_eq!(confirmed(&mut world), (30, 0, true));
+    world.step(&Step::Receive(0, 36));
+    assert_eq!(confirmed(&mut world), (30, 30, false));
+    assert_eq!(world.log.asked.get(), 3);
+    assert_eq!(world.rings[&0].0.borrow().confirmed, Reached::default(), "it did not ask");
 }

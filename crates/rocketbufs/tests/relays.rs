@@ -1,0 +1,51 @@
+//! An application that hands on what it receives says itself how far that is confirmed.
+
+use std::time::Duration;
+
+use rocketbufs::{Config, Conn, Context, Count, Listener, RIn, ROut, Received, SubscribeOptions, WaitError};
+
+const WAIT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(50);
+const BID: u32 = 7;
+
+#[test]
+fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let out = ROut::new(&ctx);
+    out.create_buffer(BID, 64 << 10).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"test").unwrap());
+    let options = SubscribeOptions { size_bytes: 64 << 10, relays: true, ..SubscribeOptions::default() };
+    input.subscribe_with(BID, options).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+
+    let end = out.writer(BID).unwrap().append(&[&[1; 1000]]).unwrap();
+    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    assert_eq!(out.wait_landed(BID, end, SHORT), Err(WaitError::TimedOut { confirmed: 0 }));
+    view.consume();
+    out.wait_landed(BID, end, WAIT).unwrap();
+
+    // Given back is not delivered; who waits for it is told to the application.
+    let waiting = out.clone();
+    let waits = std::thread::spawn(move || waiting.wait_delivered(BID, end, WAIT));
+    let asked = input.recv(Some(WAIT)).unwrap();
+    assert!(matches!(asked, Some(Received::Asked { bid: BID, delivered, consumed: 0 }) if delivered == end));
+    assert!(!waits.is_finished());
+    input.confirm(BID, end, 0, Count { receivers: 3, left: 1, lost: 0 }).unwrap();
+    waits.join().unwrap().unwrap();
+    let confirmed = out.confirmed(BID).unwrap();
+    assert_eq!((confirmed.consumed, confirmed.count.receivers, confirmed.count.left), (0, 3, 1));
+
+    let waiting = out.clone();
+    let waits = std::thread::spawn(move || waiting.wait_consumed(BID, end, WAIT));
+    assert!(
+        matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Asked { consumed, .. }) if consumed == end)
+    );
+    // More than was given back counts no more than that.
+    input.confirm(BID, end + 9, end + 9, Count::ONE).unwrap();
+    waits.join().unwrap().unwrap();
+    assert_eq!(out.confirmed(BID).unwrap().consumed, end);
+    assert!(input.confirm(BID + 1, 0, 0, Count::ONE).is_err());
+}
