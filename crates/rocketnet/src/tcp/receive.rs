@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A read fills the rest of the range at hand and, behind it, a staging buffer that all connections of the worker
-//! share. While ranges are large the staging part is small, so that little is copied and most headers still come with
-//! the range before them.
+//! share. After a large range the staging part is small, so that little is copied and most headers still come with the
+//! range before them; it grows again while small ranges fill it.
 //!
 //! After a control message the layer above may bind, unbind, skip or pause before the next range is looked at.
 //! Therefore a range that follows a control message waits for the next poll: what is already read is carried over, and
@@ -114,7 +114,8 @@ pub(super) struct Intake {
     /// Bytes read and not looked at, from `carried` on.
     carry: Vec<u8>,
     carried: usize,
-    last_range: usize,
+    /// How much is read behind the range at hand: little while ranges are large, more as long as small ones fill it.
+    ahead: usize,
     /// The poll in which a control message was told last.
     control_turn: u64,
 }
@@ -126,7 +127,7 @@ impl Intake {
             phase: START,
             carry: Vec::new(),
             carried: 0,
-            last_range: 0,
+            ahead: usize::MAX,
             control_turn: 0,
         }
     }
@@ -193,7 +194,9 @@ impl Intake {
         max: usize,
         turn: &mut Turn<'_>,
     ) -> Result<Progress, Down> {
-        let wanted = if self.last_range >= LARGE_RANGE { SMALL_STAGING } else { staging.len() };
+        let wanted = self.ahead.min(staging.len());
+        // A read that it does not fill leaves it as it is; a large range makes it small again.
+        let grown = (2 * wanted).min(staging.len());
         let staging = &mut staging[..wanted];
         let landed = match &mut self.phase {
             Phase::Range { wire, left, .. } => {
@@ -218,6 +221,9 @@ impl Intake {
             self.landed(landed.in_ring, turn)?;
         }
         let staged = &staging[..landed.staged];
+        if landed.staged == wanted {
+            self.ahead = grown;
+        }
         let looked_at = self.digest(staged, turn)?;
         if looked_at < staged.len() {
             self.carry = staged[looked_at..].to_vec();
@@ -314,7 +320,9 @@ impl Intake {
     fn begin_range(&mut self, header: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size } = header;
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
-        self.last_range = size as usize;
+        if size as usize >= LARGE_RANGE {
+            self.ahead = SMALL_STAGING;
+        }
         let size = u64::from(size);
         if bound.inlet.ring().flow_control() {
             let room = bound.inlet.room();
