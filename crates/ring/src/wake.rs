@@ -151,6 +151,16 @@ impl PendingSet {
         }
     }
 
+    /// Clears the mark of one slot, as [`PendingSet::drain`] does before it calls `f`: for somebody who does the worker's
+    /// work for this slot. Not while somebody drains.
+    pub fn clear(&self, slot: u32) {
+        let (word, bit) = (slot as usize / BITS, 1_u64 << (slot as usize % BITS));
+        // The summary keeps its bit: a drain that finds nothing below it clears it.
+        self.words[word].fetch_and(!bit, Ordering::Acquire);
+        // Pairs with the fence in `mark`.
+        fence(Ordering::SeqCst);
+    }
+
     /// Whether nothing is marked. A mark that is being set at this moment may be missed, but then its caller has
     /// not woken the worker yet.
     pub fn is_empty(&self) -> bool {

@@ -4,7 +4,7 @@
 #![cfg(loom)]
 
 use loom::thread;
-use rocketring::sync::{Arc, AtomicU64, Ordering};
+use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
 use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Sleeper};
 
 /// More than this many involuntary switches find nothing new here, and take minutes.
@@ -253,5 +253,54 @@ fn no_wake_up_is_lost() {
         for producer in producers {
             producer.join().unwrap();
         }
+    });
+}
+
+/// What is delivered is seen by the worker, or by the thread that delivered it and took the worker's place while that
+/// slept; and whoever is to see it is awake.
+#[test]
+fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
+    const LAST: u64 = 2;
+    model(|| {
+        let published = AtomicU64::new(0);
+        let shared = Arc::new((PendingSet::new(1), Sleeper::new().unwrap(), published, Mutex::new(0)));
+        let delivering = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (set, sleeper, published, seen) = &*shared;
+                for value in 1..=LAST {
+                    published.store(value, Ordering::Release);
+                    if !set.mark(0) {
+                        continue;
+                    }
+                    match seen.try_lock() {
+                        Ok(mut seen) => {
+                            set.clear(0);
+                            *seen = published.load(Ordering::Acquire);
+                            if *seen == LAST {
+                                // The model's worker ends with this; a real one would sleep on.
+                                sleeper.wake();
+                            }
+                        }
+                        Err(_) => sleeper.wake(),
+                    }
+                }
+            })
+        };
+        let (set, sleeper, published, seen) = &*shared;
+        loop {
+            let mut seen_now = seen.lock().unwrap();
+            set.drain(|_| *seen_now = published.load(Ordering::Acquire));
+            if *seen_now == LAST {
+                break;
+            }
+            sleeper.prepare();
+            drop(seen_now);
+            if set.is_empty() {
+                sleeper.sleep();
+            }
+            sleeper.woken();
+        }
+        delivering.join().unwrap();
     });
 }

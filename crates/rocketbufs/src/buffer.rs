@@ -14,6 +14,7 @@ use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound};
 use crate::rout::ROutShared;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
+use crate::worker::WorkerShared;
 
 /// A ring and the name of the log that it holds the end of.
 #[derive(Clone)]
@@ -222,6 +223,17 @@ impl Buffer {
     /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
     #[inline]
     pub(crate) fn notify(&self) {
+        self.tell_workers(WorkerShared::mark);
+    }
+
+    /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
+    #[inline]
+    pub(crate) fn notify_or_send(&self) {
+        self.tell_workers(WorkerShared::mark_or_send);
+    }
+
+    #[inline]
+    fn tell_workers(&self, tell: impl Fn(&WorkerShared, u32)) {
         // The caller's store of the head and this load meet a joining worker's store of its bit and its load of the
         // head: one of the two sees the other (PendingSet::mark orders the rest).
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -235,7 +247,7 @@ impl Buffer {
         while watching != 0 {
             let worker = watching.trailing_zeros() as usize;
             watching &= watching - 1;
-            self.inner.workers[worker].mark(self.slot);
+            tell(&self.inner.workers[worker], self.slot);
         }
     }
 

@@ -93,7 +93,9 @@ impl Context {
             let tcp = Tcp::new(settings, shared.sleeper.clone()).map_err(ContextError::Transport)?;
             let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), tcp);
             let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
-            let thread = worker::spawn(core, inner.started, pin).map_err(ContextError::Thread)?;
+            let inline = inner.config.tcp.inline_idle_us > 0;
+            let thread =
+                worker::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)?;
             lock(&inner.threads).push(thread);
         }
         Ok(context)

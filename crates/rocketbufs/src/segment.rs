@@ -111,7 +111,7 @@ impl BufWriter {
         }
         match writer.append(parts) {
             Ok(end) => {
-                self.buffer.notify();
+                self.buffer.notify_or_send();
                 Ok(end)
             }
             Err(error) => Err(self.refused(error)),
@@ -325,7 +325,7 @@ pub(crate) fn deliver(
         buffer.push_context(delivered.to, context);
     }
     if delivered.published {
-        buffer.notify();
+        buffer.notify_or_send();
     }
     buffer.confirm_visible();
     Ok(delivered.to)

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use rocketnet::Transport;
 use rocketring::{PendingSet, Sleeper};
 
 use crate::context::lock;
+use crate::core::inline::{Inline, Sent, run_shared};
 use crate::core::{Command, Core};
 use crate::types::Nanos;
 
@@ -31,6 +32,14 @@ pub(crate) struct WorkerShared {
     pub(crate) pending: PendingSet,
     mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
+    /// The core, where other threads may send with it while the worker sleeps.
+    borrow: OnceLock<Borrow>,
+}
+
+/// A core that can be borrowed, and the clock of its worker.
+struct Borrow {
+    core: Weak<Mutex<dyn Inline>>,
+    started: Instant,
 }
 
 #[derive(Default)]
@@ -48,6 +57,7 @@ impl WorkerShared {
             pending: PendingSet::new(slots),
             mailbox: Mutex::default(),
             has_mail: AtomicBool::new(false),
+            borrow: OnceLock::new(),
         })
     }
 
@@ -72,6 +82,22 @@ impl WorkerShared {
         }
     }
 
+    /// As [`WorkerShared::mark`], from the thread that has just delivered: if the worker sleeps, this thread sends.
+    #[inline]
+    pub(crate) fn mark_or_send(&self, slot: u32) {
+        if self.pending.mark(slot) && !self.sends_now(slot) {
+            self.sleeper.wake();
+        }
+    }
+
+    fn sends_now(&self, slot: u32) -> bool {
+        let Some(borrow) = self.borrow.get() else { return false };
+        let Some(core) = borrow.core.upgrade() else { return false };
+        // Taken: the worker is awake and looks for news before it sleeps, or another thread sends.
+        let Ok(mut core) = core.try_lock() else { return false };
+        core.send_now(slot, nanos_since(borrow.started)) == Sent::All
+    }
+
     pub(crate) fn has_work(&self) -> bool {
         self.has_mail.load(Ordering::SeqCst) || !self.pending.is_empty()
     }
@@ -93,20 +119,34 @@ impl WorkerShared {
     }
 }
 
-/// Starts a worker thread, pinned to a core if asked (`tcp_thread_pinning`).
+fn nanos_since(started: Instant) -> Nanos {
+    started.elapsed().as_nanos() as Nanos
+}
+
+/// Starts a worker thread, pinned to a core if asked (`tcp_thread_pinning`). With `inline` its core can be borrowed
+/// while it sleeps.
 pub(crate) fn spawn<T: Transport + Send + 'static>(
     mut core: Core<T>,
-    started: Instant,
-    pin: Option<usize>,
+    shared: &Arc<WorkerShared>,
+    (started, pin, inline): (Instant, Option<usize>, bool),
 ) -> io::Result<JoinHandle<()>> {
-    let name = format!("rocket-{}", core.index());
+    let name = format!("rocket-{}", shared.index);
+    let shared = shared.clone();
+    let pollable = core.transport_mut().pollable().filter(|_| inline);
     std::thread::Builder::new().name(name).spawn(move || {
         IS_WORKER.set(true);
         if let Some(index) = pin {
             pin_to_core(index);
         }
-        let clock = || started.elapsed().as_nanos() as Nanos;
-        while core.run_once(&clock) {}
+        let clock = || nanos_since(started);
+        let Some(fd) = pollable else {
+            while core.run_once(&clock) {}
+            return;
+        };
+        let core = Arc::new(Mutex::new(core));
+        let borrowed: Weak<Mutex<dyn Inline>> = Arc::downgrade(&(core.clone() as Arc<Mutex<dyn Inline>>));
+        let _ = shared.borrow.set(Borrow { core: borrowed, started });
+        while run_shared(&core, &shared, &fd, &clock) {}
     })
 }
 

@@ -3,6 +3,8 @@
 //! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
 //! connections of that worker. Every call returns at once; what happened is told by [`Transport::poll`].
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rocketring::{Inlet, Position, Ring, Trimmed};
@@ -249,4 +251,16 @@ pub trait Transport {
     /// was given at construction is woken). Bounded in work per call, fair among connections. Any event of a connection
     /// is a sign of life of its peer; a transport tells `Arrived` also for part of a large range.
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>);
+
+    /// A descriptor to wait on without the transport in hand: readable while `poll` has something to take from the
+    /// kernel, or the waker was woken. Only to be waited for. None: the caller waits in `poll`.
+    fn pollable(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// How long a caller that waits on [`Transport::pollable`] may at most do so before it calls `poll`; None: until the
+    /// descriptor is readable.
+    fn poll_within(&self) -> Option<Duration> {
+        None
+    }
 }

@@ -109,6 +109,7 @@ impl<T: Transport> Core<T> {
             next_wire: 1,
             ready: VecDeque::new(),
             dirty: false,
+            last_flush: 0,
             early: Vec::new(),
             unheard: Vec::new(),
             app: VecDeque::new(),

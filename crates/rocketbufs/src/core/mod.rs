@@ -9,10 +9,12 @@
 //! * `sending`: the same, from then on;
 //! * `receiving`: our subscriptions;
 //! * `idle`: memory that rings at rest give back;
+//! * `inline`: sending from the application's thread;
 //! * `ticks`: what happens because time passed.
 
 mod admitting;
 mod idle;
+pub(crate) mod inline;
 mod links;
 mod receiving;
 mod sending;
@@ -171,6 +173,8 @@ struct Link {
     /// Subscriptions with something to send, taking turns.
     ready: VecDeque<WireId>,
     dirty: bool,
+    /// When what was to be sent was last given to the transport.
+    last_flush: Nanos,
     /// What waits until the connection is up.
     early: Vec<Command>,
     /// What came together with WELCOME, before the application gave the connection a role. One read of the transport.
@@ -242,10 +246,6 @@ impl<T: Transport> Core<T> {
             stop_at: None,
             stopped: false,
         }
-    }
-
-    pub(crate) fn index(&self) -> usize {
-        self.shared.index
     }
 
     /// The transport, for the simulator's faults.

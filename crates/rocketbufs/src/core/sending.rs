@@ -106,6 +106,7 @@ impl<T: Transport> Core<T> {
             let all_left = self.transport.flush(conn);
             if let Some(link) = self.links.get_mut(&conn) {
                 link.app_unflushed = 0;
+                link.last_flush = self.now;
             }
             if !wrote || !all_left {
                 break;
@@ -118,7 +119,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// Subscriptions take turns, one transfer each, until the queue is full. True if anything was written.
-    fn write_some(&mut self, conn: ConnId) -> bool {
+    pub(super) fn write_some(&mut self, conn: ConnId) -> bool {
         let mut wrote = false;
         for _ in 0..WRITES_PER_FLUSH {
             let room = self.transport.room(conn);

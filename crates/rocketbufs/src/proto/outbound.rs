@@ -305,6 +305,18 @@ impl Outbound {
         Step::Lost { from, to }
     }
 
+    /// Whether all that is pending, at least a byte and at most `most`, can be sent as it is: nothing of it is missing or
+    /// beyond the grant, and nothing else is to be told first.
+    pub fn in_order(&self, log: &impl Log, most: u64) -> bool {
+        let (head, tail) = (log.head(), log.tail());
+        let pending = head.saturating_sub(self.sent);
+        (1..=most).contains(&pending)
+            && !self.ended
+            && self.sent >= tail
+            && head <= self.grant
+            && log.gap_after(self.sent).is_none()
+    }
+
     /// What to send next, at most `room` bytes if it is a write. The state moves on as if it was done; the caller
     /// must do it.
     pub fn next(&mut self, log: &impl Log, end: Option<End>, room: u64) -> Step {

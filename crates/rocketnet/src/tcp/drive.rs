@@ -49,17 +49,20 @@ impl Tcp {
         self.tell(events);
     }
 
+    /// How long it may be waited for the kernel: not at all where there is something to do already.
+    pub(super) fn within(&self) -> Option<Duration> {
+        if !(self.again.is_empty() && self.news.is_empty() && self.backlog.is_empty()) {
+            return Some(Duration::ZERO);
+        }
+        self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
+    }
+
     /// Waits for the kernel, unless there is something to do already.
     fn wait(&mut self, timeout: Option<Duration>) -> Vec<(u64, Flags)> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
-        let busy = !(self.again.is_empty() && self.news.is_empty() && self.backlog.is_empty());
-        let timeout = match self.deadlines.first() {
-            _ if busy => Some(Duration::ZERO),
-            Some((at, _)) => {
-                let left = at.saturating_duration_since(Instant::now());
-                Some(timeout.map_or(left, |timeout| timeout.min(left)))
-            }
+        let timeout = match self.within() {
+            Some(within) => Some(timeout.map_or(within, |timeout| timeout.min(within))),
             None => timeout,
         };
         // A timeout beyond what the kernel's type holds is as good as none.

@@ -87,7 +87,7 @@ struct Listening {
 /// ```
 pub struct Tcp {
     config: TcpConfig,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     sleeper: Arc<Sleeper>,
     listeners: slab::Slab<Listening>,
     conns: Slots<Conn>,
@@ -121,7 +121,7 @@ impl Tcp {
         Ok(Self {
             staging: vec![0; config.staging_bytes].into(),
             config,
-            epoll,
+            epoll: Arc::new(epoll),
             sleeper,
             listeners: slab::Slab::new(),
             conns: Slots::new(),
@@ -320,6 +320,14 @@ impl Transport for Tcp {
 
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.drive(timeout, events);
+    }
+
+    fn pollable(&self) -> Option<Arc<OwnedFd>> {
+        Some(self.epoll.clone())
+    }
+
+    fn poll_within(&self) -> Option<Duration> {
+        self.within()
     }
 }
 

@@ -1,0 +1,146 @@
+//! Sending from the application's own thread, and what that needs: a core that can be borrowed while its worker sleeps.
+//!
+//! ```text
+//!   worker        look at everything (locked) ── sleep on the transport's descriptor (not locked) ── …
+//!   application              deliver: mark ── nobody in there? ── send (locked) ──▶ else wake the worker
+//! ```
+//!
+//! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending it. A stream must
+//! not become a system call for each delivery: a thread sends itself only if nothing is queued, the connection's last
+//! send is `tcp.inline_idle_us` ago and little is pending; otherwise the worker does, and what is delivered meanwhile is
+//! its next batch. Nothing that could end in a callback is done here: none runs inside a call of the application.
+
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rocketnet::{ConnId, Transport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Core, LinkPhase};
+use crate::context::lock;
+use crate::types::{Nanos, WireId};
+use crate::worker::WorkerShared;
+
+/// More than this is a batch: a thread that has so much to say says more soon, and the worker sends it meanwhile.
+const INLINE_BYTES: u64 = 16 << 10;
+
+/// What an application's thread may do with a worker's core.
+pub(crate) trait Inline: Send {
+    /// Sends what is pending in a buffer, if that is a matter of one system call. False: it is the worker's.
+    fn send_now(&mut self, slot: u32, now: Nanos) -> Sent;
+}
+
+/// What came of sending from the application's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Everything that was pending left.
+    All,
+    /// The worker must be woken: nothing was sent, or not everything.
+    Not,
+}
+
+impl<T: Transport + Send> Inline for Core<T> {
+    fn send_now(&mut self, slot: u32, now: Nanos) -> Sent {
+        let Some((conn, wire)) = self.only_out(slot) else { return Sent::Not };
+        if !self.may_send_now(conn, wire, now) {
+            return Sent::Not;
+        }
+        // The clock was read before the lock was had; it never goes back.
+        self.now = self.now.max(now);
+        // From here on a delivery marks the buffer again, and what was marked before is seen by the look at its head.
+        self.shared.pending.clear(slot);
+        if let Some(link) = self.links.get_mut(&conn)
+            && let Some(out) = link.outs.get_mut(&wire)
+        {
+            out.queued = true;
+            link.ready.push_back(wire);
+        }
+        self.write_some(conn);
+        let left = self.transport.flush(conn);
+        let Some(link) = self.links.get_mut(&conn) else { return Sent::Not };
+        link.last_flush = self.now;
+        if !left || !link.ready.is_empty() {
+            // What the kernel did not take it tells the worker; the rest is the worker's next turn.
+            self.make_dirty(conn);
+            return Sent::Not;
+        }
+        if std::mem::take(&mut link.dirty) {
+            self.dirty.retain(|dirty| *dirty != conn);
+        }
+        Sent::All
+    }
+}
+
+impl<T: Transport> Core<T> {
+    /// The one subscription of a buffer, where it has no other news.
+    fn only_out(&self, slot: u32) -> Option<(ConnId, WireId)> {
+        let used = self.slots.get(&slot)?;
+        match &used.outs[..] {
+            [only] if used.inbound.is_none() => Some(*only),
+            _ => None,
+        }
+    }
+
+    fn may_send_now(&self, conn: ConnId, wire: WireId, now: Nanos) -> bool {
+        let Some(link) = self.links.get(&conn) else { return false };
+        let Some(out) = link.outs.get(&wire) else { return false };
+        let Some(log) = out.buffer.log() else { return false };
+        let idle = Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000;
+        let quiet = link.phase == LinkPhase::Up
+            && !link.dirty
+            && link.ready.is_empty()
+            && link.app.is_empty()
+            && now >= link.last_flush.saturating_add(idle);
+        let promises = self.transport.promises();
+        // The whole queue is free: nothing waits in it.
+        let empty = promises.ordered && self.transport.room(conn) == promises.max_write_bytes;
+        quiet
+            && empty
+            && !out.queued
+            && !out.buffer.ended()
+            && !out.outbound.too_far_behind(&log.ring)
+            && out.outbound.in_order(&log.ring, INLINE_BYTES)
+    }
+}
+
+impl<T: Transport> Core<T> {
+    /// How long the worker may sleep.
+    fn may_wait(&self, now: Nanos) -> Duration {
+        if !self.dirty.is_empty() {
+            return Duration::ZERO;
+        }
+        let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(now));
+        self.transport.poll_within().map_or(until_tick, |within| within.min(until_tick))
+    }
+}
+
+/// A worker's life where its core can be borrowed: as [`Core::run_once`], but asleep it does not hold the core.
+/// False once it is over.
+pub(crate) fn run_shared<T: Transport>(
+    core: &Mutex<Core<T>>,
+    shared: &WorkerShared,
+    fd: &OwnedFd,
+    clock: &dyn Fn() -> Nanos,
+) -> bool {
+    let mut core_now = lock(core);
+    let wait = core_now.may_wait(clock());
+    if !wait.is_zero() {
+        // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
+        shared.sleeper.prepare();
+        drop(core_now);
+        if !shared.has_work() {
+            sleep_on(fd, wait);
+        }
+        shared.sleeper.woken();
+        core_now = lock(core);
+    }
+    core_now.turn(clock());
+    !core_now.stopped
+}
+
+fn sleep_on(fd: &OwnedFd, wait: Duration) {
+    let wait = Timespec::try_from(wait).ok();
+    // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
+    let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], wait.as_ref());
+}
