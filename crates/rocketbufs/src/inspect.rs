@@ -134,6 +134,11 @@ fn duration(nanos: Nanos) -> Duration {
 }
 
 impl ROut {
+    /// How many subscriptions a buffer has.
+    pub fn subscriber_count(&self, bid: Bid) -> usize {
+        self.shared.buffer(bid).map_or(0, |buffer| buffer.sub_count())
+    }
+
     /// The subscriptions of a buffer: who is slow, by how much.
     pub fn subscribers(&self, bid: Bid) -> Vec<SubscriberInfo> {
         let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketring::RingConfig;
 
@@ -342,6 +342,20 @@ impl ROut {
             return Ok(());
         }
         Err(WaitError::TimedOut { confirmed: buffer.min_landed() })
+    }
+
+    /// As [`ROut::drain`] for all buffers here: their subscribers are asked at the same time how far they are.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] says how far the first that was not in time is confirmed.
+    pub fn drain_all(&self, timeout: Duration) -> Result<(), WaitError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let buffers = self.shared.all_buffers();
+        for buffer in &buffers {
+            self.ask(buffer.bid, Level::Landed, segment::ring_of(buffer).map_or(0, |ring| ring.boundary()));
+        }
+        let left = || deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+        buffers.into_iter().map(|buffer| self.drain(buffer.bid, left())).fold(Ok(()), Result::and)
     }
 
     /// Sends one of the application's own control messages over a connection given to this rOut.

@@ -8,7 +8,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent, ROut};
 use tracing::{debug, info, warn};
 
 use super::config::BrokerSettings;
-use super::inbox::{Inbox, Sender};
+use super::inbox::{Inbox, Message, Sender};
 use super::ledger::{Census, Ledger, Refusal};
 use super::merge::{Merges, Wakers};
 use super::observers::{ObserverEvent, Observers};
@@ -22,9 +22,9 @@ pub(super) enum Event {
     /// Somebody connected; its hello is readable.
     Connection(Conn),
     /// A publisher's control message.
-    PublisherControl { key: SessionKey, message: Vec<u8> },
+    PublisherControl { key: SessionKey, message: Message },
     /// A subscriber's control message.
-    SubscriberControl { conn: Conn, message: Vec<u8> },
+    SubscriberControl { conn: Conn, message: Message },
     /// The rIn of a publisher reports.
     Publisher { key: SessionKey, event: InEvent },
     /// The rOut reports.
@@ -76,12 +76,7 @@ impl Broker {
             let wait = due.into_iter().chain(again).min();
             match inbox.events.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return self.close_merges(),
-                Ok(event) => {
-                    if matches!(event, Event::PublisherControl { .. } | Event::SubscriberControl { .. }) {
-                        inbox.taken();
-                    }
-                    self.handle(event);
-                }
+                Ok(event) => self.handle(event),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.tell_those_behind();
@@ -211,7 +206,7 @@ impl Broker {
 
     /// Tells a buffer's publisher how many subscribers it has, if that changed.
     pub(super) fn tell_subscribers(&mut self, bid: Bid) {
-        let count = u32::try_from(self.out.subscribers(bid).len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.out.subscriber_count(bid)).unwrap_or(u32::MAX);
         let Some(buffer) = self.topics.get_mut(bid) else { return };
         if buffer.stage != Stage::Live || buffer.told_subscribers == count {
             return;

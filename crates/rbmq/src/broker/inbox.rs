@@ -2,11 +2,14 @@
 //!
 //! Callbacks run on the framework's workers and must not wait. They leave what happened here; the broker's thread
 //! alone owns its tables. What the framework reports is bounded by the connections and subscriptions that exist; what
-//! peers send is counted: a peer whose message finds too many waiting is disconnected instead of served late.
+//! peers send is counted, for each and for all of them: a peer that says too much at once is disconnected instead of
+//! served late, and does not take the place of the others. A publisher that names ten thousand topics, or thousands
+//! that come back at the same moment when a broker was restarted, are not too much.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rocketbufs::Conn;
 
@@ -14,20 +17,87 @@ use super::control::Event;
 use super::session::SessionKey;
 use crate::wire::Control;
 
-/// Messages of peers that may wait at once.
-const MAX_WAITING: usize = 4096;
+/// Bytes of one peer's messages that may wait at once: about 20,000 CREATEs.
+const MAX_WAITING_OF_PEER: usize = 4 << 20;
+
+/// Bytes of all peers' messages that may wait at once.
+const MAX_WAITING: usize = 256 << 20;
+
+/// What a message costs besides its bytes.
+const COST: usize = 128;
+
+const _: () = assert!(Control::MAX_BYTES + COST <= MAX_WAITING_OF_PEER && MAX_WAITING_OF_PEER <= MAX_WAITING);
 
 /// The end of the callbacks.
 #[derive(Clone)]
 pub(super) struct Sender {
     events: mpsc::Sender<Event>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Waiting,
 }
 
 /// The end of the broker's thread.
 pub(super) struct Inbox {
     pub(super) events: mpsc::Receiver<Event>,
-    waiting: Arc<AtomicUsize>,
+}
+
+/// A peer's message. It counts as waiting until it is dropped.
+pub(super) struct Message {
+    bytes: Vec<u8>,
+    conn: u64,
+    waiting: Waiting,
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        self.waiting.lock().remove(self.conn, self.bytes.len() + COST);
+    }
+}
+
+/// What waits of each connection, and of all.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Mutex<Counts>>);
+
+#[derive(Default)]
+struct Counts {
+    of_peers: HashMap<u64, usize>,
+    all: usize,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Counts {
+    /// Counts a message, if it is not one too many.
+    fn add(&mut self, conn: u64, cost: usize) -> bool {
+        let of_peer = self.of_peers.entry(conn).or_default();
+        if *of_peer + cost > MAX_WAITING_OF_PEER || self.all + cost > MAX_WAITING {
+            return false;
+        }
+        *of_peer += cost;
+        self.all += cost;
+        true
+    }
+
+    fn remove(&mut self, conn: u64, cost: usize) {
+        self.all -= cost;
+        if let Some(of_peer) = self.of_peers.get_mut(&conn) {
+            *of_peer -= cost;
+            if *of_peer == 0 {
+                self.of_peers.remove(&conn);
+            }
+        }
+    }
 }
 
 /// Both ends of a new queue.
@@ -35,8 +105,7 @@ pub(super) struct Inbox {
 #[allow(clippy::disallowed_methods)]
 pub(super) fn inbox() -> (Sender, Inbox) {
     let (events, receiver) = mpsc::channel();
-    let waiting = Arc::new(AtomicUsize::new(0));
-    (Sender { events, waiting: waiting.clone() }, Inbox { events: receiver, waiting })
+    (Sender { events, waiting: Waiting::default() }, Inbox { events: receiver })
 }
 
 impl Sender {
@@ -45,37 +114,49 @@ impl Sender {
         let _ = self.events.send(event);
     }
 
-    /// Leaves a publisher's message.
-    pub(super) fn publisher_control(&self, key: SessionKey, message: &[u8]) {
-        match self.admit(message) {
-            Ok(()) => self.event(Event::PublisherControl { key, message: message.to_vec() }),
+    /// Leaves a publisher's message, which came over connection `conn`.
+    pub(super) fn publisher_control(&self, key: SessionKey, conn: u64, message: &[u8]) {
+        match self.admit(conn, message) {
+            Ok(message) => self.event(Event::PublisherControl { key, message }),
             Err(why) => self.event(Event::Expel { key, why }),
         }
     }
 
     /// Leaves a subscriber's message.
     pub(super) fn subscriber_control(&self, conn: &Conn, message: &[u8]) {
-        match self.admit(message) {
-            Ok(()) => self.event(Event::SubscriberControl { conn: conn.clone(), message: message.to_vec() }),
+        match self.admit(conn.id(), message) {
+            Ok(message) => self.event(Event::SubscriberControl { conn: conn.clone(), message }),
             Err(why) => conn.close(why),
         }
     }
 
-    fn admit(&self, message: &[u8]) -> Result<(), &'static str> {
+    fn admit(&self, conn: u64, message: &[u8]) -> Result<Message, &'static str> {
         if message.len() > Control::MAX_BYTES {
             return Err("a control message larger than RBMQ's");
         }
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if !self.waiting.lock().add(conn, message.len() + COST) {
             return Err("too many control messages at once; connect again later");
         }
-        Ok(())
+        Ok(Message { bytes: message.to_vec(), conn, waiting: self.waiting.clone() })
     }
 }
 
-impl Inbox {
-    /// A peer's message was taken out of the queue.
-    pub(super) fn taken(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_says_too_much_takes_no_place_of_others() {
+        let (sender, _inbox) = inbox();
+        let mut waiting = Vec::new();
+        while let Ok(message) = sender.admit(1, &[0; 64]) {
+            waiting.push(message);
+        }
+        assert!(waiting.len() > 20_000, "a publisher of ten thousand topics is not too much");
+        assert!(sender.admit(2, &[0; 64]).is_ok());
+        waiting.pop();
+        assert!(sender.admit(1, &[0; 64]).is_ok());
+        drop(waiting);
+        assert_eq!((sender.waiting.lock().all, sender.waiting.lock().of_peers.len()), (0, 0));
     }
 }

@@ -201,10 +201,8 @@ impl Broker {
         self.watch.events.event(Event::Drain(reply));
         // It takes no time; without an answer there is nobody to wait for.
         let _ = done.recv_timeout(drain_timeout);
-        for bid in self.watch.out.buffers() {
-            // Asks each subscriber how far it is, and waits for the slowest.
-            let _ = self.watch.out.drain(bid, deadline.saturating_duration_since(Instant::now()));
-        }
+        // Asks each subscriber how far it is, and waits for the slowest.
+        let _ = self.watch.out.drain_all(deadline.saturating_duration_since(Instant::now()));
         let left = self.undelivered();
         self.end(Duration::from_secs(1));
         left

@@ -78,7 +78,9 @@ impl Session {
             }
         });
         let control = events.clone();
-        rin.set_control_msg_cb(move |_rin, message| control.publisher_control(key, message));
+        rin.set_control_msg_cb(move |rin, message| {
+            control.publisher_control(key, rin.conn().id(), message);
+        });
         let changes = events.clone();
         let asks = merged.clone();
         rin.set_event_cb(move |event| {

@@ -77,6 +77,10 @@ impl Process {
         assert!(sent.success(), "{}", self.what);
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }

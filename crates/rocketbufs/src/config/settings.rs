@@ -159,8 +159,8 @@ section! {
         idle_trim_ms: u32 = 500, "ms", range [0 or 10 to 3600000],
             cost "a system call or two for each ring that comes to rest";
         /// The history that all spliced rings at rest keep together for those who join or resume. When it is used up,
-        /// those that have rested longest keep only their last delivery, if that is at most 64 KiB, or nothing. Small:
-        /// who joins late finds little. Large: memory.
+        /// those that have rested longest keep only their last delivery, with what came together with it, if that is at
+        /// most 64 KiB, or nothing. Small: who joins late finds little. Large: memory.
         idle_retain_bytes: u64 = 512 << 20, "bytes", range [0 or 1 to 17592186044416],
             cost "at most this and the last deliveries, of what the rings had already";
         /// The sum of all rings' capacities; more is refused, with the arithmetic. A capacity is address space: its memory is

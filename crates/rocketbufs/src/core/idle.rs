@@ -11,6 +11,8 @@
 //!              └───────────────────────── news ─────────────────────┴─────────────────────────────────────┘
 //! ```
 //!
+//! A ring that comes to rest also tells its sender what landed, due or not: the sender's end holds its own ring there.
+//!
 //! The cost is of rings that move, not of those that exist: nothing wakes up for a ring that rests. What a slow reader
 //! still holds is looked at again when the reader moved on (`Rest::owed`).
 
@@ -76,6 +78,8 @@ pub(super) struct Idle {
     after: Nanos,
     budget: u64,
     moving: VecDeque<Moving>,
+    /// Those at rest in which a hold moved, to be looked at sooner.
+    let_go: VecDeque<Moving>,
     resting: BTreeMap<u64, Resting>,
     /// The sum of `bytes` of those at rest.
     history: u64,
@@ -92,6 +96,7 @@ impl Idle {
             // Connections are spread over the workers, and with them what there is to give back.
             budget: buffers.idle_retain_bytes / workers.max(1) as u64,
             moving: VecDeque::new(),
+            let_go: VecDeque::new(),
             resting: BTreeMap::new(),
             history: 0,
             next_place: MOVING + 1 + worker as u64,
@@ -101,7 +106,11 @@ impl Idle {
 
     /// When there is something to look at.
     pub(super) fn due(&self) -> Nanos {
-        self.moving.front().map_or(Nanos::MAX, |moving| moving.look_at)
+        if self.history > self.budget && self.resting.range(self.reduced..).next().is_some() {
+            return 0;
+        }
+        let next = |queue: &VecDeque<Moving>| queue.front().map_or(Nanos::MAX, |moving| moving.look_at);
+        next(&self.moving).min(next(&self.let_go))
     }
 
     /// Data came, a hold moved, or the landing end changed its place.
@@ -117,6 +126,23 @@ impl Idle {
         }
     }
 
+    /// A hold moved in a ring at rest that waits for that: it is looked at soon, but not for every step of many.
+    fn look_soon(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
+        self.forget(inbound);
+        inbound.rest.place.store(MOVING, Ordering::Relaxed);
+        let look_at = now + self.after / 16;
+        let inbound = Arc::downgrade(inbound);
+        let since = now.saturating_sub(self.after);
+        self.let_go.push_back(Moving { inbound, head: Position::MAX, since, look_at });
+    }
+
+    /// Something about the subscription is to be done: perhaps a hold moved.
+    pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
+        if inbound.rest.owed.swap(false, Ordering::SeqCst) && self.after > 0 {
+            self.look_soon(inbound, now);
+        }
+    }
+
     /// The ring is none of those at rest any more.
     pub(super) fn forget(&mut self, inbound: &InboundShared) {
         let place = inbound.rest.place.swap(NOWHERE, Ordering::Relaxed);
@@ -126,7 +152,8 @@ impl Idle {
     }
 
     fn take_due(&mut self, now: Nanos) -> Option<Moving> {
-        self.moving.pop_front_if(|moving| moving.look_at <= now)
+        let is_due = |moving: &mut Moving| moving.look_at <= now;
+        self.let_go.pop_front_if(is_due).or_else(|| self.moving.pop_front_if(is_due))
     }
 
     /// Keeps the ring among those that move if it does. False: it rests.
@@ -206,6 +233,7 @@ impl<T: Transport> Core<T> {
 
     fn come_to_rest(&mut self, inbound: &Arc<InboundShared>, ring: &Ring) {
         self.idle.forget(inbound);
+        self.tell_rest(inbound);
         // What is received for the application alone has no history: nobody joins it.
         let keep = if inbound.is_spliced() { ring.retain() } else { 0 };
         let left = self.trim(inbound, ring, keep);
@@ -223,7 +251,7 @@ impl<T: Transport> Core<T> {
             // Pairs with the fence of a hold that advances: either it is seen here, or it sees what is owed.
             fence(Ordering::SeqCst);
             if ring.slowest_hold() != slowest {
-                self.idle.stirred(inbound, self.now);
+                self.idle.on_pending(inbound, self.now);
             }
         }
         Some(left)

@@ -365,7 +365,7 @@ impl<T: Transport> Core<T> {
     fn on_slot(&mut self, slot: u32) {
         let Some(used) = self.slots.get(&slot) else { return };
         if let Some(inbound) = used.inbound.clone() {
-            self.idle.stirred(&inbound, self.now);
+            self.idle.on_pending(&inbound, self.now);
             self.give_credit(&inbound);
         }
         let Some(used) = self.slots.get(&slot) else { return };
@@ -399,7 +399,12 @@ impl<T: Transport> Core<T> {
     fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         link.session.spoke(self.now);
-        if self.transport.control(conn, bytes).is_err() {
+        // Thousands of subscriptions are answered in one turn: only a queue that the peer does not read is full.
+        let full = self.transport.control(conn, bytes).is_err() && {
+            self.transport.flush(conn);
+            self.transport.control(conn, bytes).is_err()
+        };
+        if full {
             self.transport.close(conn, "it reads no control messages", Duration::ZERO);
             return;
         }

@@ -199,6 +199,21 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Credit { wire, credit });
     }
 
+    /// The ring came to rest: CREDIT, if anything moved since the last.
+    pub(super) fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
+        let downstream = inbound.spliced_to();
+        let mut state = lock(&inbound.state);
+        let Some((number, wire)) = state.wire else { return };
+        let Some(in_log) = &mut state.log else { return };
+        let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
+        let moved = now.landed > told.landed || now.consumed > told.consumed;
+        drop(state);
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+            self.tell_credit(conn, wire, inbound);
+        }
+    }
+
     /// Something landed.
     pub(super) fn on_arrived(&mut self, conn: ConnId, wire: WireId) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };

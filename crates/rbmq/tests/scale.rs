@@ -1,0 +1,155 @@
+//! Thousands of topics and hundreds of connections: nobody is refused, and what does nothing costs next to nothing.
+//! `rbmq bench scale` does the same with the numbers that are promised.
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use common::{BrokerProcess, LONG, until};
+use rbmq::{Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rocketbufs::{Config, Context};
+
+const TOPICS: usize = 2000;
+const RING_BYTES: u64 = 128 << 10;
+/// Fills each ring twice, in deliveries of which two make a page.
+const DELIVERIES: usize = 128;
+const DELIVERY: [u8; 2000] = [7; 2000];
+
+/// What the history of all rings at rest may take: a quarter of the rings.
+const IDLE_BYTES: u64 = 64 << 20;
+/// What came last in each ring stays: a transfer of at most the largest delivery, which touches a page more than it has.
+const LAST_BYTES: u64 = TOPICS as u64 * (RING_BYTES / 4 + 8192);
+
+/// Bytes that the rings of a process have backed.
+fn ring_bytes(pid: u32) -> u64 {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").flatten();
+    let rings = fds.map(|fd| fd.path()).filter(|path| {
+        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:rocketring"))
+    });
+    rings.filter_map(|path| fs::metadata(path).ok()).map(|file| file.blocks() * 512).sum()
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+}
+
+fn name(topic: usize) -> String {
+    format!("scale/{topic}")
+}
+
+/// A broker with the defaults, but for what is written here.
+fn broker(settings: &str) -> (BrokerProcess, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rbmq.toml");
+    fs::write(&file, settings).unwrap();
+    (BrokerProcess::start_with(&["-q", "--config", file.to_str().unwrap()]), dir)
+}
+
+fn topics(context: &Context, addr: &str) -> (Vec<Publisher>, Vec<TopicWriter>) {
+    let (mut publishers, mut topics) = (Vec::new(), Vec::new());
+    for topic in 0..TOPICS {
+        if topic % 1000 == 0 {
+            publishers.push(Publisher::builder().context(context).connect(addr).unwrap());
+        }
+        let options = TopicOptions { ring_bytes: Some(RING_BYTES), ..TopicOptions::default() };
+        topics.push(publishers.last().unwrap().topic_with(&name(topic), options).unwrap());
+    }
+    (publishers, topics)
+}
+
+/// Receives until every topic was heard of, and nothing was lost.
+fn hear_of_all(subscriber: &mut Subscriber, bytes: &mut usize) {
+    let mut heard = HashSet::new();
+    let deadline = Instant::now() + LONG;
+    while heard.len() < TOPICS {
+        assert!(Instant::now() < deadline, "heard of {} topics only", heard.len());
+        if let Some(batch) =
+            subscriber.next_batch(Duration::from_secs(1)).expect("nothing is lost or refused")
+        {
+            heard.insert(batch.topic().clone());
+            *bytes += batch.as_slice().len();
+        }
+    }
+}
+
+#[test]
+fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
+    let (broker, _dir) = broker(&format!("[buffers]\nidle_retain_bytes = {IDLE_BYTES}\nidle_trim_ms = 50\n"));
+    let context = Context::new(Config::default()).unwrap();
+    let (publishers, mut topics) = topics(&context, &broker.addr);
+    let mut first = Subscriber::connect(&broker.addr).unwrap();
+    for topic in 0..TOPICS {
+        first.subscribe(&name(topic)).unwrap();
+    }
+    for topic in &topics {
+        topic.wait_subscribers(1, LONG).unwrap();
+    }
+    let reader = std::thread::spawn(move || {
+        let (mut left, deadline) = (TOPICS * DELIVERIES * (DELIVERY.len() + 4), Instant::now() + 2 * LONG);
+        while left > 0 {
+            assert!(Instant::now() < deadline, "{left} bytes did not come");
+            let batch = first.next_batch(Duration::from_secs(1)).expect("nothing is lost or refused");
+            left -= batch.map_or(0, |batch| batch.as_slice().len());
+        }
+        first
+    });
+    for topic in &mut topics {
+        for _ in 0..DELIVERIES {
+            topic.publish(&DELIVERY).unwrap();
+        }
+    }
+    let first = reader.join().unwrap();
+    let pid = broker.process.id();
+    until("the broker's rings give their memory back", || ring_bytes(pid) <= IDLE_BYTES.max(LAST_BYTES));
+    assert!(
+        resident_bytes(pid) < 2 * IDLE_BYTES.max(LAST_BYTES),
+        "{} bytes are resident",
+        resident_bytes(pid)
+    );
+
+    // One that comes late hears of all topics at once, and finds at least the last delivery of each.
+    let mut late = Subscriber::connect(&broker.addr).unwrap();
+    for topic in 0..TOPICS {
+        late.subscribe_from(&name(topic), StartFrom::Oldest).unwrap();
+    }
+    let mut bytes = 0;
+    hear_of_all(&mut late, &mut bytes);
+    assert!(bytes >= TOPICS * DELIVERY.len(), "{bytes} bytes of history");
+    late.close(LONG);
+    first.close(LONG);
+    // What rested goes on.
+    let mut again = Subscriber::connect(&broker.addr).unwrap();
+    again.subscribe(&name(0)).unwrap();
+    topics[0].wait_subscribers(1, LONG).unwrap();
+    topics[0].publish(b"after the rest").unwrap();
+    assert_eq!(again.recv(LONG).unwrap().expect("it goes on").bytes, b"after the rest");
+    drop((topics, publishers));
+}
+
+#[test]
+fn hundreds_of_connections_cost_little() {
+    const CONNECTIONS: usize = 200;
+    let (broker, _dir) = broker("");
+    let context = Context::new(Config::default()).unwrap();
+    let (mut publishers, mut subscribers) = (Vec::new(), Vec::new());
+    let mut connect = |count: usize| {
+        for _ in 0..count / 2 {
+            publishers.push(Publisher::builder().context(&context).connect(&broker.addr).unwrap());
+            subscribers.push(Subscriber::builder().context(&context).connect(&broker.addr).unwrap());
+        }
+    };
+    // Whatever is made once is there already.
+    connect(20);
+    let before = resident_bytes(broker.process.id());
+    connect(CONNECTIONS);
+    let each = resident_bytes(broker.process.id()).saturating_sub(before) / CONNECTIONS as u64;
+    assert!(each <= 64 << 10, "a connection costs {each} bytes");
+    assert!(
+        publishers.iter().all(Publisher::is_connected) && subscribers.iter().all(Subscriber::is_connected)
+    );
+}
