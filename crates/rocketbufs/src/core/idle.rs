@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use rocketnet::Transport;
-use rocketring::{Ring, Trimmed};
+use rocketring::{Inlet, Ring, Trimmed};
 
 use super::Core;
 use crate::config::Config;
@@ -239,6 +239,35 @@ impl<T: Transport> Core<T> {
         let left = self.trim(inbound, ring, keep);
         if let Some(left) = left.filter(|left| *left > 0 && inbound.is_spliced()) {
             self.idle.rests(inbound, left);
+        }
+    }
+
+    /// The ring came to rest: CREDIT, if anything moved since the last.
+    fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
+        let downstream = inbound.spliced_to();
+        let mut state = lock(&inbound.state);
+        let Some((number, wire)) = state.wire else { return };
+        let Some(in_log) = &mut state.log else { return };
+        let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
+        let moved = now.landed > told.landed || now.consumed > told.consumed;
+        drop(state);
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+            self.tell_credit(conn, wire, inbound);
+        }
+    }
+
+    /// A log has ended that subscribers downstream still read: its ring can give memory back.
+    pub(super) fn keep_inlet(&mut self, inbound: Option<Arc<InboundShared>>, inlet: Option<Inlet>) {
+        let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
+        let mut state = lock(&inbound.state);
+        if state.done {
+            return;
+        }
+        if let Some(in_log) = &mut state.log {
+            in_log.inlet = inlet;
+            drop(state);
+            self.idle.stirred(&inbound, self.now);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::{Inlet, PoolError, Ring, RingConfig};
+use rocketring::{PoolError, Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::{Buffer, Log};
@@ -60,7 +60,7 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Subscribe(subscribe));
     }
 
-    fn in_sub(&mut self, conn: ConnId, wire: WireId) -> Option<&mut InSub> {
+    pub(super) fn in_sub(&mut self, conn: ConnId, wire: WireId) -> Option<&mut InSub> {
         self.links.get_mut(&conn)?.ins.get_mut(&wire)
     }
 
@@ -189,7 +189,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// CREDIT, due or not.
-    fn tell_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
+    pub(super) fn tell_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
         let mut state = lock(&inbound.state);
         let Some(in_log) = &mut state.log else { return };
@@ -197,21 +197,6 @@ impl<T: Transport> Core<T> {
         let Some(credit) = in_log.credit.tell(now) else { return };
         drop(state);
         self.send(conn, &Message::Credit { wire, credit });
-    }
-
-    /// The ring came to rest: CREDIT, if anything moved since the last.
-    pub(super) fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
-        let downstream = inbound.spliced_to();
-        let mut state = lock(&inbound.state);
-        let Some((number, wire)) = state.wire else { return };
-        let Some(in_log) = &mut state.log else { return };
-        let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
-        let moved = now.landed > told.landed || now.consumed > told.consumed;
-        drop(state);
-        let Some(&conn) = self.by_number.get(&number) else { return };
-        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
-            self.tell_credit(conn, wire, inbound);
-        }
     }
 
     /// Something landed.
@@ -412,20 +397,6 @@ impl<T: Transport> Core<T> {
                 self.keep_inlet(gone.map(|in_sub| in_sub.inbound), inlet);
             }
             _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
-        }
-    }
-
-    /// A log has ended that subscribers downstream still read: its ring can give memory back.
-    fn keep_inlet(&mut self, inbound: Option<Arc<InboundShared>>, inlet: Option<Inlet>) {
-        let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
-        let mut state = lock(&inbound.state);
-        if state.done {
-            return;
-        }
-        if let Some(in_log) = &mut state.log {
-            in_log.inlet = inlet;
-            drop(state);
-            self.idle.stirred(&inbound, self.now);
         }
     }
 
