@@ -1,7 +1,7 @@
 # Everything starts here; what each target does is in scripts/. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test bench fuzz deny coverage doc clean
+.PHONY: help setup build deb run test bench fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -11,6 +11,9 @@ setup: ## install what a build needs (only what is missing) and fetch the crates
 
 build: setup ## build the rbmq command and the libraries, optimised
 	cargo build --release --locked -p rbmq
+
+deb: setup ## the Debian package, with unit, manual pages and completions
+	@scripts/deb
 
 run: ## a broker fed with this machine's real files, checked by checksums, until Ctrl-C (DEMO_SECONDS=5: by itself)
 	@scripts/demo

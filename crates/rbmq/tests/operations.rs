@@ -218,6 +218,28 @@ fn there_is_a_manual_page_for_every_command() {
 }
 
 #[test]
+fn a_supervisor_is_told_how_far_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "");
+    let notify = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).unwrap();
+    socket.set_read_timeout(Some(common::LONG)).unwrap();
+    let told = || {
+        let mut bytes = [0; 512];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let broker = Operated::start_in(&path, &[("NOTIFY_SOCKET", notify.to_str().unwrap())]);
+    assert!(told().contains("READY=1"));
+    broker.signal("HUP");
+    let reloading = told();
+    assert!(reloading.contains("RELOADING=1") && reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    assert!(told().contains("READY=1"));
+    broker.end();
+    assert!(told().contains("STOPPING=1"));
+}
+
+#[test]
 fn a_subscriber_has_everything_when_a_broker_has_ended_in_order() {
     let broker = Operated::start_with(&[]);
     let text = lines("news", 5_000);

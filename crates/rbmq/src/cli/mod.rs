@@ -18,6 +18,7 @@ mod source;
 mod state;
 mod stop;
 mod subscribe;
+mod supervisor;
 mod top;
 
 use std::process::ExitCode;

@@ -5,9 +5,16 @@ use tracing::{error, info, warn};
 
 use super::log::BrokerLog;
 use super::source::Source;
+use super::supervisor;
 
-/// Reads the configuration again. One that is wrong changes nothing.
+/// Reads the configuration again, and tells the supervisor that it does. One that is wrong changes nothing.
 pub(super) fn reload(source: &Source, broker: &mut Broker, log: &BrokerLog) {
+    supervisor::reloading();
+    take_over(source, broker, log);
+    supervisor::ready();
+}
+
+fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
     let Some(path) = &source.config else {
         return warn!("nothing to reload: the broker was started without a configuration file (--config)");
     };

@@ -14,6 +14,7 @@ use super::log::Wishes;
 use super::reload;
 use super::source::Source;
 use super::stop::{Asked, Stop};
+use super::supervisor;
 use super::top::screen;
 use super::top::table::{self, Before, Sort};
 
@@ -51,6 +52,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
         );
     }
     let http = start_http(&broker)?;
+    supervisor::ready();
     let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
@@ -62,6 +64,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
             stats.show(&broker)?;
         }
     }
+    supervisor::stopping();
     say("rbmq: shutting down; subscribers receive what is there")?;
     let left = broker.stop();
     if left > 0 {

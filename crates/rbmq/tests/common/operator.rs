@@ -24,9 +24,20 @@ impl Operated {
         Self::start_with(&config.iter().chain(args).copied().collect::<Vec<_>>())
     }
 
+    /// With a configuration file and these variables.
+    pub fn start_in(config: &Path, variables: &[(&str, &str)]) -> Self {
+        Self::start_as(&["--config", config.to_str().expect("UTF-8")], variables)
+    }
+
     pub fn start_with(args: &[&str]) -> Self {
+        Self::start_as(args, &[])
+    }
+
+    fn start_as(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let args = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(args.iter().copied());
-        let mut process = Process::start(rbmq(args));
+        let mut command = rbmq(args);
+        command.envs(variables.iter().copied());
+        let mut process = Process::start(command);
         let (said, log) = (Arc::default(), Arc::default());
         let mut stdout = process.stdout();
         let stderr = process.stderr();
