@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rbmq::wire::{
-    Control, Framing, Hello, Records, RefuseCode, Role, Topic, Unpack, UnpackError, push_record, run_header,
+    Control, Framing, Hello, Records, RefuseCode, Role, Terms, Topic, Unpack, UnpackError, push_record,
+    run_header,
 };
 use rbmq::{TopicFilter, TopicName};
 
@@ -65,6 +66,11 @@ fn control() -> impl Strategy<Value = Control> {
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
         Just(Control::Told),
+        (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+            |(max_lag_bytes, block_timeout_ms, max_hold_ms)| {
+                Control::Terms(Terms { max_lag_bytes, block_timeout_ms, max_hold_ms })
+            }
+        ),
     ]
 }
 

@@ -13,6 +13,7 @@ use crate::inbound::InboundShared;
 use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound};
 use crate::rout::ROutShared;
+use crate::terms::Terms;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 use crate::worker::WorkerShared;
 
@@ -60,6 +61,8 @@ pub(crate) struct Buffer {
     pub(crate) progress: Mutex<()>,
     /// Who is to be told without waiting.
     pub(crate) watched: ProgressWatch,
+    /// What subscriptions may ask for.
+    pub(crate) terms: Mutex<Terms>,
 }
 
 /// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
@@ -213,6 +216,7 @@ impl Buffer {
             progressed: Condvar::new(),
             progress: Mutex::default(),
             watched: ProgressWatch::default(),
+            terms: Mutex::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::proto::RefuseCode;
+use crate::terms::PolicySet;
 use crate::types::{Bid, Position};
 
 /// A context could not be made.
@@ -256,6 +257,9 @@ fn explain(code: RefuseCode, a: u64, b: u64) -> String {
         RefuseCode::NoSuchBuffer => "the peer has no such buffer".into(),
         RefuseCode::RingTooSmall => {
             format!("the ring has {a} bytes; this buffer's deliveries need one of at least {b}")
+        }
+        RefuseCode::PolicyNotAllowed if a != 0 => {
+            format!("the policy is not allowed for this buffer; allowed: {}", PolicySet::from_bits(a))
         }
         RefuseCode::PolicyNotAllowed => {
             "the policy cannot be had for this buffer (block and drop need flow control, overwrite its absence)".into()

@@ -24,6 +24,9 @@ pub struct SubscribeOptions {
     pub name: Vec<u8>,
     /// How long, after the connection is gone.
     pub hold: Duration,
+    /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; none:
+    /// `session.linger_ms`.
+    pub linger: Option<Duration>,
     /// Tells the sender that data landed only when it was given back. The sender keeps what lies between, so that a
     /// process that ends at any moment and starts again finds everything it had not given back; in exchange `landed`
     /// confirmations come later. No effect on a spliced subscription.
@@ -45,6 +48,7 @@ impl Default for SubscribeOptions {
             block_timeout: None,
             name: Vec::new(),
             hold: Duration::ZERO,
+            linger: None,
             confirm_consumed: false,
             relays: false,
         }

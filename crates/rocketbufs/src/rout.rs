@@ -20,6 +20,7 @@ use crate::options::BufferOptions;
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
+use crate::terms::Terms;
 use crate::types::{Bid, Epoch, Level, Position};
 use crate::worker::is_worker;
 
@@ -240,6 +241,18 @@ impl ROut {
             buffer.set_end(End::Closed(0));
             return Err(BufferError::Spliced(bid));
         }
+        Ok(())
+    }
+
+    /// What subscriptions of a buffer may ask for from now on; those that exist go on as they are. A policy that is not
+    /// allowed is refused with those that are, other wishes are lowered. Set it before a receiver can know of the
+    /// buffer: one that subscribes earlier gets what it asks for.
+    ///
+    /// # Errors
+    /// No such buffer.
+    pub fn set_terms(&self, bid: Bid, terms: Terms) -> Result<(), BufferError> {
+        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        *lock(&buffer.terms) = terms;
         Ok(())
     }
 

@@ -125,6 +125,7 @@ impl Broker {
         let asked = rule.ring_bytes.unwrap_or(create.ring_bytes);
         let size_bytes = self.ring_size(asked, max_delivery_bytes)?;
         let retain_bytes = self.retained(rule, size_bytes);
+        let (terms, linger) = (rule.terms(), rule.linger());
         let Some(session) = self.sessions.get(&key) else { return Ok(()) };
         let buffer = Buffer {
             topic,
@@ -156,11 +157,14 @@ impl Broker {
             block_timeout: Some(Duration::ZERO),
             name: PLACE_NAME.to_vec(),
             hold: PLACE_HOLD,
+            linger,
             ..SubscribeOptions::default()
         };
         let subscribed = session.rin.subscribe_with(in_bid, options).map_err(|e| e.to_string());
         let spliced = subscribed
-            .and_then(|()| self.out.splice_as(&session.rin, in_bid, out_bid).map_err(|e| e.to_string()));
+            .and_then(|()| self.out.splice_as(&session.rin, in_bid, out_bid).map_err(|e| e.to_string()))
+            // Nobody knows of the buffer yet.
+            .and_then(|()| self.out.set_terms(out_bid, terms).map_err(|e| e.to_string()));
         spliced.map_err(|reason| {
             self.remove_buffer(out_bid);
             (RefuseCode::Internal, reason)

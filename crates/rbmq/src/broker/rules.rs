@@ -10,10 +10,12 @@
 //!
 //! What a rule does not say is as if there were no rule.
 
+use std::time::Duration;
+
 use rocketbufs::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{TopicFilter, TopicName};
+use crate::wire::{Terms, TopicFilter, TopicName};
 
 /// Most rules: they are looked through one by one whenever a buffer appears.
 pub const MAX_RULES: usize = 1000;
@@ -85,6 +87,31 @@ impl Rule {
             linger_ms: None,
             max_hold_ms: None,
         }
+    }
+
+    /// What the framework holds the subscriptions of a buffer to.
+    pub(super) fn terms(&self) -> rocketbufs::Terms {
+        let millis = |ms: u32| Duration::from_millis(ms.into());
+        rocketbufs::Terms {
+            policies: self.policies.iter().copied().collect(),
+            max_lag_bytes: self.max_lag_bytes,
+            block_timeout: self.block_timeout_ms.map(millis),
+            max_hold: self.max_hold_ms.map(millis),
+        }
+    }
+
+    /// The same, as subscribers are told; places are kept for `max_hold_ms` at most, whatever the rule says.
+    pub(super) fn told_terms(&self, max_hold_ms: u32) -> Terms {
+        Terms {
+            max_lag_bytes: self.max_lag_bytes.unwrap_or(0),
+            block_timeout_ms: self.block_timeout_ms.unwrap_or(0),
+            max_hold_ms: self.max_hold_ms.map_or(max_hold_ms, |most| most.min(max_hold_ms)),
+        }
+    }
+
+    /// How long its publishers may be away.
+    pub(super) fn linger(&self) -> Option<Duration> {
+        self.linger_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 
     /// What is wrong with it, if something is. `rings` are the broker's smallest and largest.

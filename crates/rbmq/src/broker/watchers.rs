@@ -11,8 +11,9 @@ use rocketbufs::{Bid, Conn, ControlError};
 
 use super::control::{Broker, send};
 use super::ledger::Refusal;
+use super::rules::Rules;
 use super::topics::Topics;
-use crate::wire::{Control, Topic, TopicName};
+use crate::wire::{Control, Terms, Topic, TopicName};
 
 /// How long until a full queue is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_millis(5);
@@ -25,6 +26,8 @@ pub(super) struct Watcher {
     pub(super) conn: Conn,
     pub(super) name: String,
     waiting: VecDeque<Note>,
+    /// What it was told last of what it gets at most.
+    terms: Terms,
 }
 
 /// What a subscriber is to be told.
@@ -60,13 +63,13 @@ impl Note {
 
 impl Watcher {
     pub(super) fn new(conn: Conn, name: String) -> Self {
-        Self { conn, name, waiting: VecDeque::new() }
+        Self { conn, name, waiting: VecDeque::new(), terms: Terms::default() }
     }
 
-    fn tell(&mut self, note: Note, topics: &Topics) {
+    fn tell(&mut self, note: Note, topics: &Topics, said: &Said<'_>) {
         self.waiting.push_back(note);
         if self.waiting.len() == 1 {
-            self.tell_waiting(topics);
+            self.tell_waiting(topics, said);
         }
         if self.waiting.len() > MIN_WAITING.max(4 * topics.buffers()) {
             self.waiting.clear();
@@ -75,17 +78,45 @@ impl Watcher {
     }
 
     /// Tells what waits, as far as there is room. False if some is left.
-    fn tell_waiting(&mut self, topics: &Topics) -> bool {
+    fn tell_waiting(&mut self, topics: &Topics, said: &Said<'_>) -> bool {
         while let Some(note) = self.waiting.front() {
-            match note.message(topics).map(|message| self.conn.send_control(&message.encode())) {
-                // A connection that is down has its own event.
-                None | Some(Ok(()) | Err(ControlError::Down)) => {}
-                Some(Err(ControlError::Full { .. })) => return false,
-                Some(Err(error)) => self.conn.close(&error.to_string()),
+            let message = note.message(topics);
+            if let Some(Control::Topic(topic)) = &message {
+                let terms = said.of(&topic.topic);
+                if terms != self.terms && !send_or_wait(&self.conn, &Control::Terms(terms)) {
+                    return false;
+                }
+                self.terms = terms;
+            }
+            if message.is_some_and(|message| !send_or_wait(&self.conn, &message)) {
+                return false;
             }
             self.waiting.pop_front();
         }
         true
+    }
+}
+
+/// Sends a message; false if there is no room for it now.
+fn send_or_wait(conn: &Conn, message: &Control) -> bool {
+    match conn.send_control(&message.encode()) {
+        // A connection that is down has its own event.
+        Ok(()) | Err(ControlError::Down) => {}
+        Err(ControlError::Full { .. }) => return false,
+        Err(error) => conn.close(&error.to_string()),
+    }
+    true
+}
+
+/// What subscribers are told that they get at most.
+struct Said<'a> {
+    rules: &'a Rules,
+    max_hold_ms: u32,
+}
+
+impl Said<'_> {
+    fn of(&self, topic: &TopicName) -> Terms {
+        self.rules.of(topic).told_terms(self.max_hold_ms)
     }
 }
 
@@ -133,8 +164,10 @@ impl Broker {
     }
 
     fn tell(&mut self, watcher: u64, note: Note) {
+        let max_hold_ms = self.out.context().config().limits.max_hold_ms;
+        let said = Said { rules: &self.settings.topics, max_hold_ms };
         let Some(subscriber) = self.watchers.get_mut(&watcher) else { return };
-        subscriber.tell(note, &self.topics);
+        subscriber.tell(note, &self.topics, &said);
         if !subscriber.waiting.is_empty() {
             self.behind.insert(watcher);
         }
@@ -142,7 +175,9 @@ impl Broker {
 
     /// Tells those whose queue was full what waits for them.
     pub(super) fn tell_those_behind(&mut self) {
+        let max_hold_ms = self.out.context().config().limits.max_hold_ms;
+        let said = Said { rules: &self.settings.topics, max_hold_ms };
         let (watchers, topics) = (&mut self.watchers, &self.topics);
-        self.behind.retain(|id| watchers.get_mut(id).is_some_and(|watcher| !watcher.tell_waiting(topics)));
+        self.behind.retain(|id| watchers.get_mut(id).is_some_and(|w| !w.tell_waiting(topics, &said)));
     }
 }

@@ -230,6 +230,7 @@ impl Job {
                 self.gone += 1;
                 self.report(&format!("topic '{topic}': its publisher is gone; its log ends at {end}"));
             }
+            Notice::Lowered(text) => self.report(&text),
             Notice::Disconnected(why) => warn!("the broker is away ({why}); trying again"),
             Notice::Reconnected => info!("the broker is back"),
             Notice::Refused(reason) => return Err(Failure::Failed(reason)),

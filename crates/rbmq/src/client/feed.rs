@@ -16,8 +16,9 @@ use rocketbufs::{Bid, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError,
 use tracing::{debug, warn};
 
 use super::link::lock;
+use super::lowered::Lowered;
 use super::wanted::{Buffer, Buffers, Stage, Wanted};
-use crate::wire::{Control, Topic, TopicFilter};
+use crate::wire::{Control, Terms, Topic, TopicFilter};
 
 /// Where a subscriber begins in buffers that exist when it asks for their topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,6 +54,9 @@ pub(super) struct State {
     pub(super) positions: HashMap<Epoch, Position>,
     /// How many TOPICS the broker has not answered, and over which connection they went.
     pub(super) asked: (u64, usize),
+    /// What buffers that are told now give at most, and what was told of that.
+    pub(super) terms: Terms,
+    pub(super) lowered: Lowered,
     /// What the application must be told, besides what the framework reports.
     pub(super) problems: VecDeque<String>,
     /// Whether the connection was lost before: buffers not known are then new to this subscriber.
@@ -118,6 +122,7 @@ impl Feed {
         match Control::decode(message) {
             Ok(Control::Topic(topic)) => self.on_topic(rin, &topic),
             Ok(Control::TopicGone { bid, .. }) => self.on_topic_gone(bid),
+            Ok(Control::Terms(terms)) => lock(&self.state).terms = terms,
             Ok(Control::Told) => self.answered(&rin.conn()),
             Ok(Control::Rejected { reason }) => {
                 self.problem(format!("the broker refused: {reason}"));
@@ -146,6 +151,8 @@ impl Feed {
         let start = start(&state, rin, topic, &from);
         let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
         state.buffers.insert(topic.bid, buffer);
+        let terms = state.terms;
+        state.lowered.look(&self.options, terms, &topic.topic);
         drop(state);
         debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
         let options = self.options.subscribe(start, topic.max_delivery_bytes);

@@ -18,6 +18,7 @@ mod error;
 mod feed;
 mod ledger;
 mod link;
+mod lowered;
 mod notice;
 mod observer;
 mod publisher;

@@ -60,6 +60,9 @@ pub enum Notice {
     },
     /// The broker refused something, or ended a subscription. In words.
     Refused(String),
+    /// The broker gives less than was asked for (the hold, the lag, the block time-out), here and in other topics of
+    /// the same rule. In words.
+    Lowered(String),
     /// The connection is lost; it is made again by itself.
     Disconnected(String),
     /// The connection is back.
@@ -73,7 +76,11 @@ impl Notice {
             Self::Lost { topic, from, to, .. } => Some(ReceiveError::Lost { topic, from, to }),
             Self::Gone { topic, end, .. } => Some(ReceiveError::Gone { topic, end }),
             Self::Refused(reason) => Some(ReceiveError::Refused(reason)),
-            Self::Joined { .. } | Self::Closed { .. } | Self::Disconnected(_) | Self::Reconnected => None,
+            Self::Joined { .. }
+            | Self::Closed { .. }
+            | Self::Lowered(_)
+            | Self::Disconnected(_)
+            | Self::Reconnected => None,
         }
     }
 }

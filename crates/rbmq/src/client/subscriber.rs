@@ -125,8 +125,8 @@ impl Subscriber {
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Item<'_>>, ReceiveError> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            if let Some(problem) = lock(&self.feed.state).problems.pop_front() {
-                return Ok(Some(Item::Notice(Notice::Refused(problem))));
+            if let Some(notice) = self.untold() {
+                return Ok(Some(Item::Notice(notice)));
             }
             let left = deadline.map_or(LOOK, |d| d.saturating_duration_since(Instant::now()));
             // What was received before the connection was lost is still there, and comes first.
@@ -326,6 +326,13 @@ impl Subscriber {
                 None
             }
         }
+    }
+
+    /// What the broker said besides messages, and was not told yet.
+    fn untold(&self) -> Option<Notice> {
+        let mut state = lock(&self.feed.state);
+        let problem = state.problems.pop_front().map(Notice::Refused);
+        problem.or_else(|| state.lowered.untold.pop_front().map(Notice::Lowered))
     }
 
     /// Why the connection is lost for good, if it is.

@@ -46,6 +46,23 @@ pub struct Topic {
     pub topic: TopicName,
 }
 
+/// What a subscription gets at most, whatever it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// The lag at which `drop` and `disconnect` act; 0: as asked for.
+    pub max_lag_bytes: u64,
+    /// How long `block` may hold the publishers; 0: as asked for.
+    pub block_timeout_ms: u32,
+    /// How long a place is kept; `u32::MAX`: as asked for.
+    pub max_hold_ms: u32,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { max_lag_bytes: 0, block_timeout_ms: 0, max_hold_ms: u32::MAX }
+    }
+}
+
 /// A control message of RBMQ. Ids are those of the end that owns the rOut: the publisher's in messages with a
 /// publisher, the broker's in messages with a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +123,8 @@ pub enum Control {
         /// Its topic.
         topic: TopicName,
     },
+    /// Broker → subscriber: what subscriptions of the buffers told from here on get at most.
+    Terms(Terms),
     /// Broker → subscriber: every buffer that was there for a TOPICS has been told; one for each, in order.
     Told,
     /// Broker → subscriber: a TOPICS was not accepted; in the place of TOLD.
@@ -125,6 +144,7 @@ const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
 const REJECTED: u8 = 0x13;
 const TOLD: u8 = 0x14;
+const TERMS: u8 = 0x15;
 
 const FRESH: u8 = 1;
 
@@ -186,6 +206,12 @@ impl Control {
                 put_topic(&mut b, topic);
             }
             Self::Told => b.push(TOLD),
+            Self::Terms(terms) => {
+                b.push(TERMS);
+                b.extend_from_slice(&terms.max_lag_bytes.to_le_bytes());
+                b.extend_from_slice(&terms.block_timeout_ms.to_le_bytes());
+                b.extend_from_slice(&terms.max_hold_ms.to_le_bytes());
+            }
             Self::Rejected { reason } => {
                 b.push(REJECTED);
                 put_text(&mut b, reason);
@@ -233,6 +259,11 @@ impl Control {
             }),
             TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
             TOLD => Self::Told,
+            TERMS => Self::Terms(Terms {
+                max_lag_bytes: r.u64()?,
+                block_timeout_ms: r.u32()?,
+                max_hold_ms: r.u32()?,
+            }),
             REJECTED => Self::Rejected { reason: get_text(&mut r)? },
             other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
         };

@@ -24,7 +24,7 @@ mod records;
 mod runs;
 mod topic;
 
-pub use control::{Control, RefuseCode, Topic};
+pub use control::{Control, RefuseCode, Terms, Topic};
 pub use fields::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};

@@ -14,6 +14,7 @@ use crate::proto::{
     ByeCode, Count, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed,
 };
 use crate::rout::ROutShared;
+use crate::terms::{PolicySet, Terms};
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -96,13 +97,10 @@ impl<T: Transport> Core<T> {
     ) -> Result<(), Refusal> {
         let ring = &log.ring;
         let flow_control = ring.flow_control();
-        let allowed = match subscribe.policy {
-            Policy::Block | Policy::Drop => flow_control,
-            Policy::Overwrite => !flow_control,
-            Policy::Disconnect => true,
-        };
-        if !allowed {
-            return Err((RefuseCode::PolicyNotAllowed, 0, 0));
+        let terms = *lock(&buffer.terms);
+        let allowed = PolicySet::possible(flow_control).and(terms.policies);
+        if !allowed.contains(subscribe.policy) {
+            return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
         }
         let needed = 2 * ring.max_delivery();
         if subscribe.capacity < needed {
@@ -111,11 +109,12 @@ impl<T: Transport> Core<T> {
         let known = (!subscribe.name.is_empty()).then(|| buffer.known(&subscribe.name)).flatten();
         let begin = begin(log, subscribe, known.as_ref(), buffer.keep_until_delivered)?;
         let (start, restarted) = (begin.start, begin.restarted);
-        let config = self.outbound_config(buffer, ring, subscribe);
+        let config = self.outbound_config(buffer, ring, subscribe, &terms);
         let mut outbound = Outbound::new(config, start, self.now);
         let count = known.as_ref().filter(|_| !restarted).map_or(Count::ONE, |known| known.count);
         outbound.resume_at(begin.levels, count);
-        self.add_out(conn, out, buffer, subscribe, (outbound, begin));
+        let hold_ms = terms.hold_ms(subscribe.hold_ms);
+        self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", String::from_utf8_lossy(&subscribe.name));
             self.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
@@ -134,17 +133,19 @@ impl<T: Transport> Core<T> {
         Ok(())
     }
 
-    fn outbound_config(&self, buffer: &Buffer, ring: &Ring, subscribe: &Subscribe) -> OutboundConfig {
+    fn outbound_config(
+        &self,
+        buffer: &Buffer,
+        ring: &Ring,
+        subscribe: &Subscribe,
+        terms: &Terms,
+    ) -> OutboundConfig {
         let session = &self.inner.config.session;
         let lag_limit = ring.capacity() - ring.retain();
-        let max_lag = match (subscribe.max_lag, session.max_lag_bytes) {
-            (0, 0) => lag_limit / 2,
-            (0, lag) | (lag, _) => lag,
-        };
-        let timeout_ms = match subscribe.block_timeout_ms {
-            u32::MAX => session.block_timeout_ms,
-            ms => ms,
-        };
+        let default = if session.max_lag_bytes == 0 { lag_limit / 2 } else { session.max_lag_bytes };
+        let max_lag = terms.lag(subscribe.max_lag, default);
+        let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
+        let timeout_ms = terms.timeout_ms(asked, session.block_timeout_ms);
         let max_transfer = u64::from(self.inner.config.tcp.max_transfer_bytes)
             .min(self.transport.promises().max_write_bytes)
             .min(ring.max_delivery());
@@ -164,7 +165,7 @@ impl<T: Transport> Core<T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (outbound, begin): (Outbound, Begin),
+        (outbound, begin, hold_ms): (Outbound, Begin, u32),
     ) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let sub = Arc::new(SubShared {
@@ -195,7 +196,7 @@ impl<T: Transport> Core<T> {
             buffer: buffer.clone(),
             outbound,
             sub,
-            hold_ms: subscribe.hold_ms.min(self.inner.config.limits.max_hold_ms),
+            hold_ms: hold_ms.min(self.inner.config.limits.max_hold_ms),
             queued: false,
             in_flight: false,
             others_wait: false,

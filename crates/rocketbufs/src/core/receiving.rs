@@ -1,7 +1,6 @@
 //! Our subscriptions: asking, receiving, credit, and what ends them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
 use rocketring::{PoolError, Ring, RingConfig};
@@ -13,6 +12,7 @@ use crate::error::RefusedError;
 use crate::events::Received;
 use crate::inbound::{Ending, InLog, InboundShared};
 use crate::proto::{ByeCode, End, Inbound, Message, RefuseCode, Start, Subscribe, Subscribed};
+use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -405,7 +405,7 @@ impl<T: Transport> Core<T> {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut ins: Vec<_> = link.ins.drain().collect();
         ins.sort_unstable_by_key(|(wire, _)| *wire);
-        let linger = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
+        let usual = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
         for (wire, in_sub) in ins {
             let inlet = self.transport.unbind(conn, wire);
             if in_sub.leaving {
@@ -426,6 +426,8 @@ impl<T: Transport> Core<T> {
                 let worker = self.inner.worker_of(next);
                 self.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
             } else if inbound.is_spliced() && !ended {
+                let linger =
+                    inbound.options.linger.map_or(usual, |linger| Nanos::from(millis(linger)) * 1_000_000);
                 self.suspended.push((inbound, self.now + linger));
                 self.next_tick = self.next_tick.min(self.now + linger);
             }
@@ -465,7 +467,6 @@ fn end_buffer(buffer: &Arc<Buffer>, end: End) {
 
 fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Subscribe {
     let options = &inbound.options;
-    let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX - 1);
     Subscribe {
         wire,
         bid: inbound.bid,

@@ -148,6 +148,7 @@ impl Broker {
         let rule = self.settings.topics.of(topic);
         let size_bytes = rule.ring_bytes.unwrap_or(self.settings.merge_ring_bytes);
         let retain_bytes = Some(self.retained(rule, size_bytes));
+        let terms = rule.terms();
         let buffer = Buffer {
             topic: topic.clone(),
             session: SessionKey::BROKER,
@@ -165,7 +166,9 @@ impl Broker {
             (RefuseCode::Limit, reason)
         })?;
         let options = BufferOptions { size_bytes, retain_bytes, ..BufferOptions::default() };
-        let made = self.out.create_buffer_with(out_bid, options).and_then(|()| self.out.writer(out_bid));
+        let made = self.out.create_buffer_with(out_bid, options);
+        let made =
+            made.and_then(|()| self.out.set_terms(out_bid, terms)).and_then(|()| self.out.writer(out_bid));
         let writer = made.map_err(|error| {
             self.remove_buffer(out_bid);
             (RefuseCode::Internal, error.to_string())

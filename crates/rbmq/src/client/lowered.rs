@@ -1,0 +1,53 @@
+//! What the broker gives less of than was asked for: told once for each value, not for each of ten thousand topics.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use rocketbufs::Policy;
+
+use super::feed::Options;
+use crate::wire::{Terms, TopicName};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Lowered {
+    told: BTreeSet<(&'static str, u64)>,
+    /// What is still to be told.
+    pub(super) untold: VecDeque<String>,
+}
+
+/// Values that are remembered: a broker that makes up others all the time is listened to no longer.
+const MAX_TOLD: usize = 64;
+
+impl Lowered {
+    /// Compares what a subscription of this topic asks for with what it gets.
+    pub(super) fn look(&mut self, options: &Options, terms: Terms, topic: &TopicName) {
+        let hold = options.hold.as_millis();
+        if hold > terms.max_hold_ms.into() {
+            let most = terms.max_hold_ms;
+            let why = format!("its place is kept for {most} ms while it is away, not for {hold}");
+            self.tell("hold", most.into(), topic, &why);
+        }
+        let (asked, most) = (options.max_lag_bytes, terms.max_lag_bytes);
+        if options.policy != Policy::Block && most != 0 && asked > most {
+            let why =
+                format!("the policy '{}' acts at a lag of {most} bytes, not of {asked}", options.policy);
+            self.tell("lag", most, topic, &why);
+        }
+        let most = terms.block_timeout_ms;
+        if let (Policy::Block, Some(asked)) = (options.policy, options.block_timeout)
+            && most != 0
+            && (asked.is_zero() || asked.as_millis() > most.into())
+        {
+            let asked = if asked.is_zero() { "ever".into() } else { format!("{} ms", asked.as_millis()) };
+            let why = format!("it may hold the publishers without progress for {most} ms, not for {asked}");
+            self.tell("timeout", most.into(), topic, &why);
+        }
+    }
+
+    fn tell(&mut self, what: &'static str, most: u64, topic: &TopicName, why: &str) {
+        if self.told.len() < MAX_TOLD && self.told.insert((what, most)) {
+            self.untold
+                .push_back(format!("topic '{topic}': the broker allows less than was asked for: {why}"));
+        }
+    }
+}
