@@ -70,6 +70,28 @@ fn cpu_is_measured_at_the_load_that_was_asked() {
     assert!(folder.path().join("cpu-broker-2-subscribers.svg").exists());
 }
 
+#[test]
+fn round_trips_are_counted_from_when_they_were_due() {
+    let folder = tempfile::tempdir().unwrap();
+    bench("latency --against relay --rates 500,2000 --beside-saturated", folder.path());
+    let rows = rows(folder.path(), "latency");
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    for row in &rows {
+        let us = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(row["lost"], 0, "{row}");
+        assert!(us("p50_us") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("max_us"), "{row}");
+    }
+    let text = std::fs::read_to_string(folder.path().join("latency-histograms.json")).unwrap();
+    let buckets: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let trips = |rate: f64| {
+        let of_rate = buckets.iter().filter(|bucket| bucket["asked_per_s"].as_f64() == Some(rate));
+        of_rate.map(|bucket| bucket["round_trips"].as_u64().unwrap()).sum::<u64>()
+    };
+    // Two systems, alone and beside a load, for a tenth of a second each.
+    assert_eq!((trips(500.0), trips(2000.0)), (4 * 50, 4 * 200));
+    assert!(folder.path().join("latency-cdf-500.svg").exists());
+}
+
 /// Runs against another system's real server, where it is installed; nothing of it may stay behind.
 fn other_system(line: &str, expected_rows: usize) {
     let (out, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -150,5 +172,6 @@ fn a_bench_says_what_is_wrong() {
     assert!(wrong("throughput --publishers 65").contains("1 to 64, or auto"));
     assert!(wrong("throughput --seconds 0").contains("--seconds must be above 0"));
     assert!(wrong("throughput --system relay --api message").contains("the relay has --api batch"));
+    assert!(wrong("latency --size 7").contains("--size must be at least 8"));
     assert!(wrong("cpu --loads 8").contains("BYTES@MESSAGES_PER_SECOND"));
 }

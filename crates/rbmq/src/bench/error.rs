@@ -14,6 +14,9 @@ pub enum BenchError {
         "nothing to measure: none of the systems that are installed can do it this way (the relay has --api batch and --confirm none only; other systems have no --confirm consumed)"
     )]
     NothingToMeasure,
+    /// A message has to hold its number.
+    #[error("--size must be at least 8 and every rate above 0")]
+    BadPing,
     /// A time on the command line is no time.
     #[error("--seconds must be above 0 and --warmup at least 0, both at most 3600")]
     BadTime,
@@ -52,6 +55,12 @@ pub enum BenchError {
     /// The broker, or the library, refused or failed.
     #[error("the system under test failed: {0}")]
     System(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The broker refused what a worker asked for.
+    #[error("the broker refused: {reason}")]
+    Refused {
+        /// In its words.
+        reason: String,
+    },
     /// The system under test mixed topics up.
     #[error("messages of topic '{name}' arrived, which nobody asked for")]
     StrangeTopic {

@@ -71,6 +71,12 @@ impl Process {
         self.group.map_or_else(|| sys::process_rss_bytes(self.child.id()), sys::group_rss_bytes)
     }
 
+    /// Kills the process and does not wait for it: where several go, none sees another one gone.
+    pub fn kill(&mut self) {
+        // Fails only if it has ended, which is what is wanted.
+        drop(self.child.kill());
+    }
+
     /// Sends one command line.
     ///
     /// # Errors
@@ -116,7 +122,15 @@ impl Process {
     /// # Errors
     /// As `answer`, and where a word is not a number.
     pub fn numbers(&self, keyword: &str) -> Result<Vec<u64>, BenchError> {
-        let words = self.answer(keyword)?;
+        self.numbers_within(keyword, ANSWER_WITHIN)
+    }
+
+    /// As `numbers`, for what takes longer.
+    ///
+    /// # Errors
+    /// As `numbers`.
+    pub fn numbers_within(&self, keyword: &str, limit: Duration) -> Result<Vec<u64>, BenchError> {
+        let words = self.answer_within(keyword, limit)?;
         let numbers: Result<Vec<u64>, _> = words.iter().map(|word| word.parse()).collect();
         numbers.map_err(|_| BenchError::WorkerSaid { role: self.role, line: words.join(" ") })
     }

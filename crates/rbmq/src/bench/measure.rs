@@ -167,13 +167,24 @@ impl Middle {
     }
 }
 
-impl Fleet {
-    fn start(point: &Point, method: &Method) -> Result<Fleet, BenchError> {
-        let Middle { process: broker, addr, version, folder } = Middle::start(point.system, method)?;
+/// A point's publishers and subscribers, connected and waiting for the word to go.
+pub struct Clients {
+    /// Publishers, each with its own topic.
+    pub publishers: Vec<Process>,
+    /// Subscribers, each with all of them.
+    pub subscribers: Vec<Process>,
+}
+
+impl Clients {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// One could not connect.
+    pub fn start(point: &Point, method: &Method, addr: &str, folder: &Path) -> Result<Clients, BenchError> {
         if Peer::of(point.system).is_some() {
-            credit::create(&folder, point.publishers)?;
+            credit::create(folder, point.publishers)?;
         }
-        let load = load(point, method, &addr, &folder);
+        let load = load(point, method, addr, folder);
         let start = |role, which: &str, own: &[String]| {
             let mut args = words(&[which]);
             args.extend_from_slice(own);
@@ -196,6 +207,15 @@ impl Fleet {
         for publisher in &publishers {
             publisher.answer("ready")?;
         }
+        Ok(Clients { publishers, subscribers })
+    }
+}
+
+impl Fleet {
+    fn start(point: &Point, method: &Method) -> Result<Fleet, BenchError> {
+        let Middle { process: broker, addr, version, folder } = Middle::start(point.system, method)?;
+        let clients = Clients::start(point, method, &addr, &folder)?;
+        let Clients { publishers, subscribers } = clients;
         Ok(Fleet { publishers, subscribers, broker, version })
     }
 

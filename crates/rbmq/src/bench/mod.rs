@@ -15,15 +15,18 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
+mod clients;
 mod control;
 mod cpu;
 mod credit;
 mod error;
 mod fleet;
+mod latency;
 mod measure;
 mod pace;
 mod pattern;
 mod peers;
+mod ping;
 mod plot;
 mod rbmq_peers;
 mod relay;
@@ -41,6 +44,7 @@ use serde::Serialize;
 
 pub use cpu::CpuArgs;
 pub use error::BenchError;
+pub use latency::LatencyArgs;
 pub use throughput::ThroughputArgs;
 
 /// Measure the broker
@@ -50,6 +54,8 @@ pub enum BenchCommand {
     Throughput(ThroughputArgs),
     /// What ten thousand topics and a thousand connections cost while they do nothing
     Scale(scale::ScaleArgs),
+    /// Round trips of small messages at given rates, from when each was to be sent
+    Latency(LatencyArgs),
     /// CPU seconds per million messages of publishers, broker and subscribers, at fixed loads
     Cpu(CpuArgs),
     #[command(hide = true, subcommand)]
@@ -161,6 +167,7 @@ pub fn run(command: BenchCommand) -> Result<(), BenchError> {
     match command {
         BenchCommand::Scale(args) => scale::run(&args),
         BenchCommand::Throughput(args) => throughput::run(&args),
+        BenchCommand::Latency(args) => latency::run(&args),
         BenchCommand::Cpu(args) => cpu::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }

@@ -77,7 +77,6 @@ impl Chart {
     }
 
     /// The x axis is logarithmic.
-    #[cfg(test)]
     pub fn log_x(mut self) -> Chart {
         self.x.scale = Scale::Log;
         self
@@ -120,7 +119,6 @@ impl Chart {
     }
 
     /// One line through these points, without marks.
-    #[cfg(test)]
     pub fn line(mut self, name: &str, points: &[(f64, f64)]) -> Chart {
         let points = points.iter().map(|&(x, y)| Spot { x, y, interval: None }).collect();
         self.series.push(Series { name: name.to_owned(), points });

@@ -6,13 +6,15 @@ use rocketbufs::Config;
 
 use super::{
     Api, BenchError,
+    clients::{LOOK, Receives, Sends, Whom},
     control::Control,
     pace::Pace,
     pattern::{Cursor, Pattern},
     worker::{Load, QUIET},
 };
 use crate::{
-    Broker, BrokerConfig, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter, client::PublishError,
+    Broker, BrokerConfig, Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
+    client::PublishError,
 };
 
 /// Bytes of a batch, headers included, where messages are small enough to be batched.
@@ -23,9 +25,6 @@ const RING_MESSAGES: usize = 8;
 
 /// How long everybody waits for everybody at the start.
 const SET_UP_WITHIN: Duration = Duration::from_secs(15);
-
-/// How long a subscriber waits before it looks whether it is over.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Messages in a row before counts and commands are looked at.
 const IN_A_ROW: u32 = 256;
@@ -211,4 +210,63 @@ fn stream_of<'s, 'a>(
     numbered
         .find(|(_, stream)| stream.name == *name)
         .ok_or_else(|| BenchError::StrangeTopic { name: name.to_string() })
+}
+
+/// One topic's publisher that looks at single messages.
+pub struct OneSender {
+    writer: TopicWriter,
+    // Its connection ends when it is dropped.
+    _publisher: Publisher,
+}
+
+/// Connects it and waits for the topic's subscriber.
+///
+/// # Errors
+/// The broker is not there or refuses, or nobody subscribes.
+pub fn one_sender(whom: &Whom, topic: u8) -> Result<OneSender, BenchError> {
+    let config = config(whom.congestion.as_deref())?;
+    let publisher = Publisher::builder().config(config).connect(&whom.addr).map_err(failed)?;
+    let writer = publisher.topic(&topic_name(topic)).map_err(failed)?;
+    writer.wait_subscribers(1, SET_UP_WITHIN).map_err(failed)?;
+    Ok(OneSender { writer, _publisher: publisher })
+}
+
+impl Sends for OneSender {
+    fn push(&mut self, message: &[u8]) -> Result<(), BenchError> {
+        self.writer.publish(message).map(drop).map_err(failed)
+    }
+
+    fn flush(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+/// One topic's subscriber that looks at single messages.
+pub struct OneReceiver {
+    subscriber: Subscriber,
+}
+
+/// Connects it.
+///
+/// # Errors
+/// The broker is not there or refuses.
+pub fn one_receiver(whom: &Whom, topic: u8) -> Result<OneReceiver, BenchError> {
+    let config = config(whom.congestion.as_deref())?;
+    let mut subscriber = Subscriber::builder().config(config).connect(&whom.addr).map_err(failed)?;
+    subscriber.subscribe(&topic_name(topic)).map_err(failed)?;
+    Ok(OneReceiver { subscriber })
+}
+
+impl Receives for OneReceiver {
+    /// What is lost shows in what arrives; a connection that is lost is made again by the library.
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
+        match self.subscriber.next(LOOK).map_err(failed)? {
+            Some(Item::Batch(batch)) => {
+                batch.records().for_each(each);
+                Ok(())
+            }
+            Some(Item::Notice(Notice::Refused(reason))) => Err(BenchError::Refused { reason }),
+            _ => Ok(()),
+        }
+    }
 }

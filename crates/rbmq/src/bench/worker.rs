@@ -9,9 +9,11 @@ use clap::{Args, Subcommand};
 
 use super::{
     Api, BenchError, Confirm, System,
+    clients::Whom,
     control::Control,
     pace,
     peers::{self, Peer},
+    ping::{self, Ping},
     rbmq_peers, relay, relay_peers,
 };
 
@@ -53,6 +55,10 @@ pub enum Worker {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Sends, and measures how long it takes to come back
+    Ping(Ping),
+    /// Sends back
+    Echo(Whom),
     /// One publisher of one topic
     Publisher {
         #[command(flatten)]
@@ -131,6 +137,8 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::Relay { read_bytes, congestion } => {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
         }
+        Worker::Ping(args) => ping::ping(&args),
+        Worker::Echo(whom) => ping::echo(&whom),
         Worker::Publisher { load, topic } => {
             pace::sleep_exactly()?;
             let control = Control::start();

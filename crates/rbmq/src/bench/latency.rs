@@ -1,0 +1,372 @@
+//! `rbmq bench latency`: how long a message takes through the system and back, at given rates.
+//!
+//! Two processes and a topic each way; the time counts from when a message was to be sent (see `ping`). With 34 bytes
+//! at 100,000 and 200,000 messages per second it is figure 7 of paper 1. `--beside-saturated` measures it twice: alone,
+//! and while a publisher and a subscriber move as much as they can through another topic of the same broker.
+
+use std::{fmt::Write, time::Duration};
+
+use clap::Args;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::{
+    Api, BenchError, Confirm, System,
+    campaign::{Common, Progress},
+    fleet::Process,
+    measure::{Clients, Method, Middle, Point, add_congestion, words},
+    peers::Peer,
+    ping, plot,
+    report::{self, Setting},
+    stats,
+};
+
+/// What `rbmq bench latency` can be told.
+#[derive(Debug, Args)]
+pub struct LatencyArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Messages per second
+    #[arg(long, value_delimiter = ',', default_value = "10000,50000,100000,200000")]
+    rates: Vec<f64>,
+    /// Payload bytes of a message, at least 8
+    #[arg(long, default_value_t = 34)]
+    size: u32,
+    /// Measure also beside a topic that carries as much as it can
+    #[arg(long)]
+    beside_saturated: bool,
+    /// Payload bytes of that topic's messages
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
+    beside_size: u32,
+}
+
+/// One measurement: a flat object in the JSON. See bench/README.md.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    system: System,
+    size_bytes: usize,
+    rep: u32,
+    beside_saturated: bool,
+    asked_per_s: f64,
+    /// Came back per second, from the first that counted to the last.
+    returned_per_s: f64,
+    lost: u64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    max_us: f64,
+    #[serde(flatten)]
+    setting: Setting,
+    #[serde(skip)]
+    histogram: Histogram<u64>,
+}
+
+/// One line of the histograms' own file.
+#[derive(Debug, Serialize)]
+struct Bucket {
+    system: System,
+    beside_saturated: bool,
+    asked_per_s: f64,
+    /// Up to so many microseconds.
+    up_to_us: f64,
+    round_trips: u64,
+}
+
+impl Row {
+    fn series(&self) -> String {
+        let beside = if self.beside_saturated { ", beside saturated" } else { "" };
+        format!("{}{beside}", self.system.name())
+    }
+
+    fn same_point(&self, other: &Row) -> bool {
+        self.series() == other.series() && self.asked_per_s == other.asked_per_s
+    }
+}
+
+/// What is measured at one point.
+#[derive(Clone, Copy)]
+struct Trip {
+    system: System,
+    rate: f64,
+    beside: bool,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
+    const NAME: &str = "latency";
+    if args.size < 8 || args.rates.iter().any(|rate| !(rate.is_finite() && *rate > 0.0)) {
+        return Err(BenchError::BadPing);
+    }
+    let method = args.common.method()?;
+    let systems = args.common.systems();
+    if systems.is_empty() {
+        return Err(BenchError::NothingToMeasure);
+    }
+    let trips = trips(args, &systems);
+    let mut progress = Progress::new(trips.iter().map(Vec::len).sum::<usize>() * args.common.reps as usize);
+    let mut rows = Vec::new();
+    for load in &trips {
+        for rep in 0..args.common.reps {
+            for trip in load {
+                let row = measure(args, &method, *trip, rep)?;
+                progress.one(&told(&row));
+                rows.push(row);
+            }
+        }
+        args.common.write_rows(NAME, &rows)?;
+    }
+    let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
+    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
+    args.common.publish(NAME, &text, &plots(&rows))?;
+    let name = args.common.name.as_deref().unwrap_or(NAME);
+    if let Some(folder) = &args.common.out {
+        report::write_json(&folder.join(format!("{name}-histograms.json")), &buckets(&rows))?;
+    }
+    Ok(())
+}
+
+fn trips(args: &LatencyArgs, systems: &[System]) -> Vec<Vec<Trip>> {
+    let beside: &[bool] = if args.beside_saturated { &[false, true] } else { &[false] };
+    let at = |rate: f64| {
+        systems
+            .iter()
+            .flat_map(|&system| beside.iter().map(move |&beside| Trip { system, rate, beside }))
+            .collect()
+    };
+    args.rates.iter().map(|&rate| at(rate)).collect()
+}
+
+fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<Row, BenchError> {
+    let mut middle = Middle::start(trip.system, method)?;
+    let mut load = Vec::new();
+    if trip.beside {
+        load = saturate(args, method, trip.system, &middle)?;
+    }
+    let mut whom = words(&["--system", trip.system.name(), "--addr", &middle.addr]);
+    add_congestion(&mut whom, method.congestion.for_sockets());
+    let mut echo_args = words(&["echo"]);
+    echo_args.extend_from_slice(&whom);
+    let echo = Process::start("echoer", &echo_args)?;
+    let mut ping_args = words(&["ping", "--size", &args.size.to_string(), "--rate", &trip.rate.to_string()]);
+    ping_args.extend(words(&["--seconds", &method.window.as_secs_f64().to_string()]));
+    ping_args.extend(words(&["--warmup", &method.warmup.as_secs_f64().to_string()]));
+    ping_args.extend_from_slice(&whom);
+    let mut pinger = Process::start("pinger", &ping_args)?;
+    echo.answer("ready")?;
+    pinger.answer("ready")?;
+    pinger.tell("go")?;
+    // A system that cannot carry the rate needs longer, and is given it.
+    let limit = (method.warmup + method.window) * 10 + Duration::from_secs(30);
+    let numbers = pinger.numbers_within("total", limit)?;
+    if Peer::of(trip.system).is_none() {
+        middle.process.kill();
+    }
+    load.iter_mut().for_each(Process::kill);
+    drop((pinger, echo, load));
+    let setting = Setting::new(trip.system, &middle.version, &method.congestion);
+    Ok(row(args, trip, rep, &numbers, setting))
+}
+
+/// A publisher and a subscriber of another topic, at full rate.
+fn saturate(
+    args: &LatencyArgs,
+    method: &Method,
+    system: System,
+    middle: &Middle,
+) -> Result<Vec<Process>, BenchError> {
+    let point = Point {
+        system,
+        api: Api::Batch,
+        size: args.beside_size as usize,
+        publishers: 1,
+        subscribers: 1,
+        confirm: Confirm::None,
+        rate: None,
+    };
+    let mut clients = Clients::start(&point, method, &middle.addr, &middle.folder)?;
+    clients.publishers.iter_mut().try_for_each(|publisher| publisher.tell("go"))?;
+    Ok(clients.publishers.into_iter().chain(clients.subscribers).collect())
+}
+
+/// Of what the pinger says: sent, received, microseconds, then values and counts.
+fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setting) -> Row {
+    let mut histogram = ping::histogram();
+    for pair in numbers.get(3..).unwrap_or_default().chunks_exact(2) {
+        histogram.saturating_record_n(pair[0], pair[1]);
+    }
+    let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
+    let us = |nanos: u64| nanos as f64 / 1e3;
+    Row {
+        system: trip.system,
+        size_bytes: args.size as usize,
+        rep,
+        beside_saturated: trip.beside,
+        asked_per_s: trip.rate,
+        returned_per_s: histogram.len() as f64 * 1e6 / number(2).max(1) as f64,
+        lost: number(0).saturating_sub(number(1)),
+        p50_us: us(histogram.value_at_quantile(0.5)),
+        p90_us: us(histogram.value_at_quantile(0.9)),
+        p99_us: us(histogram.value_at_quantile(0.99)),
+        p999_us: us(histogram.value_at_quantile(0.999)),
+        max_us: us(histogram.max()),
+        setting,
+        histogram,
+    }
+}
+
+fn told(row: &Row) -> String {
+    format!(
+        "{:<26} {:>8}/s #{}  p50 {} us  p99 {} us  lost {}",
+        row.series(),
+        report::human(row.asked_per_s),
+        row.rep,
+        short(row.p50_us),
+        short(row.p99_us),
+        row.lost
+    )
+}
+
+fn short(us: f64) -> String {
+    if us < 1e4 { format!("{us:.0}") } else { report::human(us) }
+}
+
+/// Those rows that are each the first of its point.
+fn points(rows: &[Row]) -> Vec<&Row> {
+    let mut points: Vec<&Row> = Vec::new();
+    for row in rows {
+        if !points.iter().any(|point| point.same_point(row)) {
+            points.push(row);
+        }
+    }
+    points
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| asked/s | system | returned/s | p50 us | 95 % | p90 | p99 | p99.9 | max | lost |\n\
+         |---:|---|---:|---:|---|---:|---:|---:|---:|---:|\n",
+    );
+    for point in points(rows) {
+        let same: Vec<&Row> = rows.iter().filter(|row| row.same_point(point)).collect();
+        let estimate = |figure: fn(&Row) -> f64| {
+            let figures: Vec<f64> = same.iter().map(|row| figure(row)).collect();
+            stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+        };
+        let p50 = estimate(|row| row.p50_us);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            report::human(point.asked_per_s),
+            point.series(),
+            report::human(estimate(|row| row.returned_per_s).median),
+            short(p50.median),
+            report::span(p50.interval, short),
+            short(estimate(|row| row.p90_us).median),
+            short(estimate(|row| row.p99_us).median),
+            short(estimate(|row| row.p999_us).median),
+            short(estimate(|row| row.max_us).median),
+            same.iter().map(|row| row.lost).sum::<u64>(),
+        );
+    }
+    out
+}
+
+/// All repetitions of a point together.
+fn merged(rows: &[Row], point: &Row) -> Histogram<u64> {
+    let mut all = ping::histogram();
+    for row in rows.iter().filter(|row| row.same_point(point)) {
+        // All have the same bounds, so that adding cannot fail.
+        let _ = all.add(&row.histogram);
+    }
+    all
+}
+
+/// Twenty buckets per decade.
+fn log_buckets(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let mut buckets: Vec<(f64, u64)> = Vec::new();
+    for value in histogram.iter_recorded() {
+        let step = ((value.value_iterated_to() as f64).log10() * 20.0).ceil();
+        let up_to_us = 10_f64.powf(step / 20.0) / 1e3;
+        match buckets.last_mut() {
+            Some((last, count)) if *last == up_to_us => *count += value.count_at_value(),
+            _ => buckets.push((up_to_us, value.count_at_value())),
+        }
+    }
+    buckets
+}
+
+fn buckets(rows: &[Row]) -> Vec<Bucket> {
+    let of = |point: &Row| {
+        let (system, beside_saturated, asked_per_s) =
+            (point.system, point.beside_saturated, point.asked_per_s);
+        let buckets = log_buckets(&merged(rows, point)).into_iter();
+        buckets.map(move |(up_to_us, round_trips)| Bucket {
+            system,
+            beside_saturated,
+            asked_per_s,
+            up_to_us,
+            round_trips,
+        })
+    };
+    points(rows).into_iter().flat_map(of).collect()
+}
+
+/// For each rate the distribution, summed up as in the paper and as a histogram.
+fn plots(rows: &[Row]) -> Vec<(String, String)> {
+    let mut rates: Vec<f64> = rows.iter().map(|row| row.asked_per_s).collect();
+    rates.dedup();
+    let mut plots = Vec::new();
+    for rate in rates {
+        let title = format!("round trips, {} messages/s", report::human(rate));
+        let mut cdf = plot::Chart::new(&format!("CDF of {title}"), "microseconds", "share").log_x();
+        let mut bars = plot::Chart::new(&format!("Histogram of {title}"), "microseconds", "share").log_x();
+        for point in points(rows).into_iter().filter(|point| point.asked_per_s == rate) {
+            let all = merged(rows, point);
+            let share = |count: u64| count as f64 / all.len().max(1) as f64;
+            let buckets = log_buckets(&all);
+            let line: Vec<(f64, f64)> = buckets.iter().map(|(us, count)| (*us, share(*count))).collect();
+            bars = bars.line(&point.series(), &line);
+            let mut below = 0;
+            let line: Vec<(f64, f64)> = buckets
+                .iter()
+                .map(|(us, count)| {
+                    below += count;
+                    (*us, share(below))
+                })
+                .collect();
+            cdf = cdf.line(&point.series(), &line);
+        }
+        plots.push((format!("cdf-{rate}"), cdf.svg()));
+        plots.push((format!("histogram-{rate}"), bars.svg()));
+    }
+    plots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_keep_every_round_trip() {
+        let mut histogram = ping::histogram();
+        for us in 1..=1000_u64 {
+            histogram.record(us * 1000).unwrap();
+        }
+        let buckets = log_buckets(&histogram);
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0));
+        let up_to_100: u64 = buckets.iter().filter(|(us, _)| *us < 101.0).map(|(_, count)| count).sum();
+        assert!((99..=101).contains(&up_to_100), "{up_to_100}");
+    }
+
+    #[test]
+    fn no_rows_make_an_empty_table_and_no_plots() {
+        assert_eq!(table(&[]).lines().count(), 2);
+        assert!(plots(&[]).is_empty() && buckets(&[]).is_empty());
+    }
+}

@@ -1,0 +1,191 @@
+//! The two processes between which a round trip is measured.
+//!
+//! ```text
+//!   pinger   sends number n at t0 + n / rate ──▶ broker ──▶ echoer: sends back what it gets
+//!            now - (t0 + n / rate)           ◀── broker ◀──
+//! ```
+//!
+//! The time counts from when a message was to be sent. A system that stops for a while delays every message that was
+//! due meanwhile, and each of them shows it, as it would to those who wait for them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use hdrhistogram::Histogram;
+
+use super::{
+    BenchError,
+    clients::{Receives, Sends, Whom, receiver, sender},
+    control::Control,
+    pace,
+};
+
+/// Topic of what is sent.
+const PING: u8 = 62;
+/// Topic of what comes back.
+const PONG: u8 = 63;
+
+/// Nothing came for so long after the last message was sent: it is lost.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The longest time that is told apart from longer ones: a minute, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
+
+/// What a pinger is told.
+#[derive(Debug, Args)]
+pub struct Ping {
+    /// Whom to talk to
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Bytes of a message, at least 8
+    #[arg(long)]
+    pub size: usize,
+    /// Messages per second
+    #[arg(long)]
+    pub rate: f64,
+    /// Seconds that count
+    #[arg(long)]
+    pub seconds: f64,
+    /// Seconds before them
+    #[arg(long)]
+    pub warmup: f64,
+}
+
+/// A histogram of nanoseconds, to three digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order")
+}
+
+/// Sends back whatever comes, until the harness ends it.
+///
+/// # Errors
+/// The connection failed.
+pub fn echo(whom: &Whom) -> Result<(), BenchError> {
+    let control = Control::start();
+    let mut from = receiver(whom, PING)?;
+    let mut to = sender(whom, PONG)?;
+    control.ready("");
+    loop {
+        let mut sent = Ok(());
+        from.receive(&mut |message| {
+            if sent.is_ok() {
+                sent = to.push(message);
+            }
+        })?;
+        sent?;
+        to.flush()?;
+    }
+}
+
+/// Sends, and tells the harness how long round trips took.
+///
+/// # Errors
+/// The connection failed.
+pub fn ping(args: &Ping) -> Result<(), BenchError> {
+    let control = Control::start();
+    let mut from = receiver(&args.whom, PONG)?;
+    let mut to = sender(&args.whom, PING)?;
+    control.ready("");
+    control.wait_for_go();
+    let began = Instant::now() + Duration::from_millis(10);
+    let all = ((args.warmup + args.seconds) * args.rate) as u64;
+    let sent = Arc::new(AtomicU64::new(0));
+    let (count, (rate, size)) = (Arc::clone(&sent), (args.rate, args.size));
+    let failed = Arc::new(AtomicBool::new(false));
+    let failure = Arc::clone(&failed);
+    let sending = std::thread::spawn(move || {
+        let result = send(to.as_mut(), began, all, rate, size, &count);
+        failure.store(result.is_err(), Ordering::Relaxed);
+        // The connection stays open until everything has come back.
+        (result, to)
+    });
+    let times = receive(from.as_mut(), began, args, all, &sent, &failed)?;
+    let (result, _to) = sending.join().expect("the sending thread does not panic");
+    result?;
+    report(&control, &times, all)
+}
+
+fn send(
+    to: &mut dyn Sends,
+    began: Instant,
+    all: u64,
+    rate: f64,
+    size: usize,
+    count: &AtomicU64,
+) -> Result<(), BenchError> {
+    pace::sleep_exactly()?;
+    let mut message = vec![b'.'; size.max(8)];
+    let mut next = 0;
+    while next < all {
+        let elapsed = Instant::now().saturating_duration_since(began).as_secs_f64();
+        let due = ((elapsed * rate) as u64 + 1).min(all);
+        if Instant::now() < began || due == next {
+            let at = began + Duration::from_secs_f64(next as f64 / rate);
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            continue;
+        }
+        for number in next..due {
+            message[..8].copy_from_slice(&number.to_le_bytes());
+            to.push(&message)?;
+        }
+        to.flush()?;
+        next = due;
+        count.store(next, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+struct Times {
+    histogram: Histogram<u64>,
+    received: u64,
+    /// From the first that counted to the last.
+    counted_s: f64,
+}
+
+fn receive(
+    from: &mut dyn Receives,
+    began: Instant,
+    args: &Ping,
+    all: u64,
+    sent: &AtomicU64,
+    failed: &AtomicBool,
+) -> Result<Times, BenchError> {
+    let first = (args.warmup * args.rate) as u64;
+    let mut times = Times { histogram: histogram(), received: 0, counted_s: 0.0 };
+    let mut last_arrival = Instant::now();
+    while times.received < all && !failed.load(Ordering::Relaxed) {
+        let before = times.received;
+        from.receive(&mut |message| {
+            let Some(number) = message.first_chunk::<8>() else { return };
+            let number = u64::from_le_bytes(*number);
+            times.received += 1;
+            if number >= first {
+                let now = Instant::now().saturating_duration_since(began).as_secs_f64();
+                let nanos = (now - number as f64 / args.rate) * 1e9;
+                times.histogram.saturating_record(nanos.max(1.0) as u64);
+                times.counted_s = now - args.warmup;
+            }
+        })?;
+        if times.received > before {
+            last_arrival = Instant::now();
+        } else if sent.load(Ordering::Relaxed) == all && last_arrival.elapsed() > QUIET {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+/// `total SENT RECEIVED MICROSECONDS VALUE COUNT VALUE COUNT …`
+fn report(control: &Control, times: &Times, all: u64) -> Result<(), BenchError> {
+    let mut numbers = vec![all, times.received, (times.counted_s * 1e6) as u64];
+    for value in times.histogram.iter_recorded() {
+        numbers.extend([value.value_iterated_to(), value.count_at_value()]);
+    }
+    control.finish(&numbers)
+}
