@@ -92,6 +92,48 @@ fn round_trips_are_counted_from_when_they_were_due() {
     assert!(folder.path().join("latency-cdf-500.svg").exists());
 }
 
+#[test]
+fn confirmed_messages_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "throughput --sizes 8,70000 --subscribers 0,1 --api batch,message --confirm accepted,consumed";
+    bench(line, folder.path());
+    let rows = rows(folder.path(), "throughput");
+    assert_eq!(rows.len(), 2 * 2 * 2 * 2);
+    rows.iter().for_each(nothing_missing);
+}
+
+#[test]
+fn what_is_cut_goes_on_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "bench recovery --against relay,redis --seconds 1 --warmup 0 --reps 1 --retries 0";
+    let mut command = rbmq(words.split_whitespace());
+    command.arg("--out").arg(folder.path());
+    let outcome = Process::start(command).finish().good();
+    assert!(outcome.stderr.contains("the relay knows nobody who comes back"));
+    let rows = rows(folder.path(), "recovery");
+    let ours: Vec<&Value> = rows.iter().filter(|row| row["system"] == "rbmq").collect();
+    assert_eq!(ours.len(), 3);
+    for row in ours {
+        assert!(row["published"].as_u64().unwrap() > 100, "{row}");
+        // A killed broker may have told publishers that it had what it took with it.
+        assert!(row["cut"] == "broker" || (row["lost"] == 0 && row["repeated"] == 0), "{row}");
+    }
+}
+
+#[test]
+fn a_summary_has_the_tables_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "throughput --against relay --sizes 8 --subscribers 1 --name throughput-batch";
+    bench(line, folder.path());
+    let readme = folder.path().join("README.md");
+    std::fs::write(&readme, "head\n<!-- bench:begin -->\n<!-- bench:end -->\n").unwrap();
+    let mut command = rbmq(["bench", "summary"]);
+    command.arg(folder.path()).arg("--readme").arg(&readme);
+    Process::start(command).finish().good();
+    let text = std::fs::read_to_string(&readme).unwrap();
+    assert!(text.starts_with("head\n") && text.contains("| | rbmq | relay |"), "{text}");
+}
+
 /// Runs against another system's real server, where it is installed; nothing of it may stay behind.
 fn other_system(line: &str, expected_rows: usize) {
     let (out, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,6 +1,6 @@
 //! Why a bench gives no result, and whose fault that is.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 /// Why a bench gave no result.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,12 @@ pub enum BenchError {
     /// A time on the command line is no time.
     #[error("--seconds must be above 0 and --warmup at least 0, both at most 3600")]
     BadTime,
+    /// The tables have no place.
+    #[error("{} has no lines <!-- bench:begin --> and <!-- bench:end -->", file.display())]
+    NoMarks {
+        /// Where they were to go.
+        file: PathBuf,
+    },
     /// A worker ended; its own message is on standard error.
     #[error("the {role} ended unasked; see its message above")]
     WorkerGone {

@@ -77,6 +77,12 @@ impl Process {
         drop(self.child.kill());
     }
 
+    /// Kills the process and waits until it is gone.
+    pub fn kill_and_wait(&mut self) {
+        self.kill();
+        drop(self.child.wait());
+    }
+
     /// Sends one command line.
     ///
     /// # Errors

@@ -156,6 +156,23 @@ impl Middle {
         Ok(Middle { process, addr, version, folder })
     }
 
+    /// Kills the system and starts it again at the same address. Returns when it can be connected to.
+    ///
+    /// # Errors
+    /// It did not start again.
+    pub fn restart(&mut self, system: System, method: &Method) -> Result<(), BenchError> {
+        if Peer::of(system).is_some() {
+            self.process.tell("restart")?;
+        } else {
+            let mut args = words(&["broker", "--listen", &self.addr]);
+            add_congestion(&mut args, method.congestion.for_sockets());
+            // Only the kill is waited for: the address is free then.
+            self.process.kill_and_wait();
+            self.process = Process::start("broker or relay", &args)?;
+        }
+        Middle::await_ready(&mut self.process).map(drop)
+    }
+
     /// `ready ADDRESS [GROUP VERSION]`
     fn await_ready(process: &mut Process) -> Result<(String, String), BenchError> {
         let mut words = process.answer_within("ready", SERVER_READY_WITHIN)?.into_iter();

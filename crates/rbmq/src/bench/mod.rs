@@ -17,6 +17,7 @@
 mod campaign;
 mod clients;
 mod control;
+mod counting;
 mod cpu;
 mod credit;
 mod error;
@@ -28,13 +29,17 @@ mod pattern;
 mod peers;
 mod ping;
 mod plot;
+mod proxy;
+mod rbmq_confirm;
 mod rbmq_peers;
+mod recovery;
 mod relay;
 mod relay_peers;
 mod report;
 mod scale;
 mod search;
 mod stats;
+mod summary;
 mod sys;
 mod throughput;
 mod worker;
@@ -45,6 +50,8 @@ use serde::Serialize;
 pub use cpu::CpuArgs;
 pub use error::BenchError;
 pub use latency::LatencyArgs;
+pub use recovery::RecoveryArgs;
+pub use summary::SummaryArgs;
 pub use throughput::ThroughputArgs;
 
 /// Measure the broker
@@ -58,6 +65,10 @@ pub enum BenchCommand {
     Latency(LatencyArgs),
     /// CPU seconds per million messages of publishers, broker and subscribers, at fixed loads
     Cpu(CpuArgs),
+    /// How long nothing comes after a connection was cut or the broker was killed, and what is lost
+    Recovery(RecoveryArgs),
+    /// The tables that a README has room for, from a folder of results
+    Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
     /// One process of a bench; started by the bench itself
     Worker(worker::Worker),
@@ -93,7 +104,7 @@ impl System {
     /// Whether it can be measured this way at all.
     fn has(self, api: Api, confirm: Confirm) -> bool {
         match self {
-            System::Rbmq => confirm == Confirm::None,
+            System::Rbmq => true,
             System::Relay => api == Api::Batch && confirm == Confirm::None,
             System::Redis | System::Nats | System::Rabbitmq => confirm != Confirm::Consumed,
         }
@@ -169,6 +180,8 @@ pub fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Throughput(args) => throughput::run(&args),
         BenchCommand::Latency(args) => latency::run(&args),
         BenchCommand::Cpu(args) => cpu::run(&args),
+        BenchCommand::Recovery(args) => recovery::run(&args),
+        BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }
 }

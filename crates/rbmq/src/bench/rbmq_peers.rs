@@ -10,11 +10,11 @@ use super::{
     control::Control,
     pace::Pace,
     pattern::{Cursor, Pattern},
+    rbmq_confirm::Counted,
     worker::{Load, QUIET},
 };
 use crate::{
     Broker, BrokerConfig, Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
-    client::PublishError,
 };
 
 /// Bytes of a batch, headers included, where messages are small enough to be batched.
@@ -45,14 +45,14 @@ fn topic_name(number: u8) -> String {
     format!("bench/{number}")
 }
 
-/// Runs a broker as `rbmq serve` does, on a port of its own, until the harness goes away.
+/// Runs a broker as `rbmq serve` does until the harness goes away.
 ///
 /// # Errors
 /// The broker could not start.
-pub fn serve(control: &Control, congestion: Option<&str>) -> Result<(), BenchError> {
+pub fn serve(control: &Control, listen: &str, congestion: Option<&str>) -> Result<(), BenchError> {
     let mut settings = BrokerConfig::load(None).map_err(failed)?;
     settings.framework = config(congestion)?;
-    settings.broker.listen = "127.0.0.1:0".to_owned();
+    settings.broker.listen = listen.to_owned();
     let broker = Broker::start(settings).map_err(failed)?;
     control.ready(&broker.addr());
     loop {
@@ -76,59 +76,61 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     control.ready("");
     control.wait_for_go();
     let mut cursor = Cursor::new(&pattern);
-    let published = match load.api {
-        Api::Message => publish_messages(control, &mut writer, &mut cursor, load.rate),
-        Api::Batch => publish_batches(control, &mut writer, &mut cursor, pattern.record_bytes(), load.rate),
-    };
-    let messages = published.map_err(failed)?;
-    control.finish(&[messages])
+    let mut counted = Counted::new(load.confirm);
+    let mut pace = Pace::new(load.rate);
+    let record_bytes = pattern.record_bytes();
+    while !control.stopped() {
+        let due = pace.wait(counted.published());
+        match load.api {
+            Api::Message => {
+                let due = due.min(u64::from(IN_A_ROW));
+                publish_messages(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?;
+            }
+            Api::Batch => publish_batch(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?,
+        }
+    }
+    counted.finish(control, &writer)?;
+    control.finish(&[counted.published()])
 }
 
 fn publish_messages(
     control: &Control,
     writer: &mut TopicWriter,
     cursor: &mut Cursor<'_>,
-    rate: Option<f64>,
-) -> Result<u64, PublishError> {
-    let mut messages = 0;
-    let mut pace = Pace::new(rate);
-    while !control.stopped() {
-        for _ in 0..pace.wait(messages).min(u64::from(IN_A_ROW)) {
-            writer.publish(cursor.payload())?;
-            cursor.next_record();
-            messages += 1;
-            control.set_messages(messages);
-        }
+    counted: &mut Counted,
+    record_bytes: usize,
+    due: u64,
+) -> Result<(), BenchError> {
+    for _ in 0..due {
+        let end = writer.publish(cursor.payload()).map_err(failed)?;
+        cursor.next_record();
+        counted.add(control, writer, (1, record_bytes), end)?;
     }
-    Ok(messages)
+    Ok(())
 }
 
-fn publish_batches(
+fn publish_batch(
     control: &Control,
     writer: &mut TopicWriter,
     cursor: &mut Cursor<'_>,
+    counted: &mut Counted,
     record_bytes: usize,
-    rate: Option<f64>,
-) -> Result<u64, PublishError> {
+    due: u64,
+) -> Result<(), BenchError> {
     let in_full_batch = (BATCH_BYTES / record_bytes).max(1);
-    let mut messages = 0;
-    let mut pace = Pace::new(rate);
-    while !control.stopped() {
-        let in_batch = usize::try_from(pace.wait(messages)).unwrap_or(usize::MAX).min(in_full_batch);
-        let mut batch = writer.batch((in_batch * record_bytes) as u64)?;
-        let mut left = in_batch * record_bytes;
-        while let Some(records) = cursor.encoded(left).filter(|records| batch.push_encoded(records)) {
-            cursor.skip(records.len());
-            left -= records.len();
-        }
-        while batch.push(cursor.payload()) {
-            cursor.next_record();
-        }
-        batch.deliver()?;
-        messages += in_batch as u64;
-        control.set_messages(messages);
+    let in_batch = usize::try_from(due).unwrap_or(usize::MAX).min(in_full_batch);
+    let bytes = in_batch * record_bytes;
+    let mut batch = writer.batch(bytes as u64).map_err(failed)?;
+    let mut left = bytes;
+    while let Some(records) = cursor.encoded(left).filter(|records| batch.push_encoded(records)) {
+        cursor.skip(records.len());
+        left -= records.len();
     }
-    Ok(messages)
+    while batch.push(cursor.payload()) {
+        cursor.next_record();
+    }
+    let end = batch.deliver().map_err(failed)?;
+    counted.add(control, writer, (in_batch as u64, bytes), end)
 }
 
 struct Stream<'a> {

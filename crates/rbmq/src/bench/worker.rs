@@ -11,6 +11,7 @@ use super::{
     Api, BenchError, Confirm, System,
     clients::Whom,
     control::Control,
+    counting::{self, Numbers},
     pace,
     peers::{self, Peer},
     ping::{self, Ping},
@@ -25,6 +26,9 @@ pub const QUIET: Duration = Duration::from_secs(5);
 pub enum Worker {
     /// The broker
     Broker {
+        /// Where it listens
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: String,
         /// Congestion control to set on every socket
         #[arg(long)]
         congestion: Option<String>,
@@ -59,6 +63,10 @@ pub enum Worker {
     Ping(Ping),
     /// Sends back
     Echo(Whom),
+    /// Publishes numbers, also after it was cut off
+    PublishNumbers(Numbers),
+    /// Says which numbers came, also after it was cut off
+    CountNumbers(Whom),
     /// One publisher of one topic
     Publisher {
         #[command(flatten)]
@@ -133,12 +141,16 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
             None => Err(BenchError::NothingToMeasure),
         },
         Worker::BecomeServer { program, args } => peers::become_server(&program, &args),
-        Worker::Broker { congestion } => rbmq_peers::serve(&Control::start(), congestion.as_deref()),
+        Worker::Broker { listen, congestion } => {
+            rbmq_peers::serve(&Control::start(), &listen, congestion.as_deref())
+        }
         Worker::Relay { read_bytes, congestion } => {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
         }
         Worker::Ping(args) => ping::ping(&args),
         Worker::Echo(whom) => ping::echo(&whom),
+        Worker::PublishNumbers(args) => counting::publish_numbers(&args),
+        Worker::CountNumbers(whom) => counting::count_numbers(&whom),
         Worker::Publisher { load, topic } => {
             pace::sleep_exactly()?;
             let control = Control::start();

@@ -1,0 +1,193 @@
+//! `rbmq bench summary`: a folder of results as the few tables that a README has room for.
+//!
+//! Reads what the benches wrote (`throughput-batch.json`, `latency.json`, `cpu.json`, `recovery.json`, as far as they
+//! are there) and prints them; with `--readme` it puts them between two marks in that file.
+
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{BenchError, report::human, stats};
+
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+
+/// The order of columns.
+const SYSTEMS: [&str; 5] = ["rbmq", "relay", "redis", "nats", "rabbitmq"];
+
+/// What `rbmq bench summary` can be told.
+#[derive(Debug, Args)]
+pub struct SummaryArgs {
+    /// A folder that benches wrote to with --out
+    folder: PathBuf,
+    /// A file that gets the tables between its marks <!-- bench:begin --> and <!-- bench:end -->
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
+}
+
+/// Prints the tables, or puts them into the file.
+///
+/// # Errors
+/// There are no results, or the file has no marks.
+pub fn run(args: &SummaryArgs) -> Result<(), BenchError> {
+    let text = summary(&args.folder)?;
+    let Some(readme) = &args.readme else {
+        print!("{text}");
+        return Ok(());
+    };
+    let old = fs::read_to_string(readme)?;
+    let new = between_marks(&old, &text).ok_or_else(|| BenchError::NoMarks { file: readme.clone() })?;
+    Ok(fs::write(readme, new)?)
+}
+
+fn between_marks(old: &str, text: &str) -> Option<String> {
+    let (before, rest) = old.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{text}{END}{after}"))
+}
+
+/// Rows of one kind.
+struct Rows(Vec<Value>);
+
+impl Rows {
+    /// None where there is no such file.
+    fn read(folder: &Path, name: &str) -> Result<Rows, BenchError> {
+        let path = folder.join(format!("{name}.json"));
+        if !path.exists() {
+            return Ok(Rows(Vec::new()));
+        }
+        let text = fs::read_to_string(&path)?;
+        let rows = serde_json::from_str(&text).map_err(|error| BenchError::System(Box::new(error)))?;
+        Ok(Rows(rows))
+    }
+
+    fn with(&self, right: impl Fn(&Value) -> bool) -> Rows {
+        Rows(self.0.iter().filter(|row| right(row)).cloned().collect())
+    }
+
+    fn of(&self, system: &str) -> Rows {
+        self.with(|row| row["system"] == system)
+    }
+
+    fn systems(&self) -> Vec<&'static str> {
+        SYSTEMS.into_iter().filter(|system| self.0.iter().any(|row| row["system"] == *system)).collect()
+    }
+
+    /// Every value of a key, in the order in which they came.
+    fn values(&self, key: &str) -> Vec<f64> {
+        let mut values: Vec<f64> = Vec::new();
+        for value in self.0.iter().filter_map(|row| row[key].as_f64()) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values
+    }
+
+    fn median(&self, key: &str) -> Option<f64> {
+        let figures: Vec<f64> = self.0.iter().filter_map(|row| row[key].as_f64()).collect();
+        stats::estimate(&figures).map(|estimate| estimate.median)
+    }
+}
+
+fn summary(folder: &Path) -> Result<String, BenchError> {
+    let mut out = String::new();
+    let throughput = Rows::read(folder, "throughput-batch")?;
+    let latency = Rows::read(folder, "latency")?;
+    let cpu = Rows::read(folder, "cpu")?;
+    let recovery = Rows::read(folder, "recovery")?;
+    let all = [&throughput, &latency, &cpu, &recovery];
+    let Some(any) = all.iter().find_map(|rows| rows.0.first()) else {
+        return Err(BenchError::NothingToMeasure);
+    };
+    let text = |key: &str| any[key].as_str().unwrap_or("unknown").to_owned();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "Measured on {}, {}, loopback TCP with {}; versions, intervals and commands are with the results.\n",
+        text("cpu"),
+        text("kernel"),
+        text("congestion_control")
+    );
+    for subscribers in throughput.values("subscribers") {
+        let rows = throughput.with(|row| row["subscribers"].as_f64() == Some(subscribers));
+        let key = if subscribers == 0.0 { "published_per_s" } else { "delivered_per_s" };
+        let title =
+            format!("Messages per second in batches, {subscribers} subscriber(s), payload bytes down");
+        by_system(&mut out, &title, &rows, "size_bytes", key, human);
+    }
+    let alone = latency.with(|row| row["beside_saturated"] == false);
+    let title = "Round trip of small messages, median in microseconds, messages per second down";
+    by_system(&mut out, title, &alone, "asked_per_s", "p50_us", |us| format!("{us:.0}"));
+    for (side, key) in
+        [("broker", "broker_cpu_s_per_million"), ("subscriber", "subscriber_cpu_s_per_million")]
+    {
+        let title =
+            format!("CPU seconds of the {side} per million messages at a fixed load, payload bytes down");
+        let one = cpu.with(|row| row["subscribers"] == 1);
+        by_system(&mut out, &title, &one, "size_bytes", key, |seconds| format!("{seconds:.2}"));
+    }
+    Ok(out)
+}
+
+/// A table with a line for each value of `key` and a column for each system.
+fn by_system(
+    out: &mut String,
+    title: &str,
+    rows: &Rows,
+    key: &str,
+    figure: &str,
+    words: impl Fn(f64) -> String,
+) {
+    let systems = rows.systems();
+    if systems.is_empty() {
+        return;
+    }
+    let _ =
+        writeln!(out, "{title}:\n\n| | {} |\n|---:|{}", systems.join(" | "), "---:|".repeat(systems.len()));
+    for value in rows.values(key) {
+        let line = rows.with(|row| row[key].as_f64() == Some(value));
+        let cells: Vec<String> = systems
+            .iter()
+            .map(|system| line.of(system).median(figure).map_or_else(String::new, &words))
+            .collect();
+        let _ = writeln!(out, "| {value} | {} |", cells.join(" | "));
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_between_the_marks_is_replaced() {
+        let old = format!("head\n{BEGIN}\nold\n{END}\ntail\n");
+        let new = between_marks(&old, "new\n").unwrap();
+        assert_eq!(new, format!("head\n{BEGIN}\nnew\n{END}\ntail\n"));
+        assert_eq!(between_marks(&new, "new\n").unwrap(), new);
+        assert_eq!(between_marks("no marks", "new"), None);
+    }
+
+    #[test]
+    fn results_become_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(summary(folder.path()).is_err());
+        let row = |system: &str, rate: f64| {
+            format!(
+                "{{\"system\":\"{system}\",\"subscribers\":1,\"size_bytes\":64,\"delivered_per_s\":{rate},\
+                 \"cpu\":\"2 cores\",\"kernel\":\"Linux\",\"congestion_control\":\"cubic\"}}"
+            )
+        };
+        let rows = [row("redis", 2e6), row("rbmq", 1e6), row("rbmq", 3e6)].join(",");
+        fs::write(folder.path().join("throughput-batch.json"), format!("[{rows}]")).unwrap();
+        let text = summary(folder.path()).unwrap();
+        assert!(text.contains("Measured on 2 cores, Linux, loopback TCP with cubic"));
+        assert!(text.contains("| | rbmq | redis |\n|---:|---:|---:|\n| 64 | 2.00 M | 2.00 M |"), "{text}");
+    }
+}
