@@ -114,9 +114,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
 
     // One that comes late hears of all topics at once, and finds at least the last delivery of each.
     let mut late = Subscriber::connect(&broker.addr).unwrap();
-    for topic in 0..TOPICS {
-        late.subscribe_from(&name(topic), StartFrom::Oldest).unwrap();
-    }
+    late.subscribe_from("scale/#", StartFrom::Oldest).unwrap();
     let mut bytes = 0;
     hear_of_all(&mut late, &mut bytes);
     assert!(bytes >= TOPICS * DELIVERY.len(), "{bytes} bytes of history");
@@ -124,10 +122,9 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     first.close(LONG);
     // What rested goes on.
     let mut again = Subscriber::connect(&broker.addr).unwrap();
-    again.subscribe(&name(0)).unwrap();
-    topics[0].wait_subscribers(1, LONG).unwrap();
+    again.subscribe_from(&name(0), StartFrom::Oldest).unwrap();
     topics[0].publish(b"after the rest").unwrap();
-    assert_eq!(again.recv(LONG).unwrap().expect("it goes on").bytes, b"after the rest");
+    while again.recv(LONG).unwrap().expect("it goes on").bytes != b"after the rest" {}
     drop((topics, publishers));
 }
 
