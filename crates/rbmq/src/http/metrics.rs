@@ -116,8 +116,12 @@ impl Topic {
             topic.unsent_bytes = topic.unsent_bytes.max(unsent);
             // Who is away and whose place is kept holds the publishers as well.
             let landed = present.iter().map(|sub| sub.landed).chain(kept.iter().map(|place| place.landed));
-            let lag = landed.map(|landed| info.head.saturating_sub(landed)).max();
-            topic.lag_bytes = topic.lag_bytes.max(lag.unwrap_or(0));
+            let lag = landed.map(|landed| info.head.saturating_sub(landed)).max().unwrap_or(0);
+            topic.lag_bytes = topic.lag_bytes.max(lag);
+            if lag > 0 {
+                // What they answer is in the next scrape.
+                watch.out().ask_subscribers(*bid);
+            }
         }
         topic
     }

@@ -7,8 +7,8 @@
 //!                 └─ /topics
 //! ```
 //!
-//! The threads that move data are not asked, and nothing is counted for this per message. A scrape costs what exists:
-//! topics, buffers, subscriptions. Whoever connects has so long to ask, and a connection lives at most
+//! Nothing is counted for this per message. A scrape costs what exists (topics, buffers, subscriptions), and asks
+//! subscribers that have not said that they have everything how far they are. Whoever connects has so long to ask, and a connection lives at most
 //! [`MAX_CONNECTION_TIME`]; there are never more than `http.max_connections`.
 
 mod metrics;
