@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rocketbufs::{
     Blocking, BufferOptions, Config, Conn, Context, Count, Level, Listener, RIn, ROut, Received,
-    SegmentError, SubscribeOptions, WaitError,
+    SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -179,4 +179,46 @@ fn what_is_not_delivered_is_kept_by_its_writer() {
     let end = source.write(&[7; 1000]);
     while take(&reader) < end {}
     source.out.wait_delivered(1, end, WAIT).unwrap();
+}
+
+/// In a ring that is full but for less than a block of its index, the index has forgotten where the oldest delivery
+/// begins; what is kept is sent again all the same.
+#[test]
+fn what_is_kept_is_sent_again_from_where_it_begins() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let source = End::new(&ctx);
+    let options =
+        BufferOptions { size_bytes: 1 << 16, keep_until_delivered: true, ..BufferOptions::default() };
+    source.out.create_buffer_with(1, options).unwrap();
+    let take_place = |start: Start| {
+        let reader = source.reader(&ctx);
+        let options = SubscribeOptions {
+            size_bytes: 1 << 16,
+            start,
+            confirm_consumed: true,
+            name: b"place".to_vec(),
+            hold: WAIT,
+            ..SubscribeOptions::default()
+        };
+        reader.subscribe_with(1, options).unwrap();
+        loop {
+            if let Some(Received::Subscribed { start, .. }) = reader.recv(Some(WAIT)).unwrap() {
+                return (reader, start);
+            }
+        }
+    };
+    let (first, _) = take_place(Start::Oldest);
+    // The oldest that is not delivered begins in the last byte of a block.
+    let kept = source.write(&[1; 255]);
+    assert_eq!(take(&first), kept);
+    source.out.wait_delivered(1, kept, WAIT).unwrap();
+    for _ in 0..3 {
+        source.write(&[2; 16_384]);
+    }
+    source.write(&[3; 16_300]);
+    first.conn().close("it dies");
+    source.until("its place is kept", |c| c.subscriptions == 1 && source.out.kept_places(1).len() == 1);
+    // Somebody of that name who has nothing of it.
+    let (_second, start) = take_place(Start::Position(rocketbufs::Epoch(0), 0));
+    assert_eq!(start, kept);
 }

@@ -5,6 +5,7 @@ mod bytes;
 mod check;
 mod client;
 mod config;
+mod confirm;
 mod files;
 mod input;
 mod log;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
 use tracing::info;
 
+use super::confirm::{Confirm, Confirming, Telling};
 use super::input::{Input, Lines};
 use super::stop::Stop;
 use super::{Failure, bytes, client};
@@ -55,6 +56,12 @@ pub(super) struct Args {
     /// How long the broker may take to accept the topic, and to confirm its end, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
+    /// Wait until everything is confirmed: exits 0 only then
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Confirm::None)]
+    confirm: Confirm,
+    /// Print a line for each delivery when it is confirmed: how many messages are
+    #[arg(long)]
+    confirm_each: bool,
     #[command(flatten)]
     client: client::ClientArgs,
 }
@@ -64,6 +71,20 @@ pub(super) struct Args {
 struct Totals {
     messages: u64,
     bytes: u64,
+}
+
+impl Args {
+    /// What waits for confirmations, if any are wanted.
+    fn confirming(&self) -> Result<Option<Confirming>, Failure> {
+        let telling = Telling { each: self.confirm_each, json: self.json };
+        match self.confirm.level() {
+            Some(level) => Confirming::start(level, telling).map(Some),
+            None if self.confirm_each => {
+                Err(Failure::Usage("--confirm-each tells of nothing without --confirm LEVEL".into()))
+            }
+            None => Ok(None),
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -77,24 +98,38 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .map_err(|e| args.client.explain(&e))?;
     let framing = if args.raw { Framing::Raw } else { Framing::Records };
     let timeout = Duration::from_secs(args.timeout);
-    let options = TopicOptions { ring_bytes: args.ring_bytes, framing, timeout, ..TopicOptions::default() };
+    let options = TopicOptions {
+        ring_bytes: args.ring_bytes,
+        framing,
+        timeout,
+        // Whoever wants to know that it arrives wants it sent again where a broker died with it.
+        keep_until_delivered: args.confirm != Confirm::None,
+        ..TopicOptions::default()
+    };
     let writer = publisher.topic_with(args.topic.as_str(), options).map_err(Failure::failed)?;
     wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
         writer,
         stop,
         totals: Totals::default(),
+        confirming: args.confirming()?,
         progress: Progress { enabled: args.progress, shown: Instant::now(), bytes: 0 },
     };
     match args.raw {
         true => job.publish_raw(&input, args)?,
         false => job.publish_lines(&input, args)?,
     }
-    let totals = job.finish(timeout)?;
+    let (totals, position, confirmed) = job.finish(timeout)?;
     publisher.close();
     info!("published {} messages, {} bytes", totals.messages, totals.bytes);
     if args.json {
-        let line = serde_json::json!({ "topic": args.topic.as_str(), "messages": totals.messages, "bytes": totals.bytes });
+        let Totals { messages, bytes } = totals;
+        let mut line = serde_json::json!({
+            "topic": args.topic.as_str(), "messages": messages, "bytes": bytes, "position": position,
+        });
+        if let Some(confirmed) = confirmed {
+            line["confirmed"] = confirmed;
+        }
         writeln!(std::io::stdout(), "{line}").map_err(|e| Failure::output(&e))?;
     }
     Ok(())
@@ -127,6 +162,7 @@ struct Job {
     stop: Stop,
     totals: Totals,
     progress: Progress,
+    confirming: Option<Confirming>,
 }
 
 impl Job {
@@ -147,6 +183,7 @@ impl Job {
                 n => {
                     self.totals.bytes += n as u64;
                     self.totals.messages += 1;
+                    self.published(self.writer.position())?;
                 }
             }
             self.progress.show(&self.totals, false);
@@ -197,7 +234,8 @@ impl Job {
                 drop(batch);
                 return Err(self.too_long(usize::try_from(max).unwrap_or(usize::MAX) - 4));
             }
-            batch.deliver().map_err(Failure::failed)?;
+            let position = batch.deliver().map_err(Failure::failed)?;
+            self.published(position)?;
         }
         Ok(())
     }
@@ -210,8 +248,18 @@ impl Job {
         ))
     }
 
-    /// Waits until the broker has everything, and closes the topic.
-    fn finish(mut self, timeout: Duration) -> Result<Totals, Failure> {
+    /// Another delivery is on its way.
+    fn published(&self, position: u64) -> Result<(), Failure> {
+        let Some(confirming) = &self.confirming else { return Ok(()) };
+        let confirmation = self.writer.confirmation(position, confirming.level());
+        confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop)
+    }
+
+    /// Waits until everything is confirmed and the broker has it, and closes the topic. Returns where it ends, and what
+    /// to say of confirmations.
+    fn finish(mut self, timeout: Duration) -> Result<(Totals, u64, Option<serde_json::Value>), Failure> {
+        let confirmed = self.confirming.take().map(|all| all.finish(timeout, &self.stop)).transpose()?;
+        let position = self.writer.position();
         loop {
             match self.writer.flush(LOOK) {
                 Ok(()) => break,
@@ -225,7 +273,7 @@ impl Job {
         }
         self.progress.show(&self.totals, true);
         self.writer.close_timeout(timeout).map_err(Failure::failed)?;
-        Ok(self.totals)
+        Ok((self.totals, position, confirmed))
     }
 }
 

@@ -13,7 +13,7 @@ use rocketbufs::{Count, Position};
 
 use super::confirm::{Confirmed, Level};
 
-/// Changes of the counts that are remembered, to tell who left since a position was accepted.
+/// Changes of the counts that are remembered, to tell for whom a position was confirmed and who left since it was accepted.
 const MOST_CHANGES: usize = 64;
 
 /// A range that is lost before it was confirmed.
@@ -33,19 +33,33 @@ pub(super) struct Ledger {
     holes: [Option<Hole>; 3],
     count: Count,
     changes: VecDeque<Change>,
+    spoke: [VecDeque<Spoke>; 3],
+}
+
+/// For how many subscribers everything up to a position was confirmed, from where the one before it ends.
+#[derive(Debug, Clone, Copy)]
+struct Spoke {
+    to: Position,
+    subscribers: u32,
 }
 
 impl Ledger {
     /// The broker told how far it is, and for how many subscribers that speaks.
     pub(super) fn progress(&mut self, told: [Position; 3], count: Count) {
-        for ((reached, told), hole) in self.reached.iter_mut().zip(told).zip(self.holes) {
-            let most = hole.map_or(Position::MAX, |(from, _)| from);
-            *reached = told.min(most).max(*reached);
+        for (n, told) in told.into_iter().enumerate() {
+            let most = self.holes[n].map_or(Position::MAX, |(from, _)| from);
+            let reached = told.min(most);
+            if reached > self.reached[n] {
+                self.reached[n] = reached;
+                speak(&mut self.spoke[n], Spoke { to: reached, subscribers: count.receivers });
+            }
         }
         self.count = count;
         let known = self.changes.back().map_or((0, 0), |last| (last.left, last.lost));
         if known != (count.left, count.lost) {
-            self.changes.push_back(Change { accepted: told[0], left: count.left, lost: count.lost });
+            // What a broker that died had accepted is being taken again, and had been accepted all the same.
+            let accepted = told[0].max(self.reached[0]);
+            self.changes.push_back(Change { accepted, left: count.left, lost: count.lost });
             if self.changes.len() > MOST_CHANGES {
                 self.changes.pop_front();
             }
@@ -55,7 +69,9 @@ impl Ledger {
     /// A broker that has nothing of the topic takes it from `start` on: what the one before took and what was not
     /// confirmed by then will never be.
     pub(super) fn begins_at(&mut self, start: Position) {
-        for (reached, hole) in self.reached.into_iter().zip(&mut self.holes) {
+        let [accepted, delivered, _] = self.reached;
+        // What was delivered is not lost: those who have it will consume it.
+        for (reached, hole) in [accepted, delivered, delivered].into_iter().zip(&mut self.holes) {
             extend(hole, reached, start);
         }
     }
@@ -81,6 +97,7 @@ impl Ledger {
     pub(super) fn accept(&mut self, level: Level) -> Option<Hole> {
         let hole = self.holes[level as usize].take()?;
         self.reached[level as usize] = self.reached(level).max(hole.1);
+        speak(&mut self.spoke[level as usize], Spoke { to: hole.1, subscribers: 0 });
         Some(hole)
     }
 
@@ -91,7 +108,7 @@ impl Ledger {
             return Some(Ok(Confirmed {
                 level,
                 position: self.reached(level),
-                subscribers: self.count.receivers,
+                subscribers: self.spoke_for(level, position),
                 left: self.count.left.saturating_sub(left),
                 lost: self.count.lost.saturating_sub(lost),
             }));
@@ -99,11 +116,31 @@ impl Ledger {
         self.hole(level).map(Err)
     }
 
+    /// For how many subscribers it was confirmed when it was.
+    fn spoke_for(&self, level: Level, position: Position) -> u32 {
+        let spoke = &self.spoke[level as usize];
+        spoke.iter().find(|spoke| spoke.to >= position).map_or(0, |spoke| spoke.subscribers)
+    }
+
     /// Who had gone and lost something before the position was accepted, as far as is known: too few rather than too
     /// many, so that of those who went later none is missing.
     fn before(&self, position: Position) -> (u32, u32) {
         let last = self.changes.iter().rev().find(|change| change.accepted < position);
         last.map_or((0, 0), |last| (last.left, last.lost))
+    }
+}
+
+fn speak(all: &mut VecDeque<Spoke>, spoke: Spoke) {
+    match all.back_mut() {
+        Some(last) if last.subscribers == spoke.subscribers => last.to = spoke.to,
+        _ => all.push_back(spoke),
+    }
+    if all.len() > MOST_CHANGES
+        && let Some(first) = all.pop_front()
+        && let Some(next) = all.front_mut()
+    {
+        // What is not known any more counts for no more than is known.
+        next.subscribers = next.subscribers.min(first.subscribers);
     }
 }
 
@@ -128,21 +165,25 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.progress([100, 60, 40], count(2, 0));
         ledger.begins_at(50);
-        assert_eq!([Level::Accepted, Level::Delivered].map(|level| ledger.hole(level)), [None, None]);
-        assert_eq!(ledger.hole(Level::Consumed), Some((40, 50)));
-        // The new one says that all of it is consumed, by nobody.
+        assert_eq!(Level::ALL.map(|level| ledger.hole(level)), [None; 3], "they will consume what they have");
+        ledger.begins_at(70);
+        assert_eq!(Level::ALL.map(|level| ledger.hole(level)), [None, Some((60, 70)), Some((60, 70))]);
+        // The new one says that all of it is delivered and consumed, by nobody.
         ledger.progress([120, 120, 120], count(0, 2));
-        assert_eq!(ledger.reached(Level::Delivered), 120);
-        assert_eq!(ledger.reached(Level::Consumed), 40);
-        assert_eq!(ledger.outcome(Level::Consumed, 41), Some(Err((40, 50))));
-        assert!(matches!(ledger.outcome(Level::Consumed, 40), Some(Ok(_))));
-        assert_eq!(ledger.accept(Level::Consumed), Some((40, 50)));
+        assert_eq!(Level::ALL.map(|level| ledger.reached(level)), [120, 60, 60]);
+        assert_eq!(ledger.outcome(Level::Consumed, 61), Some(Err((60, 70))));
+        assert!(matches!(ledger.outcome(Level::Consumed, 60), Some(Ok(_))));
+        assert_eq!(Level::ALL.map(|level| ledger.accept(level)), [None, Some((60, 70)), Some((60, 70))]);
+        ledger.progress([120, 120, 120], count(0, 2));
         ledger.progress([130, 130, 130], count(1, 2));
         let confirmed = ledger.outcome(Level::Consumed, 130).unwrap().unwrap();
         assert_eq!((confirmed.subscribers, confirmed.left), (1, 0));
         // Of what had been accepted before they went it is said that they did.
         let early = ledger.outcome(Level::Delivered, 90).unwrap().unwrap();
-        assert_eq!((early.subscribers, early.left), (1, 2));
+        assert_eq!((early.subscribers, early.left), (0, 2));
+        // Nor did anybody new have what was confirmed for those.
+        let earliest = ledger.outcome(Level::Delivered, 60).unwrap().unwrap();
+        assert_eq!((earliest.subscribers, earliest.left), (2, 2));
     }
 
     #[derive(Debug, Clone)]
@@ -181,7 +222,7 @@ mod tests {
                     Step::Begin(start) => {
                         ledger.begins_at(start);
                         for (n, lost) in lost.iter_mut().enumerate() {
-                            (before[n]..start).for_each(|at| lost[at as usize] = true);
+                            (before[n.min(1)]..start).for_each(|at| lost[at as usize] = true);
                         }
                     }
                     Step::Lost(from, to) => {
@@ -204,6 +245,7 @@ mod tests {
                     prop_assert_eq!(ledger.outcome(level, reached + 1).is_some(), any_lost);
                 }
                 prop_assert!(ledger.changes.len() <= MOST_CHANGES);
+                prop_assert!(ledger.spoke.iter().all(|spoke| spoke.len() <= MOST_CHANGES));
             }
         }
     }

@@ -111,7 +111,7 @@ impl<T: Transport> Core<T> {
         let (start, restarted) = (begin.start, begin.restarted);
         let config = self.outbound_config(buffer, ring, subscribe, &terms);
         let mut outbound = Outbound::new(config, start, self.now);
-        let count = known.as_ref().filter(|_| !restarted).map_or(Count::ONE, |known| known.count);
+        let count = known.as_ref().filter(|_| !restarted).map_or(Count::default(), |known| known.count);
         outbound.resume_at(begin.levels, count);
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
         self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
@@ -227,7 +227,12 @@ fn begin(log: &Log, subscribe: &Subscribe, known: Option<&Known>, keeps: bool) -
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
     for _ in 0..64 {
-        let oldest = || ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
+        // A buffer that keeps whole deliveries holds where one begins. In a full ring the index may not know that place.
+        let kept = known.and_then(|known| known.holds).filter(|at| keeps && *at >= ring.tail());
+        let oldest = || {
+            let oldest = ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
+            kept.map_or(oldest, |kept| kept.min(oldest))
+        };
         let (start, restarted) = match (subscribe.start, known) {
             (Start::Position(epoch, at), _) if epoch == log.epoch => (at, false),
             (Start::Position(..), _) => (oldest(), true),
@@ -245,7 +250,12 @@ fn begin(log: &Log, subscribe: &Subscribe, known: Option<&Known>, keeps: bool) -
         let at = if start < ring.tail() { oldest() } else { start };
         // What landed with somebody who gave nothing back yet stays where it was kept, until a CREDIT says more.
         let known = known.filter(|_| !restarted);
-        let levels = known.map_or([start; 3], |known| known.levels.map(|level| level.min(start)));
+        let levels = match (known, subscribe.start) {
+            (Some(known), _) => known.levels.map(|level| level.min(start)),
+            // It goes on elsewhere with what it has: how far that is confirmed its first CREDIT will say.
+            (None, Start::Position(..)) if !restarted => [start, 0, 0],
+            (None, _) => [start; 3],
+        };
         let kept = match known.and_then(|known| known.holds) {
             Some(holds) if keeps => holds.min(levels[1]),
             _ => levels[0],

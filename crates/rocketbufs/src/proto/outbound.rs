@@ -191,8 +191,8 @@ impl Outbound {
             landed: start,
             delivered: start,
             consumed: start,
-            // Until it says for whom it speaks.
-            count: Count::ONE,
+            // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
+            count: Count::default(),
             asked: AskedLevels::default(),
             ended: false,
             last_progress: now,
