@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use common::proxy::Proxy;
-use common::{LONG, until};
-use rbmq::wire::{Control, Hello, Role, UnpackError, push_record};
+use common::{BrokerProcess, LONG, until};
+use rbmq::wire::UnpackError;
 use rbmq::{
     Broker, BrokerConfig, Framing, Ingest, Message, PublishError, Publisher, ReceiveError, Rule, StartFrom,
     Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
-use rocketbufs::{Config, Conn, Context, Position, ROut, WaitError};
+use rocketbufs::{Config, Context};
 
 /// A broker on which `m/#` is merged.
 fn broker_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
@@ -408,89 +408,42 @@ fn publishers_that_come_and_go_use_one_log() {
     assert!(receiver.ended() && waited.elapsed() < LONG);
 }
 
-/// A publisher made of the framework alone, which sees how far it is confirmed.
-struct Bare {
-    out: ROut,
-    _conn: Conn,
-}
-
-const BARE_BID: u32 = 5;
-
-impl Bare {
-    fn join(crowd: &Crowd, client: u128, topic: &str) -> Self {
-        let out = ROut::new(&crowd.ctx);
-        out.create_buffer(BARE_BID, 16 << 10).unwrap();
-        let (told, answers) = std::sync::mpsc::sync_channel(16);
-        out.set_control_msg_cb(move |_, message| {
-            // Only the first answer is waited for.
-            let _ = told.try_send(Control::decode(message).unwrap());
-        });
-        let hello = Hello { role: Role::Publisher, client, name: String::new() };
-        let conn = Conn::connect(&crowd.ctx, &crowd.addr, &hello.encode()).unwrap();
-        out.add_conn(&conn);
-        let create = Control::Create {
-            bid: BARE_BID,
-            framing: Framing::Records,
-            ring_bytes: 16 << 10,
-            max_delivery_bytes: 4 << 10,
-            topic: topic.parse().unwrap(),
-        };
-        conn.send_control(&create.encode()).unwrap();
-        assert_eq!(answers.recv_timeout(LONG).unwrap(), Control::Created { bid: BARE_BID });
-        Self { out, _conn: conn }
-    }
-
-    fn publish(&self, record: &[u8]) -> Position {
-        let mut bytes = Vec::new();
-        push_record(&mut bytes, record);
-        self.out.writer(BARE_BID).unwrap().append(&[&bytes]).unwrap()
-    }
-}
-
 #[test]
-fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
-    let broker = broker();
-    let crowd = Crowd::of(&broker);
-    let [first, second] = [1, 2].map(|client| Bare::join(&crowd, client, "m/x"));
-    // With nobody there everything is confirmed at once, for nobody.
-    let end = first.publish(b"nobody");
-    first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    assert_eq!(first.out.confirmed(BARE_BID).unwrap().count.receivers, 0);
-
-    let mut receivers = [0, 1].map(|_| Subscriber::connect(&broker.addr()).unwrap());
-    for receiver in &mut receivers {
-        receiver.subscribe("m/x").unwrap();
+fn a_broker_that_restarts_takes_what_publishers_still_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rbmq.toml");
+    std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let first = BrokerProcess::start_with(&config);
+    let addr = first.addr.clone();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut writer = publisher.topic_with("x", tiny()).unwrap();
+    let mut receiver = subscriber(&addr, "x");
+    writer.wait_subscribers(1, LONG).unwrap();
+    for which in 0..100 {
+        writer.publish(&record(1, which)).unwrap();
     }
-    until("both subscribe", || broker.topics()[0].subscribers == 2);
-    let ends = [first.publish(b"a"), second.publish(b"bb")];
-    let [_, end] = [
-        first.out.wait_delivered(BARE_BID, ends[0], LONG).map(|()| ends[0]).unwrap(),
-        second.out.wait_delivered(BARE_BID, ends[1], LONG).map(|()| ends[1]).unwrap(),
-    ];
-    let short = Duration::from_millis(100);
-    let waited = second.out.wait_consumed(BARE_BID, end, short);
-    assert!(matches!(waited, Err(WaitError::TimedOut { confirmed }) if confirmed < end), "{waited:?}");
-    for (n, receiver) in receivers.iter_mut().enumerate() {
-        let mut seen = 0;
-        while seen < 2 {
-            seen += receiver.next_batch(LONG).unwrap().unwrap().records().count();
-        }
-        if n == 0 {
-            assert!(second.out.wait_consumed(BARE_BID, end, short).is_err(), "the other one has it still");
-        }
+    writer.flush(LONG).unwrap();
+    first.process.signal("KILL");
+    first.process.finish();
+    until("it knows", || !publisher.is_connected());
+    for which in 100..150 {
+        writer.publish(&record(1, which)).unwrap();
     }
-    second.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    assert_eq!(second.out.confirmed(BARE_BID).unwrap().count.receivers, 2);
-    first.out.wait_consumed(BARE_BID, ends[0], LONG).unwrap();
-    // One that leaves counts no more.
-    let [one, mut other] = receivers;
-    let end = first.publish(b"for one");
-    one.close(LONG);
-    assert!(other.next_batch(LONG).unwrap().is_some());
-    first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    // What is destroyed ends when all of it is consumed, and its ring goes.
-    second.publish(b"last");
-    second.out.destroy_buffer(BARE_BID).unwrap();
-    assert!(other.next_batch(LONG).unwrap().is_some());
-    until("its ring is gone", || second.out.buffers().is_empty());
+    let _second = BrokerProcess::start_at(&addr, &config);
+    // What the old broker took comes from it or not at all; what it did not have comes in order, from somewhere before.
+    let mut last = None;
+    while last != Some(149) {
+        let message = match receiver.recv(LONG) {
+            Ok(message) => message.expect("more comes"),
+            // The old log is over, and what it had is not known of the new one.
+            Err(_) => continue,
+        };
+        let which = u32::from_le_bytes(message.bytes[4..8].try_into().unwrap());
+        assert!(
+            last.is_none_or(|last| which == last + 1 || (last < 100 && which <= 100)),
+            "{last:?}, {which}"
+        );
+        last = Some(which);
+    }
 }

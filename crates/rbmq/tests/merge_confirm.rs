@@ -1,0 +1,102 @@
+//! Publishers of merged topics hear how far their own bytes are confirmed, not how far the broker copied them.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{LONG, until};
+use rbmq::wire::{Control, Framing, Hello, Role, push_record};
+use rbmq::{Broker, BrokerConfig, Ingest, Rule, Subscriber};
+use rocketbufs::{Config, Conn, Context, Position, ROut, WaitError};
+
+/// A publisher made of the framework alone, which sees how far it is confirmed.
+struct Bare {
+    out: ROut,
+    _conn: Conn,
+}
+
+const BARE_BID: u32 = 5;
+
+impl Bare {
+    fn join(ctx: &Context, addr: &str, client: u128, topic: &str) -> Self {
+        let out = ROut::new(ctx);
+        out.create_buffer(BARE_BID, 16 << 10).unwrap();
+        let (told, answers) = std::sync::mpsc::sync_channel(16);
+        out.set_control_msg_cb(move |_, message| {
+            // Only the first answer is waited for.
+            let _ = told.try_send(Control::decode(message).unwrap());
+        });
+        let hello = Hello { role: Role::Publisher, client, name: String::new() };
+        let conn = Conn::connect(ctx, addr, &hello.encode()).unwrap();
+        out.add_conn(&conn);
+        let create = Control::Create {
+            bid: BARE_BID,
+            framing: Framing::Records,
+            ring_bytes: 16 << 10,
+            max_delivery_bytes: 4 << 10,
+            topic: topic.parse().unwrap(),
+        };
+        conn.send_control(&create.encode()).unwrap();
+        assert_eq!(answers.recv_timeout(LONG).unwrap(), Control::Created { bid: BARE_BID });
+        Self { out, _conn: conn }
+    }
+
+    fn publish(&self, record: &[u8]) -> Position {
+        let mut bytes = Vec::new();
+        push_record(&mut bytes, record);
+        self.out.writer(BARE_BID).unwrap().append(&[&bytes]).unwrap()
+    }
+}
+
+#[test]
+fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = "127.0.0.1:0".into();
+    let mut rule = Rule::new("m/#".parse().unwrap());
+    rule.ingest = Ingest::Merge;
+    config.broker.topics = vec![rule].into();
+    let broker = Broker::start(config).unwrap();
+    let ctx = Context::new(Config::default()).unwrap();
+    let [first, second] = [1, 2].map(|client| Bare::join(&ctx, &broker.addr(), client, "m/x"));
+    // With nobody there everything is confirmed at once, for nobody.
+    let end = first.publish(b"nobody");
+    first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
+    assert_eq!(first.out.confirmed(BARE_BID).unwrap().count.receivers, 0);
+
+    let mut receivers = [0, 1].map(|_| Subscriber::connect(&broker.addr()).unwrap());
+    for receiver in &mut receivers {
+        receiver.subscribe("m/x").unwrap();
+    }
+    until("both subscribe", || broker.topics()[0].subscribers == 2);
+    let ends = [first.publish(b"a"), second.publish(b"bb")];
+    let [_, end] = [
+        first.out.wait_delivered(BARE_BID, ends[0], LONG).map(|()| ends[0]).unwrap(),
+        second.out.wait_delivered(BARE_BID, ends[1], LONG).map(|()| ends[1]).unwrap(),
+    ];
+    let short = Duration::from_millis(100);
+    let waited = second.out.wait_consumed(BARE_BID, end, short);
+    assert!(matches!(waited, Err(WaitError::TimedOut { confirmed }) if confirmed < end), "{waited:?}");
+    for (n, receiver) in receivers.iter_mut().enumerate() {
+        let mut seen = 0;
+        while seen < 2 {
+            seen += receiver.next_batch(LONG).unwrap().unwrap().records().count();
+        }
+        if n == 0 {
+            assert!(second.out.wait_consumed(BARE_BID, end, short).is_err(), "the other one has it still");
+        }
+    }
+    second.out.wait_consumed(BARE_BID, end, LONG).unwrap();
+    assert_eq!(second.out.confirmed(BARE_BID).unwrap().count.receivers, 2);
+    first.out.wait_consumed(BARE_BID, ends[0], LONG).unwrap();
+    // One that leaves counts no more.
+    let [one, mut other] = receivers;
+    let end = first.publish(b"for one");
+    one.close(LONG);
+    assert!(other.next_batch(LONG).unwrap().is_some());
+    first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
+    // What is destroyed ends when all of it is consumed, and its ring goes.
+    second.publish(b"last");
+    second.out.destroy_buffer(BARE_BID).unwrap();
+    assert!(other.next_batch(LONG).unwrap().is_some());
+    until("its ring is gone", || second.out.buffers().is_empty());
+}
