@@ -141,6 +141,8 @@ pub struct Core<T: Transport> {
     suspended: Vec<(Arc<InboundShared>, Nanos)>,
     idle: Idle,
     next_tick: Nanos,
+    /// A subscription had news since the last tick, or holds others.
+    stirring: bool,
     events: Vec<Event>,
     now: Nanos,
     stop_at: Option<Nanos>,
@@ -241,6 +243,7 @@ impl<T: Transport> Core<T> {
             suspended: Vec::new(),
             idle,
             next_tick: 0,
+            stirring: false,
             events: Vec::new(),
             now: 0,
             stop_at: None,

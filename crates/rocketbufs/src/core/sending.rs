@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rocketnet::{ConnId, SourceRange, Transport};
 use rocketring::Ring;
 
-use super::{Command, Core, Link, LinkPhase, OutSub};
+use super::{Command, Core, LinkPhase, OutSub};
 use crate::buffer::{Buffer, Held, Leaving, SubShared};
 use crate::confirm::tell_subscriber_progress;
 use crate::events::OutEvent;
@@ -45,6 +45,7 @@ impl<T: Transport> Core<T> {
             link.ready.push_back(wire);
         }
         self.make_dirty(conn);
+        self.stirred();
     }
 
     fn act_on_lag(&mut self, conn: ConnId, wire: WireId) {
@@ -341,13 +342,15 @@ impl<T: Transport> Core<T> {
 
     /// The slowest subscription of a buffer that somebody waits for: has it stalled?
     /// `slowest` remembers for the length of a tick who is the slowest of each buffer: finding that costs a look at all.
-    pub(super) fn tick_outs(&mut self, conn: ConnId, slowest: &mut HashMap<u32, Option<Position>>) {
+    /// True if there is somebody who holds others.
+    pub(super) fn tick_outs(&mut self, conn: ConnId, slowest: &mut HashMap<u32, Option<Position>>) -> bool {
         let now = self.now;
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        let mut stalled = None;
+        let Some(link) = self.links.get_mut(&conn) else { return false };
+        let (mut stalled, mut holds) = (None, false);
         for (wire, out) in &mut link.outs {
             let Some(log) = out.buffer.log() else { continue };
             let waits = holds_others(&log.ring, out, slowest);
+            holds |= waits;
             if waits && !out.others_wait {
                 out.outbound.begin_waiting(now);
             }
@@ -359,6 +362,7 @@ impl<T: Transport> Core<T> {
         if let Some((wire, lag)) = stalled {
             self.disconnect_slow(conn, wire, lag, "no progress within block_timeout while others waited");
         }
+        holds
     }
 
     /// Ends a subscription that was too slow, and its connection. No place is kept for it.
@@ -378,10 +382,6 @@ impl<T: Transport> Core<T> {
         if let Some(rout) = out.buffer.out.upgrade() {
             rout.tell(OutEvent::TooSlow { conn: number, bid, policy, lag_bytes });
         }
-    }
-
-    pub(super) fn link_has_outs(link: &Link) -> bool {
-        !link.outs.is_empty()
     }
 }
 

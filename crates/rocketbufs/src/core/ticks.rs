@@ -20,13 +20,15 @@ impl<T: Transport> Core<T> {
     pub(super) fn tick(&mut self) {
         let mut conns: Vec<_> = self.links.keys().copied().collect();
         conns.sort_unstable();
+        let looks = std::mem::take(&mut self.stirring);
         let mut hurry = false;
         let mut slowest = HashMap::new();
         for conn in conns {
             self.tick_link(conn);
-            self.tick_outs(conn, &mut slowest);
-            hurry |= self.links.get(&conn).is_some_and(Self::link_has_outs);
+            hurry |= looks && self.tick_outs(conn, &mut slowest);
         }
+        // Where somebody holds others, time passes without news.
+        self.stirring |= hurry;
         let mut next = self.now + self.interval(hurry);
         if let Some(at) = self.tick_suspended() {
             next = next.min(at);
@@ -44,6 +46,13 @@ impl<T: Transport> Core<T> {
         // What the tick queued leaves now.
         self.take_news();
         self.pump_all();
+    }
+
+    /// A subscription has news. Only news can make others wait for it: until then none is looked at.
+    pub(super) fn stirred(&mut self) {
+        if !std::mem::replace(&mut self.stirring, true) {
+            self.next_tick = self.next_tick.min(self.now + self.interval(true));
+        }
     }
 
     pub(super) fn interval(&self, hurry: bool) -> Nanos {
