@@ -33,7 +33,7 @@ pub mod http;
 mod levels;
 pub mod wire;
 
-pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules};
+pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules, UpstreamSettings};
 pub use client::{
     Batch, BufferDetail, ConfirmError, Confirmation, Confirmed, ConnectError, Item, Kept, Level, Message,
     MessageRef, Notice, ObserveError, Observer, PublishError, Publisher, PublisherBuilder,

@@ -63,6 +63,13 @@ fn control() -> impl Strategy<Value = Control> {
                 topic
             })
         ),
+        (any::<u32>(), any::<u128>(), framing(), topic(), proptest::collection::vec(any::<u128>(), 0..=16))
+            .prop_map(|(bid, epoch, framing, topic, path)| Control::TopicVia {
+                topic: Topic { bid, epoch, framing, fresh: true, max_delivery_bytes: 9, topic },
+                path
+            }),
+        (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Downstream { bid, count }),
+        (any::<u32>(), any::<bool>()).prop_map(|(bid, yes)| Control::Continues { bid, yes }),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
         Just(Control::Told),

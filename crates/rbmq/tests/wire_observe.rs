@@ -28,13 +28,14 @@ fn slowest() -> impl Strategy<Value = Slowest> {
 
 fn topic_row() -> impl Strategy<Value = TopicStats> {
     let rest = (any::<Option<u64>>(), proptest::option::of(slowest()));
-    (topic(), any::<[u32; 4]>(), any::<[u64; 6]>(), rest).prop_map(|(topic, c, n, (boundary, slowest))| {
+    (topic(), any::<[u32; 5]>(), any::<[u64; 6]>(), rest).prop_map(|(topic, c, n, (boundary, slowest))| {
         TopicStats {
             topic,
             publishers: c[0],
             ended: c[1],
             subscribers: c[2],
             absent: c[3],
+            spare_ways: c[4],
             ring_bytes: n[0],
             boundary,
             head_bytes: n[1],

@@ -9,6 +9,7 @@ mod described;
 mod reload;
 mod sections;
 mod sources;
+mod upstream;
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub use reload::{Change, Reload};
 pub use sections::{HttpSettings, LogFormat, LogSettings};
 pub use sources::Setting;
 use sources::Sources;
+use upstream::MAX_UPSTREAMS;
+pub use upstream::UpstreamSettings;
 
 use super::rules::Rules;
 
@@ -117,6 +120,8 @@ pub struct BrokerSettings {
     /// How long the buffer of a topic that was closed (or whose publisher is gone for good) stays readable, in
     /// milliseconds. Default 60,000. Small: late subscribers find nothing. Large: its ring's memory is held for as long.
     pub closed_linger_ms: u64,
+    /// Other brokers whose topics are received here and passed on. Default none, at most 64.
+    pub upstream: Vec<UpstreamSettings>,
     /// How long subscribers may take to receive what is there when the broker is told to end, in milliseconds.
     /// Default 5,000. 0: nothing is waited for.
     pub drain_timeout_ms: u64,
@@ -151,6 +156,7 @@ impl Default for BrokerSettings {
             min_ring_bytes: 64 << 10,
             max_ring_bytes: 256 << 20,
             closed_linger_ms: 60_000,
+            upstream: Vec::new(),
             drain_timeout_ms: 5_000,
             merge_ring_bytes: 4 << 20,
             merge_publisher_ring_bytes: 32 << 10,
@@ -187,6 +193,11 @@ impl BrokerSettings {
             if value == 0 {
                 return Err(BrokerConfigError::Value { name, value: 0, expects: "at least 1" });
             }
+        }
+        let upstreams = self.upstream.len();
+        if upstreams > MAX_UPSTREAMS {
+            let (name, value, expects) = ("broker.upstream", upstreams as u64, "at most 64 entries");
+            return Err(BrokerConfigError::Value { name, value, expects });
         }
         if !(4096..=1 << 40).contains(&self.min_ring_bytes) {
             let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent, ROut};
 use tracing::{debug, info, warn};
 
+use super::chain::{Chain, Hop};
 use super::config::BrokerSettings;
 use super::inbox::{Inbox, Message, Sender};
 use super::ledger::{Census, Ledger, Refusal};
@@ -21,6 +22,8 @@ use crate::wire::{Control, Hello, Role, TopicStats};
 pub(super) enum Event {
     /// Somebody connected; its hello is readable.
     Connection(Conn),
+    /// A connection to another broker is up.
+    UpstreamUp { index: usize, conn: Conn },
     /// A publisher's control message.
     PublisherControl { key: SessionKey, message: Message },
     /// A subscriber's control message.
@@ -62,6 +65,7 @@ pub(super) struct Broker {
     pub(super) merges: Merges,
     pub(super) wakers: Wakers,
     pub(super) events: Sender,
+    pub(super) chain: Chain,
     pub(super) draining: bool,
     pub(super) ledger: Ledger,
 }
@@ -90,6 +94,7 @@ impl Broker {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connection(conn) => self.on_conn(conn),
+            Event::UpstreamUp { index, conn } => self.on_upstream_up(index, conn),
             Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
             Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
             Event::Publisher { key, event } => self.on_publisher_event(key, event),
@@ -132,14 +137,23 @@ impl Broker {
         }
         match hello.role {
             Role::Publisher => self.on_publisher(conn, hello),
-            Role::Subscriber => {
-                info!("subscriber {} at {} is up", display_name(&hello.name), conn.peer_addr());
-                self.ledger.counts.subscribers += 1;
-                self.watchers.insert(conn.id(), Watcher::new(conn.clone(), hello.name));
-                self.out.add_conn(&conn);
+            Role::Subscriber => self.on_watcher(conn, hello, None),
+            Role::Broker => {
+                let hop = self.chain.hop_to(hello.client);
+                self.on_watcher(conn, hello, Some(hop));
             }
             Role::Observer => self.on_observer_conn(&conn, hello),
         }
+    }
+
+    /// Somebody who wants to receive.
+    fn on_watcher(&mut self, conn: Conn, hello: Hello, hop: Option<Hop>) {
+        self.chain.peers += usize::from(hop.is_some());
+        let what = if hop.is_some() { "broker" } else { "subscriber" };
+        info!("{what} {} at {} is up", display_name(&hello.name), conn.peer_addr());
+        self.ledger.counts.subscribers += 1;
+        self.watchers.insert(conn.id(), Watcher::new(conn.clone(), hello.name, hop));
+        self.out.add_conn(&conn);
     }
 
     fn on_publisher(&mut self, conn: Conn, hello: Hello) {
@@ -159,7 +173,7 @@ impl Broker {
             warn!("refused publisher at {}: {why}", conn.peer_addr());
             return conn.reject(&why);
         }
-        let session = Session::new(key, conn, hello.name, &self.events);
+        let session = Session::new(key, conn, (hello.name, None), &self.events);
         info!("{session} is up");
         self.ledger.counts.publishers += 1;
         self.sessions.insert(key, session);
@@ -186,6 +200,10 @@ impl Broker {
             OutEvent::ConnDown { conn, why } => {
                 self.topics.forget(conn);
                 if let Some(watcher) = self.watchers.remove(&conn) {
+                    if watcher.hop.is_some() {
+                        self.chain.peers -= 1;
+                        self.topics.forget_broker(conn);
+                    }
                     let (name, addr) = (display_name(&watcher.name), watcher.conn.peer_addr());
                     info!("subscriber {name} at {addr} is down: {why}");
                 }
@@ -206,21 +224,27 @@ impl Broker {
 
     /// Tells a buffer's publisher how many subscribers it has, if that changed.
     pub(super) fn tell_subscribers(&mut self, bid: Bid) {
-        let count = u32::try_from(self.out.subscriber_count(bid)).unwrap_or(u32::MAX);
+        let count = self.count_subscribers(bid);
         let Some(buffer) = self.topics.get_mut(bid) else { return };
         if buffer.stage != Stage::Live || buffer.told_subscribers == count {
             return;
         }
         buffer.told_subscribers = count;
-        let (key, in_bid) = (buffer.session, buffer.in_bid);
         self.tell_merged_subscribers(bid, count);
-        if let Some(session) = self.sessions.get(&key) {
-            send(&session.conn, &Control::Subscribers { bid: in_bid, count });
+        self.tell_subscribers_again(bid);
+    }
+
+    /// Tells a buffer's publisher what it was told last: it has another connection, or is told for the first time.
+    pub(super) fn tell_subscribers_again(&self, bid: Bid) {
+        let Some(buffer) = self.topics.get(bid) else { return };
+        if let Some(session) = self.sessions.get(&buffer.session) {
+            session.answer(&Control::Subscribers { bid: buffer.in_bid, count: buffer.told_subscribers });
         }
     }
 
     fn drain(&mut self) {
         self.draining = true;
+        self.chain.stop();
         for session in self.sessions.values() {
             session.conn.close("the broker is shutting down");
         }

@@ -12,6 +12,7 @@
 //! by the broker; or, where a rule says `ingest = "merge"`, the publishers of a topic share one buffer (`merge`). The
 //! framework moves the bytes; what is here decides who may have what, on a thread of its own that alone owns the tables.
 
+mod chain;
 mod config;
 mod control;
 mod descriptors;
@@ -24,6 +25,7 @@ mod rules;
 mod session;
 mod stats;
 mod topics;
+mod upstream;
 mod watch;
 mod watchers;
 
@@ -37,7 +39,7 @@ use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
 
 pub use config::{
     BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, LogFormat, LogSettings, Reload,
-    Setting,
+    Setting, UpstreamSettings,
 };
 use control::Event;
 pub(crate) use descriptors::raise_descriptor_limit;
@@ -56,6 +58,9 @@ pub enum BrokerError {
     /// The address.
     #[error("{0}{advice}", advice = advice(.0))]
     Listen(ListenError),
+    /// The system has no random numbers.
+    #[error("no random numbers: {0}")]
+    Random(String),
     /// The system refused a thread.
     #[error("cannot start the broker's thread: {0}")]
     Thread(std::io::Error),
@@ -119,6 +124,7 @@ impl Broker {
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
         let observers = observers::Observers::new(&ctx, &events, &config.broker);
+        let chain = chain::Chain::start(&ctx, &config.broker, &events)?;
         let state = control::Broker {
             out: out.clone(),
             settings: config.broker.clone(),
@@ -130,6 +136,7 @@ impl Broker {
             merges: merge::Merges::default(),
             wakers,
             events: events.clone(),
+            chain,
             draining: false,
             ledger: ledger::Ledger::default(),
         };

@@ -31,6 +31,9 @@ pub(super) struct Create {
 
 impl Broker {
     pub(super) fn on_publisher_control(&mut self, key: SessionKey, message: &[u8]) {
+        if self.sessions.get(&key).is_some_and(|session| session.upstream.is_some()) {
+            return self.on_upstream_control(key, message);
+        }
         match Control::decode(message) {
             Ok(Control::Create { bid, framing, ring_bytes, max_delivery_bytes, topic }) => {
                 self.on_create(key, Create { bid, framing, ring_bytes, max_delivery_bytes, topic });
@@ -125,19 +128,9 @@ impl Broker {
         let asked = rule.ring_bytes.unwrap_or(create.ring_bytes);
         let size_bytes = self.ring_size(asked, max_delivery_bytes)?;
         let retain_bytes = self.retained(rule, size_bytes);
-        let (terms, linger) = (rule.terms(), rule.linger());
+        let linger = rule.linger();
         let Some(session) = self.sessions.get(&key) else { return Ok(()) };
-        let buffer = Buffer {
-            topic,
-            session: key,
-            in_bid,
-            framing,
-            max_delivery_bytes,
-            epoch: None,
-            stage: Stage::Opening,
-            gone: false,
-            told_subscribers: 0,
-        };
+        let buffer = Buffer::opening(topic, (key, in_bid), (framing, max_delivery_bytes));
         let max = self.settings.max_topics;
         let out_bid = self.topics.add(buffer, max).map_err(|TooManyTopics { open }| {
             let reason = format!("the broker has {open} topics; its limit (broker.max_topics) is {max}");
@@ -160,15 +153,26 @@ impl Broker {
             linger,
             ..SubscribeOptions::default()
         };
-        let subscribed = session.rin.subscribe_with(in_bid, options).map_err(|e| e.to_string());
-        let spliced = subscribed
-            .and_then(|()| self.out.splice_as(&session.rin, in_bid, out_bid).map_err(|e| e.to_string()))
-            // Nobody knows of the buffer yet.
-            .and_then(|()| self.out.set_terms(out_bid, terms).map_err(|e| e.to_string()));
-        spliced.map_err(|reason| {
+        self.splice_in(key, in_bid, out_bid, options).map_err(|reason| {
             self.remove_buffer(out_bid);
             (RefuseCode::Internal, reason)
         })
+    }
+
+    /// Subscribes to a buffer and makes its ring one of the broker's.
+    pub(super) fn splice_in(
+        &self,
+        key: SessionKey,
+        in_bid: Bid,
+        out_bid: Bid,
+        options: SubscribeOptions,
+    ) -> Result<(), String> {
+        let Some(session) = self.sessions.get(&key) else { return Ok(()) };
+        session.rin.subscribe_with(in_bid, options).map_err(|e| e.to_string())?;
+        self.out.splice_as(&session.rin, in_bid, out_bid).map_err(|e| e.to_string())?;
+        let terms = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).terms());
+        // Nobody knows of the buffer yet.
+        terms.map_or(Ok(()), |terms| self.out.set_terms(out_bid, terms).map_err(|e| e.to_string()))
     }
 
     /// The history that is kept in a ring for those who join: as configured, at most half, by default half.
@@ -179,7 +183,7 @@ impl Broker {
     }
 
     /// The broker's ring for a buffer.
-    fn ring_size(&self, asked: u64, max_delivery: u64) -> Result<u64, (RefuseCode, String)> {
+    pub(super) fn ring_size(&self, asked: u64, max_delivery: u64) -> Result<u64, (RefuseCode, String)> {
         let (min, max) = (self.settings.min_ring_bytes, self.settings.max_ring_bytes);
         let needed = max_delivery.saturating_mul(2);
         let size = asked.max(needed).max(min);
@@ -225,7 +229,6 @@ impl Broker {
     fn on_live(&mut self, key: SessionKey, in_bid: Bid, epoch: Epoch) {
         let Some(session) = self.sessions.get(&key) else { return };
         let Some(out_bid) = session.mapping.get(in_bid) else { return };
-        let conn = session.conn.clone();
         let Some(buffer) = self.topics.get_mut(out_bid) else { return };
         buffer.epoch = Some(epoch);
         if buffer.stage != Stage::Opening {
@@ -233,8 +236,9 @@ impl Broker {
         }
         buffer.stage = Stage::Live;
         let topic = buffer.topic.clone();
-        info!("topic '{topic}': buffer {out_bid} of {} is up", conn.peer_addr());
-        send(&conn, &Control::Created { bid: in_bid });
+        info!("topic '{topic}': buffer {out_bid} of {session} is up");
+        session.answer(&Control::Created { bid: in_bid });
+        self.chain.has(epoch, out_bid);
         self.announce_new(out_bid);
     }
 
@@ -248,9 +252,15 @@ impl Broker {
         buffer.gone = gone;
         let how = if gone { "its publisher is gone" } else { "closed" };
         info!("topic '{}': buffer {out_bid} ended at {end}: {how}", buffer.topic);
+        let epoch = buffer.epoch;
         self.topics.end(out_bid, end, Instant::now() + self.settings.closed_linger());
         if !gone {
-            send(&session.conn, &Control::Ended { bid: in_bid, end });
+            session.answer(&Control::Ended { bid: in_bid, end });
+        }
+        match epoch {
+            Some(epoch) if gone => self.go_on(out_bid, epoch, end),
+            Some(epoch) => self.chain.closed(epoch),
+            None => {}
         }
     }
 
@@ -266,12 +276,11 @@ impl Broker {
     fn on_refused(&mut self, key: SessionKey, in_bid: Bid, reason: &str) {
         let Some(session) = self.sessions.get(&key) else { return };
         let Some(out_bid) = session.mapping.get(in_bid) else { return };
-        let conn = session.conn.clone();
-        warn!("buffer {out_bid} could not be had from its publisher: {reason}");
-        self.remove_buffer(out_bid);
+        warn!("buffer {out_bid} could not be had from {session}: {reason}");
         let reason = format!("the broker could not take the buffer: {reason}");
         self.ledger.refused(Refusal::Buffer(RefuseCode::Internal));
-        send(&conn, &Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
+        session.answer(&Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
+        self.remove_buffer(out_bid);
     }
 
     fn on_publisher_down(&mut self, key: SessionKey, why: &str) {
@@ -282,6 +291,7 @@ impl Broker {
         }
         info!("{session} is down: {why}");
         self.merged_away(key);
+        self.on_way_lost(key);
         self.forget_if_idle(key);
     }
 
@@ -293,6 +303,9 @@ impl Broker {
         self.ledger.closed(&buffer.topic, traffic, last);
         debug!("topic '{}': buffer {out_bid} is removed", buffer.topic);
         self.close_merge(out_bid);
+        if let Some(epoch) = buffer.epoch {
+            self.chain.removed(epoch, out_bid);
+        }
         // It may not have come as far as being spliced.
         let _ = self.out.destroy_buffer(out_bid);
         if let Some(session) = self.sessions.get(&buffer.session) {

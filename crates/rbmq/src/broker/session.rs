@@ -6,9 +6,10 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rocketbufs::{Bid, Conn, RIn};
 
-use super::control::Event;
+use super::control::{Event, send};
 use super::inbox::Sender;
 use super::merge::MergedIn;
+use crate::wire::Control;
 
 /// Names a publisher over its reconnects: the process and the publisher in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +50,11 @@ impl Mapping {
         self.read().get(&in_bid).copied()
     }
 
+    /// The broker's ids.
+    pub(super) fn out_bids(&self) -> Vec<Bid> {
+        self.read().values().copied().collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.read().len()
     }
@@ -61,11 +67,18 @@ pub(super) struct Session {
     pub(super) name: String,
     pub(super) mapping: Mapping,
     pub(super) merged: MergedIn,
+    /// Which of the configured brokers it is, if it is one.
+    pub(super) upstream: Option<usize>,
 }
 
 impl Session {
-    /// Makes the rIn of a new publisher and its callbacks (paper 1, Listing 3: `on_conn`).
-    pub(super) fn new(key: SessionKey, conn: Conn, name: String, events: &Sender) -> Self {
+    /// Makes the rIn of a new publisher, or of another broker, and its callbacks (paper 1, Listing 3: `on_conn`).
+    pub(super) fn new(
+        key: SessionKey,
+        conn: Conn,
+        (name, upstream): (String, Option<usize>),
+        events: &Sender,
+    ) -> Self {
         let rin = RIn::new(&conn);
         let mapping = Mapping::default();
         let merged = MergedIn::default();
@@ -88,7 +101,18 @@ impl Session {
                 changes.event(Event::Publisher { key, event });
             }
         });
-        Self { rin, conn, name, mapping, merged }
+        Self { rin, conn, name, mapping, merged, upstream }
+    }
+
+    /// Answers a publisher; another broker did not ask, and is told only of subscribers.
+    pub(super) fn answer(&self, message: &Control) {
+        match (self.upstream, message) {
+            (None, _) => send(&self.conn, message),
+            (Some(_), Control::Subscribers { bid, count }) => {
+                send(&self.conn, &Control::Downstream { bid: *bid, count: *count });
+            }
+            (Some(_), _) => {}
+        }
     }
 
     /// The publisher is back on another connection: its buffers go on where they stopped.
@@ -103,7 +127,8 @@ impl Session {
 
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "publisher {} at {}", display_name(&self.name), self.conn.peer_addr())
+        let what = if self.upstream.is_some() { "broker" } else { "publisher" };
+        write!(f, "{what} {} at {}", display_name(&self.name), self.conn.peer_addr())
     }
 }
 

@@ -39,6 +39,9 @@ impl Broker {
             stats.received_bytes = stats.received_bytes.wrapping_add(info.traffic.received_bytes);
             stats.delivered_bytes = stats.delivered_bytes.wrapping_add(info.traffic.delivered_bytes);
             stats.dropped_bytes = stats.dropped_bytes.wrapping_add(info.traffic.dropped_bytes);
+            let epoch = self.topics.get(*bid).and_then(|buffer| buffer.epoch);
+            let spare = epoch.map_or(0, |epoch| self.chain.spare_ways(epoch, *bid));
+            stats.spare_ways = stats.spare_ways.saturating_add(spare as u32);
             looks += self.look_at_cursors(*bid, &info, &mut stats, &mut behind);
         }
         stats.max_lag_bytes = behind.as_ref().map_or(0, |behind: &Behind| behind.lag);

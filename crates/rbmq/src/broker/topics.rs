@@ -51,6 +51,39 @@ pub(super) struct Buffer {
     pub(super) gone: bool,
     /// The number of subscribers that its publisher was told last.
     pub(super) told_subscribers: u32,
+    /// The brokers that it has passed, the one next to the publisher first; none if the publisher is here.
+    pub(super) path: Vec<u128>,
+    /// Subscribers were told that, if its publisher is gone, its log goes on in another buffer.
+    pub(super) continues: bool,
+    /// The broker that it comes from told so.
+    pub(super) continues_there: bool,
+    /// How many subscribers brokers have that subscribe here, by their connections.
+    pub(super) behind: HashMap<u64, u32>,
+}
+
+impl Buffer {
+    /// A buffer of which nothing is known yet but what it was asked for with.
+    pub(super) fn opening(
+        topic: TopicName,
+        (session, in_bid): (SessionKey, Bid),
+        (framing, max_delivery_bytes): (Framing, u64),
+    ) -> Self {
+        Self {
+            topic,
+            session,
+            in_bid,
+            framing,
+            max_delivery_bytes,
+            epoch: None,
+            stage: Stage::Opening,
+            gone: false,
+            told_subscribers: 0,
+            path: Vec::new(),
+            continues: false,
+            continues_there: false,
+            behind: HashMap::new(),
+        }
+    }
 }
 
 /// The limit on topics was reached.
@@ -211,6 +244,13 @@ impl Topics {
         watchers
     }
 
+    /// A broker that subscribed here is gone.
+    pub(super) fn forget_broker(&mut self, conn: u64) {
+        for buffer in self.buffers.values_mut() {
+            buffer.behind.remove(&conn);
+        }
+    }
+
     /// A connection is gone.
     pub(super) fn forget(&mut self, conn: u64) {
         let Some(wants) = self.wants.remove(&conn) else { return };
@@ -234,17 +274,8 @@ pub(super) mod tests {
     use super::*;
 
     pub(in crate::broker) fn buffer(topic: &str, in_bid: Bid) -> Buffer {
-        Buffer {
-            topic: topic.parse().unwrap(),
-            session: SessionKey { instance: 1, client: 2 },
-            in_bid,
-            framing: Framing::Records,
-            max_delivery_bytes: 1024,
-            epoch: None,
-            stage: Stage::Live,
-            gone: false,
-            told_subscribers: 0,
-        }
+        let (topic, from) = (topic.parse().unwrap(), (SessionKey { instance: 1, client: 2 }, in_bid));
+        Buffer { stage: Stage::Live, ..Buffer::opening(topic, from, (Framing::Records, 1024)) }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rocketbufs::{Bid, Conn, ControlError};
 
+use super::chain::Hop;
 use super::control::{Broker, send};
 use super::ledger::Refusal;
 use super::rules::Rules;
@@ -25,6 +26,8 @@ const MIN_WAITING: usize = 1 << 16;
 pub(super) struct Watcher {
     pub(super) conn: Conn,
     pub(super) name: String,
+    /// To another broker, which passes on what it receives.
+    pub(super) hop: Option<Hop>,
     waiting: VecDeque<Note>,
     /// What it was told last of what it gets at most.
     terms: Terms,
@@ -34,6 +37,8 @@ pub(super) struct Watcher {
 enum Note {
     /// There is this buffer; whether it appeared after it was asked for.
     There(Bid, bool),
+    /// Whether its log goes on in another buffer when it ends.
+    Continues(Bid),
     /// It was removed.
     Gone(Bid, TopicName),
     /// That was all that was there when it asked.
@@ -42,14 +47,18 @@ enum Note {
 
 impl Note {
     /// The message, if it is still true.
-    fn message(&self, topics: &Topics) -> Option<Control> {
+    fn message(&self, topics: &Topics, hop: Option<Hop>) -> Option<Control> {
         let (bid, fresh) = match self {
             Self::There(bid, fresh) => (*bid, *fresh),
+            Self::Continues(bid) => {
+                let yes = topics.get(*bid)?.continues;
+                return Some(Control::Continues { bid: *bid, yes });
+            }
             Self::Told => return Some(Control::Told),
             Self::Gone(bid, topic) => return Some(Control::TopicGone { bid: *bid, topic: topic.clone() }),
         };
         let buffer = topics.get(bid)?;
-        Some(Control::Topic(Topic {
+        let topic = Topic {
             bid,
             // Without an epoch it is not known well enough yet, and is told when it is.
             epoch: buffer.epoch?.0,
@@ -57,13 +66,17 @@ impl Note {
             fresh,
             max_delivery_bytes: buffer.max_delivery_bytes,
             topic: buffer.topic.clone(),
-        }))
+        };
+        match hop {
+            None => Some(Control::Topic(topic)),
+            Some(hop) => Some(Control::TopicVia { topic, path: hop.extend(&buffer.path)? }),
+        }
     }
 }
 
 impl Watcher {
-    pub(super) fn new(conn: Conn, name: String) -> Self {
-        Self { conn, name, waiting: VecDeque::new(), terms: Terms::default() }
+    pub(super) fn new(conn: Conn, name: String, hop: Option<Hop>) -> Self {
+        Self { conn, name, hop, waiting: VecDeque::new(), terms: Terms::default() }
     }
 
     fn tell(&mut self, note: Note, topics: &Topics, said: &Said<'_>) {
@@ -80,7 +93,7 @@ impl Watcher {
     /// Tells what waits, as far as there is room. False if some is left.
     fn tell_waiting(&mut self, topics: &Topics, said: &Said<'_>) -> bool {
         while let Some(note) = self.waiting.front() {
-            let message = note.message(topics);
+            let message = note.message(topics, self.hop);
             if let Some(Control::Topic(topic)) = &message {
                 let terms = said.of(&topic.topic);
                 if terms != self.terms && !send_or_wait(&self.conn, &Control::Terms(terms)) {
@@ -124,6 +137,7 @@ impl Broker {
     pub(super) fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
         let filters = match Control::decode(message) {
             Ok(Control::Topics { filters }) => filters,
+            Ok(Control::Downstream { bid, count }) => return self.on_downstream(conn, bid, count),
             Ok(_) => return conn.close("a subscriber sent a message that only publishers or brokers send"),
             Err(error) => return conn.close(&error.to_string()),
         };
@@ -156,6 +170,13 @@ impl Broker {
         }
     }
 
+    /// Whether a buffer's log goes on in another one has changed: tells everybody who has it.
+    pub(super) fn announce_continues(&mut self, bid: Bid, topic: &TopicName) {
+        for watcher in self.topics.watchers(topic) {
+            self.tell(watcher, Note::Continues(bid));
+        }
+    }
+
     /// A buffer was removed: tells everybody who wanted it.
     pub(super) fn announce_gone(&mut self, bid: Bid, topic: &TopicName) {
         for watcher in self.topics.watchers(topic) {
@@ -167,7 +188,12 @@ impl Broker {
         let max_hold_ms = self.out.context().config().limits.max_hold_ms;
         let said = Said { rules: &self.settings.topics, max_hold_ms };
         let Some(subscriber) = self.watchers.get_mut(&watcher) else { return };
+        let there =
+            if let Note::There(bid, _) = note { self.topics.get(bid).map(|b| (bid, b)) } else { None };
         subscriber.tell(note, &self.topics, &said);
+        if let Some((bid, _)) = there.filter(|(_, buffer)| buffer.continues) {
+            subscriber.tell(Note::Continues(bid), &self.topics, &said);
+        }
         if !subscriber.waiting.is_empty() {
             self.behind.insert(watcher);
         }

@@ -24,6 +24,7 @@ use super::top::table::{self, Before, Sort};
   rbmq serve --stats 2
   rbmq serve --http 127.0.0.1:7412
   rbmq serve --config rbmq.toml --listen 10.0.0.5:7411
+  rbmq serve --listen 127.0.0.1:7511 --upstream '10.0.0.5:7411=sensors/#,news'
 
 SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
 broker.drain_timeout_ms). SIGHUP reads the configuration file again and tells what is in force now and what needs a \

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use rbmq::BrokerConfig;
 use rbmq::broker::BrokerConfigError;
+use rbmq::{BrokerConfig, TopicFilter, UpstreamSettings};
 use rocketbufs::config::Origin;
 
 #[derive(Debug, clap::Args)]
@@ -12,6 +12,10 @@ pub(super) struct Source {
     /// keep it on this machine unless the network is yours
     #[arg(short, long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
+    /// Receive topics of another broker and pass them on; may be given several times. ADDRESS, or ADDRESS=FILTER,FILTER
+    /// for some of its topics [default: those of broker.upstream in the file]
+    #[arg(short, long, value_name = "ADDRESS[=FILTERS]", value_parser = upstream)]
+    pub(super) upstream: Vec<UpstreamSettings>,
     /// TOML file: [broker], [log], [http], and RocketBufs' [tcp], [buffers], [session], [limits]
     #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -33,7 +37,24 @@ impl Source {
             config.http.listen.clone_from(http);
             config.note_origin("http.listen", Origin::Argument);
         }
+        if !self.upstream.is_empty() {
+            config.broker.upstream.clone_from(&self.upstream);
+            config.note_origin("broker.upstream", Origin::Argument);
+        }
         config.validate()?;
         Ok(config)
     }
+}
+
+fn upstream(text: &str) -> Result<UpstreamSettings, String> {
+    let (address, filters) = text.split_once('=').unwrap_or((text, ""));
+    if address.is_empty() {
+        return Err("an address is missing, as in 10.0.0.5:7411".into());
+    }
+    let mut upstream = UpstreamSettings::new(address);
+    let parse = |filter: &str| filter.parse::<TopicFilter>().map_err(|e| e.to_string());
+    if !filters.is_empty() {
+        upstream.topics = filters.split(',').map(parse).collect::<Result<_, _>>()?;
+    }
+    Ok(upstream)
 }

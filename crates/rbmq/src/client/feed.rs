@@ -5,10 +5,11 @@
 //! | the buffer | begins |
 //! |---|---|
 //! | its log is one of which a position is known (a reconnect, `StartFrom::Positions`) | there |
+//! | its log comes in another buffer still, which has not ended here | where that one ends, when it has |
 //! | it appeared after the topic was asked for, or while the connection was away | at its oldest byte |
 //! | it was there already | where the application wants: newest, oldest, a position |
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use tracing::{debug, warn};
 
 use super::link::lock;
 use super::lowered::Lowered;
+use super::notice::Notice;
 use super::wanted::{Buffer, Buffers, Stage, Wanted};
-use crate::wire::{Control, Terms, Topic, TopicFilter};
+use crate::wire::{Control, Terms, Topic, TopicFilter, TopicName};
 
 /// Where a subscriber begins in buffers that exist when it asks for their topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,8 +59,14 @@ pub(super) struct State {
     /// What buffers that are told now give at most, and what was told of that.
     pub(super) terms: Terms,
     pub(super) lowered: Lowered,
+    /// The buffer in which a log goes on when the one it comes in now has ended.
+    pub(super) later: HashMap<Epoch, Topic>,
     /// What the application must be told, besides what the framework reports.
-    pub(super) problems: VecDeque<String>,
+    pub(super) notices: VecDeque<Notice>,
+    /// Buffers of which the broker says that their logs go on in others.
+    pub(super) continues: HashSet<Bid>,
+    /// Logs that are to go on in other buffers, and the end of those they came in.
+    pub(super) awaited: HashMap<Epoch, (Bid, TopicName, Position)>,
     /// Whether the connection was lost before: buffers not known are then new to this subscriber.
     pub(super) came_back: bool,
     /// How many connections replaced a lost one.
@@ -67,6 +75,17 @@ pub(super) struct State {
     pub(super) moved: Option<Conn>,
     /// Why there will be no other connection.
     pub(super) over: Option<String>,
+}
+
+impl State {
+    /// The log of a buffer does not go on in another one. If it was waited for, it is gone.
+    fn give_up(&mut self, bid: Bid) {
+        self.continues.remove(&bid);
+        let epoch = self.awaited.iter().find(|(_, (of, ..))| *of == bid).map(|(epoch, _)| *epoch);
+        if let Some((epoch, (_, topic, end))) = epoch.and_then(|epoch| self.awaited.remove_entry(&epoch)) {
+            self.notices.push_back(Notice::Gone { topic, epoch, end });
+        }
+    }
 }
 
 /// What the application's thread, the framework's callbacks and the link share.
@@ -124,6 +143,13 @@ impl Feed {
             Ok(Control::TopicGone { bid, .. }) => self.on_topic_gone(bid),
             Ok(Control::Terms(terms)) => lock(&self.state).terms = terms,
             Ok(Control::Told) => self.answered(&rin.conn()),
+            Ok(Control::Continues { bid, yes: true }) => {
+                let mut state = lock(&self.state);
+                if state.buffers.get(bid).is_some() {
+                    state.continues.insert(bid);
+                }
+            }
+            Ok(Control::Continues { bid, yes: false }) => lock(&self.state).give_up(bid),
             Ok(Control::Rejected { reason }) => {
                 self.problem(format!("the broker refused: {reason}"));
                 self.answered(&rin.conn());
@@ -136,7 +162,7 @@ impl Feed {
     /// Tells the application's thread, when it looks next.
     fn problem(&self, problem: String) {
         warn!("{problem}");
-        lock(&self.state).problems.push_back(problem);
+        lock(&self.state).notices.push_back(Notice::Refused(problem));
         self.changed.notify_all();
     }
 
@@ -148,7 +174,16 @@ impl Feed {
             return;
         }
         let Some(from) = state.wanted.saw(&topic.topic) else { return };
+        let mut earlier = state.buffers.of_epoch(epoch);
+        if earlier.any(|(bid, buffer)| bid != topic.bid && buffer.stage == Stage::Open) {
+            drop(earlier);
+            // Another way to the same log, by another broker: what is still under way must not come twice.
+            state.later.insert(epoch, topic.clone());
+            return;
+        }
+        drop(earlier);
         let start = start(&state, rin, topic, &from);
+        state.awaited.remove(&epoch);
         let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
         state.buffers.insert(topic.bid, buffer);
         let terms = state.terms;
@@ -165,8 +200,18 @@ impl Feed {
         }
     }
 
+    /// A buffer has ended here; its log may go on in another one.
+    pub(super) fn go_on(&self, rin: &RIn, epoch: Epoch) {
+        let later = lock(&self.state).later.remove(&epoch);
+        if let Some(topic) = later {
+            self.on_topic(rin, &topic);
+        }
+    }
+
     fn on_topic_gone(&self, bid: Bid) {
         let mut state = lock(&self.state);
+        state.later.retain(|_, topic| topic.bid != bid);
+        state.give_up(bid);
         // One that has not ended here yet still hands out what it received.
         if state.buffers.get(bid).is_some_and(|buffer| buffer.stage == Stage::Ended) {
             state.buffers.remove(bid);

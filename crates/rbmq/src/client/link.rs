@@ -14,7 +14,8 @@ use super::error::ConnectError;
 use crate::wire::{Hello, Role};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts to connect.
+pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
 const WATCH: Duration = Duration::from_secs(3600);
@@ -24,12 +25,12 @@ const WATCH: Duration = Duration::from_secs(3600);
 const TAKEN_OVER: &str = "(TakenOver)";
 
 /// Locks a mutex whose data stays valid when a holder panicked.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Waits on a condition variable while `waiting` says so; false if `timeout` passed first.
-pub(super) fn wait_while<T>(
+pub(crate) fn wait_while<T>(
     mutex: &Mutex<T>,
     changed: &Condvar,
     timeout: Duration,
@@ -42,14 +43,36 @@ pub(super) fn wait_while<T>(
 }
 
 /// A random number for a client's name.
-pub(super) fn random() -> Result<u128, ConnectError> {
+pub(crate) fn random() -> Result<u128, ConnectError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| ConnectError::Random(e.to_string()))?;
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// How long to wait before each attempt to connect again.
+pub(crate) struct Backoff(Duration);
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self(FIRST_DELAY)
+    }
+
+    /// The next pause.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let jitter = random().map_or(0, |n| n % 1000) as u32;
+        let pause = self.0 / 2 + self.0 * jitter / 2000;
+        self.0 = (self.0 * 2).min(LONGEST_DELAY);
+        pause
+    }
+}
+
 /// Begins a connection, and waits until it is up.
-fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) -> Result<Conn, ConnError> {
+pub(crate) fn start(
+    ctx: &Context,
+    addr: &str,
+    hello: &[u8],
+    on_start: &dyn Fn(&Conn),
+) -> Result<Conn, ConnError> {
     let conn = Conn::connect_start(ctx, addr, hello)?;
     on_start(&conn);
     let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());
@@ -151,7 +174,9 @@ impl Shared {
             match self.role {
                 // Nobody else tells the application of a publisher: its calls only take longer.
                 Role::Publisher => warn!("the broker at {} is away ({why}); trying again", self.addr),
-                Role::Subscriber | Role::Observer => info!("the connection to {} is down: {why}", self.addr),
+                Role::Subscriber | Role::Broker | Role::Observer => {
+                    info!("the connection to {} is down: {why}", self.addr);
+                }
             }
             lock(&self.state).last_error = Some(why.clone());
             if why.contains(TAKEN_OVER) {
@@ -169,11 +194,9 @@ impl Shared {
 
     /// Tries until it is connected; none when it is to stop.
     fn reconnect(&self) -> Option<Conn> {
-        let mut delay = FIRST_DELAY;
+        let mut backoff = Backoff::new();
         loop {
-            let jitter = random().map_or(0, |n| n % 1000) as u32;
-            let pause = delay / 2 + delay * jitter / 2000;
-            if wait_while(&self.state, &self.changed, pause, |state| !state.stop) {
+            if wait_while(&self.state, &self.changed, backoff.pause(), |state| !state.stop) {
                 return None;
             }
             match start(&self.ctx, &self.addr, &self.hello, &self.on_start) {
@@ -192,7 +215,6 @@ impl Shared {
                     lock(&self.state).last_error = Some(error.to_string());
                 }
             }
-            delay = (delay * 2).min(LONGEST_DELAY);
         }
     }
 }

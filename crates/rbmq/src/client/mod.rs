@@ -17,7 +17,7 @@ mod current;
 mod error;
 mod feed;
 mod ledger;
-mod link;
+pub(crate) mod link;
 mod lowered;
 mod notice;
 mod observer;

@@ -238,7 +238,7 @@ impl Subscriber {
         let state = lock(&self.feed.state);
         // A topic that could not be had has not ended, and is told first; others are still to be heard of until the
         // broker has answered.
-        let told = state.problems.is_empty() && state.asked.1 == 0;
+        let told = state.notices.is_empty() && state.asked.1 == 0 && state.awaited.is_empty();
         self.current.is_none() && told && state.wanted.all_seen() && state.buffers.all_ended()
     }
 
@@ -303,19 +303,28 @@ impl Subscriber {
             }
             Received::Closed { bid, end } => {
                 let (topic, epoch) = state.buffers.end(bid)?;
+                state.positions.insert(epoch, end);
+                drop(state);
+                self.feed.go_on(&self.rin, epoch);
                 Some(Notice::Closed { topic, epoch, end })
             }
             Received::Gone { bid, end } => {
-                let (topic, epoch) = state.buffers.end(bid)?;
-                // Its publisher may come back, with the same log under another id.
-                state.positions.insert(epoch, end);
-                Some(Notice::Gone { topic, epoch, end })
+                drop(state);
+                self.on_gone(bid, end)
             }
             Received::Restarted { bid, .. } => {
                 let (topic, _) = state.buffers.end(bid)?;
                 Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
             }
-            Received::Refused { bid, error } => refused(&mut state, bid, &error),
+            Received::Refused { bid, error } => {
+                let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch);
+                let notice = refused(&mut state, bid, &error);
+                drop(state);
+                if let Some(epoch) = epoch {
+                    self.feed.go_on(&self.rin, epoch);
+                }
+                notice
+            }
             Received::ConnDown { why } => {
                 drop(state);
                 self.downs += 1;
@@ -328,11 +337,26 @@ impl Subscriber {
         }
     }
 
+    /// A buffer's publisher is gone: it may come back, with the same log under another id, or the log may be there
+    /// already by another broker.
+    fn on_gone(&self, bid: Bid, end: Position) -> Option<Notice> {
+        let mut state = lock(&self.feed.state);
+        let (topic, epoch) = state.buffers.end(bid)?;
+        state.positions.insert(epoch, end);
+        let goes_on = state.continues.remove(&bid) || state.later.contains_key(&epoch);
+        if goes_on {
+            state.awaited.insert(epoch, (bid, topic.clone(), end));
+        }
+        drop(state);
+        self.feed.go_on(&self.rin, epoch);
+        (!goes_on).then_some(Notice::Gone { topic, epoch, end })
+    }
+
     /// What the broker said besides messages, and was not told yet.
     fn untold(&self) -> Option<Notice> {
         let mut state = lock(&self.feed.state);
-        let problem = state.problems.pop_front().map(Notice::Refused);
-        problem.or_else(|| state.lowered.untold.pop_front().map(Notice::Lowered))
+        let notice = state.notices.pop_front();
+        notice.or_else(|| state.lowered.untold.pop_front().map(Notice::Lowered))
     }
 
     /// Why the connection is lost for good, if it is.
@@ -359,6 +383,9 @@ impl Subscriber {
             let mut state = lock(&self.feed.state);
             self.downs = state.reconnects;
             state.buffers.forget();
+            state.later.clear();
+            state.continues.clear();
+            state.awaited.clear();
             state.positions.extend(self.handed.drain());
             drop(state);
             self.rin = self.feed.attach(&conn);

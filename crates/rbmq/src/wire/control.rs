@@ -116,6 +116,29 @@ pub enum Control {
     },
     /// Broker → subscriber: a buffer of a wanted topic.
     Topic(Topic),
+    /// Broker → broker: as `Topic`, and which brokers the buffer has passed.
+    TopicVia {
+        /// The buffer.
+        topic: Topic,
+        /// Identities of the brokers, the one next to the publisher first, the sender last. At most
+        /// [`Control::MAX_HOPS`].
+        path: Vec<u128>,
+    },
+    /// Broker → broker, against the data: how many subscribers have a place in the buffer behind the sender.
+    Downstream {
+        /// The receiver's buffer.
+        bid: u32,
+        /// How many.
+        count: u32,
+    },
+    /// Broker → subscriber: whether, if this buffer's publisher is told to be gone, its log goes on in another buffer,
+    /// which will be told.
+    Continues {
+        /// The broker's buffer.
+        bid: u32,
+        /// Whether it does; false may also follow when the publisher was told to be gone.
+        yes: bool,
+    },
     /// Broker → subscriber: a buffer was removed.
     TopicGone {
         /// The broker's buffer.
@@ -145,12 +168,17 @@ const TOPIC_GONE: u8 = 0x12;
 const REJECTED: u8 = 0x13;
 const TOLD: u8 = 0x14;
 const TERMS: u8 = 0x15;
+const TOPIC_VIA: u8 = 0x20;
+const DOWNSTREAM: u8 = 0x21;
+const CONTINUES: u8 = 0x22;
 
 const FRESH: u8 = 1;
 
 impl Control {
     /// Most bytes of a control message; a longer one is a fault of the peer.
     pub const MAX_BYTES: usize = 16 * 1024;
+    /// Most brokers that a buffer passes; further on it is not offered.
+    pub const MAX_HOPS: usize = 16;
     /// Most bytes of a text for people; longer ones are cut when encoded.
     pub const MAX_TEXT_BYTES: usize = 1024;
 
@@ -193,12 +221,10 @@ impl Control {
             }
             Self::Topic(topic) => {
                 b.push(TOPIC);
-                b.extend_from_slice(&topic.bid.to_le_bytes());
-                b.extend_from_slice(&topic.epoch.to_le_bytes());
-                b.push(topic.framing.code());
-                b.push(if topic.fresh { FRESH } else { 0 });
-                b.extend_from_slice(&topic.max_delivery_bytes.to_le_bytes());
-                put_topic(&mut b, &topic.topic);
+                put_buffer(&mut b, topic);
+            }
+            Self::TopicVia { .. } | Self::Continues { .. } | Self::Downstream { .. } => {
+                self.encode_chain(&mut b)
             }
             Self::TopicGone { bid, topic } => {
                 b.push(TOPIC_GONE);
@@ -249,14 +275,7 @@ impl Control {
                 let filters = (0..count).map(|_| get_filter(&mut r)).collect::<Result<_, _>>()?;
                 Self::Topics { filters }
             }
-            TOPIC => Self::Topic(Topic {
-                bid: r.u32()?,
-                epoch: r.u128()?,
-                framing: Framing::from_code(r.u8()?)?,
-                fresh: get_flags(&mut r)?,
-                max_delivery_bytes: r.u64()?,
-                topic: get_topic(&mut r)?,
-            }),
+            TOPIC => Self::Topic(get_buffer(&mut r)?),
             TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
             TOLD => Self::Told,
             TERMS => Self::Terms(Terms {
@@ -265,10 +284,58 @@ impl Control {
                 max_hold_ms: r.u32()?,
             }),
             REJECTED => Self::Rejected { reason: get_text(&mut r)? },
-            other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
+            other => Self::decode_chain(other, &mut r)?,
         };
         r.end()?;
         Ok(message)
+    }
+
+    /// The bytes of a message that brokers tell of other brokers.
+    fn encode_chain(&self, b: &mut Vec<u8>) {
+        match self {
+            Self::TopicVia { topic, path } => {
+                b.push(TOPIC_VIA);
+                put_buffer(b, topic);
+                let path = &path[..path.len().min(Self::MAX_HOPS)];
+                b.push(path.len() as u8);
+                path.iter().for_each(|broker| b.extend_from_slice(&broker.to_le_bytes()));
+            }
+            Self::Continues { bid, yes } => {
+                b.push(CONTINUES);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(u8::from(*yes));
+            }
+            Self::Downstream { bid, count } => {
+                b.push(DOWNSTREAM);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&count.to_le_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    fn decode_chain(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match kind {
+            TOPIC_VIA => {
+                let topic = get_buffer(r)?;
+                let hops = usize::from(r.u8()?);
+                if hops > Self::MAX_HOPS {
+                    return Err(DecodeError::Value { field: "number of brokers", value: hops as u64 });
+                }
+                let path = (0..hops).map(|_| r.u128()).collect::<Result<_, _>>()?;
+                Self::TopicVia { topic, path }
+            }
+            CONTINUES => {
+                let bid = r.u32()?;
+                let yes = match r.u8()? {
+                    flag @ (0 | 1) => flag == 1,
+                    other => return Err(DecodeError::Value { field: "flag", value: u64::from(other) }),
+                };
+                Self::Continues { bid, yes }
+            }
+            DOWNSTREAM => Self::Downstream { bid: r.u32()?, count: r.u32()? },
+            other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
+        })
     }
 
     /// TOPICS messages for any number of filters, each small enough to be sent.
@@ -276,6 +343,26 @@ impl Control {
         let most = (Self::MAX_BYTES - 3) / (super::MAX_TOPIC_BYTES + 1);
         filters.chunks(most).map(|chunk| Self::Topics { filters: chunk.to_vec() }).collect()
     }
+}
+
+fn put_buffer(b: &mut Vec<u8>, topic: &Topic) {
+    b.extend_from_slice(&topic.bid.to_le_bytes());
+    b.extend_from_slice(&topic.epoch.to_le_bytes());
+    b.push(topic.framing.code());
+    b.push(if topic.fresh { FRESH } else { 0 });
+    b.extend_from_slice(&topic.max_delivery_bytes.to_le_bytes());
+    put_topic(b, &topic.topic);
+}
+
+fn get_buffer(r: &mut Reader<'_>) -> Result<Topic, DecodeError> {
+    Ok(Topic {
+        bid: r.u32()?,
+        epoch: r.u128()?,
+        framing: Framing::from_code(r.u8()?)?,
+        fresh: get_flags(r)?,
+        max_delivery_bytes: r.u64()?,
+        topic: get_topic(r)?,
+    })
 }
 
 fn put_topic(b: &mut Vec<u8>, topic: &TopicName) {

@@ -18,6 +18,9 @@ pub enum Role {
     Subscriber,
     /// It looks at the broker: its end of the connection is an rIn that gets only control messages.
     Observer,
+    /// It receives as a subscriber does, and passes on what it receives: another broker, whose identity its `client`
+    /// number is.
+    Broker,
 }
 
 /// First words of a client, in the application's part of the handshake.
@@ -47,6 +50,7 @@ impl Hello {
             Role::Publisher => 1,
             Role::Subscriber => 2,
             Role::Observer => 3,
+            Role::Broker => 4,
         };
         bytes.extend_from_slice(&[VERSION, role, 0, 0]);
         bytes.extend_from_slice(&self.client.to_le_bytes());
@@ -72,6 +76,7 @@ impl Hello {
             1 => Role::Publisher,
             2 => Role::Subscriber,
             3 => Role::Observer,
+            4 => Role::Broker,
             other => return Err(DecodeError::Value { field: "role", value: u64::from(other) }),
         };
         match r.u16()? {

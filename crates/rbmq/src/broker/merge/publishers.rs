@@ -149,17 +149,8 @@ impl Broker {
         let size_bytes = rule.ring_bytes.unwrap_or(self.settings.merge_ring_bytes);
         let retain_bytes = Some(self.retained(rule, size_bytes));
         let terms = rule.terms();
-        let buffer = Buffer {
-            topic: topic.clone(),
-            session: SessionKey::BROKER,
-            in_bid: 0,
-            framing: Framing::Merged,
-            max_delivery_bytes: 0,
-            epoch: None,
-            stage: BufferStage::Live,
-            gone: false,
-            told_subscribers: 0,
-        };
+        let buffer = Buffer::opening(topic.clone(), (SessionKey::BROKER, 0), (Framing::Merged, 0));
+        let buffer = Buffer { stage: BufferStage::Live, ..buffer };
         let max = self.settings.max_topics;
         let out_bid = self.topics.add(buffer, max).map_err(|TooManyTopics { open }| {
             let reason = format!("the broker has {open} topics; its limit (broker.max_topics) is {max}");

@@ -51,6 +51,8 @@ pub struct TopicStats {
     pub subscribers: u32,
     /// Places that are kept for named subscribers that are away.
     pub absent: u32,
+    /// Other brokers by which its buffers go on if the way by which they come now is lost.
+    pub spare_ways: u32,
     /// Bytes of its rings.
     pub ring_bytes: u64,
     /// End of the last complete delivery, if the topic has exactly one buffer.
@@ -78,6 +80,7 @@ impl TopicStats {
             ended: 0,
             subscribers: 0,
             absent: 0,
+            spare_ways: 0,
             ring_bytes: 0,
             boundary: None,
             head_bytes: 0,
@@ -330,7 +333,7 @@ impl Row for BrokerSummary {
 impl Row for TopicStats {
     fn put(&self, b: &mut Vec<u8>) {
         put_name(b, self.topic.as_str());
-        put_u32s(b, [self.publishers, self.ended, self.subscribers, self.absent]);
+        put_u32s(b, [self.publishers, self.ended, self.subscribers, self.absent, self.spare_ways]);
         put_u64s(b, [self.ring_bytes, self.head_bytes, self.received_bytes]);
         put_u64s(b, [self.delivered_bytes, self.dropped_bytes, self.max_lag_bytes]);
         put_bits(b, [self.boundary.is_some(), self.slowest.is_some()]);
@@ -344,6 +347,7 @@ impl Row for TopicStats {
         topic.ended = r.u32()?;
         topic.subscribers = r.u32()?;
         topic.absent = r.u32()?;
+        topic.spare_ways = r.u32()?;
         topic.ring_bytes = r.u64()?;
         topic.head_bytes = r.u64()?;
         topic.received_bytes = r.u64()?;

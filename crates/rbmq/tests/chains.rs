@@ -1,0 +1,201 @@
+//! Brokers that receive from each other: every message once, in order, whatever way it takes.
+
+mod common;
+
+use std::time::Duration;
+
+use common::proxy::Proxy;
+use common::{LONG, until};
+use rbmq::{Broker, BrokerConfig, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
+
+fn broker(upstreams: &[&str]) -> Broker {
+    broker_at("127.0.0.1:0", upstreams)
+}
+
+fn broker_at(addr: &str, upstreams: &[&str]) -> Broker {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = addr.into();
+    config.broker.upstream = upstreams.iter().map(|addr| UpstreamSettings::new(addr)).collect();
+    // How long a log is waited for before it comes by another way.
+    config.framework.session.linger_ms = 500;
+    Broker::start(config).unwrap()
+}
+
+fn topic(at: &Broker, name: &str) -> TopicWriter {
+    Publisher::connect(&at.addr()).unwrap().topic(name).unwrap()
+}
+
+fn subscriber(at: &Broker, name: &str) -> Subscriber {
+    let mut subscriber = Subscriber::connect(&at.addr()).unwrap();
+    subscriber.subscribe(name).unwrap();
+    subscriber
+}
+
+/// Waits until a broker knows another way to the only log of its only topic.
+fn has_spare_way(at: &Broker) {
+    until("another way", || at.topics().iter().any(|topic| topic.spare_ways == 1));
+}
+
+fn publish(topic: &mut TopicWriter, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        topic.publish(&n.to_le_bytes()).unwrap();
+    }
+}
+
+/// These and no others.
+fn expect(subscriber: &mut Subscriber, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        let message =
+            subscriber.recv(LONG).unwrap().unwrap_or_else(|| panic!("nothing came in place of {n}"));
+        assert_eq!(message.bytes, n.to_le_bytes(), "in place of {n}");
+    }
+}
+
+#[test]
+fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let c = broker(&[&b.addr()]);
+    let mut news = topic(&a, "news");
+    let mut end = subscriber(&c, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    assert_eq!(news.subscribers(), 1);
+    let mut near = subscriber(&a, "news");
+    news.wait_subscribers(2, LONG).unwrap();
+    let writer = std::thread::spawn(move || {
+        publish(&mut news, 0..50_000);
+        news.close().unwrap();
+    });
+    expect(&mut end, 0..50_000);
+    expect(&mut near, 0..50_000);
+    assert_eq!(end.recv(LONG).unwrap(), None);
+    assert!(end.ended() && near.recv(LONG).unwrap().is_none());
+    writer.join().unwrap();
+}
+
+#[test]
+fn brokers_may_start_in_any_order() {
+    let a = broker(&[]);
+    let addr = a.addr();
+    drop(a);
+    let b = broker(&[&addr]);
+    let mut end = subscriber(&b, "news");
+    let a = broker_at(&addr, &[]);
+    let mut news = topic(&a, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    publish(&mut news, 0..100);
+    expect(&mut end, 0..100);
+}
+
+#[test]
+fn a_ring_of_brokers_is_no_loop() {
+    let (a, b, c) = {
+        // Each knows the next one, so two addresses have to be known before anybody is there.
+        let reserved: Vec<Broker> = (0..3).map(|_| broker(&[])).collect();
+        let addrs: Vec<String> = reserved.iter().map(Broker::addr).collect();
+        drop(reserved);
+        (
+            broker_at(&addrs[0], &[&addrs[1], &addrs[2]]),
+            broker_at(&addrs[1], &[&addrs[2], &addrs[0]]),
+            broker_at(&addrs[2], &[&addrs[0], &addrs[1]]),
+        )
+    };
+    let mut everywhere: Vec<Subscriber> = [&a, &b, &c].map(|at| subscriber(at, "news")).into();
+    let mut writers: Vec<TopicWriter> = [&a, &b, &c].map(|at| topic(at, "news")).into();
+    for writer in &writers {
+        writer.wait_subscribers(3, LONG).unwrap();
+    }
+    for (n, writer) in (0_u32..).zip(&mut writers) {
+        publish(writer, n * 1000..(n + 1) * 1000);
+    }
+    for subscriber in &mut everywhere {
+        let mut next = [0_u32, 1000, 2000];
+        for _ in 0..3000 {
+            let message = subscriber.recv(LONG).unwrap().expect("three thousand");
+            let n = u32::from_le_bytes(message.bytes.as_slice().try_into().unwrap());
+            let expected = &mut next[n as usize / 1000];
+            assert_eq!(n, *expected);
+            *expected += 1;
+        }
+        assert_eq!(subscriber.recv(Duration::from_millis(50)).unwrap(), None, "one too many");
+    }
+}
+
+#[test]
+fn a_lost_way_is_replaced_by_another_without_a_gap_or_a_repetition() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let c = broker(&[&a.addr()]);
+    let d = broker(&[&b.addr(), &c.addr()]);
+    let mut news = topic(&a, "news");
+    let mut end = subscriber(&d, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(1);
+    let writer = std::thread::spawn(move || {
+        for part in 0..40 {
+            publish(&mut news, part * 1000..(part + 1) * 1000);
+            std::thread::sleep(Duration::from_millis(20));
+            // Not to its end before both ways were lost.
+            if part == 30 {
+                wait.recv().unwrap();
+            }
+        }
+        news.close().unwrap();
+    });
+    expect(&mut end, 0..5_000);
+    // Whichever it came by: one of the two is lost, and comes back as another process, then the other is lost.
+    has_spare_way(&d);
+    let addr = b.addr();
+    drop(b);
+    expect(&mut end, 5_000..12_000);
+    let b = broker_at(&addr, &[&a.addr()]);
+    expect(&mut end, 12_000..15_000);
+    has_spare_way(&d);
+    drop(c);
+    go_on.send(()).unwrap();
+    expect(&mut end, 15_000..40_000);
+    assert_eq!(end.recv(LONG).unwrap(), None);
+    writer.join().unwrap();
+    drop((a, b, d));
+}
+
+#[test]
+fn a_cut_between_brokers_loses_nothing() {
+    let a = broker(&[]);
+    let proxy = Proxy::to(&a.addr());
+    let b = broker(&[&proxy.addr]);
+    let mut news = topic(&a, "news");
+    let mut end = subscriber(&b, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    let writer = std::thread::spawn(move || {
+        for part in 0..30 {
+            publish(&mut news, part * 1000..(part + 1) * 1000);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        news.close().unwrap();
+    });
+    for part in 0..30 {
+        expect(&mut end, part * 1000..(part + 1) * 1000);
+        if part % 10 == 5 {
+            proxy.cut();
+            proxy.restore();
+        }
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let mut news = topic(&a, "news");
+    let mut first = subscriber(&b, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    publish(&mut news, 0..1000);
+    expect(&mut first, 0..499);
+    let last = first.recv(LONG).unwrap().expect("number 499");
+    drop(first);
+    let mut second = Subscriber::connect(&a.addr()).unwrap();
+    second.subscribe_from("news", StartFrom::Positions(vec![(last.epoch, last.end)])).unwrap();
+    expect(&mut second, 500..1000);
+}
