@@ -3,19 +3,20 @@
 //! Positions are cumulative: a topic has one cursor for each level, and those who wait are an ordered list with a limit.
 //! The broker is asked about the first of the list, whatever its length; its answer may serve many of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rocketbufs::{Count, Position};
+use rocketbufs::{Bid, Count, Position};
 
 use super::error::ConfirmError;
 use super::ledger::Ledger;
 use super::link::{lock, wait_while};
+use super::publisher::Inner;
 use crate::wire::TopicName;
 
 /// How far a publisher wants to know that its records have come.
@@ -85,6 +86,8 @@ pub(super) struct Confirms {
 struct State {
     ledger: Ledger,
     waits: [BTreeMap<(Position, u64), Arc<Slot>>; 3],
+    /// Those of them that somebody really waits for or has looked at. For the others what comes anyway is enough.
+    wanted: [BTreeSet<(Position, u64)>; 3],
     /// What the broker was asked last.
     asked: Questions,
     next_id: u64,
@@ -95,7 +98,7 @@ impl State {
     /// The first of those who wait at each level, where that is not what the broker was asked last: those behind it are
     /// served by what is told of it, or asked for then.
     fn questions(&mut self) -> Questions {
-        let firsts = self.waits.each_ref().map(first);
+        let firsts = self.wanted.each_ref().map(|wanted| wanted.first().map(|(position, _)| *position));
         let mut questions = firsts;
         for (question, asked) in questions.iter_mut().zip(self.asked) {
             *question = question.filter(|at| Some(*at) != asked);
@@ -139,13 +142,14 @@ impl Confirms {
         Self { topic, limit, state: Mutex::default() }
     }
 
-    /// Waits for `position`. The broker is to be asked if that is returned.
+    /// Waits for `position`. The broker is asked when somebody waits for the result.
     pub(super) fn begin(
         self: &Arc<Self>,
         level: Level,
         position: Position,
         (end, refusal): (Position, Option<String>),
-    ) -> (Confirmation, Questions) {
+        asks: (Weak<Inner>, Bid),
+    ) -> Confirmation {
         let slot = Arc::new(Slot::default());
         let mut state = lock(&self.state);
         let id = state.next_id;
@@ -161,9 +165,8 @@ impl Confirms {
         } else {
             state.waits[level as usize].insert((position, id), slot.clone());
         }
-        let questions = state.questions();
         drop(state);
-        (Confirmation { confirms: self.clone(), slot, level, position, id }, questions)
+        Confirmation { confirms: self.clone(), slot, level, position, id, asks }
     }
 
     fn outcome(
@@ -216,6 +219,7 @@ impl Confirms {
     pub(super) fn refuse(&self, reason: &str) {
         let mut state = lock(&self.state);
         let waits = std::mem::take(&mut state.waits);
+        state.wanted = Default::default();
         let reached = Level::ALL.map(|level| state.ledger.reached(level));
         drop(state);
         for (level, slots) in Level::ALL.into_iter().zip(waits) {
@@ -244,8 +248,9 @@ impl Confirms {
         for level in Level::ALL {
             while let Some(at) = first(&state.waits[level as usize])
                 && let Some(result) = self.outcome(&state, level, at, Position::MAX)
-                && let Some((_, slot)) = state.waits[level as usize].pop_first()
+                && let Some((key, slot)) = state.waits[level as usize].pop_first()
             {
+                state.wanted[level as usize].remove(&key);
                 served.push((slot, result));
             }
         }
@@ -256,7 +261,9 @@ impl Confirms {
     }
 
     fn forget(&self, level: Level, position: Position, id: u64) {
-        lock(&self.state).waits[level as usize].remove(&(position, id));
+        let mut state = lock(&self.state);
+        state.waits[level as usize].remove(&(position, id));
+        state.wanted[level as usize].remove(&(position, id));
     }
 }
 
@@ -297,6 +304,7 @@ pub struct Confirmation {
     level: Level,
     position: Position,
     id: u64,
+    asks: (Weak<Inner>, Bid),
 }
 
 impl Confirmation {
@@ -310,9 +318,31 @@ impl Confirmation {
         self.level
     }
 
-    /// The result, if it is there.
+    /// The result, if it is there. If not the broker is asked for it.
     pub fn try_get(&self) -> Option<ConfirmResult> {
+        let result = self.result();
+        if result.is_none() {
+            self.want();
+        }
+        result
+    }
+
+    fn result(&self) -> Option<ConfirmResult> {
         lock(&self.slot.state).result.clone()
+    }
+
+    /// Somebody wants to know: the broker is asked, unless it is by what comes before this.
+    fn want(&self) {
+        let (n, key) = (self.level as usize, (self.position, self.id));
+        let mut state = lock(&self.confirms.state);
+        if !state.waits[n].contains_key(&key) || !state.wanted[n].insert(key) {
+            return;
+        }
+        let questions = state.questions();
+        drop(state);
+        if let Some(inner) = self.asks.0.upgrade() {
+            inner.ask(self.asks.1, questions);
+        }
     }
 
     /// Waits for the result.
@@ -320,8 +350,11 @@ impl Confirmation {
     /// # Errors
     /// [`ConfirmError::TimedOut`] says what is confirmed; it may be waited for again.
     pub fn wait(&self, timeout: Duration) -> ConfirmResult {
+        if let Some(result) = self.try_get() {
+            return result;
+        }
         wait_while(&self.slot.state, &self.slot.changed, timeout, |state| state.result.is_none());
-        self.try_get().unwrap_or_else(|| {
+        self.result().unwrap_or_else(|| {
             let (topic, level) = (self.confirms.topic.clone(), self.level);
             let (position, confirmed) = (self.position, self.confirms.confirmed(level));
             Err(ConfirmError::TimedOut {
@@ -345,13 +378,15 @@ impl Future for Confirmation {
             return Poll::Ready(result.clone());
         }
         state.waker = Some(cx.waker().clone());
+        drop(state);
+        self.want();
         Poll::Pending
     }
 }
 
 impl Drop for Confirmation {
     fn drop(&mut self) {
-        if self.try_get().is_none() {
+        if self.result().is_none() {
             self.confirms.forget(self.level, self.position, self.id);
         }
     }
@@ -359,7 +394,7 @@ impl Drop for Confirmation {
 
 impl fmt::Debug for Confirmation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (level, position, result) = (self.level, self.position, self.try_get());
+        let (level, position, result) = (self.level, self.position, self.result());
         f.debug_struct("Confirmation")
             .field("level", &level)
             .field("position", &position)

@@ -165,9 +165,8 @@ impl TopicWriter {
     /// [`TopicOptions::max_confirmations`]: crate::TopicOptions::max_confirmations
     pub fn confirmation(&self, position: Position, level: Level) -> Confirmation {
         let now = (self.writer.head(), self.state.refusal().map(|(_, reason)| reason));
-        let (confirmation, questions) = self.state.confirms.begin(level, position, now);
-        self.inner.ask(self.state.bid, questions);
-        confirmation
+        let asks = (Arc::downgrade(&self.inner), self.state.bid);
+        self.state.confirms.begin(level, position, now, asks)
     }
 
     /// Waits until everything below `position` is confirmed at `level`.
