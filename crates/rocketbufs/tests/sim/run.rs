@@ -9,7 +9,7 @@ use rocketbufs::Level;
 
 use super::oracle::{Stats, Violation};
 use super::plan::{Flavour, Kind, Plan};
-use super::publisher::Publisher;
+use super::publisher::{Publisher, Source};
 use super::subscriber::State;
 use super::world::{App, PATIENCE, World};
 
@@ -124,7 +124,8 @@ impl World<'_> {
                 }
             }
         }
-        let waiting = publisher.sources.iter().find(|source| !source.contexts.is_empty());
+        let waits = |source: &&Source| !source.contexts.is_empty() && !waits_for_kept(publisher, source);
+        let waiting = publisher.sources.iter().find(waits);
         let waiting = waiting.map(|source| {
             let (bid, first) = (source.plan.bid, source.contexts.front());
             format!("contexts of buffer {bid} did not come back: {first:?}; {}", self.above(0, bid))
@@ -137,6 +138,9 @@ impl World<'_> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
             let Some(confirmed) = publisher.out.confirmed(bid) else { continue };
+            if waits_for_kept(publisher, source) {
+                continue;
+            }
             let short =
                 Level::ALL.into_iter().find(|level| source.reached[*level as usize] < asked[*level as usize]);
             if let Some(level) = short {
@@ -351,4 +355,10 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
         Some(failure) => Err(failure),
         None => Ok(total.into_inner().expect("no panics")),
     }
+}
+
+/// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept.
+fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
+    let head = publisher.out.buffer_info(source.plan.bid).map_or(0, |info| info.head);
+    publisher.out.kept_places(source.plan.bid).iter().any(|place| place.landed < head)
 }
