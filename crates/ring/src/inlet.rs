@@ -126,10 +126,14 @@ impl Inlet {
 
     /// What has landed ends with a complete delivery: the boundary moves to the head.
     pub fn end(&mut self) {
+        let from = self.boundary;
         self.boundary = self.end_of_delivery();
         let shared = self.ring.shared();
         shared.index.record(self.boundary);
         shared.publish_boundary(self.boundary);
+        if from < self.boundary {
+            shared.publish_last(from);
+        }
     }
 
     #[cfg(feature = "planted-bugs")]
@@ -163,6 +167,10 @@ impl Inlet {
         if !planted::is(5) {
             self.boundary = to;
             shared.publish_boundary(to);
+        }
+        // A delivery that was given up with the hole is none.
+        if shared.last() >= gap.from {
+            shared.publish_last(to);
         }
         self.horizon = self.ring.horizon();
         gap

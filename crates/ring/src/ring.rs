@@ -71,15 +71,31 @@ pub(crate) struct Shared {
 pub(crate) struct Ends {
     head: AtomicU64,
     boundary: AtomicU64,
+    /// Where the last complete delivery begins; the boundary if there was none.
+    last: AtomicU64,
 }
 
 impl Shared {
-    /// Publishes that the log was written up to `head`, all of it whole deliveries. The index must have them.
+    /// Publishes that the log was written up to `head`, all of it whole deliveries, the last of which begins at
+    /// `last`. The index must have them.
     #[inline]
-    pub(crate) fn publish(&self, head: Position) {
+    pub(crate) fn publish(&self, last: Position, head: Position) {
         // Head first: who reads the boundary and then the head never sees the boundary above it.
         self.publish_head(head);
         self.publish_boundary(head);
+        self.publish_last(last);
+    }
+
+    /// To be called after the boundary is published, which is never below it then.
+    #[inline]
+    pub(crate) fn publish_last(&self, last: Position) {
+        // Pairs with the Acquire in `Ring::last_delivery`.
+        self.ends.last.store(last, Ordering::Release);
+    }
+
+    /// Where the last complete delivery begins, as the one writing end knows it.
+    pub(crate) fn last(&self) -> Position {
+        self.ends.last.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -205,7 +221,11 @@ impl Ring {
             granted: Condvar::new(),
             end_taken: AtomicBool::new(false),
             last_gap_to: AtomicU64::new(0),
-            ends: Apart(Ends { head: AtomicU64::new(shape.start), boundary: AtomicU64::new(shape.start) }),
+            ends: Apart(Ends {
+                head: AtomicU64::new(shape.start),
+                boundary: AtomicU64::new(shape.start),
+                last: AtomicU64::new(shape.start),
+            }),
             horizon: Apart(AtomicU64::new(horizon)),
             waits: Apart(AtomicBool::new(false)),
             lost_claims: AtomicU64::new(0),
@@ -253,6 +273,13 @@ impl Ring {
     #[inline]
     pub fn boundary(&self) -> Position {
         self.0.ends.boundary.load(Ordering::Acquire)
+    }
+
+    /// Where the last complete delivery begins, if it is still there: for a ring that a transport fills, the last one
+    /// whose end it was told of. A boundary read after it is never below it.
+    pub fn last_delivery(&self) -> Option<Position> {
+        let last = self.0.ends.last.load(Ordering::Acquire);
+        (last < self.boundary() && last >= self.tail()).then_some(last)
     }
 
     /// How far the writer may write without saying more. Never moves back.

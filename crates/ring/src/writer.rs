@@ -193,11 +193,11 @@ impl Writer {
             return self.append_slowly(parts, size);
         }
         self.fill(parts);
-        let end = self.next + size;
+        let (from, end) = (self.next, self.next + size);
         let shared = self.ring.shared();
         (self.next, self.head) = (end, end);
         shared.index.record(end);
-        shared.publish(end);
+        shared.publish(from, end);
         Ok(end)
     }
 
@@ -259,14 +259,14 @@ impl Writer {
     /// Makes the delivered claims visible, up to the first that is not. Whether there were any.
     fn publish(&mut self) -> bool {
         let shared = self.ring.shared();
-        let before = self.head;
+        let (before, mut last) = (self.head, self.head);
         while let Some(slot) = self.claims.pop_front_if(|slot| slot.delivered) {
             shared.index.record(slot.end);
-            self.head = slot.end;
+            last = std::mem::replace(&mut self.head, slot.end);
             self.first += 1;
         }
         if self.head != before {
-            shared.publish(self.head);
+            shared.publish(last, self.head);
         }
         self.head != before
     }

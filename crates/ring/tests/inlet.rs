@@ -107,6 +107,9 @@ impl Machine {
             let last = self.log.gaps.pop().unwrap();
             self.log.gaps.last_mut().unwrap().1 = last.1;
         }
+        if self.log.last >= gap.from {
+            self.log.last = to;
+        }
         self.horizon = self.horizon.max(to);
     }
 
@@ -158,7 +161,7 @@ impl Machine {
             Step::Spare(max, part) => self.spare(max, part),
             Step::End => {
                 self.inlet.end();
-                self.log.boundaries.insert(self.log.head());
+                self.log.end();
             }
             Step::Skip(by) => self.skip(by),
             Step::Hold(choice) => self.hold(choice),
@@ -187,6 +190,7 @@ impl Machine {
     fn check(&mut self) {
         assert_eq!(self.ring.head(), self.log.head());
         assert_eq!(self.ring.boundary(), self.log.boundary());
+        self.log.check_last(&self.ring);
         if self.ring.flow_control() {
             assert_eq!(self.ring.horizon(), self.horizon);
             let held = self.holds.iter().map(|&(_, at)| at).min().filter(|&at| at <= self.log.head());

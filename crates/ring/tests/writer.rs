@@ -103,7 +103,7 @@ impl Machine {
         let before = self.log.head();
         while self.slots.first().is_some_and(|slot| slot.delivered.is_some()) {
             self.log.bytes.extend(self.slots.remove(0).delivered.unwrap());
-            self.log.boundaries.insert(self.log.head());
+            self.log.end();
         }
         before != self.log.head()
     }
@@ -234,6 +234,7 @@ impl Machine {
         assert_eq!(self.ring.head(), self.log.head());
         assert_eq!(self.writer.head(), self.log.head());
         assert_eq!(self.ring.boundary(), self.log.boundary());
+        self.log.check_last(&self.ring);
         assert_eq!(self.ring.slowest_hold(), self.holds.iter().map(|&(_, at)| at).min());
         if let Some((hold, at)) = self.holds.iter().min_by_key(|(_, at)| *at)
             && *at <= self.log.head()

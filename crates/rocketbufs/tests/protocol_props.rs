@@ -32,6 +32,7 @@ fn start() -> impl Strategy<Value = Start> {
     prop_oneof![
         Just(Start::Newest),
         Just(Start::Oldest),
+        Just(Start::Last),
         any::<(u128, u64)>().prop_map(|(epoch, position)| Start::Position(Epoch(epoch), position)),
     ]
 }

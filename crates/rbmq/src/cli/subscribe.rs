@@ -20,6 +20,7 @@ const LOOK: Duration = Duration::from_millis(200);
   rbmq sub news
   rbmq sub 'sensors/#' --print-topic
   rbmq sub news --from oldest --count 10 --json
+  rbmq sub 'sensors/#' --from last --print-topic
   rbmq sub backup --output disk.img --until-closed --name attic --hold 60
 
 With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it cuts FILE to \
@@ -31,8 +32,8 @@ pub(super) struct Args {
     /// The topics, or filters of topics: + is any one level, # the rest, as in 'sensors/+/temp' and 'sensors/#'
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<TopicFilter>,
-    /// Where to begin: newest, oldest (of what the broker still has), a position at which a message begins, or
-    /// EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
+    /// Where to begin: newest, oldest (of what the broker still has), last (the last delivery: a last value), a position
+    /// at which a message begins, or EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
     #[arg(long, default_value = "newest", value_parser = parse_from)]
     from: StartFrom,
     /// End after so many messages
@@ -94,10 +95,11 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
     match text {
         "newest" => Ok(StartFrom::Newest),
         "oldest" => Ok(StartFrom::Oldest),
+        "last" => Ok(StartFrom::Last),
         _ => match text.split_once(':') {
             None => position(text)
                 .map(StartFrom::Position)
-                .map_err(|_| format!("'{text}' is none of newest, oldest, POSITION, EPOCH:POSITION")),
+                .map_err(|_| format!("'{text}' is none of newest, oldest, last, POSITION, EPOCH:POSITION")),
             Some((epoch, at)) => {
                 let epoch = u128::from_str_radix(epoch, 16)
                     .map_err(|_| format!("'{epoch}' is no epoch: 32 hexadecimal digits"))?;
@@ -146,7 +148,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         subscriber.subscribe_from(topic.as_str(), from).map_err(Failure::failed)?;
     }
     // A position that somebody gave may be none at which a message begins.
-    let resumable = matches!(args.from, StartFrom::Newest | StartFrom::Oldest);
+    let resumable = matches!(args.from, StartFrom::Newest | StartFrom::Oldest | StartFrom::Last);
     let mut job = Job { sink, beginnings, resumable, received: 0, missing: 0, gone: 0, quiet };
     let result = job.receive(&mut subscriber, args, &stop);
     let settled = job.sink.settle();

@@ -7,7 +7,7 @@
 //! | its log is one of which a position is known (a reconnect, `StartFrom::Positions`) | there |
 //! | its log comes in another buffer still, which has not ended here | where that one ends, when it has |
 //! | it appeared after the topic was asked for, or while the connection was away | at its oldest byte |
-//! | it was there already | where the application wants: newest, oldest, a position |
+//! | it was there already | where the application wants: newest, oldest, the last delivery, a position |
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
@@ -30,6 +30,9 @@ pub enum StartFrom {
     Newest,
     /// With the oldest bytes that are kept.
     Oldest,
+    /// With the last delivery that the broker knows the begin of: a last value for who comes late. Messages that came
+    /// to the broker together with the last one come along.
+    Last,
     /// At this position, whatever the log.
     Position(Position),
     /// At these positions of these logs (where an earlier subscriber stopped), and at the oldest byte of any other.
@@ -233,6 +236,7 @@ fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
     }
     match from {
         StartFrom::Newest => Start::Newest,
+        StartFrom::Last => Start::Last,
         StartFrom::Oldest | StartFrom::Positions(_) => Start::Oldest,
         StartFrom::Position(position) => Start::Position(epoch, *position),
     }

@@ -28,13 +28,15 @@ pub struct Log {
     pub start: Position,
     pub bytes: Vec<u8>,
     pub boundaries: BTreeSet<Position>,
+    /// Where the last complete delivery begins; the boundary if there is none.
+    pub last: Position,
     /// `[from, to)` that never arrived.
     pub gaps: Vec<(Position, Position)>,
 }
 
 impl Log {
     pub fn new(start: Position) -> Log {
-        Log { start, bytes: Vec::new(), boundaries: BTreeSet::from([start]), gaps: Vec::new() }
+        Log { start, bytes: Vec::new(), boundaries: BTreeSet::from([start]), last: start, gaps: Vec::new() }
     }
 
     pub fn head(&self) -> Position {
@@ -43,6 +45,19 @@ impl Log {
 
     pub fn boundary(&self) -> Position {
         *self.boundaries.last().unwrap()
+    }
+
+    /// What was written last ends a delivery.
+    pub fn end(&mut self) {
+        let from = self.boundary();
+        if self.boundaries.insert(self.head()) {
+            self.last = from;
+        }
+    }
+
+    pub fn check_last(&self, ring: &Ring) {
+        let there = self.last < self.boundary() && self.last >= ring.tail();
+        assert_eq!(ring.last_delivery(), there.then_some(self.last));
     }
 
     pub fn range(&self, from: Position, to: Position) -> &[u8] {

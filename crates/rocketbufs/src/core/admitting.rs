@@ -236,12 +236,13 @@ fn begin(log: &Log, subscribe: &Subscribe, known: Option<&Known>, keeps: bool) -
         let (start, restarted) = match (subscribe.start, known) {
             (Start::Position(epoch, at), _) if epoch == log.epoch => (at, false),
             (Start::Position(..), _) => (oldest(), true),
-            (Start::Newest | Start::Oldest, Some(known)) => {
+            (_, Some(known)) => {
                 // Not every end of a delivery is known: one too early repeats a little, one too late would lose it.
                 (ring.boundary_at_or_before(known.levels[0]).unwrap_or_else(oldest), false)
             }
             (Start::Newest, None) => (ring.boundary(), false),
             (Start::Oldest, None) => (oldest(), false),
+            (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
         };
         if !holds {
             return Ok(Begin { start, levels: [start; 3], restarted, hold: None });

@@ -306,9 +306,9 @@ fn ring_of(inbound: &InboundShared) -> Option<Ring> {
     ring.flow_control().then(|| ring.clone())
 }
 
-/// Length of the last complete delivery, or a little more; 0 if that is too much to keep in every ring.
+/// What lies between the begin of the last complete delivery and the end of the log's last one; 0 if that is too much to
+/// keep in every ring.
 fn last_delivery(ring: &Ring) -> u64 {
-    let boundary = ring.boundary();
-    let start = boundary.checked_sub(1).and_then(|before| ring.boundary_at_or_before(before));
-    start.map(|start| boundary - start).filter(|bytes| *bytes <= LAST_DELIVERY_BYTES).unwrap_or(0)
+    let bytes = ring.last_delivery().map_or(0, |start| ring.boundary() - start);
+    if bytes <= LAST_DELIVERY_BYTES { bytes } else { 0 }
 }

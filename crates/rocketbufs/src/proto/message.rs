@@ -48,6 +48,8 @@ pub enum Start {
     Newest,
     /// At the oldest delivery that is still kept.
     Oldest,
+    /// At the last complete delivery that the sender knows the begin of and still has; else as [`Start::Newest`].
+    Last,
     /// At a position of a log: where an earlier subscription of the same log stopped.
     Position(Epoch, Position),
 }
@@ -405,6 +407,7 @@ fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
         Start::Newest => (0, Epoch(0), 0),
         Start::Oldest => (1, Epoch(0), 0),
         Start::Position(epoch, position) => (2, epoch, position),
+        Start::Last => (3, Epoch(0), 0),
     };
     w.u8(kind).u128(epoch.0).u64(position);
     w.u64(s.max_lag).u32(s.block_timeout_ms).u32(s.hold_ms).bytes8(&s.name);
@@ -416,10 +419,11 @@ fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, DecodeError> {
     let policy = Policy::from_u8(policy).ok_or(DecodeError::value("policy", policy))?;
     let (kind, epoch, position) = (r.u8()?, Epoch(r.u128()?), r.u64()?);
     let start = match kind {
-        0 | 1 if epoch != Epoch(0) || position != 0 => return Err(DecodeError::value("start", kind)),
+        0 | 1 | 3 if epoch != Epoch(0) || position != 0 => return Err(DecodeError::value("start", kind)),
         0 => Start::Newest,
         1 => Start::Oldest,
         2 => Start::Position(epoch, position),
+        3 => Start::Last,
         other => return Err(DecodeError::value("start", other)),
     };
     Ok(Subscribe {

@@ -109,6 +109,7 @@ fn subscribe_messages() -> Named<Message> {
         })
         .into();
     let oldest = Subscribe { start: Start::Oldest, ..subscribe(1) };
+    let last = Subscribe { start: Start::Last, ..subscribe(1) };
     let resumed = Subscribe {
         start: Start::Position(EPOCH, LONG),
         max_lag: 1 << 16,
@@ -119,6 +120,7 @@ fn subscribe_messages() -> Named<Message> {
     };
     let longest = Subscribe { name: vec![0xFE; MAX_NAME_BYTES], bid: u32::MAX, ..subscribe(2) };
     all.push(("SUBSCRIBE from the oldest".into(), Message::Subscribe(oldest)));
+    all.push(("SUBSCRIBE from the last".into(), Message::Subscribe(last)));
     all.push(("SUBSCRIBE, named, from a position".into(), Message::Subscribe(resumed)));
     all.push(("SUBSCRIBE, longest name".into(), Message::Subscribe(longest)));
     for (flow_control, restarted) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -196,7 +198,7 @@ pub fn rejects() -> Named<Vec<u8>> {
         ),
         ("SUBSCRIBE with the MORE bit in its wire id", changed(&subscribe, 1, &unhex("01000080"))),
         ("SUBSCRIBE with an unknown policy", changed(&subscribe, 17, &[4])),
-        ("SUBSCRIBE with an unknown start", changed(&subscribe, 18, &[3])),
+        ("SUBSCRIBE with an unknown start", changed(&subscribe, 18, &[0xFF])),
         ("SUBSCRIBE from the newest, with an epoch", changed(&subscribe, 19, &[1])),
         ("SUBSCRIBE from the oldest, with a position", changed(&changed(&subscribe, 18, &[1]), 35, &[1])),
         ("SUBSCRIBE with a name longer than the message", changed(&subscribe, subscribe.len() - 1, &[1])),

@@ -54,6 +54,7 @@ fn subscribe_fields(s: &Subscribe) -> Value {
     let start = match s.start {
         Start::Newest => json!("newest"),
         Start::Oldest => json!("oldest"),
+        Start::Last => json!("last"),
         Start::Position(epoch, position) => {
             json!({"epoch": epoch.to_string(), "position": position.to_string()})
         }
@@ -145,6 +146,7 @@ fn subscribe(v: &Value) -> Subscribe {
     let start = match v["start"].as_str() {
         Some("newest") => Start::Newest,
         Some("oldest") => Start::Oldest,
+        Some("last") => Start::Last,
         _ => Start::Position(Epoch(name(&v["start"], "epoch")), long(&v["start"], "position")),
     };
     Subscribe {

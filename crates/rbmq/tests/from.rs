@@ -1,0 +1,120 @@
+//! Where subscribers begin: with the last value.
+
+mod common;
+
+use std::io::{BufRead, Write};
+
+use common::{BrokerProcess, LONG, Process, client, piped, until};
+use rbmq::{
+    Broker, BrokerConfig, Ingest, Publisher, Rule, StartFrom, Subscriber, TopicWriter, UpstreamSettings,
+};
+
+fn broker(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
+    let mut config = BrokerConfig::default();
+    config.broker.listen = "127.0.0.1:0".into();
+    change(&mut config);
+    Broker::start(config).unwrap()
+}
+
+fn subscriber(at: &Broker, topic: &str, from: StartFrom) -> Subscriber {
+    let mut subscriber = Subscriber::connect(&at.addr()).unwrap();
+    subscriber.subscribe_from(topic, from).unwrap();
+    subscriber
+}
+
+fn topic(at: &Broker, name: &str) -> TopicWriter {
+    Publisher::connect(&at.addr()).unwrap().topic(name).unwrap()
+}
+
+fn text(subscriber: &mut Subscriber) -> String {
+    let message = subscriber.recv(LONG).unwrap().expect("a message");
+    String::from_utf8(message.bytes).unwrap()
+}
+
+/// Publishes one after the other, each when the one before has come to `seen`.
+fn publish_slowly(writer: &mut TopicWriter, seen: &mut Subscriber, values: &[&str]) {
+    for value in values {
+        writer.publish(value.as_bytes()).unwrap();
+        assert_eq!(text(seen), *value);
+    }
+}
+
+#[test]
+fn a_late_joiner_gets_the_last_value_of_each_topic() {
+    let broker = broker(|_| {});
+    let mut writers = Vec::new();
+    for name in ["s/a", "s/b"] {
+        let mut early = subscriber(&broker, name, StartFrom::Oldest);
+        let mut writer = topic(&broker, name);
+        publish_slowly(&mut writer, &mut early, &["1", "2", name]);
+        writers.push(writer);
+    }
+    let mut late = subscriber(&broker, "s/+", StartFrom::Last);
+    let mut got = [text(&mut late), text(&mut late)];
+    got.sort();
+    assert_eq!(got, ["s/a", "s/b"]);
+}
+
+#[test]
+fn the_last_value_passes_through_two_brokers() {
+    let first = broker(|_| {});
+    let second = broker(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
+    let mut early = subscriber(&second, "news", StartFrom::Newest);
+    let mut writer = topic(&first, "news");
+    writer.wait_subscribers(1, LONG).unwrap();
+    publish_slowly(&mut writer, &mut early, &["1", "2", "3"]);
+    for at in [&second, &first] {
+        let mut late = subscriber(at, "news", StartFrom::Last);
+        assert_eq!(text(&mut late), "3");
+        writer.publish(b"next").unwrap();
+        assert_eq!(text(&mut late), "next");
+        assert_eq!(text(&mut early), "next");
+        publish_slowly(&mut writer, &mut early, &["3"]);
+    }
+}
+
+#[test]
+fn a_broker_that_comes_late_has_the_last_value_too() {
+    let first = broker(|_| {});
+    let mut early = subscriber(&first, "news", StartFrom::Oldest);
+    let mut writer = topic(&first, "news");
+    publish_slowly(&mut writer, &mut early, &["1", "2", "3"]);
+    let second = broker(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
+    until("the topic is there", || second.topics().iter().any(|topic| topic.subscribers == 0));
+    // All came to the second broker at once: earlier values come along, and the last is the last.
+    let mut late = subscriber(&second, "news", StartFrom::Last);
+    while text(&mut late) != "3" {}
+}
+
+#[test]
+fn publishers_of_a_merged_topic_share_a_last_value() {
+    let broker = broker(|config| {
+        let mut rule = Rule::new("m/#".parse().unwrap());
+        rule.ingest = Ingest::Merge;
+        config.broker.topics = vec![rule].into();
+    });
+    let mut early = subscriber(&broker, "m/all", StartFrom::Oldest);
+    let mut writers = [topic(&broker, "m/all"), topic(&broker, "m/all")];
+    publish_slowly(&mut writers[0], &mut early, &["1", "2"]);
+    publish_slowly(&mut writers[1], &mut early, &["3", "4"]);
+    let mut late = subscriber(&broker, "m/all", StartFrom::Last);
+    assert_eq!(text(&mut late), "4");
+    publish_slowly(&mut writers[0], &mut early, &["5"]);
+    assert_eq!(text(&mut late), "5");
+}
+
+#[test]
+fn the_command_begins_with_the_last_line() {
+    let broker = BrokerProcess::start();
+    let mut early = broker.sub("chat");
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, "chat --wait-subscribers 1")));
+    let (mut input, mut output) = (publisher.stdin(), early.stdout());
+    for text in ["one\n", "two\n", "three\n"] {
+        input.write_all(text.as_bytes()).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, text);
+    }
+    let late = broker.sub("chat --from last --count 1");
+    assert_eq!(late.finish().good().text(), "three\n");
+}
