@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, Write};
+use std::time::{Duration, SystemTime};
 
 use common::{BrokerProcess, LONG, Process, client, piped, until};
 use rbmq::{
@@ -101,6 +102,57 @@ fn publishers_of_a_merged_topic_share_a_last_value() {
     assert_eq!(text(&mut late), "4");
     publish_slowly(&mut writers[0], &mut early, &["5"]);
     assert_eq!(text(&mut late), "5");
+}
+
+/// Publishes a value, and more a while later; whoever begins in between gets those, and not the first.
+fn begins_in_between(broker: &Broker, name: &str) {
+    let mut early = subscriber(broker, name, StartFrom::Oldest);
+    let mut writer = topic(broker, name);
+    publish_slowly(&mut writer, &mut early, &["long ago"]);
+    drop(early);
+    std::thread::sleep(Duration::from_secs(2));
+    let between = Duration::from_secs(1);
+    loop {
+        writer.publish(b"now").unwrap();
+        let mut late = subscriber(broker, name, StartFrom::Time(SystemTime::now() - between));
+        // On a machine that is very busy it may be long ago by the time it is asked for.
+        if let Some(message) = late.recv(Duration::from_secs(1)).unwrap() {
+            assert_eq!(message.bytes, b"now");
+            break;
+        }
+    }
+    let mut all = subscriber(broker, name, StartFrom::Time(SystemTime::UNIX_EPOCH));
+    assert_eq!(text(&mut all), "long ago");
+}
+
+#[test]
+fn a_late_joiner_gets_what_came_since_a_time() {
+    begins_in_between(&broker(|_| {}), "news");
+}
+
+#[test]
+fn a_merged_topic_has_times_too() {
+    let broker = broker(|config| {
+        let mut rule = Rule::new("m/#".parse().unwrap());
+        rule.ingest = Ingest::Merge;
+        config.broker.topics = vec![rule].into();
+    });
+    begins_in_between(&broker, "m/all");
+}
+
+#[test]
+fn a_time_may_be_given_in_two_ways_and_is_refused_if_it_is_none() {
+    let broker = BrokerProcess::start();
+    let kept = broker.publish("news", b"one\ntwo\n");
+    kept.finish().good();
+    for from in ["-1h", "2001-01-01T00:00:00Z"] {
+        let sub = broker.sub(&format!("news --until-closed --from {from}"));
+        assert_eq!(sub.finish().good().text(), "one\ntwo\n", "{from}");
+    }
+    for from in ["-1parsec", "2001-13-01T00:00:00Z", "-"] {
+        let outcome = broker.sub(&format!("news --from {from}")).finish();
+        assert!(!outcome.status.success() && outcome.stderr.contains("is no time"), "{}", outcome.stderr);
+    }
 }
 
 #[test]

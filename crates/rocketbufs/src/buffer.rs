@@ -14,6 +14,7 @@ use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound};
 use crate::rout::ROutShared;
 use crate::terms::Terms;
+use crate::times::Times;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 use crate::worker::WorkerShared;
 
@@ -61,6 +62,8 @@ pub(crate) struct Buffer {
     pub(crate) progress: Mutex<()>,
     /// Who is to be told without waiting.
     pub(crate) watched: ProgressWatch,
+    /// When its log was how long.
+    pub(crate) times: Times,
     /// What subscriptions may ask for.
     pub(crate) terms: Mutex<Terms>,
 }
@@ -216,6 +219,7 @@ impl Buffer {
             progressed: Condvar::new(),
             progress: Mutex::default(),
             watched: ProgressWatch::default(),
+            times: Times::default(),
             terms: Mutex::default(),
         }
     }

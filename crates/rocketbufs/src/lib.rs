@@ -48,6 +48,7 @@ mod rin;
 mod rout;
 mod segment;
 mod terms;
+mod times;
 mod types;
 mod view;
 mod worker;

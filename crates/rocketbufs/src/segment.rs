@@ -186,6 +186,14 @@ impl BufWriter {
         deliver(&self.buffer, writer, segment, size, context)
     }
 
+    /// Notes the time: what is delivered later is what [`Start::Ago`](crate::Start::Ago) finds. Workers do so where
+    /// there are subscribers; without any, whoever writes may. Costs a look at the clock.
+    pub fn note_time(&self) {
+        if let Some(writer) = &self.writer {
+            self.buffer.times.note(self.buffer.inner.now(), writer.ring());
+        }
+    }
+
     /// How many bytes could be appended now without asking the subscribers.
     pub fn free_bytes(&self) -> u64 {
         let Some(writer) = &self.writer else { return 0 };

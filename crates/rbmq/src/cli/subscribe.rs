@@ -1,7 +1,7 @@
 //! `rbmq sub`.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rbmq::{Item, Notice, StartFrom, Subscriber, TopicFilter};
 use rocketbufs::{Epoch, Policy, Position};
@@ -21,6 +21,7 @@ const LOOK: Duration = Duration::from_millis(200);
   rbmq sub 'sensors/#' --print-topic
   rbmq sub news --from oldest --count 10 --json
   rbmq sub 'sensors/#' --from last --print-topic
+  rbmq sub news --from -10m
   rbmq sub backup --output disk.img --until-closed --name attic --hold 60
 
 With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it cuts FILE to \
@@ -32,9 +33,10 @@ pub(super) struct Args {
     /// The topics, or filters of topics: + is any one level, # the rest, as in 'sensors/+/temp' and 'sensors/#'
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<TopicFilter>,
-    /// Where to begin: newest, oldest (of what the broker still has), last (the last delivery: a last value), a position
-    /// at which a message begins, or EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
-    #[arg(long, default_value = "newest", value_parser = parse_from)]
+    /// Where to begin: newest, oldest (of what the broker still has), last (the last delivery: a last value), how
+    /// long ago (-30s, -1h), a time (2026-11-21T10:00:00Z, in UTC), a position at which a message begins, or
+    /// EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
+    #[arg(long, default_value = "newest", value_parser = parse_from, allow_hyphen_values = true)]
     from: StartFrom,
     /// End after so many messages
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
@@ -90,16 +92,31 @@ fn parse_policy(text: &str) -> Result<Policy, String> {
     }
 }
 
+/// A time, or how long ago it is: `-30s`, `2026-11-21T10:00:00Z`.
+fn parse_time(text: &str) -> Result<StartFrom, String> {
+    let time = match text.strip_prefix('-') {
+        Some(ago) => {
+            let ago = humantime::parse_duration(ago)
+                .map_err(|error| format!("'{text}' is no time ago, as -30s or -1h30m: {error}"))?;
+            SystemTime::now().checked_sub(ago).ok_or_else(|| format!("'{text}' is too long ago"))?
+        }
+        None => humantime::parse_rfc3339_weak(text)
+            .map_err(|error| format!("'{text}' is no time in UTC, as 2026-11-21T10:00:00Z: {error}"))?,
+    };
+    Ok(StartFrom::Time(time))
+}
+
 fn parse_from(text: &str) -> Result<StartFrom, String> {
     let position = |text: &str| text.parse::<Position>().map_err(|_| format!("'{text}' is no position"));
     match text {
         "newest" => Ok(StartFrom::Newest),
         "oldest" => Ok(StartFrom::Oldest),
         "last" => Ok(StartFrom::Last),
+        _ if text.contains('-') => parse_time(text),
         _ => match text.split_once(':') {
-            None => position(text)
-                .map(StartFrom::Position)
-                .map_err(|_| format!("'{text}' is none of newest, oldest, last, POSITION, EPOCH:POSITION")),
+            None => position(text).map(StartFrom::Position).map_err(|_| {
+                format!("'{text}' is none of newest, oldest, last, -AGO, TIME, POSITION, EPOCH:POSITION")
+            }),
             Some((epoch, at)) => {
                 let epoch = u128::from_str_radix(epoch, 16)
                     .map_err(|_| format!("'{epoch}' is no epoch: 32 hexadecimal digits"))?;
@@ -148,7 +165,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         subscriber.subscribe_from(topic.as_str(), from).map_err(Failure::failed)?;
     }
     // A position that somebody gave may be none at which a message begins.
-    let resumable = matches!(args.from, StartFrom::Newest | StartFrom::Oldest | StartFrom::Last);
+    let resumable = !matches!(args.from, StartFrom::Position(_) | StartFrom::Positions(_));
     let mut job = Job { sink, beginnings, resumable, received: 0, missing: 0, gone: 0, quiet };
     let result = job.receive(&mut subscriber, args, &stop);
     let settled = job.sink.settle();

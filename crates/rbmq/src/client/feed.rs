@@ -7,11 +7,11 @@
 //! | its log is one of which a position is known (a reconnect, `StartFrom::Positions`) | there |
 //! | its log comes in another buffer still, which has not ended here | where that one ends, when it has |
 //! | it appeared after the topic was asked for, or while the connection was away | at its oldest byte |
-//! | it was there already | where the application wants: newest, oldest, the last delivery, a position |
+//! | it was there already | where the application wants: newest, oldest, the last delivery, a time, a position |
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rocketbufs::{Bid, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions};
 use tracing::{debug, warn};
@@ -33,6 +33,9 @@ pub enum StartFrom {
     /// With the last delivery that the broker knows the begin of: a last value for who comes late. Messages that came
     /// to the broker together with the last one come along.
     Last,
+    /// With what reached the broker since then, and perhaps a little before. Sent as how long ago that was: the broker's
+    /// clock may be another. With the oldest bytes that are kept if the broker does not know that moment any more.
+    Time(SystemTime),
     /// At this position, whatever the log.
     Position(Position),
     /// At these positions of these logs (where an earlier subscriber stopped), and at the oldest byte of any other.
@@ -237,9 +240,16 @@ fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
     match from {
         StartFrom::Newest => Start::Newest,
         StartFrom::Last => Start::Last,
+        StartFrom::Time(time) => Start::Ago(ago_ms(*time)),
         StartFrom::Oldest | StartFrom::Positions(_) => Start::Oldest,
         StartFrom::Position(position) => Start::Position(epoch, *position),
     }
+}
+
+/// How long ago that was, rounded up; 0 for a time to come.
+fn ago_ms(time: SystemTime) -> u64 {
+    let ago = SystemTime::now().duration_since(time).unwrap_or_default();
+    u64::try_from(ago.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl Options {

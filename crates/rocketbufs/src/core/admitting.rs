@@ -107,7 +107,11 @@ impl<T: Transport> Core<T> {
             return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
         }
         let known = (!subscribe.name.is_empty()).then(|| buffer.known(&subscribe.name)).flatten();
-        let begin = begin(log, subscribe, known.as_ref(), buffer.keep_until_delivered)?;
+        let past = match subscribe.start {
+            Start::Ago(ms) => buffer.times.ago(self.now, ms),
+            _ => None,
+        };
+        let begin = begin(log, subscribe, known.as_ref(), (past, buffer.keep_until_delivered))?;
         let (start, restarted) = (begin.start, begin.restarted);
         let config = self.outbound_config(buffer, ring, subscribe, &terms);
         let mut outbound = Outbound::new(config, start, self.now);
@@ -221,8 +225,14 @@ struct Begin {
     hold: Option<Hold>,
 }
 
-/// `known`: what is known of it under its name; `keeps`: the buffer keeps what was not delivered.
-fn begin(log: &Log, subscribe: &Subscribe, known: Option<&Known>, keeps: bool) -> Result<Begin, Refusal> {
+/// `known`: what is known of it under its name; `past`: where it begins if it asked for a moment, if that is known;
+/// `keeps`: the buffer keeps what was not delivered.
+fn begin(
+    log: &Log,
+    subscribe: &Subscribe,
+    known: Option<&Known>,
+    (past, keeps): (Option<Position>, bool),
+) -> Result<Begin, Refusal> {
     let ring = &log.ring;
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
@@ -242,6 +252,7 @@ fn begin(log: &Log, subscribe: &Subscribe, known: Option<&Known>, keeps: bool) -
             }
             (Start::Newest, None) => (ring.boundary(), false),
             (Start::Oldest, None) => (oldest(), false),
+            (Start::Ago(_), None) => (past.filter(|at| *at >= ring.tail()).unwrap_or_else(oldest), false),
             (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
         };
         if !holds {

@@ -225,6 +225,9 @@ impl<T: Transport> Core<T> {
     fn news_of(&mut self, inbound: &Arc<InboundShared>) {
         self.idle.stirred(inbound, self.now);
         if let Some(buffer) = inbound.spliced_to() {
+            if let Some(log) = buffer.log() {
+                buffer.times.note(self.now, &log.ring);
+            }
             buffer.notify();
         }
         if let Some(rin) = inbound.rin.upgrade() {

@@ -27,6 +27,7 @@ impl<T: Transport> Core<T> {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let Some(out) = link.outs.get_mut(&wire) else { return };
         let Some(log) = out.buffer.log() else { return };
+        out.buffer.times.note(self.now, &log.ring);
         if out.outbound.too_far_behind(&log.ring) {
             self.act_on_lag(conn, wire);
         }

@@ -50,6 +50,9 @@ pub enum Start {
     Oldest,
     /// At the last complete delivery that the sender knows the begin of and still has; else as [`Start::Newest`].
     Last,
+    /// So many milliseconds ago, by the sender's clock: at a delivery's begin, nothing delivered since then is missing. As
+    /// [`Start::Oldest`] if the sender does not know that moment any more.
+    Ago(u64),
     /// At a position of a log: where an earlier subscription of the same log stopped.
     Position(Epoch, Position),
 }
@@ -408,6 +411,7 @@ fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
         Start::Oldest => (1, Epoch(0), 0),
         Start::Position(epoch, position) => (2, epoch, position),
         Start::Last => (3, Epoch(0), 0),
+        Start::Ago(ms) => (4, Epoch(0), ms),
     };
     w.u8(kind).u128(epoch.0).u64(position);
     w.u64(s.max_lag).u32(s.block_timeout_ms).u32(s.hold_ms).bytes8(&s.name);
@@ -420,10 +424,12 @@ fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, DecodeError> {
     let (kind, epoch, position) = (r.u8()?, Epoch(r.u128()?), r.u64()?);
     let start = match kind {
         0 | 1 | 3 if epoch != Epoch(0) || position != 0 => return Err(DecodeError::value("start", kind)),
+        4 if epoch != Epoch(0) => return Err(DecodeError::value("start", kind)),
         0 => Start::Newest,
         1 => Start::Oldest,
         2 => Start::Position(epoch, position),
         3 => Start::Last,
+        4 => Start::Ago(position),
         other => return Err(DecodeError::value("start", other)),
     };
     Ok(Subscribe {

@@ -364,7 +364,7 @@ fn subs(
             out_bid: if renames { 1_000 * node.depth as u32 + 17 * at as u32 } else { up[at] },
             size,
             retain,
-            start: rng.one_of(&[Start::Newest, Start::Oldest, Start::Last]),
+            start: rng.one_of(&[Start::Newest, Start::Oldest, Start::Last, Start::Ago(200)]),
             policy,
             max_lag: if rng.percent(50) { 0 } else { rng.between(size / 8, size) },
             block_timeout: if flavour == Flavour::Deadly && rng.percent(20) {

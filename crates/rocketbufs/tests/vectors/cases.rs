@@ -109,6 +109,7 @@ fn subscribe_messages() -> Named<Message> {
         })
         .into();
     let oldest = Subscribe { start: Start::Oldest, ..subscribe(1) };
+    let ago = Subscribe { start: Start::Ago(30_000), ..subscribe(1) };
     let last = Subscribe { start: Start::Last, ..subscribe(1) };
     let resumed = Subscribe {
         start: Start::Position(EPOCH, LONG),
@@ -121,6 +122,7 @@ fn subscribe_messages() -> Named<Message> {
     let longest = Subscribe { name: vec![0xFE; MAX_NAME_BYTES], bid: u32::MAX, ..subscribe(2) };
     all.push(("SUBSCRIBE from the oldest".into(), Message::Subscribe(oldest)));
     all.push(("SUBSCRIBE from the last".into(), Message::Subscribe(last)));
+    all.push(("SUBSCRIBE from a time".into(), Message::Subscribe(ago)));
     all.push(("SUBSCRIBE, named, from a position".into(), Message::Subscribe(resumed)));
     all.push(("SUBSCRIBE, longest name".into(), Message::Subscribe(longest)));
     for (flow_control, restarted) in [(true, false), (false, false), (true, true), (false, true)] {

@@ -239,6 +239,7 @@ impl TopicMerge {
             true => state.mover.advance(log),
             false => Turn::default(),
         };
+        log.writer.note_time();
         state.mover.confirm(log);
         if !woken && state.waits {
             return turn;
