@@ -157,6 +157,7 @@ mod tests {
         waiting.pop();
         assert!(sender.admit(1, &[0; 64]).is_ok());
         drop(waiting);
-        assert_eq!((sender.waiting.lock().all, sender.waiting.lock().of_peers.len()), (0, 0));
+        let waiting = sender.waiting.lock();
+        assert_eq!((waiting.all, waiting.of_peers.len()), (0, 0));
     }
 }
