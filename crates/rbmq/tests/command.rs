@@ -145,7 +145,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 fn says_what_it_published() {
     let broker = BrokerProcess::start();
     let outcome = broker.publish("t --json --progress", b"a\nbc\n").finish().good();
-    assert_eq!(outcome.text(), "{\"bytes\":3,\"messages\":2,\"topic\":\"t\"}\n");
+    assert_eq!(outcome.text(), "{\"bytes\":3,\"messages\":2,\"position\":11,\"topic\":\"t\"}\n");
     assert!(outcome.stderr.contains("2 messages, 3 B"), "{}", outcome.stderr);
 }
 

@@ -69,9 +69,10 @@ impl Ledger {
     /// A broker that has nothing of the topic takes it from `start` on: what the one before took and what was not
     /// confirmed by then will never be.
     pub(super) fn begins_at(&mut self, start: Position) {
-        let [accepted, delivered, _] = self.reached;
-        // What was delivered is not lost: those who have it will consume it.
-        for (reached, hole) in [accepted, delivered, delivered].into_iter().zip(&mut self.holes) {
+        let [accepted, delivered, consumed] = self.reached;
+        // What was delivered is not lost: those who have it will consume it. (A broker may tell nonsense.)
+        for (reached, hole) in [accepted, delivered, delivered.max(consumed)].into_iter().zip(&mut self.holes)
+        {
             extend(hole, reached, start);
         }
     }
@@ -222,7 +223,8 @@ mod tests {
                     Step::Begin(start) => {
                         ledger.begins_at(start);
                         for (n, lost) in lost.iter_mut().enumerate() {
-                            (before[n.min(1)]..start).for_each(|at| lost[at as usize] = true);
+                            let from = if n == 2 { before[1].max(before[2]) } else { before[n] };
+                            (from..start).for_each(|at| lost[at as usize] = true);
                         }
                     }
                     Step::Lost(from, to) => {
