@@ -7,8 +7,8 @@ use std::time::Duration;
 use common::{LONG, until};
 use rbmq::wire::{Control, Hello, Observe, Role};
 use rbmq::{
-    Broker, BrokerConfig, BufferStage, Observer, Publisher, StartFrom, Subscriber, TopicDetail, TopicFilter,
-    TopicOptions, TopicWriter,
+    Broker, BrokerConfig, BufferStage, Framing, Ingest, Observer, Publisher, Rule, StartFrom, Subscriber,
+    TopicDetail, TopicFilter, TopicOptions, TopicWriter,
 };
 use rocketbufs::{Config, Conn, Context, Policy, RIn};
 
@@ -256,4 +256,25 @@ fn says_that_the_broker_is_gone() {
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     broker.stop();
     assert!(matches!(observer.summary(), Err(rbmq::ObserveError::Down(_))));
+}
+
+#[test]
+fn a_merged_topic_has_one_ring_for_all_its_publishers() {
+    let broker = broker_with(|config| {
+        let mut rule = Rule::new("tiny/#".parse().unwrap());
+        rule.ingest = Ingest::Merge;
+        config.broker.topics = vec![rule].into();
+    });
+    let mut writers = [topic(&broker, "tiny/t"), topic(&broker, "tiny/t")];
+    for writer in &mut writers {
+        writer.publish(b"x").unwrap();
+    }
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    until("both are in its ring", || {
+        let topic = detail(&mut observer, "tiny/t");
+        let [buffer] = &topic.buffers[..] else { panic!("{topic:?}") };
+        assert_eq!((buffer.buffer.framing, buffer.buffer.publisher.as_str()), (Framing::Merged, "2 merged"));
+        // A run for each: its header of 8 bytes, and a record of 5.
+        buffer.buffer.boundary == 2 * (8 + 5)
+    });
 }
