@@ -195,6 +195,15 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
     let in_use =
         ["cannot listen on", "is another broker running there? Choose another address with --listen"];
     fails(rbmq(["serve", "--listen", &broker.addr]), &in_use);
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().to_string();
+    let mut serve = rbmq(["serve", "--listen", "127.0.0.1:0", "--http", &taken]);
+    serve.stdin(Stdio::null());
+    let outcome = Process::start(piped(serve)).finish();
+    assert_eq!(outcome.status.code(), Some(1));
+    assert!(outcome.stderr.contains("cannot listen for HTTP"), "{}", outcome.stderr);
+    assert!(!outcome.text().contains("listening on"), "it says that it listens, and ends");
+    fails(rbmq(["serve", "-l", "127.0.0.1:0", "-u", "10.0.0.5"]), &["broker.upstream.address", "host:port"]);
     // Here neither a broker that is missing nor one that is in the way is at fault.
     for wrong in [client("pub", "nowhere", "x"), rbmq(["serve", "--listen", "nowhere"])] {
         let outcome = Process::start(wrong).finish();
@@ -249,6 +258,9 @@ fn wrong_usage_says_what_is_right() {
         ("sub a --count 0", "at least 1"),
         ("sub a --policy overwrite", "one of block, drop, disconnect\n"),
         ("sub a --max-lag 1M", "needs --policy drop or --policy disconnect"),
+        // A broker that is away is not what is wrong here.
+        ("pub a --confirm-each --broker 127.0.0.1:1", "--confirm LEVEL"),
+        ("serve --upstream 127.0.0.1:7411=", "cannot be empty"),
     ] {
         let outcome = Process::start(rbmq(args.split(' '))).finish();
         assert!(outcome.stderr.contains(part), "{part:?} is not in: {}", outcome.stderr);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rbmq::{
-    Broker, BrokerConfig, Framing, Item, Notice, PublishError, Publisher, PublisherWaitError, ReceiveError,
-    StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+    Broker, BrokerConfig, Framing, Ingest, Item, Notice, PublishError, Publisher, PublisherWaitError,
+    ReceiveError, Rule, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -213,6 +213,49 @@ fn limits_are_refused_with_their_numbers() {
         }
     };
     assert!(refused.contains("broker.max_topics_per_subscriber"), "{refused}");
+}
+
+/// Publishers one after the other: those that are done take nobody's place, though what they said is still readable.
+fn one_after_the_other(merged: bool) {
+    let broker = broker_with(|config| {
+        config.broker.max_publishers = 2;
+        config.broker.closed_linger_ms = 3_600_000;
+        let mut rule = Rule::new("#".parse().unwrap());
+        if merged {
+            rule.ingest = Ingest::Merge;
+        }
+        config.broker.topics = vec![rule].into();
+    });
+    for n in 0..5_u8 {
+        // The broker hears that the one before is away when its connection is.
+        let connect = || {
+            Publisher::connect(&broker.addr()).ok().or_else(|| {
+                std::thread::sleep(Duration::from_millis(10));
+                None
+            })
+        };
+        let publisher = (0..1000).find_map(|_| connect()).expect("those before are done");
+        let mut topic = publisher.topic("t").unwrap();
+        topic.publish(&[n]).unwrap();
+        topic.close().unwrap();
+        publisher.close();
+    }
+    let mut subscriber = Subscriber::builder().connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
+    let mut said: Vec<u8> =
+        (0..5).map(|_| subscriber.recv(LONG).unwrap().expect("it is kept").bytes[0]).collect();
+    said.sort_unstable();
+    assert_eq!(said, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn publishers_that_are_done_take_nobodys_place() {
+    one_after_the_other(false);
+}
+
+#[test]
+fn publishers_of_merged_topics_that_are_done_take_nobodys_place() {
+    one_after_the_other(true);
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub enum PoolError {
     /// The caller wants more than the pool was configured for.
     #[error(
         "a ring of {asked} bytes does not fit: {in_use} of at most {max} bytes are in use, {} are left; \
-         raise the pool's max_bytes or ask for less",
+         raise that limit (the pool's max_bytes; in a configuration buffers.max_ring_bytes) or ask for less",
         max - in_use
     )]
     Limit {

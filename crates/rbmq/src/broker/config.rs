@@ -194,6 +194,12 @@ impl BrokerSettings {
                 return Err(BrokerConfigError::Value { name, value: 0, expects: "at least 1" });
             }
         }
+        let written = |name, address: &str| match is_address(address) {
+            true => Ok(()),
+            false => Err(BrokerConfigError::Word { name, value: address.to_owned(), expects: ADDRESS }),
+        };
+        written("broker.listen", &self.listen)?;
+        self.upstream.iter().try_for_each(|up| written("broker.upstream.address", &up.address))?;
         let upstreams = self.upstream.len();
         if upstreams > MAX_UPSTREAMS {
             let (name, value, expects) = ("broker.upstream", upstreams as u64, "at most 64 entries");
@@ -221,6 +227,14 @@ impl BrokerSettings {
         let problem = self.topics.problem((self.min_ring_bytes, self.max_ring_bytes));
         problem.map_or(Ok(()), |message| Err(BrokerConfigError::Rule { message }))
     }
+}
+
+/// What an address has to be.
+const ADDRESS: &str = "a host and a port; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port";
+
+/// Whether this can be an address at all. Whether there is such a host is known when it is used.
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 /// Everything a broker is configured with: RocketBufs' sections and its own.
@@ -291,6 +305,7 @@ impl BrokerConfig {
 
     fn placed(&self, error: BrokerConfigError) -> BrokerConfigError {
         let name = match &error {
+            BrokerConfigError::Word { name: "broker.upstream.address", .. } => "broker.upstream",
             BrokerConfigError::Value { name, .. } | BrokerConfigError::Word { name, .. } => *name,
             BrokerConfigError::Rule { .. } => "broker.topics",
             _ => return error,
@@ -337,6 +352,16 @@ mod tests {
         assert!(error.contains("rbmq.toml, line 3: invalid type: string \"many\""), "{error}");
         let error = text(load("[log]\nlevel = 'loud'\n"));
         assert!(error.contains("log.level = \"loud\": it must be a level"), "{error}");
+        for section in ["[broker]\nlisten", "[[broker.upstream]]\naddress"] {
+            for wrong in ["7411", "10.0.0.5", ":7411", "host:port", "host:70000", ""] {
+                let error = text(load(&format!("{section} = '{wrong}'\n")));
+                assert!(error.contains("it is written host:port"), "{section} {wrong}: {error}");
+                assert!(error.contains("rbmq.toml, line "), "{error}");
+            }
+            for good in ["localhost:7411", "[::1]:0", "10.0.0.5:7411"] {
+                load(&format!("{section} = '{good}'\n")).unwrap();
+            }
+        }
         assert!(text(load("[http]\nlisten = 'here'\n")).contains("an IP address and a port"));
         assert!(text(load("[http]\nheader_timeout_ms = 1\n")).contains("10 to 600000"));
     }

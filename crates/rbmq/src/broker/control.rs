@@ -58,6 +58,8 @@ pub(super) struct Broker {
     pub(super) settings: BrokerSettings,
     pub(super) topics: Topics,
     pub(super) sessions: HashMap<SessionKey, Session>,
+    /// How many of them are done: those count no more.
+    pub(super) done: usize,
     pub(super) watchers: HashMap<u64, Watcher>,
     /// Subscribers that have more to be told than fits into their connections' queues.
     pub(super) behind: BTreeSet<u64>,
@@ -158,20 +160,22 @@ impl Broker {
 
     fn on_publisher(&mut self, conn: Conn, hello: Hello) {
         let key = SessionKey { instance: conn.peer_instance(), client: hello.client };
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.resume(conn);
-            info!("{session} is back");
-            return self.merged_back(key);
-        }
         if key == SessionKey::BROKER {
             return conn.reject("a publisher without a number of its own");
         }
-        let (open, max) = (self.sessions.len(), self.settings.max_publishers);
-        if open >= max {
+        let (open, max) = (self.sessions.len() - self.done, self.settings.max_publishers);
+        // One that is only away has its place.
+        if open >= max && self.sessions.get(&key).is_none_or(|session| session.done) {
             let why = format!("the broker has {open} publishers; its limit (broker.max_publishers) is {max}");
             self.ledger.refused(Refusal::Publishers);
             warn!("refused publisher at {}: {why}", conn.peer_addr());
             return conn.reject(&why);
+        }
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.resume(conn);
+            info!("{session} is back");
+            self.merged_back(key);
+            return self.note_done(key);
         }
         let session = Session::new(key, conn, (hello.name, None), &self.events);
         info!("{session} is up");
@@ -252,13 +256,14 @@ impl Broker {
 
     fn census(&mut self, max_own: usize) -> Census {
         let (topics, others_past) = self.ledger.topics(&self.topics, max_own);
-        let publishers_away = self.sessions.values().filter(|s| s.conn.down_reason().is_some()).count();
+        let down = self.sessions.values().filter(|s| s.conn.down_reason().is_some()).count();
+        let publishers_away = down.saturating_sub(self.done);
         let limit = |name, limit: usize| (name, limit as u64);
         Census {
             topics,
             others_past,
             counts: self.ledger.counts,
-            publishers: self.sessions.len() - publishers_away,
+            publishers: self.sessions.len() - down,
             publishers_away,
             subscribers: self.watchers.len(),
             limits: [

@@ -130,6 +130,7 @@ impl Broker {
             settings: config.broker.clone(),
             topics: topics::Topics::default(),
             sessions: HashMap::new(),
+            done: 0,
             watchers: HashMap::new(),
             behind: BTreeSet::new(),
             observers,

@@ -156,7 +156,7 @@ impl Broker {
         BrokerSummary {
             uptime_ms: millis(self.observers.started.elapsed()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            publishers: count(self.sessions.len()),
+            publishers: count(self.sessions.len() - self.done),
             subscribers: count(self.watchers.len()),
             observers: count(self.observers.open.len()),
             topics: count(self.topics.len()),

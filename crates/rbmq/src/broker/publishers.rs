@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 use super::control::{Broker, send};
 use super::ledger::Refusal;
 use super::rules::Rule;
-use super::session::SessionKey;
+use super::session::{Session, SessionKey};
 use super::topics::{Buffer, Stage, TooManyTopics};
 use crate::wire::{Control, Framing, RefuseCode, TopicName};
 
@@ -262,6 +262,7 @@ impl Broker {
             Some(epoch) => self.chain.closed(epoch),
             None => {}
         }
+        self.forget_if_idle(key);
     }
 
     /// A log that begins is always another one than that of no epoch; but one that went on must not be.
@@ -316,13 +317,34 @@ impl Broker {
         self.forget_if_idle(buffer.session);
     }
 
-    /// A publisher that is away and has no buffer here any more is forgotten.
+    /// A publisher that is away and has no buffer here any more is forgotten; one whose buffers have all ended is done.
     pub(super) fn forget_if_idle(&mut self, key: SessionKey) {
         let idle = |s: &super::session::Session| {
             s.conn.down_reason().is_some() && s.mapping.len() == 0 && s.merged.len() == 0
         };
-        if self.sessions.get(&key).is_some_and(idle) {
-            self.sessions.remove(&key);
+        self.note_done(key);
+        if self.sessions.get(&key).is_some_and(idle)
+            && let Some(session) = self.sessions.remove(&key)
+        {
+            self.done -= usize::from(session.done);
         }
+    }
+
+    /// Looks whether a publisher is done: away, and everything that it had here has ended. It is still known as long as
+    /// that is readable, but takes no other publisher's place: a script that runs `rbmq pub` again and again is not
+    /// many publishers.
+    fn is_done(&self, key: SessionKey, session: &Session) -> bool {
+        let ended = |bid: &Bid| self.topics.get(*bid).is_none_or(|b| matches!(b.stage, Stage::Ended { .. }));
+        session.upstream.is_none()
+            && session.conn.down_reason().is_some()
+            && session.mapping.out_bids().iter().all(ended)
+            && !self.publishes_merged(key)
+    }
+
+    pub(super) fn note_done(&mut self, key: SessionKey) {
+        let Some(done) = self.sessions.get(&key).map(|session| self.is_done(key, session)) else { return };
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        self.done = self.done + usize::from(done) - usize::from(session.done);
+        session.done = done;
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Session {
     pub(super) merged: MergedIn,
     /// Which of the configured brokers it is, if it is one.
     pub(super) upstream: Option<usize>,
+    /// It is away and has ended everything; what it published is still readable.
+    pub(super) done: bool,
 }
 
 impl Session {
@@ -101,7 +103,7 @@ impl Session {
                 changes.event(Event::Publisher { key, event });
             }
         });
-        Self { rin, conn, name, mapping, merged, upstream }
+        Self { rin, conn, name, mapping, merged, upstream, done: false }
     }
 
     /// Answers a publisher; another broker did not ask, and is told only of subscribers.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rbmq::{ConfirmError, Confirmation, Confirmed, Level};
 use serde_json::{Value, json};
+use tracing::warn;
 
 use super::Failure;
 use super::stop::Stop;
@@ -144,6 +145,13 @@ impl Confirming {
             return Err(self.failure());
         }
         let summary = lock(&self.shared).summary;
+        if self.level != Level::Accepted && summary.is_some_and(|s| s.subscribers == 0) {
+            warn!(
+                "some messages are {} by 0 subscribers: nobody was there to get them; --wait-subscribers 1 waits \
+                 for one before it publishes",
+                self.level
+            );
+        }
         Ok(summary.map_or(Value::Null, |s| {
             json!({
                 "level": self.level.to_string(), "position": s.last.position, "messages": s.messages,

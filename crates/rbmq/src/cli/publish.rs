@@ -79,15 +79,16 @@ impl Args {
         let telling = Telling { each: self.confirm_each, json: self.json };
         match self.confirm.level() {
             Some(level) => Confirming::start(level, telling).map(Some),
-            None if self.confirm_each => {
-                Err(Failure::Usage("--confirm-each tells of nothing without --confirm LEVEL".into()))
-            }
             None => Ok(None),
         }
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    // Before a broker hears of it.
+    if args.confirm_each && args.confirm == Confirm::None {
+        return Err(Failure::Usage("--confirm-each tells of nothing without --confirm LEVEL".into()));
+    }
     let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
     let input = Input::open(&args.file).map_err(cannot)?;
     let stop = Stop::install()?;

@@ -45,6 +45,8 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
     let log = wishes.start_broker(&config.log);
     let stop = Stop::install()?.with_reload()?;
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
+    // Whoever reads that it listens may count on all of it.
+    let http = start_http(&broker)?;
     let addr = broker.addr();
     say(&format!("rbmq: listening on {addr}"))?;
     if !is_loopback(&addr) {
@@ -52,7 +54,9 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
             "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
         );
     }
-    let http = start_http(&broker)?;
+    if let Some(http) = &http {
+        tell_http(http)?;
+    }
     supervisor::ready();
     let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
     loop {
@@ -82,7 +86,10 @@ fn start_http(broker: &Broker) -> Result<Option<Endpoint>, Failure> {
     if settings.listen.is_empty() {
         return Ok(None);
     }
-    let endpoint = Endpoint::start(broker.watch(), settings).map_err(Failure::failed)?;
+    Endpoint::start(broker.watch(), settings).map(Some).map_err(Failure::failed)
+}
+
+fn tell_http(endpoint: &Endpoint) -> Result<(), Failure> {
     let addr = endpoint.addr();
     say(&format!("rbmq: metrics on http://{addr}/metrics"))?;
     if !addr.ip().is_loopback() {
@@ -90,7 +97,7 @@ fn start_http(broker: &Broker) -> Result<Option<Endpoint>, Failure> {
             "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
         );
     }
-    Ok(Some(endpoint))
+    Ok(())
 }
 
 /// A line on standard output; nobody needs to be there to read it.

@@ -47,14 +47,12 @@ impl Source {
 }
 
 fn upstream(text: &str) -> Result<UpstreamSettings, String> {
-    let (address, filters) = text.split_once('=').unwrap_or((text, ""));
+    let (address, filters) = text.split_once('=').unwrap_or((text, "#"));
     if address.is_empty() {
         return Err("an address is missing, as in 10.0.0.5:7411".into());
     }
     let mut upstream = UpstreamSettings::new(address);
     let parse = |filter: &str| filter.parse::<TopicFilter>().map_err(|e| e.to_string());
-    if !filters.is_empty() {
-        upstream.topics = filters.split(',').map(parse).collect::<Result<_, _>>()?;
-    }
+    upstream.topics = filters.split(',').map(parse).collect::<Result<_, _>>()?;
     Ok(upstream)
 }

@@ -254,6 +254,12 @@ impl Broker {
         self.sessions.get(&key).map_or_else(Vec::new, |session| session.merged.bids())
     }
 
+    /// Whether something of a publisher is, or may be, still to be moved.
+    pub(in crate::broker) fn publishes_merged(&self, key: SessionKey) -> bool {
+        let active = |bid| self.merges.feed(key, bid).is_some_and(|feed| feed.stage.is_active());
+        self.merged_of(key).into_iter().any(active)
+    }
+
     fn linger(&self, out_bid: Bid) -> Duration {
         let rule = self.merges.name(out_bid).map(|topic| self.settings.topics.of(topic));
         let configured = self.out.context().config().session.linger_ms;
