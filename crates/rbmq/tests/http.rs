@@ -170,7 +170,8 @@ fn a_broker_that_drains_lives_but_is_not_ready() {
     let sub = Process::start(client("sub", &broker.addr, slow));
     let mut publisher = Process::start(piped(client("pub", &broker.addr, "slow --wait-subscribers 1")));
     let mut input = publisher.stdin();
-    input.write_all(lines(&"x".repeat(100), 5_000).as_bytes()).unwrap();
+    // More than its ring takes, which is 512 KiB as the publisher's deliveries may be large; less than the broker's.
+    input.write_all(lines(&"x".repeat(100), 9_000).as_bytes()).unwrap();
     until("there is a lag", || {
         metrics(&http).get("rbmq_topic_lag_bytes{topic=\"slow\"}").is_some_and(|lag| *lag > 100_000.0)
     });
