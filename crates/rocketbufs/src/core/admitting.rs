@@ -113,7 +113,8 @@ impl<T: Transport> Core<T> {
         };
         let begin = begin(log, subscribe, known.as_ref(), (past, buffer.keep_until_delivered))?;
         let (start, restarted) = (begin.start, begin.restarted);
-        let config = self.outbound_config(buffer, ring, subscribe, &terms);
+        let mut config = self.outbound_config(buffer, ring, subscribe, &terms);
+        time_to_catch_up(&mut config, ring, start.min(begin.levels[0]));
         let mut outbound = Outbound::new(config, start, self.now);
         let count = known.as_ref().filter(|_| !restarted).map_or(Count::default(), |known| known.count);
         outbound.resume_at(begin.levels, count);
@@ -278,4 +279,12 @@ fn begin(
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))
+}
+
+/// One that comes back is behind already: with `disconnect` it would be cut off again and again before it has caught up.
+fn time_to_catch_up(config: &mut OutboundConfig, ring: &Ring, landed: Position) {
+    if config.policy == Policy::Disconnect {
+        let behind = ring.head().saturating_sub(landed);
+        config.max_lag = config.max_lag.saturating_add(behind).min(ring.capacity() - ring.retain());
+    }
 }
