@@ -1,4 +1,4 @@
-//! The landing end: where a transport writes what arrives.
+//! The landing end: where a transport writes what arrives, or says that another process has written it.
 //!
 //! ```text
 //!      boundary      head      spare            horizon
@@ -44,10 +44,12 @@ impl Inlet {
     }
 
     /// How many bytes may land now. With flow control that is what was granted; without, an eighth of the
-    /// capacity, as often as one likes.
+    /// capacity, as often as one likes; where another process writes, all of it.
     pub fn room(&self) -> u64 {
         if self.ring.flow_control() {
             self.ring.horizon() - self.head
+        } else if self.ring.is_peers() {
+            self.ring.capacity()
         } else {
             self.ring.shared().shape.chunk()
         }
@@ -55,27 +57,35 @@ impl Inlet {
 
     /// Where the next bytes go, and how many: at most `max` and [`Inlet::room`], in one piece. Writing there
     /// needs `unsafe`; the bytes are this inlet's alone until they land, and the pointer is good until the ring
-    /// goes away. Without flow control this announces that what was there is gone.
+    /// goes away. None where another process writes the ring. Without flow control this announces that what was there is gone.
     pub fn spare(&mut self, max: usize) -> (*mut u8, usize) {
         let room = self.reserve(max);
         (self.ring.shared().memory.at(self.head), room)
     }
 
-    /// Makes sure that up to `max` bytes at the head may be overwritten, and returns how many.
+    /// Makes sure that up to `max` bytes at the head may be overwritten, and returns how many: none where another process
+    /// is the one that writes.
     fn reserve(&mut self, max: usize) -> usize {
+        if self.ring.is_peers() { 0 } else { self.announce(max) as usize }
+    }
+
+    /// Announces that up to `max` bytes at the head are, or were, overwritten, and returns how many may be.
+    fn announce(&mut self, max: usize) -> u64 {
         let shared = self.ring.shared();
         if shared.shape.flow_control {
             if max as u64 > self.horizon - self.head {
                 self.horizon = self.ring.horizon();
             }
-            return (self.horizon - self.head).min(max as u64) as usize;
+            return (self.horizon - self.head).min(max as u64);
         }
-        let n = shared.shape.chunk().min(max as u64).min(u64::MAX - self.head);
+        // What another process has written is written, however much that is.
+        let most = if self.ring.is_peers() { shared.shape.capacity } else { shared.shape.chunk() };
+        let n = most.min(max as u64).min(u64::MAX - self.head);
         if self.head + n > self.horizon {
             self.horizon = shared.ahead(self.head, self.head + n);
             shared.announce(self.horizon);
         }
-        n as usize
+        n
     }
 
     /// Copies as many of `bytes` as there is room for to the head, lands them, and returns how many.
@@ -112,8 +122,8 @@ impl Inlet {
     /// With flow control, if that is more than [`Inlet::room`]. A length that a peer sent must be checked first.
     pub fn land(&mut self, n: usize) {
         if n as u64 > self.horizon - self.head {
-            let room = self.reserve(n);
-            let granted = !self.ring.flow_control() || n <= room;
+            let room = self.announce(n);
+            let granted = !self.ring.flow_control() || n as u64 <= room;
             assert!(granted, "{n} bytes landed where there was room for {room}");
         }
         #[cfg(feature = "planted-bugs")]

@@ -29,6 +29,9 @@
 //! * A ring at rest gives memory back ([`Inlet::trim`]): the tail goes up, as far as holds allow, and the pages that
 //!   nothing lies in any more go back to the system.
 //!
+//! * Another process can see a ring, without being able to write it (`Pool::shared_ring`, `Maps`): its own ring over the
+//!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows.
+//!
 //! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
 //! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work.
 //!
@@ -49,14 +52,19 @@
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
 
 mod control;
+mod ends;
 mod event;
 mod extent;
 mod index;
 mod inlet;
 mod marks;
 mod memory;
+#[cfg(not(loom))]
+mod peer;
 pub mod planted;
 mod pool;
+#[cfg(not(loom))]
+mod region;
 mod ring;
 mod shape;
 pub mod sync;
@@ -67,6 +75,8 @@ mod writer;
 
 pub use inlet::Inlet;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
+#[cfg(not(loom))]
+pub use peer::{MapError, Maps, PeerRing};
 pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
 pub use ring::{Gap, Hold, Overwritten, Ring};
 pub use trim::Trimmed;

@@ -10,9 +10,9 @@
 //! anything else. A page costs memory from its first use until the ring is dropped, when it is punched out.
 
 #[cfg(not(loom))]
-pub(crate) use mapped::{Mapping, Reservation, page_bytes};
+pub(crate) use mapped::{Access, Mapping, Reservation, Words, page_bytes};
 #[cfg(loom)]
-pub(crate) use modelled::{Mapping, Reservation, page_bytes};
+pub(crate) use modelled::{Access, Mapping, Reservation, page_bytes};
 
 #[cfg(not(loom))]
 mod mapped {
@@ -23,6 +23,26 @@ mod mapped {
 
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+    use crate::sync::AtomicU64;
+
+    /// What a mapping is for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Access {
+        /// This process writes here. The bytes of rings without flow control may be read meanwhile.
+        Write,
+        /// Another process writes here: a store would end this one.
+        Read,
+    }
+
+    impl Access {
+        fn protection(self) -> ProtFlags {
+            match self {
+                Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+                Access::Read => ProtFlags::READ,
+            }
+        }
+    }
 
     /// The unit of reservations and mappings.
     pub(crate) fn page_bytes() -> u64 {
@@ -37,9 +57,27 @@ mod mapped {
 
     impl Reservation {
         pub(crate) fn new(bytes: u64) -> io::Result<Reservation> {
-            let memfd = memfd_create("rocketring", MemfdFlags::CLOEXEC)?;
+            Self::with_flags(bytes, MemfdFlags::CLOEXEC)
+        }
+
+        /// One that can be sealed.
+        pub(crate) fn sealable(bytes: u64) -> io::Result<Reservation> {
+            Self::with_flags(bytes, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        }
+
+        fn with_flags(bytes: u64, flags: MemfdFlags) -> io::Result<Reservation> {
+            let memfd = memfd_create("rocketring", flags)?;
             ftruncate(&memfd, bytes)?;
             Ok(Reservation { memfd })
+        }
+
+        /// One that came from somebody else, and was checked.
+        pub(crate) fn of(memfd: OwnedFd) -> Reservation {
+            Reservation { memfd }
+        }
+
+        pub(crate) fn fd(&self) -> &OwnedFd {
+            &self.memfd
         }
 
         /// Gives the pages of `[offset, offset + bytes)` back to the system; they read as zeros from now on.
@@ -67,6 +105,7 @@ mod mapped {
             from: &Reservation,
             offset: u64,
             bytes: u64,
+            access: Access,
             _tracked: bool,
         ) -> io::Result<Mapping> {
             let bytes = usize::try_from(bytes).ok().filter(|b| *b <= isize::MAX as usize / 2);
@@ -88,7 +127,7 @@ mod mapped {
                     mmap(
                         base.add(half * bytes).cast::<c_void>(),
                         bytes,
-                        ProtFlags::READ | ProtFlags::WRITE,
+                        access.protection(),
                         MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
                         &from.memfd,
                         offset,
@@ -204,6 +243,45 @@ mod mapped {
             debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
         }
     }
+
+    /// Words that several processes see, of which one writes: the pages in which they tell each other how far they are.
+    #[derive(Debug)]
+    pub(crate) struct Words {
+        base: *mut AtomicU64,
+        count: usize,
+    }
+
+    // SAFETY: only atomics are given out.
+    unsafe impl Send for Words {}
+    // SAFETY: as above.
+    unsafe impl Sync for Words {}
+
+    impl Words {
+        /// Maps the first `bytes` of the file, a multiple of the page size that it must have.
+        pub(crate) fn new(of: &Reservation, bytes: u64, access: Access) -> io::Result<Words> {
+            let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            // SAFETY: a new mapping wherever the system likes disturbs nothing.
+            let base =
+                unsafe { mmap(ptr::null_mut(), bytes, access.protection(), MapFlags::SHARED, &of.memfd, 0) }?;
+            Ok(Words { base: base.cast::<AtomicU64>(), count: bytes / size_of::<AtomicU64>() })
+        }
+
+        /// The word with this number. Of words mapped for [`Access::Read`] only loads may be made.
+        #[inline]
+        pub(crate) fn word(&self, n: usize) -> &AtomicU64 {
+            assert!(n < self.count, "no such word");
+            // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and everybody uses atomics.
+            unsafe { &*self.base.add(n) }
+        }
+    }
+
+    impl Drop for Words {
+        fn drop(&mut self) {
+            // SAFETY: our own mapping; whoever has a word borrows from `self`.
+            let unmapped = unsafe { munmap(self.base.cast::<c_void>(), self.count * size_of::<AtomicU64>()) };
+            debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
+        }
+    }
 }
 
 /// What loom can follow: one cell per byte. A tracked (flow-controlled) ring's cells report every unsynchronised
@@ -218,6 +296,11 @@ mod modelled {
 
     pub(crate) fn page_bytes() -> u64 {
         8
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Access {
+        Write,
     }
 
     #[derive(Debug)]
@@ -253,7 +336,13 @@ mod modelled {
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
-        pub(crate) fn new(_: &Reservation, _offset: u64, bytes: u64, tracked: bool) -> io::Result<Mapping> {
+        pub(crate) fn new(
+            _: &Reservation,
+            _offset: u64,
+            bytes: u64,
+            _: Access,
+            tracked: bool,
+        ) -> io::Result<Mapping> {
             let cells = if tracked {
                 Cells::Tracked((0..bytes).map(|_| UnsafeCell::new(0)).collect())
             } else {

@@ -4,7 +4,9 @@ use std::io;
 
 use crate::Position;
 use crate::extent::Extents;
-use crate::memory::{Mapping, Reservation, page_bytes};
+use crate::memory::{Access, Mapping, Reservation, page_bytes};
+#[cfg(not(loom))]
+use crate::region::Region;
 use crate::ring::Ring;
 use crate::shape::Shape;
 use crate::sync::{Arc, Mutex, lock};
@@ -136,17 +138,50 @@ impl Pool {
     /// [`PoolError::Limit`], [`PoolError::Retain`] and [`PoolError::MaxDelivery`] are the configuration's fault,
     /// [`PoolError::Os`] the machine's. Nothing is kept from a pool that refuses.
     pub fn ring(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        let capacity = self.capacity(&config)?;
+        let shape = Shape::new(capacity, &config)?;
+        let extent = self.extent(capacity)?;
+        let (from, at) = (&extent.reservation, extent.offset);
+        let mapping = Mapping::new(from, at, capacity, Access::Write, config.flow_control)?;
+        Ok(Ring::new(Memory { mapping, backing: Backing::Pool(extent) }, shape))
+    }
+
+    /// As [`Pool::ring`], in memory of its own that other processes of this machine can map to read: see
+    /// [`Ring::descriptor`]. Costs a descriptor and a page more. Its memory goes back when the ring is gone here and in
+    /// every process that mapped it, never before.
+    ///
+    /// # Errors
+    /// As [`Pool::ring`].
+    #[cfg(not(loom))]
+    pub fn shared_ring(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        let capacity = self.capacity(&config)?;
+        let shape = Shape::new(capacity, &config)?;
+        let charge = self.charge(capacity)?;
+        let (region, mapping) = Region::new(capacity)?;
+        let backing = Backing::Own { region, _charge: charge };
+        Ok(Ring::new(Memory { mapping, backing }, shape))
+    }
+
+    /// The capacity of a ring, if there can be one.
+    fn capacity(&self, config: &RingConfig) -> Result<u64, PoolError> {
         let max = self.0.config.max_bytes;
         let capacity = config.capacity_bytes.max(page_bytes()).checked_next_power_of_two();
-        let capacity = capacity.filter(|&c| c <= max).ok_or_else(|| PoolError::Limit {
+        capacity.filter(|&c| c <= max).ok_or_else(|| PoolError::Limit {
             asked: capacity.unwrap_or(config.capacity_bytes),
             in_use: self.in_use_bytes(),
             max,
-        })?;
-        let shape = Shape::new(capacity, &config)?;
-        let extent = self.extent(capacity)?;
-        let mapping = Mapping::new(&extent.reservation, extent.offset, capacity, config.flow_control)?;
-        Ok(Ring::new(Memory { mapping, extent }, shape))
+        })
+    }
+
+    #[cfg(not(loom))]
+    fn charge(&self, bytes: u64) -> Result<Charge, PoolError> {
+        let mut state = lock(&self.0.state);
+        let (in_use, max) = (state.in_use, self.0.config.max_bytes);
+        if bytes > max - in_use {
+            return Err(PoolError::Limit { asked: bytes, in_use, max });
+        }
+        state.in_use += bytes;
+        Ok(Charge { pool: self.clone(), bytes })
     }
 
     /// The sum of the capacities of the rings that exist, in bytes.
@@ -187,14 +222,71 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) struct Memory {
     mapping: Mapping,
-    extent: Extent,
+    backing: Backing,
+}
+
+/// Whose memory it is.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// A piece of one of the pool's reservations.
+    Pool(Extent),
+    /// A file of its own, which others may map.
+    #[cfg(not(loom))]
+    Own { region: Region, _charge: Charge },
+    /// Another process's.
+    #[cfg(not(loom))]
+    Peer { region: Region, _charge: crate::peer::Charge },
 }
 
 impl Memory {
+    #[cfg(not(loom))]
+    pub(crate) fn of_peer(mapping: Mapping, region: Region, charge: crate::peer::Charge) -> Memory {
+        Memory { mapping, backing: Backing::Peer { region, _charge: charge } }
+    }
+
+    /// The file that other processes may map, or that another process gave to this one.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn region(&self) -> Option<&Region> {
+        match &self.backing {
+            Backing::Pool(_) => None,
+            Backing::Own { region, .. } | Backing::Peer { region, .. } => Some(region),
+        }
+    }
+
+    /// The file that other processes may map, if this one writes it.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn own_region(&self) -> Option<&Region> {
+        match &self.backing {
+            Backing::Own { region, .. } => Some(region),
+            Backing::Pool(_) | Backing::Peer { .. } => None,
+        }
+    }
+
+    /// Whether another process writes the bytes, and this one cannot.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn is_peers(&self) -> bool {
+        matches!(self.backing, Backing::Peer { .. })
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn is_peers(&self) -> bool {
+        false
+    }
+
+    /// Whether pages can go back to the system while the ring is there: not where other processes see them.
+    pub(crate) fn can_give_back(&self) -> bool {
+        matches!(self.backing, Backing::Pool(_))
+    }
+
     /// Gives the whole pages within `[from, to)`, positions at most a ring apart, back to the system; returns how
     /// many bytes that was. They read as zeros from now on. The caller knows that nobody reads or writes them.
     pub(crate) fn give_back(&self, from: Position, to: Position) -> u64 {
-        let (page, capacity) = (page_bytes(), self.extent.bytes);
+        #[cfg_attr(loom, expect(irrefutable_let_patterns, reason = "models have no other memory"))]
+        let Backing::Pool(extent) = &self.backing else { return 0 };
+        let (page, capacity) = (page_bytes(), extent.bytes);
         debug_assert!(from <= to && to - from <= capacity, "a range longer than its ring");
         let to = to & !(page - 1);
         let Some(from) = from.checked_next_multiple_of(page).filter(|from| *from < to) else { return 0 };
@@ -203,9 +295,9 @@ impl Memory {
         let first = (to - from).min(capacity - start);
         let mut given = 0;
         for (at, bytes) in [(start, first), (0, to - from - first)] {
-            let offset = self.extent.offset + at;
+            let offset = extent.offset + at;
             // If the system refuses, the pages stay backed, which costs memory and nothing else.
-            if bytes > 0 && self.mapping.give_back(&self.extent.reservation, offset, at, bytes).is_ok() {
+            if bytes > 0 && self.mapping.give_back(&extent.reservation, offset, at, bytes).is_ok() {
                 given += bytes;
             }
         }
@@ -221,9 +313,24 @@ impl std::ops::Deref for Memory {
     }
 }
 
+/// What a ring with memory of its own counts in its pool's limit.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Charge {
+    pool: Pool,
+    bytes: u64,
+}
+
+#[cfg(not(loom))]
+impl Drop for Charge {
+    fn drop(&mut self) {
+        lock(&self.pool.0.state).in_use -= self.bytes;
+    }
+}
+
 /// A ring's piece of a reservation; dropping it punches its pages out and gives it back.
 #[derive(Debug)]
-struct Extent {
+pub(crate) struct Extent {
     pool: Pool,
     reservation: Arc<Reservation>,
     index: usize,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::Position;
 use crate::control::{Control, Cursor};
+use crate::ends::Ends;
 use crate::index::{BoundaryIndex, Known};
 use crate::inlet::Inlet;
 use crate::planted;
@@ -67,53 +68,12 @@ pub(crate) struct Shared {
     pub(crate) lost_claims: AtomicU64,
 }
 
-#[derive(Debug)]
-pub(crate) struct Ends {
-    head: AtomicU64,
-    boundary: AtomicU64,
-    /// Where the last complete delivery begins; the boundary if there was none.
-    last: AtomicU64,
-}
-
 impl Shared {
-    /// Publishes that the log was written up to `head`, all of it whole deliveries, the last of which begins at
-    /// `last`. The index must have them.
-    #[inline]
-    pub(crate) fn publish(&self, last: Position, head: Position) {
-        // Head first: who reads the boundary and then the head never sees the boundary above it.
-        self.publish_head(head);
-        self.publish_boundary(head);
-        self.publish_last(last);
-    }
-
-    /// To be called after the boundary is published, which is never below it then.
-    #[inline]
-    pub(crate) fn publish_last(&self, last: Position) {
-        // Pairs with the Acquire in `Ring::last_delivery`.
-        self.ends.last.store(last, Ordering::Release);
-    }
-
-    /// Where the last complete delivery begins, as the one writing end knows it.
-    pub(crate) fn last(&self) -> Position {
-        self.ends.last.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn publish_head(&self, head: Position) {
-        // Pairs with the Acquire in `Ring::head`: the bytes below were written before.
-        self.ends.head.store(head, Ordering::Release);
-    }
-
-    #[inline]
-    pub(crate) fn publish_boundary(&self, boundary: Position) {
-        // Pairs with the Acquire in `Ring::boundary`: head, index and holes were written before.
-        self.ends.boundary.store(boundary, Ordering::Release);
-    }
-
     /// Overwritable rings: says that everything below `horizon − capacity` is about to be overwritten. Called by
     /// the one writing end before it writes there.
     pub(crate) fn announce(&self, horizon: Position) {
         self.horizon.store(horizon, Ordering::Relaxed);
+        self.publish_horizon(horizon);
         // Pairs with the Acquire fence in `Ring::is_stable`: who has read one of the bytes written from now on
         // sees this horizon, as in a sequence lock.
         fence(Ordering::Release);
@@ -137,6 +97,10 @@ impl Shared {
         let horizon = before.max(by_history.min(by_holds));
         // Pairs with the Acquire in `Ring::horizon`: whoever writes up to here has seen the cursors.
         self.horizon.store(horizon, Ordering::Release);
+        if self.publish_horizon(horizon) {
+            // Pairs with the Acquire fence in `lapped_by` of another process, as in `announce`.
+            fence(Ordering::Release);
+        }
         if self.waits.load(Ordering::Relaxed) && control.satisfied(horizon) {
             self.waits.store(false, Ordering::Relaxed);
             self.granted.notify_all();
@@ -190,6 +154,10 @@ impl Shared {
     pub(crate) fn lapped_by(&self, from: Position) -> Option<u64> {
         // Pairs with the Release fence in `announce`.
         fence(Ordering::Acquire);
+        let peers = self.peers_tail();
+        if from < peers {
+            return Some(peers - from);
+        }
         let tail = self.tail_of(self.horizon.load(Ordering::Relaxed));
         if from >= tail {
             return None;
@@ -213,7 +181,7 @@ impl Ring {
     pub(crate) fn new(memory: Memory, shape: Shape) -> Ring {
         let ahead = if shape.flow_control { shape.capacity - shape.retain } else { 0 };
         let horizon = shape.start.saturating_add(ahead);
-        Ring(Arc::new(Shared {
+        let ring = Ring(Arc::new(Shared {
             shape,
             memory,
             index: BoundaryIndex::new(shape.capacity, shape.max_delivery),
@@ -229,7 +197,11 @@ impl Ring {
             horizon: Apart(AtomicU64::new(horizon)),
             waits: Apart(AtomicBool::new(false)),
             lost_claims: AtomicU64::new(0),
-        }))
+        }));
+        ring.0.publish_head(shape.start);
+        ring.0.publish_boundary(shape.start);
+        ring.0.publish_horizon(horizon);
+        ring
     }
 
     #[inline]
@@ -295,9 +267,10 @@ impl Ring {
         self.0.tail_of(self.horizon())
     }
 
-    /// The writing end for a local writer, once; `None` if it or the inlet was handed out before.
+    /// The writing end for a local writer, once; `None` if it or the inlet was handed out before, or if another process
+    /// writes this ring.
     pub fn writer(&self) -> Option<Writer> {
-        self.take_end().then(|| Writer::new(self.clone()))
+        (!self.is_peers() && self.take_end()).then(|| Writer::new(self.clone()))
     }
 
     /// The writing end for a transport, once; `None` if it or the writer was handed out before.
@@ -385,6 +358,30 @@ impl Ring {
     pub fn raw(&self, from: Position, len: usize) -> *const u8 {
         assert!(len as u64 <= self.capacity(), "a range longer than its ring");
         self.0.memory.at(from).cast_const()
+    }
+
+    /// Whether another process writes the bytes, and this one only maps them. They may change at any time, whatever is
+    /// held, if that process does not keep its word.
+    #[inline]
+    pub fn is_peers(&self) -> bool {
+        self.0.memory.is_peers()
+    }
+
+    /// What another process needs to map this ring, by [`Maps::map`](crate::Maps::map): the ring's file. It stays the
+    /// ring's. None for a ring that shares its file with others. Also of a ring that is itself mapped from another
+    /// process: whoever has it can hand it on.
+    #[cfg(not(loom))]
+    pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.0.memory.region().map(|region| region.file().as_fd())
+    }
+
+    /// Of a ring that another process writes: boundary and head as that process tells them, which may be anything. None
+    /// for others.
+    #[cfg(not(loom))]
+    pub fn peers_ends(&self) -> Option<(Position, Position)> {
+        let region = self.0.memory.region().filter(|_| self.is_peers());
+        region.map(|region| region.ends())
     }
 
     /// Whether both are handles to the same ring.

@@ -46,6 +46,10 @@ impl Inlet {
     pub fn trim(&mut self, keep: u64) -> Trimmed {
         let ring = self.ring();
         let (shared, head) = (ring.shared(), ring.head());
+        if !shared.memory.can_give_back() {
+            // Pages that other processes see stay: giving history up would bring nothing.
+            return Trimmed { left: shared.shape.capacity, given_back: 0, held: false };
+        }
         let (low, held) = shared.raise_tail(ring.boundary().saturating_sub(keep));
         let capacity = shared.shape.capacity;
         // After a hole what is held can lie further back than a ring is long.

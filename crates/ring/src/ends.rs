@@ -1,0 +1,84 @@
+//! What the one writing end of a ring tells about it: to the threads of this process, and through the head page to other
+//! processes.
+
+use crate::Position;
+use crate::ring::Shared;
+use crate::sync::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) head: AtomicU64,
+    pub(crate) boundary: AtomicU64,
+    /// Where the last complete delivery begins; the boundary if there was none.
+    pub(crate) last: AtomicU64,
+}
+
+impl Shared {
+    /// Publishes that the log was written up to `head`, all of it whole deliveries, the last of which begins at
+    /// `last`. The index must have them.
+    #[inline]
+    pub(crate) fn publish(&self, last: Position, head: Position) {
+        // Head first: who reads the boundary and then the head never sees the boundary above it.
+        self.publish_head(head);
+        self.publish_boundary(head);
+        self.publish_last(last);
+    }
+
+    /// To be called after the boundary is published, which is never below it then.
+    #[inline]
+    pub(crate) fn publish_last(&self, last: Position) {
+        // Pairs with the Acquire in `Ring::last_delivery`.
+        self.ends.last.store(last, Ordering::Release);
+    }
+
+    /// Where the last complete delivery begins, as the one writing end knows it.
+    pub(crate) fn last(&self) -> Position {
+        self.ends.last.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn publish_head(&self, head: Position) {
+        // Pairs with the Acquire in `Ring::head`: the bytes below were written before.
+        self.ends.head.store(head, Ordering::Release);
+        #[cfg(not(loom))]
+        if let Some(region) = self.memory.own_region() {
+            region.publish_head(head);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn publish_boundary(&self, boundary: Position) {
+        // Pairs with the Acquire in `Ring::boundary`: head, index and holes were written before.
+        self.ends.boundary.store(boundary, Ordering::Release);
+        #[cfg(not(loom))]
+        if let Some(region) = self.memory.own_region() {
+            region.publish_boundary(boundary);
+        }
+    }
+
+    /// Tells other processes, if any can see the ring, what is about to be overwritten.
+    #[cfg(not(loom))]
+    pub(crate) fn publish_horizon(&self, horizon: Position) -> bool {
+        let region = self.memory.own_region();
+        region.inspect(|region| region.publish_horizon(horizon)).is_some()
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn publish_horizon(&self, _horizon: Position) -> bool {
+        false
+    }
+
+    /// Below this another process, which writes the ring, says that it overwrites. 0 if there is none.
+    #[cfg(not(loom))]
+    pub(crate) fn peers_tail(&self) -> Position {
+        match self.memory.region() {
+            Some(region) if self.memory.is_peers() => region.horizon().saturating_sub(self.shape.capacity),
+            _ => 0,
+        }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn peers_tail(&self) -> Position {
+        0
+    }
+}

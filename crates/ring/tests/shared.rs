@@ -1,0 +1,258 @@
+//! Rings that other processes map: what they see is the log, and what a hostile one offers is refused.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use common::{Log, content, starts};
+use proptest::prelude::*;
+use rocketring::{
+    Hold, Inlet, MapError, Maps, PeerRing, Pool, PoolConfig, PoolError, Ring, RingConfig, Writer,
+};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
+    memfd_create,
+};
+
+const PAGE: u64 = 4096;
+const CAPACITY: u64 = 16 << 10;
+const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+fn config(start: u64, flow_control: bool) -> RingConfig {
+    RingConfig {
+        capacity_bytes: CAPACITY,
+        retain_bytes: Some(0),
+        flow_control,
+        start,
+        ..RingConfig::default()
+    }
+}
+
+fn shared(start: u64, flow_control: bool) -> Ring {
+    let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 20 }).unwrap();
+    pool.shared_ring(config(start, flow_control)).unwrap()
+}
+
+fn maps() -> Maps {
+    Maps::new(100, 1 << 30)
+}
+
+fn offered(ring: &Ring) -> PeerRing {
+    maps().map(ring.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap()
+}
+
+/// A writer's ring and another process's sight of it.
+struct Pair {
+    writer: Writer,
+    seen: Ring,
+    inlet: Inlet,
+    /// What the writer keeps for the other end, and what that end keeps for itself.
+    kept: Hold,
+    held: Hold,
+    log: Log,
+    told: u64,
+}
+
+impl Pair {
+    fn new(start: u64) -> Pair {
+        let ring = shared(start, true);
+        let seen = offered(&ring).ring(config(start, true)).unwrap();
+        let (kept, held) = (ring.hold(start).unwrap(), seen.hold(start).unwrap());
+        let (writer, inlet) = (ring.writer().unwrap(), seen.inlet().unwrap());
+        Pair { writer, inlet, kept, held, log: Log::new(start), told: start, seen }
+    }
+
+    fn write(&mut self, size: u64) {
+        let bytes = content(self.log.head(), size as usize);
+        if self.writer.append(&[&bytes]).is_ok() {
+            self.log.bytes.extend_from_slice(&bytes);
+            self.log.end();
+        }
+    }
+
+    fn land(&mut self, most: u64) {
+        let to = self.log.head().min(self.told + most.min(self.inlet.room()));
+        self.inlet.land((to - self.told) as usize);
+        self.told = to;
+        if self.log.boundaries.contains(&to) {
+            self.inlet.end();
+        }
+    }
+
+    fn give_back(&mut self, most: u64) {
+        let to = self.told.min(self.held.position() + most);
+        self.log.check_range(&self.seen, self.held.position(), to);
+        self.held.advance(to);
+        // What was granted says what is no longer needed.
+        self.kept.advance(self.seen.grant() - CAPACITY);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn another_mapping_sees_the_log(
+        start in starts(),
+        steps in prop::collection::vec((0..3u8, 1..6000u64), 1..120),
+    ) {
+        let mut pair = Pair::new(start);
+        pair.seen.grant();
+        for (what, size) in steps {
+            match what {
+                0 => pair.write(size.min(pair.writer.ring().max_delivery())),
+                1 => pair.land(size),
+                _ => pair.give_back(size),
+            }
+            let (boundary, head) = pair.seen.peers_ends().unwrap();
+            prop_assert_eq!((boundary, head), (pair.log.boundary(), pair.log.head()));
+            prop_assert_eq!(pair.seen.head(), pair.told);
+            prop_assert!(pair.writer.ring().tail() <= pair.held.position());
+            pair.log.check_range(&pair.seen, pair.held.position(), pair.told);
+        }
+    }
+
+    /// Whatever a head page says, reading is safe, and bounded by what was granted.
+    #[test]
+    fn a_head_page_of_nonsense_harms_nobody(words in prop::collection::vec(any::<u64>(), 3), at in 0..CAPACITY) {
+        let file = sealable(PAGE + CAPACITY);
+        for (word, value) in [(0, MAGIC), (1, CAPACITY), (2, PAGE), (16, words[0]), (17, words[1]), (32, words[2])] {
+            rustix::io::pwrite(&file, &value.to_ne_bytes(), word * 8).unwrap();
+        }
+        fcntl_add_seals(&file, SEALS).unwrap();
+        let seen = maps().map(file).unwrap().ring(config(0, true)).unwrap();
+        prop_assert_eq!(seen.peers_ends(), Some((words[1], words[0])));
+        seen.grant();
+        let mut inlet = seen.inlet().unwrap();
+        prop_assert_eq!(inlet.room(), CAPACITY);
+        inlet.land(CAPACITY as usize);
+        let lapped = words[2].saturating_sub(CAPACITY) > at;
+        prop_assert_eq!(seen.view(at, CAPACITY).to_vec().is_err(), lapped);
+        prop_assert_eq!(seen.is_stable(at), !lapped);
+    }
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"RKTRING1");
+
+fn sealable(bytes: u64) -> OwnedFd {
+    let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, bytes).unwrap();
+    file
+}
+
+#[test]
+fn nobody_else_can_write_shrink_or_grow_it() {
+    let ring = shared(0, true);
+    let file = ring.descriptor().unwrap();
+    assert_eq!(fcntl_get_seals(file).unwrap(), SEALS);
+    assert!(ftruncate(file, PAGE).is_err() && ftruncate(file, 1 << 20).is_err());
+    assert!(rustix::io::pwrite(file, b"x", 0).is_err());
+    assert!(fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, PAGE).is_err());
+    assert!(fcntl_add_seals(file, SealFlags::WRITE).is_err());
+    // The writer itself goes on.
+    ring.writer().unwrap().append(&[b"mine"]).unwrap();
+    assert_eq!(ring.view(0, 4).to_vec().unwrap(), b"mine");
+}
+
+#[test]
+fn what_is_no_sealed_ring_is_refused() {
+    let refused = |file: OwnedFd| maps().map(file).err();
+    let pipe = rustix::pipe::pipe().unwrap().0;
+    assert!(matches!(refused(pipe), Some(MapError::NotMemory)));
+    assert!(matches!(refused(std::fs::File::open("/dev/zero").unwrap().into()), Some(MapError::NotMemory)));
+    let all = [SealFlags::SHRINK, SealFlags::GROW, SealFlags::FUTURE_WRITE, SealFlags::SEAL];
+    for missing in all {
+        let file = sealable(PAGE + CAPACITY);
+        fcntl_add_seals(&file, SEALS - missing).unwrap();
+        assert!(matches!(refused(file), Some(MapError::NotSealed)), "without {missing:?}");
+    }
+    for size in [0, 1, PAGE, PAGE + CAPACITY - 1, PAGE + CAPACITY + 1, PAGE + 3 * PAGE, u64::MAX >> 1] {
+        let file = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        if ftruncate(&file, size).is_ok() {
+            fcntl_add_seals(&file, SEALS).unwrap();
+            assert!(matches!(refused(file), Some(MapError::Size(told)) if told == size));
+        }
+    }
+    for (word, value) in [(0, 7), (1, 2 * CAPACITY), (2, 0)] {
+        let file = sealable(PAGE + CAPACITY);
+        for (word, value) in [(0, MAGIC), (1, CAPACITY), (2, PAGE), (word, value)] {
+            rustix::io::pwrite(&file, &value.to_ne_bytes(), word * 8).unwrap();
+        }
+        fcntl_add_seals(&file, SEALS).unwrap();
+        assert!(matches!(refused(file), Some(MapError::NotARing)));
+    }
+}
+
+/// Without flow control nothing holds the writer: who reads too slowly is told.
+#[test]
+fn a_reader_that_was_lapped_is_told() {
+    let ring = shared(0, false);
+    let mut writer = ring.writer().unwrap();
+    let seen = offered(&ring).ring(config(0, false)).unwrap();
+    let mut inlet = seen.inlet().unwrap();
+    writer.append(&[&[1; 1000]]).unwrap();
+    inlet.land(1000);
+    inlet.end();
+    assert_eq!(seen.view(0, 1000).to_vec().unwrap(), [1; 1000]);
+    while ring.horizon() <= CAPACITY {
+        writer.append(&[&[2; 1000]]).unwrap();
+    }
+    // The reader has not heard of what was written since; the head page says it.
+    let lapped = seen.view(0, 1000).to_vec().unwrap_err();
+    assert_eq!(lapped.by, ring.horizon() - CAPACITY);
+    assert!(!seen.is_stable(0));
+    inlet.land((ring.head() - 1000) as usize);
+    assert_eq!(seen.head(), ring.head());
+    assert!(seen.tail() >= ring.head().saturating_sub(CAPACITY));
+}
+
+#[test]
+fn only_its_writer_writes_it() {
+    let ring = shared(0, true);
+    let seen = offered(&ring).ring(config(0, true)).unwrap();
+    assert!(seen.is_peers() && !ring.is_peers());
+    assert!(seen.writer().is_none());
+    let mut inlet = seen.inlet().unwrap();
+    assert_eq!(inlet.copy_in(b"not here"), 0);
+    assert_eq!(inlet.spare(100).1, 0);
+    let trimmed = inlet.trim(0);
+    assert_eq!((trimmed.given_back, trimmed.left), (0, CAPACITY));
+    // What was mapped can be handed on, and is known to be the same.
+    let again = maps().map(seen.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap();
+    assert!(again.is(&ring) && again.is(&seen) && !again.is(&shared(0, true)));
+    assert!(rustix::io::pwrite(seen.descriptor().unwrap().as_fd(), b"x", 0).is_err());
+}
+
+#[test]
+fn limits_count_what_is_mapped_and_let_go() {
+    let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 2 * CAPACITY }).unwrap();
+    let rings: Vec<_> = (0..2).map(|_| pool.shared_ring(config(0, true)).unwrap()).collect();
+    assert!(matches!(pool.shared_ring(config(0, true)), Err(PoolError::Limit { .. })));
+    assert_eq!(pool.in_use_bytes(), 2 * CAPACITY);
+    let fd = |ring: &Ring| ring.descriptor().unwrap().try_clone_to_owned().unwrap();
+
+    let few = Maps::new(1, 1 << 30);
+    let first = few.map(fd(&rings[0])).unwrap();
+    assert!(matches!(few.map(fd(&rings[1])), Err(MapError::TooMany { in_use: 1, max: 1 })));
+    let seen = first.ring(config(0, true)).unwrap();
+    assert_eq!(few.in_use(), (1, CAPACITY));
+    drop(seen);
+    assert_eq!(few.in_use(), (0, 0));
+
+    let small = Maps::new(9, CAPACITY + 1);
+    let _first = small.map(fd(&rings[0])).unwrap();
+    let refused = small.map(fd(&rings[1])).unwrap_err();
+    assert!(matches!(refused, MapError::TooLarge { asked: CAPACITY, in_use: CAPACITY, .. }), "{refused}");
+
+    // The memory stays as long as anybody sees it.
+    let seen = few.map(fd(&rings[0])).unwrap().ring(config(0, true)).unwrap();
+    rings[0].writer().unwrap().append(&[b"last words"]).unwrap();
+    drop(rings);
+    assert_eq!(pool.in_use_bytes(), 0);
+    assert_eq!(seen.peers_ends(), Some((10, 10)));
+    seen.grant();
+    seen.inlet().unwrap().land(10);
+    assert_eq!(seen.view(0, 10).to_vec().unwrap(), b"last words");
+}
