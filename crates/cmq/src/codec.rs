@@ -1,0 +1,114 @@
+//! How a message becomes bytes and comes back.
+//!
+//! Types with serde are written with [postcard](https://docs.rs/postcard): its format is specified and stable since
+//! 1.0, compact (variable-length integers, no field names), and read straight from the datagram. bincode, the other
+//! candidate, has ended: its last release refuses to compile.
+
+use bytes::Bytes;
+use postcard::ser_flavors::Flavor;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Two functions: a type of messages needs no trait, and raw bytes no second kind of queue.
+pub(crate) struct Codec<T> {
+    /// Appends the message; false if it cannot be encoded.
+    pub encode: fn(&T, &mut Vec<u8>) -> bool,
+    /// The message in these bytes, which lie in the second ones.
+    pub decode: fn(&[u8], &mut Shared<'_>) -> Option<T>,
+}
+
+impl<T> Clone for Codec<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Codec<T> {}
+
+/// The bytes of one datagram, copied once if messages are kept as they are.
+pub(crate) struct Shared<'a> {
+    all: &'a [u8],
+    copy: Option<Bytes>,
+}
+
+impl<'a> Shared<'a> {
+    /// Messages will be parts of these bytes.
+    pub fn new(all: &'a [u8]) -> Shared<'a> {
+        Shared { all, copy: None }
+    }
+
+    /// The part as a value that owns the copy together with the others.
+    fn part(&mut self, part: &[u8]) -> Bytes {
+        let copy = self.copy.get_or_insert_with(|| Bytes::copy_from_slice(self.all));
+        let start = part.as_ptr().addr() - self.all.as_ptr().addr();
+        copy.slice(start..start + part.len())
+    }
+}
+
+/// Any serde type, by postcard.
+pub(crate) fn serde<T: Serialize + DeserializeOwned>() -> Codec<T> {
+    Codec {
+        encode: |message, out| postcard::serialize_with_flavor(message, Append(out)).is_ok(),
+        decode: |bytes, _| match postcard::take_from_bytes(bytes) {
+            Ok((message, [])) => Some(message),
+            _ => None,
+        },
+    }
+}
+
+/// Bytes as they are.
+pub(crate) fn raw() -> Codec<Bytes> {
+    Codec {
+        encode: |message, out| {
+            out.extend_from_slice(message);
+            true
+        },
+        decode: |bytes, shared| Some(shared.part(bytes)),
+    }
+}
+
+/// Writes behind what is in the vector already.
+struct Append<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Append<'_> {
+    type Output = ();
+
+    #[inline]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_and_raw_bytes_come_back() {
+        let codec = serde::<(u32, String)>();
+        let message = (7, "seven".to_owned());
+        let mut bytes = vec![9];
+        assert!((codec.encode)(&message, &mut bytes));
+        assert_eq!(bytes, *b"\x09\x07\x05seven");
+        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes)), Some(message));
+        assert_eq!((codec.decode)(&bytes, &mut Shared::new(&bytes)), None, "bytes are left over");
+
+        let codec = raw();
+        let mut shared = Shared::new(b"onetwo");
+        let all = shared.all;
+        assert_eq!((codec.decode)(&all[..3], &mut shared).unwrap(), b"one"[..]);
+        assert_eq!((codec.decode)(&all[3..], &mut shared).unwrap(), b"two"[..]);
+        assert_eq!((codec.decode)(&all[6..], &mut shared).unwrap(), b""[..]);
+    }
+}

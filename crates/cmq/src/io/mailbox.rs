@@ -1,0 +1,179 @@
+//! Messages that wait to be popped: bounded, in two halves, so that who pops and who receives seldom meet.
+//!
+//! ```text
+//!   receive ──▶ inbox (its lock: once for each datagram)
+//!                 │  taken as a whole when `ready` is empty
+//!                 ▼
+//!               ready (its lock: once for each pop) ──▶ pop
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use super::lock;
+use crate::codec::{Codec, Shared};
+use crate::config::{Config, WhenFull};
+use crate::key::Key;
+use crate::proto::receiver::Taken;
+use crate::wire::Messages;
+
+struct Item<T> {
+    message: T,
+    from: Key,
+    bytes: u32,
+}
+
+struct Inbox<T> {
+    items: VecDeque<Item<T>>,
+    /// Threads that sleep until something comes.
+    sleepers: usize,
+    /// Tasks that do.
+    wakers: Vec<Waker>,
+}
+
+/// The messages of one mailbox.
+pub(crate) struct Queue<T> {
+    inbox: Mutex<Inbox<T>>,
+    ready: Mutex<VecDeque<Item<T>>>,
+    came: Condvar,
+    /// Messages in both halves, and their bytes as they travelled.
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+    max_messages: usize,
+    max_bytes: usize,
+    when_full: WhenFull,
+}
+
+impl<T> Queue<T> {
+    pub fn new(config: &Config) -> Queue<T> {
+        Queue {
+            inbox: Mutex::new(Inbox { items: VecDeque::new(), sleepers: 0, wakers: Vec::new() }),
+            ready: Mutex::new(VecDeque::new()),
+            came: Condvar::new(),
+            messages: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            max_messages: config.mailbox_messages,
+            max_bytes: config.mailbox_bytes,
+            when_full: config.when_full,
+        }
+    }
+
+    /// Puts decoded messages in.
+    pub fn put(&self, from: Key, messages: Messages<'_>, codec: Codec<T>) -> Taken {
+        let mut shared = Shared::new(messages.as_bytes());
+        let mut taken = Taken::default();
+        let (mut added, mut added_bytes) = (0, 0);
+        let mut inbox = lock(&self.inbox);
+        let (had, had_bytes) = (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        for message in messages.iter() {
+            let bytes = message.len();
+            let full = had + added >= self.max_messages || had_bytes + added_bytes + bytes > self.max_bytes;
+            if full && self.when_full == WhenFull::DropNewest {
+                taken.overflowed += 1;
+                continue;
+            }
+            let Some(message) = (codec.decode)(message, &mut shared) else {
+                taken.undecodable += 1;
+                continue;
+            };
+            inbox.items.push_back(Item { message, from, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+            (added, added_bytes) = (added + 1, added_bytes + bytes);
+        }
+        self.messages.fetch_add(added, Ordering::Relaxed);
+        self.bytes.fetch_add(added_bytes, Ordering::Relaxed);
+        if added > 0 {
+            for waker in inbox.wakers.drain(..) {
+                waker.wake();
+            }
+        }
+        let sleepers = if added > 0 { inbox.sleepers } else { 0 };
+        drop(inbox);
+        match sleepers {
+            0 => {}
+            1 => self.came.notify_one(),
+            _ => self.came.notify_all(),
+        }
+        if self.when_full == WhenFull::DropOldest {
+            taken.overflowed += self.drop_oldest();
+        }
+        taken
+    }
+
+    /// Drops from the front until it is no more than may be; how many.
+    fn drop_oldest(&self) -> u64 {
+        let over = || {
+            self.messages.load(Ordering::Relaxed) > self.max_messages
+                || self.bytes.load(Ordering::Relaxed) > self.max_bytes
+        };
+        let mut dropped = 0;
+        while over() && self.pop().is_some() {
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// The oldest message.
+    #[inline]
+    pub fn pop(&self) -> Option<(T, Key)> {
+        let mut ready = lock(&self.ready);
+        if ready.is_empty() {
+            // Who receives adds to the count before it lets go of the inbox.
+            if self.messages.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            std::mem::swap(&mut *ready, &mut lock(&self.inbox).items);
+        }
+        let item = ready.pop_front()?;
+        drop(ready);
+        Some(self.taken(item))
+    }
+
+    /// The oldest message that is wanted.
+    pub fn pop_where(&self, wanted: &mut dyn FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
+        let mut ready = lock(&self.ready);
+        ready.append(&mut lock(&self.inbox).items);
+        let at = ready.iter().position(|item| wanted(&item.message, &item.from))?;
+        let item = ready.remove(at)?;
+        drop(ready);
+        Some(self.taken(item))
+    }
+
+    fn taken(&self, item: Item<T>) -> (T, Key) {
+        self.messages.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(item.bytes as usize, Ordering::Relaxed);
+        (item.message, item.from)
+    }
+
+    /// How many messages wait.
+    pub fn len(&self) -> usize {
+        self.messages.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until something new comes, or until then.
+    pub fn sleep(&self, until: Option<Instant>) {
+        let mut inbox = lock(&self.inbox);
+        if !inbox.items.is_empty() {
+            return;
+        }
+        inbox.sleepers += 1;
+        inbox = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            None => self.came.wait(inbox).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => self.came.wait_timeout(inbox, time).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        inbox.sleepers -= 1;
+    }
+
+    /// Wakes this task once something new comes.
+    #[cfg(feature = "stream")]
+    pub fn wake_later(&self, waker: &Waker) {
+        let mut inbox = lock(&self.inbox);
+        if !inbox.items.is_empty() {
+            waker.wake_by_ref();
+        } else if !inbox.wakers.iter().any(|known| known.will_wake(waker)) {
+            inbox.wakers.push(waker.clone());
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Pops, and who reads the socket.
+//!
+//! An application thread that waits for a message reads the socket itself: a hand-over from another thread costs more
+//! than all the rest of a small message. The thread behind reads it when no application thread does, so that messages
+//! reach their mailboxes and are counted whatever the application is doing:
+//!
+//! ```text
+//!                    ┌───────────── pop, nothing there ─────────────┐
+//!                    │                                              ▼
+//!             Behind (the thread sleeps on the socket)          Waiting (a pop sleeps on it)
+//!                    ▲                                              │ has its message
+//!                    └── LEASE passed, or much arrived ── Leased ◀──┘
+//! ```
+//!
+//! While leased nobody sleeps on the socket: the next pop is expected to come before the lease ends.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use super::engine::{Events, Waker, sleep_on};
+use super::lock;
+use super::mailbox::Queue;
+use super::socket::{Received, Socket};
+use crate::codec::Codec;
+use crate::config::Config;
+use crate::event::{Event, Sender, Stats};
+use crate::key::Key;
+use crate::proto::receiver::{Receiver, Sink, Taken};
+use crate::wire::Messages;
+
+/// How long after a pop the next one is expected to read the socket.
+const LEASE: Duration = Duration::from_millis(1);
+/// Datagrams of one call that are much: then the thread behind reads, beside the application.
+const MUCH: usize = 24;
+/// Calls in one turn of the thread behind.
+const CALLS: usize = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Behind,
+    Leased(Instant),
+    Waiting,
+}
+
+/// How the thread behind sleeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Awake,
+    OnSocket,
+    /// Until the lease ends, or some other time.
+    Until,
+    /// Until it is woken.
+    WithoutEnd,
+}
+
+struct State {
+    receiver: Receiver,
+    received: Received,
+    reader: Reader,
+    behind: Behind,
+    /// Much arrives: the thread behind keeps the socket.
+    busy: bool,
+    /// Pops that sleep while another one, or the thread behind, reads.
+    followers: usize,
+    /// Pops that stopped waiting, ever.
+    leaves: u64,
+    /// `leaves` when the thread behind last looked.
+    leaves_seen: u64,
+}
+
+/// The receiving half of a queue.
+pub(crate) struct Receiving<T> {
+    config: Config,
+    socket: Arc<Socket>,
+    codec: Codec<T>,
+    state: Mutex<State>,
+    /// Messages for mailboxes that nobody opened.
+    pub common: Arc<Queue<T>>,
+    named: RwLock<HashMap<u32, Arc<Queue<T>>>>,
+    any_named: AtomicBool,
+    waker: Arc<Waker>,
+    events: Arc<Events>,
+}
+
+/// Where the machine's messages go.
+struct Boxes<'a, T>(&'a Receiving<T>);
+
+impl<T> Sink for Boxes<'_, T> {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
+        if self.0.any_named.load(Ordering::Acquire)
+            && let Some(queue) = self.0.find(from.id)
+        {
+            return queue.put(from, messages, self.0.codec);
+        }
+        self.0.common.put(from, messages, self.0.codec)
+    }
+
+    fn event(&mut self, event: Event) {
+        self.0.events.push(event);
+    }
+}
+
+impl<T> Receiving<T> {
+    pub fn new(
+        config: &Config,
+        socket: Arc<Socket>,
+        codec: Codec<T>,
+        waker: Arc<Waker>,
+        events: Arc<Events>,
+    ) -> Receiving<T> {
+        let state = State {
+            receiver: Receiver::new(config),
+            received: Received::new(),
+            reader: Reader::Behind,
+            behind: Behind::Awake,
+            busy: false,
+            followers: 0,
+            leaves: 0,
+            leaves_seen: 0,
+        };
+        Receiving {
+            config: config.clone(),
+            socket,
+            codec,
+            state: Mutex::new(state),
+            common: Arc::new(Queue::new(config)),
+            named: RwLock::new(HashMap::new()),
+            any_named: AtomicBool::new(false),
+            waker,
+            events,
+        }
+    }
+
+    fn find(&self, id: u32) -> Option<Arc<Queue<T>>> {
+        self.named.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// The mailbox of an integer, opened if it was not.
+    pub fn open(&self, id: u32) -> Arc<Queue<T>> {
+        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
+        let queue = named.entry(id).or_insert_with(|| Arc::new(Queue::new(&self.config)));
+        // Pairs with the acquire in `deliver`, which looks for mailboxes only if there is one.
+        self.any_named.store(true, Ordering::Release);
+        Arc::clone(queue)
+    }
+
+    /// Nobody wants this mailbox any more; what comes for it goes to the common one.
+    pub fn close(&self, id: u32) {
+        self.named.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// The next message, if there is one.
+    #[inline]
+    pub fn pop(&self, queue: &Queue<T>) -> Option<(T, Key)> {
+        queue.pop().or_else(|| {
+            self.read_now();
+            queue.pop()
+        })
+    }
+
+    /// Reads the socket from an application thread, unless somebody does so already.
+    pub fn read_now(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.reader == Reader::Waiting || state.busy {
+            return;
+        }
+        self.receive(&mut state);
+        self.lease(state);
+    }
+
+    /// An application thread has read, and will again soon; the thread behind is told what that means for it.
+    fn lease(&self, mut state: MutexGuard<'_, State>) {
+        let mut wake = matches!(state.behind, Behind::OnSocket | Behind::WithoutEnd);
+        if state.busy || state.followers > 0 {
+            wake = state.behind != Behind::OnSocket;
+            state.reader = Reader::Behind;
+        } else {
+            state.reader = Reader::Leased(Instant::now() + LEASE);
+        }
+        if wake {
+            state.behind = Behind::Awake;
+            drop(state);
+            self.waker.wake();
+        }
+    }
+
+    /// The next message that `take` finds, waiting for it until then.
+    pub fn wait<M>(
+        &self,
+        queue: &Queue<T>,
+        until: Option<Instant>,
+        mut take: impl FnMut() -> Option<M>,
+    ) -> Option<M> {
+        loop {
+            if let Some(message) = take() {
+                return Some(message);
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return None;
+            }
+            let mut state = lock(&self.state);
+            if state.reader == Reader::Waiting || state.busy {
+                state.followers += 1;
+                drop(state);
+                queue.sleep(until);
+                lock(&self.state).followers -= 1;
+                continue;
+            }
+            if let Some(message) = self.lead(state, until, &mut take) {
+                return Some(message);
+            }
+        }
+    }
+
+    /// Sleeps on the socket and reads it, until `take` finds something.
+    fn lead<'s, M>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        until: Option<Instant>,
+        take: &mut impl FnMut() -> Option<M>,
+    ) -> Option<M> {
+        // Somebody may have read since the last look; from here on nobody else does.
+        let mut found = take();
+        if found.is_none() {
+            state.reader = Reader::Waiting;
+            if state.behind == Behind::OnSocket {
+                state.behind = Behind::Awake;
+                self.waker.wake();
+            }
+        }
+        while found.is_none() && !state.busy && until.is_none_or(|until| Instant::now() < until) {
+            let deadline = [state.receiver.next_deadline(), until].into_iter().flatten().min();
+            drop(state);
+            let readable = sleep_on(&self.socket, deadline);
+            state = lock(&self.state);
+            if readable {
+                self.receive(&mut state);
+            }
+            self.expire(&mut state);
+            found = take();
+        }
+        state.leaves += 1;
+        self.lease(state);
+        found
+    }
+
+    /// One call to the socket, and what it brought to its mailboxes.
+    fn receive(&self, state: &mut State) -> bool {
+        let State { receiver, received, .. } = state;
+        match self.socket.receive(received) {
+            Ok(true) => {}
+            // What the system reports here belongs to something sent earlier, and was counted then or is lost.
+            Ok(false) | Err(_) => {
+                state.busy = false;
+                return false;
+            }
+        }
+        let now = Instant::now();
+        let mut datagrams = 0;
+        for (from, bytes) in received.iter() {
+            receiver.datagram(now, from, bytes, &mut Boxes(self));
+            datagrams += 1;
+        }
+        state.busy = datagrams >= MUCH;
+        true
+    }
+
+    fn expire(&self, state: &mut State) {
+        if state.receiver.next_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            state.receiver.expire(Instant::now(), &mut Boxes(self));
+        }
+    }
+
+    /// What the thread behind does: reads if it is its turn. It says when it has to look again, and whether it should
+    /// sleep on the socket.
+    pub fn turn(&self, readable: bool) -> (Option<Instant>, bool) {
+        let mut state = lock(&self.state);
+        if readable && state.reader == Reader::Behind {
+            let mut calls = 0;
+            while calls < CALLS && self.receive(&mut state) {
+                calls += 1;
+            }
+        }
+        let now = Instant::now();
+        if state.reader != Reader::Waiting {
+            self.expire(&mut state);
+        }
+        if matches!(state.reader, Reader::Leased(until) if until <= now) {
+            state.reader = Reader::Behind;
+        }
+        let deadline = state.receiver.next_deadline();
+        let (behind, until) = match state.reader {
+            Reader::Behind => (Behind::OnSocket, deadline),
+            Reader::Leased(lease) => (Behind::Until, Some(deadline.map_or(lease, |d| d.min(lease)))),
+            Reader::Waiting if state.leaves != state.leaves_seen => (Behind::Until, Some(now + LEASE)),
+            Reader::Waiting => (Behind::WithoutEnd, None),
+        };
+        state.leaves_seen = state.leaves;
+        state.behind = behind;
+        (until, behind == Behind::OnSocket)
+    }
+
+    pub fn senders(&self) -> Vec<Sender> {
+        lock(&self.state).receiver.senders()
+    }
+
+    pub fn sender(&self, from: SocketAddr) -> Vec<Sender> {
+        self.senders().into_iter().filter(|sender| sender.from == from).collect()
+    }
+
+    pub fn count(&self, stats: &mut Stats) {
+        let totals = lock(&self.state).receiver.totals();
+        stats.counts = totals.counts;
+        stats.datagrams = totals.datagrams;
+        stats.malformed = totals.malformed;
+        stats.incomplete = totals.incomplete;
+        stats.senders = totals.senders;
+    }
+}

@@ -1,0 +1,212 @@
+//! Pushes: encoded under one lock, sent by whoever fills a batch, or by the thread behind when it is old enough.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use super::engine::{Events, Waker};
+use super::lock;
+use super::socket::Socket;
+use crate::config::Config;
+use crate::error::PushError;
+use crate::event::{Event, Stats};
+use crate::key::Key;
+use crate::proto::batches::{Batches, Outside};
+
+/// When the thread behind looks next.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// It is about to.
+    Awake,
+    /// At this time, or never, unless it is woken.
+    Asleep(Option<Instant>),
+}
+
+struct State {
+    batches: Batches,
+    watch: Watch,
+    /// The socket's buffer is full: the thread behind waits until it is not.
+    blocked: bool,
+    sent: u64,
+    datagrams: u64,
+    failed: u64,
+}
+
+/// The sending half of a queue.
+pub(crate) struct Sending {
+    socket: Arc<Socket>,
+    state: Mutex<State>,
+    waker: Arc<Waker>,
+    events: Arc<Events>,
+}
+
+impl Outside for Socket {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn path(&self, to: SocketAddr) -> usize {
+        Socket::path(self, to)
+    }
+}
+
+/// A socket whose path is set by the configuration.
+struct Fixed<'a>(&'a Socket, usize);
+
+impl Outside for Fixed<'_> {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn path(&self, to: SocketAddr) -> usize {
+        self.0.path(to).min(self.1)
+    }
+}
+
+impl Sending {
+    pub fn new(
+        config: &Config,
+        epoch: u64,
+        socket: Arc<Socket>,
+        waker: Arc<Waker>,
+        events: Arc<Events>,
+    ) -> Sending {
+        let batches = Batches::new(config, epoch);
+        let state = State { batches, watch: Watch::Awake, blocked: false, sent: 0, datagrams: 0, failed: 0 };
+        Sending { socket, state: Mutex::new(state), waker, events }
+    }
+
+    /// Takes a message; sends if its batch is full.
+    #[inline]
+    pub fn push(
+        &self,
+        key: Key,
+        max_datagram: Option<usize>,
+        encode: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Result<(), PushError> {
+        if !self.socket.reaches(key.addr) {
+            return Err(PushError::Address);
+        }
+        let mut state = lock(&self.state);
+        let pushed = match max_datagram {
+            None => state.batches.push(key, &*self.socket, encode),
+            Some(most) => state.batches.push(key, &Fixed(&self.socket, most), encode),
+        };
+        self.send_and_wake(state);
+        pushed
+    }
+
+    /// Everything that waits leaves now.
+    pub fn flush(&self) {
+        let mut state = lock(&self.state);
+        state.batches.flush(Instant::now());
+        self.send_and_wake(state);
+    }
+
+    /// Everything leaves, and all streams end.
+    pub fn close(&self) {
+        let mut state = lock(&self.state);
+        state.batches.close_all(Instant::now());
+        self.send_and_wake(state);
+    }
+
+    #[inline]
+    fn send_and_wake(&self, mut state: MutexGuard<'_, State>) {
+        if !state.batches.ready().is_empty() && !state.blocked {
+            self.send_ready(&mut state);
+        }
+        let Watch::Asleep(until) = state.watch else { return };
+        let sooner = match (state.batches.next_deadline(), until) {
+            (Some(deadline), Some(until)) => deadline < until,
+            (deadline, None) => deadline.is_some(),
+            (None, Some(_)) => false,
+        };
+        if sooner || state.blocked {
+            // Once is enough: it is awake from here on.
+            state.watch = Watch::Awake;
+            drop(state);
+            self.waker.wake();
+        }
+    }
+
+    /// Sends what is ready, until the socket takes no more.
+    fn send_ready(&self, state: &mut State) {
+        while !state.batches.ready().is_empty() {
+            match self.socket.send(state.batches.ready().iter()) {
+                Ok(count) => (0..count).for_each(|_| state.left(None)),
+                Err(error) if would_block(&error) => {
+                    state.blocked = true;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if let Some(event) = state.failed(&error) {
+                        self.events.push(event);
+                    }
+                }
+            }
+        }
+        state.blocked = false;
+    }
+
+    /// What the thread behind does: sends what is old enough. It says when it has to do so again, and whether it should
+    /// wait for the socket; it is woken if either comes sooner.
+    pub fn turn(&self, writable: bool) -> (Option<Instant>, bool) {
+        let mut state = lock(&self.state);
+        state.batches.expire(Instant::now());
+        if writable || !state.blocked {
+            self.send_ready(&mut state);
+        }
+        let deadline = state.batches.next_deadline();
+        state.watch = Watch::Asleep(deadline);
+        (deadline, state.blocked)
+    }
+
+    /// Bytes that wait, and whether it is for the socket.
+    pub fn pending(&self) -> usize {
+        lock(&self.state).batches.pending()
+    }
+
+    pub fn count(&self, stats: &mut Stats) {
+        let state = lock(&self.state);
+        stats.sent = state.sent;
+        stats.sent_datagrams = state.datagrams;
+        stats.send_failed = state.failed;
+        stats.pending_bytes = state.batches.pending() as u64;
+    }
+}
+
+impl State {
+    /// The first batch is with the network, or failed with this error.
+    fn left(&mut self, error: Option<&io::Error>) {
+        if let Some(batch) = self.batches.ready().front() {
+            match error {
+                None => {
+                    self.sent += batch.messages;
+                    self.datagrams += batch.datagrams() as u64;
+                }
+                Some(_) => self.failed += batch.messages,
+            }
+        }
+        self.batches.left();
+    }
+
+    /// The system does not send the first batch: it is given up.
+    fn failed(&mut self, error: &io::Error) -> Option<Event> {
+        let batch = self.batches.ready().front()?;
+        let (to, messages) = (batch.to, batch.messages);
+        let errno = error.raw_os_error().unwrap_or(0);
+        if errno == rustix::io::Errno::MSGSIZE.raw_os_error() {
+            self.batches.path_changed(to);
+        }
+        self.left(Some(error));
+        Some(Event::SendFailed { to, messages, errno })
+    }
+}
+
+/// The socket's buffer, or the device's, is full for now.
+fn would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+        || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+}

@@ -1,0 +1,203 @@
+//! A UDP socket: batches of equal datagrams cut by the kernel (UDP_SEGMENT), several received as one (UDP_GRO), several
+//! calls in one (sendmmsg, recvmmsg). quinn-udp finds out what the kernel has; where it cuts nothing, sendmmsg is left.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::{self, sockopt};
+
+use crate::config::{Config, MIN_DATAGRAM};
+use crate::error::OpenError;
+use crate::proto::batches::Batch;
+use crate::wire::MAX_DATAGRAM;
+
+/// Buffers for one call, each large enough for whatever the kernel puts together.
+const BUFFERS: usize = 8;
+const BUFFER_BYTES: usize = 65_536;
+/// Datagrams in one sendmmsg.
+const AT_ONCE: usize = 64;
+
+/// The socket of a queue.
+pub(crate) struct Socket {
+    udp: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+}
+
+/// What one call received.
+pub(crate) struct Received {
+    buffers: Vec<Vec<u8>>,
+    metas: [RecvMeta; BUFFERS],
+    count: usize,
+}
+
+impl Received {
+    pub fn new() -> Received {
+        let buffers = (0..BUFFERS).map(|_| vec![0; BUFFER_BYTES]).collect();
+        Received { buffers, metas: [RecvMeta::default(); BUFFERS], count: 0 }
+    }
+
+    /// Each datagram with its sender.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let filled = self.metas[..self.count].iter().zip(&self.buffers);
+        filled.flat_map(|(meta, buffer)| {
+            let from = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
+            buffer[..meta.len].chunks(meta.stride.max(1)).map(move |datagram| (from, datagram))
+        })
+    }
+}
+
+impl Socket {
+    pub fn bind(addr: SocketAddr, config: &Config) -> Result<Socket, OpenError> {
+        let family = if addr.is_ipv4() { net::AddressFamily::INET } else { net::AddressFamily::INET6 };
+        let flags = net::SocketFlags::CLOEXEC;
+        let made = net::socket_with(family, net::SocketType::DGRAM, flags, Some(net::ipproto::UDP));
+        let fd = made.map_err(|e| OpenError::System(e.into()))?;
+        let system = |e: rustix::io::Errno| OpenError::System(e.into());
+        if config.reuse_address {
+            sockopt::set_socket_reuseaddr(&fd, true).map_err(system)?;
+        }
+        if let Some(bytes) = config.receive_buffer {
+            sockopt::set_socket_recv_buffer_size(&fd, bytes).map_err(system)?;
+        }
+        if let Some(bytes) = config.send_buffer {
+            sockopt::set_socket_send_buffer_size(&fd, bytes).map_err(system)?;
+        }
+        net::bind(&fd, &addr).map_err(|e| OpenError::Bind(e.into()))?;
+        let udp = UdpSocket::from(fd);
+        let state = UdpSocketState::new(UdpSockRef::from(&udp)).map_err(OpenError::System)?;
+        discover_mtu(&udp, addr.is_ipv6()).map_err(system)?;
+        let local = udp.local_addr().map_err(OpenError::System)?;
+        Ok(Socket { udp, state, local })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
+
+    /// Whether this socket can send there.
+    pub fn reaches(&self, to: SocketAddr) -> bool {
+        to.port() != 0 && (self.local.is_ipv6() || to.is_ipv4())
+    }
+
+    /// The address as this socket's system calls want it.
+    fn as_sent(&self, to: SocketAddr) -> SocketAddr {
+        match (self.local.is_ipv6(), to.ip()) {
+            (true, IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
+            _ => to,
+        }
+    }
+
+    /// Sends the first of these, or several of them in one call; how many left.
+    pub fn send<'a>(&self, mut batches: impl Iterator<Item = &'a Batch>) -> io::Result<usize> {
+        let Some(first) = batches.next() else { return Ok(0) };
+        if first.datagrams() > 1 {
+            return self.send_segments(first).map(|()| 1);
+        }
+        let Some(second) = batches.next().filter(|b| b.datagrams() == 1) else {
+            net::sendto(&self.udp, &first.bytes, net::SendFlags::empty(), &self.as_sent(first.to))?;
+            return Ok(1);
+        };
+        let more = batches.take_while(|b| b.datagrams() == 1);
+        let all: Vec<(SocketAddr, &[u8])> = [first, second]
+            .into_iter()
+            .chain(more)
+            .take(AT_ONCE)
+            .map(|b| (self.as_sent(b.to), b.bytes.as_slice()))
+            .collect();
+        self.send_many(&all)
+    }
+
+    /// Datagrams to several addresses in one call.
+    fn send_many(&self, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
+        let slices: Vec<[IoSlice<'_>; 1]> =
+            datagrams.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
+        let mut controls: Vec<net::SendAncillaryBuffer<'_, '_, '_>> =
+            datagrams.iter().map(|_| net::SendAncillaryBuffer::default()).collect();
+        let addresses: Vec<net::SocketAddrAny> = datagrams.iter().map(|(to, _)| (*to).into()).collect();
+        let mut headers: Vec<net::MMsgHdr<'_>> = addresses
+            .iter()
+            .zip(&slices)
+            .zip(&mut controls)
+            .map(|((to, slice), control)| net::MMsgHdr::new_with_addr(to, slice, control))
+            .collect();
+        Ok(net::sendmmsg(&self.udp, &mut headers, net::SendFlags::empty())?)
+    }
+
+    /// Datagrams of one batch: cut by the kernel if it can, else one by one in one call.
+    fn send_segments(&self, batch: &Batch) -> io::Result<()> {
+        let destination = self.as_sent(batch.to);
+        if self.state.max_gso_segments() > 1 {
+            let transmit = Transmit {
+                destination,
+                ecn: None,
+                contents: &batch.bytes,
+                segment_size: Some(batch.segment),
+                src_ip: None,
+            };
+            match self.state.try_send(UdpSockRef::from(&self.udp), &transmit) {
+                Ok(()) => return Ok(()),
+                // The device cannot cut: from now on nobody asks it to.
+                Err(_) if self.state.max_gso_segments() == 1 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let all: Vec<(SocketAddr, &[u8])> =
+            batch.bytes.chunks(batch.segment).map(|bytes| (destination, bytes)).collect();
+        let mut sent = 0;
+        while sent < all.len() {
+            sent += match self.send_many(&all[sent..]) {
+                // What left cannot be taken back; the rest is given up, and the receiver will report it.
+                Err(error) if sent > 0 && error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                other => other?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Receives what is there; false if that is nothing.
+    pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
+        into.count = 0;
+        let mut buffers = into.buffers.iter_mut();
+        let mut slices: [IoSliceMut<'_>; BUFFERS] =
+            std::array::from_fn(|_| IoSliceMut::new(buffers.next().expect("as many as slices")));
+        match self.state.recv(UdpSockRef::from(&self.udp), &mut slices, &mut into.metas) {
+            Ok(count) => into.count = count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(into.count > 0)
+    }
+
+    /// The largest datagram on the path to an address, as far as the kernel knows: that of the interface it would
+    /// leave by, or less if a router on the way said so.
+    pub fn path(&self, to: SocketAddr) -> usize {
+        let headers = if to.is_ipv4() { 28 } else { 48 };
+        let mtu = path_mtu(to).unwrap_or(0);
+        mtu.saturating_sub(headers).clamp(MIN_DATAGRAM, MAX_DATAGRAM)
+    }
+}
+
+/// Never fragments, and believes what routers say of the path.
+fn discover_mtu(udp: &UdpSocket, ipv6: bool) -> rustix::io::Result<()> {
+    sockopt::set_ip_mtu_discover(udp, sockopt::Ipv4PathMtuDiscovery::DO)?;
+    if ipv6 {
+        sockopt::set_ipv6_mtu_discover(udp, sockopt::Ipv6PathMtuDiscovery::DO)?;
+    }
+    Ok(())
+}
+
+/// Asks with a socket of its own, as only a connected one can.
+fn path_mtu(to: SocketAddr) -> io::Result<usize> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(to)?;
+    let mtu = if to.is_ipv4() { sockopt::ip_mtu(&probe)? } else { sockopt::ipv6_mtu(&probe)? };
+    Ok(mtu as usize)
+}

@@ -1,0 +1,433 @@
+//! The sending machine: one queue for each key, which leaves as a batch when it is large or old enough.
+//!
+//! ```text
+//!   push(key, message)
+//!      │   by_key: key ──▶ slot
+//!      ▼
+//!   queue of the key: one buffer, as it will travel         timeline: the oldest queue first
+//!   ┌────────┬────┬─────┬────┬─────┬───┬────────┬────┬─
+//!   │ header │ n  │ msg │ n  │ msg │ 0 │ header │ n  │ …   a second datagram begins where the first is full
+//!   └────────┴────┴─────┴────┴─────┴───┴────────┴────┴─
+//!      │ qthresh bytes, or `timeout` old
+//!      ▼
+//!   ready: batches with their numbers, in the order in which they leave
+//! ```
+//!
+//! Messages are encoded into the buffer that is sent, so nothing is copied after that. A queue exists only while it has
+//! messages: memory follows what is pending, not how many keys there ever were.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Slots;
+use super::destinations::{Destination, Destinations};
+use super::timeline::Timeline;
+use crate::config::{Config, Large, MIN_DATAGRAM};
+use crate::error::PushError;
+use crate::key::Key;
+use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES};
+
+/// Datagrams of one batch: the kernel cuts at most 64 at once.
+pub(crate) const MAX_SEGMENTS: usize = 64;
+/// How often the end of a stream is told, as each may be lost.
+const CLOSE_COPIES: usize = 3;
+/// Buffers that are kept for the next queues.
+const SPARE_BUFFERS: usize = 64;
+
+/// What the machine asks its surroundings for.
+pub(crate) trait Outside {
+    /// The time.
+    fn now(&self) -> Instant;
+    /// The largest datagram on the path to an address, in bytes of UDP payload.
+    fn path(&self, to: SocketAddr) -> usize;
+}
+
+/// What leaves in one call: datagrams for one address, all `segment` bytes long but the last.
+pub(crate) struct Batch {
+    pub to: SocketAddr,
+    pub bytes: Vec<u8>,
+    pub segment: usize,
+    pub messages: u64,
+}
+
+impl Batch {
+    /// How many datagrams it is.
+    pub fn datagrams(&self) -> usize {
+        self.bytes.len().div_ceil(self.segment)
+    }
+}
+
+/// The messages of one key.
+struct Queue {
+    key: Key,
+    bytes: Vec<u8>,
+    /// Where the header of the last datagram begins.
+    start: usize,
+    /// Messages in the last datagram.
+    count: u16,
+    /// Length of every datagram but the last, once there is a second one.
+    segment: Option<usize>,
+    /// Messages and their lengths, in bytes.
+    payload: usize,
+    messages: u64,
+}
+
+pub(crate) struct Batches {
+    qthresh: usize,
+    timeout: Duration,
+    pending_limit: usize,
+    large: Large,
+    max_message: usize,
+    epoch: u64,
+    queues: Slots<Queue>,
+    by_key: HashMap<Key, u32>,
+    last: Option<(Key, u32)>,
+    timeline: Timeline,
+    pending: usize,
+    ready: VecDeque<Batch>,
+    spare: Vec<Vec<u8>>,
+    destinations: Destinations,
+}
+
+impl Batches {
+    pub fn new(config: &Config, epoch: u64) -> Batches {
+        Batches {
+            qthresh: config.qthresh,
+            timeout: config.timeout,
+            pending_limit: config.pending_bytes,
+            large: config.large,
+            max_message: config.max_message,
+            epoch,
+            queues: Slots::new(),
+            by_key: HashMap::new(),
+            last: None,
+            timeline: Timeline::new(),
+            pending: 0,
+            ready: VecDeque::new(),
+            spare: Vec::new(),
+            destinations: Destinations::new(config.max_destinations),
+        }
+    }
+
+    /// Takes a message that `encode` appends. Afterwards [`Batches::ready`] may have something.
+    #[inline]
+    pub fn push(
+        &mut self,
+        key: Key,
+        outside: &impl Outside,
+        encode: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Result<(), PushError> {
+        if self.pending >= self.pending_limit {
+            return Err(PushError::Full);
+        }
+        let slot = self.slot(key, outside);
+        let queue = self.queues.get_mut(slot).expect("the slot was just found");
+        let at = queue.bytes.len();
+        queue.bytes.extend_from_slice(&[0; RECORD_BYTES]);
+        if !encode(&mut queue.bytes) {
+            queue.bytes.truncate(at);
+            self.drop_if_empty(slot);
+            return Err(PushError::Encode);
+        }
+        let size = queue.bytes.len() - at - RECORD_BYTES;
+        // Most datagrams stay under what every path carries: then nothing needs to be known about this one.
+        let known = queue.segment.unwrap_or(MIN_DATAGRAM);
+        if queue.bytes.len() - queue.start > known || queue.count == u16::MAX {
+            self.place(slot, at, outside)?;
+        } else {
+            self.pending += queue.take(at, size);
+        }
+        self.leave_if_full(slot, outside);
+        Ok(())
+    }
+
+    /// The queue of a key.
+    fn slot(&mut self, key: Key, outside: &impl Outside) -> u32 {
+        if let Some((last, slot)) = self.last
+            && last == key
+        {
+            return slot;
+        }
+        let slot = match self.by_key.get(&key) {
+            Some(&slot) => slot,
+            None => {
+                let mut bytes = self.spare.pop().unwrap_or_default();
+                bytes.resize(HEADER_BYTES, 0);
+                let queue = Queue { key, bytes, start: 0, count: 0, segment: None, payload: 0, messages: 0 };
+                let slot = self.queues.insert(queue);
+                self.by_key.insert(key, slot);
+                // With no timeout every queue leaves at once, and nobody asks for its age.
+                if !self.timeout.is_zero() {
+                    self.timeline.push_back(slot, outside.now());
+                }
+                slot
+            }
+        };
+        self.last = Some((key, slot));
+        slot
+    }
+
+    fn leave_if_full(&mut self, slot: u32, outside: &impl Outside) {
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        if queue.payload >= self.qthresh || self.timeout.is_zero() {
+            self.seal(slot, outside.now());
+        }
+    }
+
+    /// The message at `at` does not fit into what is surely free: finds out what is, and where it goes.
+    #[cold]
+    fn place(&mut self, slot: u32, at: usize, outside: &impl Outside) -> Result<(), PushError> {
+        let now = outside.now();
+        let queue = self.queues.get_mut(slot).expect("the caller found it");
+        let key = queue.key;
+        let limit = self.limit(key.addr, now, outside);
+        let queue = self.queues.get_mut(slot).expect("the caller found it");
+        let size = queue.bytes.len() - at - RECORD_BYTES;
+        let room = queue.segment.unwrap_or(limit);
+        if queue.bytes.len() - queue.start <= room && queue.count < u16::MAX {
+            self.pending += queue.take(at, size);
+            return Ok(());
+        }
+        let message = queue.bytes.split_off(at + RECORD_BYTES);
+        queue.bytes.truncate(at);
+        if HEADER_BYTES + RECORD_BYTES + size > limit {
+            if let Err(error) = self.check_size(size, limit) {
+                self.drop_if_empty(slot);
+                return Err(error);
+            }
+            self.seal(slot, now);
+            self.fragment(key, &message, limit, now);
+            return Ok(());
+        }
+        if queue.count > 0 && queue.begins_another(RECORD_BYTES + size) {
+            self.pending += queue.append(&message);
+            return Ok(());
+        }
+        self.seal(slot, now);
+        let slot = self.slot(key, outside);
+        let queue = self.queues.get_mut(slot).expect("it was just made");
+        self.pending += queue.append(&message);
+        Ok(())
+    }
+
+    fn check_size(&self, size: usize, limit: usize) -> Result<(), PushError> {
+        let one = limit - HEADER_BYTES - RECORD_BYTES;
+        let most = if self.large == Large::Refuse { one.min(self.max_message) } else { self.max_message };
+        if size > most { Err(PushError::TooLarge { size, limit: most }) } else { Ok(()) }
+    }
+
+    /// The largest datagram to an address.
+    fn limit(&mut self, to: SocketAddr, now: Instant, outside: &impl Outside) -> usize {
+        let (destination, given_up) = self.destinations.get(to, now);
+        let limit =
+            *destination.limit.get_or_insert_with(|| outside.path(to).clamp(MIN_DATAGRAM, MAX_DATAGRAM));
+        if let Some(gone) = given_up {
+            self.close(&gone);
+        }
+        limit
+    }
+
+    /// The path to an address carries less than was believed: asks again when it matters.
+    pub fn path_changed(&mut self, to: SocketAddr) {
+        if let Some(destination) = self.destinations.find(to) {
+            destination.limit = None;
+        }
+    }
+
+    /// A queue leaves: it gets its numbers, and its key has none any more.
+    fn seal(&mut self, slot: u32, now: Instant) {
+        let Some(queue) = self.queues.remove(slot) else { return };
+        self.by_key.remove(&queue.key);
+        self.timeline.remove(slot);
+        self.last = None;
+        if queue.messages == 0 {
+            return self.keep(queue.bytes);
+        }
+        let Queue { key, mut bytes, start, count, segment, messages, .. } = queue;
+        bytes[start + 2..start + 4].copy_from_slice(&count.to_le_bytes());
+        let segment = segment.unwrap_or(bytes.len());
+        let (destination, given_up) = self.destinations.get(key.addr, now);
+        for datagram in bytes.chunks_mut(segment) {
+            let count = u16::from_le_bytes([datagram[2], datagram[3]]);
+            let header = Header {
+                kind: Kind::Batch,
+                count,
+                stream: destination.stream,
+                epoch: self.epoch,
+                first: destination.next,
+                mailbox: key.id,
+            };
+            datagram[..HEADER_BYTES].copy_from_slice(&header.encode());
+            destination.next += u64::from(count);
+        }
+        if let Some(gone) = given_up {
+            self.close(&gone);
+        }
+        // Headers and padding count too from here on: they are memory that waits.
+        self.pending += bytes.len() - queue.payload;
+        self.ready.push_back(Batch { to: key.addr, bytes, segment, messages });
+    }
+
+    /// A message that no datagram holds leaves in pieces.
+    fn fragment(&mut self, key: Key, message: &[u8], limit: usize, now: Instant) {
+        let piece = (limit - HEADER_BYTES - FRAGMENT_BYTES).min(usize::from(u16::MAX));
+        let (destination, given_up) = self.destinations.get(key.addr, now);
+        let header = Header {
+            kind: Kind::Fragment,
+            count: u16::try_from(piece).expect("it was limited to this"),
+            stream: destination.stream,
+            epoch: self.epoch,
+            first: destination.next,
+            mailbox: key.id,
+        };
+        destination.next += 1;
+        if let Some(gone) = given_up {
+            self.close(&gone);
+        }
+        let total = u32::try_from(message.len()).expect("messages are at most 1 GiB");
+        let segment = HEADER_BYTES + FRAGMENT_BYTES + piece;
+        let pieces_at_once = (MAX_DATAGRAM / segment).clamp(1, MAX_SEGMENTS);
+        let mut index = 0_u32;
+        for chunk in message.chunks(piece * pieces_at_once) {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            for part in chunk.chunks(piece) {
+                bytes.extend_from_slice(&header.encode());
+                bytes.extend_from_slice(&total.to_le_bytes());
+                bytes.extend_from_slice(&index.to_le_bytes());
+                bytes.extend_from_slice(part);
+                index += 1;
+            }
+            self.pending += bytes.len();
+            let segment = segment.min(bytes.len());
+            self.ready.push_back(Batch { to: key.addr, bytes, segment, messages: 0 });
+        }
+        if let Some(last) = self.ready.back_mut() {
+            last.messages = 1;
+        }
+    }
+
+    /// Tells the receivers of a stream how many messages it had.
+    fn close(&mut self, gone: &Destination) {
+        if gone.next == 0 {
+            return;
+        }
+        let header = Header {
+            kind: Kind::Close,
+            count: 0,
+            stream: gone.stream,
+            epoch: self.epoch,
+            first: gone.next,
+            mailbox: 0,
+        };
+        for _ in 0..CLOSE_COPIES {
+            self.pending += HEADER_BYTES;
+            let bytes = header.encode().to_vec();
+            self.ready.push_back(Batch { to: gone.to, bytes, segment: HEADER_BYTES, messages: 0 });
+        }
+    }
+
+    fn drop_if_empty(&mut self, slot: u32) {
+        if self.queues.get_mut(slot).is_some_and(|queue| queue.messages == 0) {
+            let queue = self.queues.remove(slot).expect("it was just seen");
+            self.by_key.remove(&queue.key);
+            self.timeline.remove(slot);
+            self.last = None;
+            self.keep(queue.bytes);
+        }
+    }
+
+    /// When the oldest queue must leave.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timeline.first().map(|(_, since)| since + self.timeout)
+    }
+
+    /// Queues that are old enough leave.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some((slot, since)) = self.timeline.first()
+            && since + self.timeout <= now
+        {
+            self.seal(slot, now);
+        }
+    }
+
+    /// All queues leave now.
+    pub fn flush(&mut self, now: Instant) {
+        while let Some((slot, _)) = self.timeline.first() {
+            self.seal(slot, now);
+        }
+    }
+
+    /// All queues leave, and all streams end.
+    pub fn close_all(&mut self, now: Instant) {
+        self.flush(now);
+        for gone in self.destinations.drain() {
+            self.close(&gone);
+        }
+    }
+
+    /// What leaves next.
+    pub fn ready(&self) -> &VecDeque<Batch> {
+        &self.ready
+    }
+
+    /// The first of [`Batches::ready`] is with the network, or given up.
+    pub fn left(&mut self) {
+        if let Some(batch) = self.ready.pop_front() {
+            self.pending -= batch.bytes.len();
+            self.keep(batch.bytes);
+        }
+    }
+
+    /// Bytes that wait.
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    fn keep(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE_BUFFERS {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+}
+
+impl Queue {
+    /// The message at `at` stays where it is; how many bytes that adds.
+    #[inline]
+    fn take(&mut self, at: usize, size: usize) -> usize {
+        let length = u16::try_from(size).expect("a datagram is shorter than that");
+        self.bytes[at..at + RECORD_BYTES].copy_from_slice(&length.to_le_bytes());
+        self.count += 1;
+        self.messages += 1;
+        self.payload += RECORD_BYTES + size;
+        RECORD_BYTES + size
+    }
+
+    fn append(&mut self, message: &[u8]) -> usize {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; RECORD_BYTES]);
+        self.bytes.extend_from_slice(message);
+        self.take(at, message.len())
+    }
+
+    /// Ends the last datagram and begins another one, if a record of this size fits into it and the batch may be that
+    /// large.
+    fn begins_another(&mut self, record: usize) -> bool {
+        let segment = self.segment.unwrap_or(self.bytes.len() - self.start);
+        let datagrams = self.start / segment + 1;
+        if HEADER_BYTES + record > segment
+            || datagrams == MAX_SEGMENTS
+            || self.start + 2 * segment > MAX_DATAGRAM
+        {
+            return false;
+        }
+        self.segment = Some(segment);
+        self.bytes[self.start + 2..self.start + 4].copy_from_slice(&self.count.to_le_bytes());
+        self.start += segment;
+        self.count = 0;
+        self.bytes.resize(self.start + HEADER_BYTES, 0);
+        true
+    }
+}

@@ -1,0 +1,391 @@
+//! The receiving machine: datagrams and the time in, messages and events out.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Slots;
+use super::fragments::{Added, Fragments};
+use super::stream::{Body as Held, Stream, Verdict, Waiting};
+use super::timeline::Timeline;
+use crate::config::{Config, Order};
+use crate::event::{Counts, Event, Sender};
+use crate::key::Key;
+use crate::wire::{Body, Datagram, Header, Malformed, Messages, Piece};
+
+/// What became of messages that were delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Dropped because the mailbox was full.
+    pub overflowed: u64,
+    /// Dropped because they are not of the queue's type.
+    pub undecodable: u64,
+}
+
+/// Who takes what the machine gives.
+pub trait Sink {
+    /// Messages of one sender for one mailbox, in order.
+    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken;
+    /// Something happened.
+    fn event(&mut self, event: Event);
+}
+
+/// A stream's name.
+type StreamKey = (SocketAddr, u64, u32);
+
+struct Entry {
+    key: StreamKey,
+    stream: Stream,
+}
+
+/// What is known of an address, to notice restarts.
+struct Known {
+    epoch: u64,
+    streams: u32,
+}
+
+/// The machine.
+pub struct Receiver {
+    wait: Duration,
+    window: usize,
+    kept: bool,
+    held_limit: usize,
+    max_streams: usize,
+    streams: Slots<Entry>,
+    by_key: HashMap<StreamKey, u32>,
+    last: Option<(StreamKey, u32)>,
+    senders: HashMap<SocketAddr, Known>,
+    /// Who was silent longest.
+    heard: Timeline,
+    /// Who misses something for longest.
+    gaps: Timeline,
+    fragments: Fragments,
+    held: usize,
+    forgotten: Counts,
+    datagrams: u64,
+    malformed: u64,
+}
+
+impl Receiver {
+    /// A machine that has heard nothing yet.
+    pub fn new(config: &Config) -> Receiver {
+        let (kept, wait, window) = match config.order {
+            Order::Kept { wait, window } => (true, wait, window),
+            Order::AsArrived { wait, window } => (false, wait, window),
+        };
+        Receiver {
+            wait,
+            window,
+            kept,
+            held_limit: config.held_bytes,
+            max_streams: config.max_senders,
+            streams: Slots::new(),
+            by_key: HashMap::new(),
+            last: None,
+            senders: HashMap::new(),
+            heard: Timeline::new(),
+            gaps: Timeline::new(),
+            fragments: Fragments::new(config),
+            held: 0,
+            forgotten: Counts::default(),
+            datagrams: 0,
+            malformed: 0,
+        }
+    }
+
+    /// A datagram arrived.
+    pub fn datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8], sink: &mut impl Sink) {
+        self.datagrams += 1;
+        match Datagram::parse(bytes) {
+            Ok(Datagram { header, body }) => self.take(now, from, header, body, sink),
+            Err(why) => self.refuse(from, why, sink),
+        }
+    }
+
+    fn refuse(&mut self, from: SocketAddr, why: Malformed, sink: &mut impl Sink) {
+        self.malformed += 1;
+        sink.event(Event::Malformed { from, why });
+    }
+
+    fn take(&mut self, now: Instant, from: SocketAddr, header: Header, body: Body<'_>, sink: &mut impl Sink) {
+        let slot = self.stream((from, header.epoch, header.stream), now, sink);
+        self.heard.touch(slot, now);
+        let stream = &mut self.streams.get_mut(slot).expect("it was found").stream;
+        match body {
+            Body::Batch(messages) => self.messages(now, slot, header, messages, sink),
+            Body::Fragment(piece) => self.piece(now, slot, header, piece, sink),
+            Body::Close => {
+                if stream.close(header.first) {
+                    self.release(now, slot, false, sink);
+                }
+            }
+        }
+    }
+
+    /// The stream of this name; it begins if it is new.
+    fn stream(&mut self, key: StreamKey, now: Instant, sink: &mut impl Sink) -> u32 {
+        if let Some((last, slot)) = self.last
+            && last == key
+        {
+            return slot;
+        }
+        let slot = match self.by_key.get(&key) {
+            Some(&slot) => slot,
+            None => {
+                if self.streams.len() >= self.max_streams
+                    && let Some((silent, _)) = self.heard.first()
+                {
+                    self.forget(now, silent, sink);
+                }
+                let slot = self.streams.insert(Entry { key, stream: Stream::default() });
+                self.by_key.insert(key, slot);
+                slot
+            }
+        };
+        self.last = Some((key, slot));
+        slot
+    }
+
+    /// Makes room: what the sender lost is told, and what waits is delivered.
+    fn forget(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
+        while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.waiting() > 0) {
+            self.give_up(now, slot, sink);
+        }
+        let Some(Entry { key, stream }) = self.streams.remove(slot) else { return };
+        self.heard.remove(slot);
+        self.gaps.remove(slot);
+        self.by_key.remove(&key);
+        self.last = None;
+        self.forgotten.add(&stream.counts);
+        if let Some(known) = self.senders.get_mut(&key.0) {
+            known.streams -= u32::from(stream.joined);
+            if known.streams == 0 {
+                self.senders.remove(&key.0);
+            }
+        }
+        if !stream.closed {
+            sink.event(Event::Forgotten { from: key.0 });
+        }
+    }
+
+    /// Messages with their numbers.
+    fn messages(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        header: Header,
+        messages: Messages<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let (first, count) = (header.first, messages.len() as u64);
+        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let (from, stream) = (entry.key.0, &mut entry.stream);
+        let verdict = stream.judge(first, count);
+        match verdict {
+            Verdict::Next | Verdict::Early => {
+                if stream.arrived(first, count) {
+                    sink.event(Event::Reordered { from, count });
+                }
+            }
+            Verdict::Duplicate => {
+                stream.counts.duplicated += count;
+                return sink.event(Event::Duplicated { from, count });
+            }
+            Verdict::Late => {
+                stream.counts.late += count;
+                return sink.event(Event::Late { from, count });
+            }
+            Verdict::Nonsense => return self.refuse(from, Malformed::Broken, sink),
+        }
+        if verdict == Verdict::Next {
+            if !stream.joined {
+                self.join(slot, 0, sink);
+            }
+            self.deliver(slot, header.mailbox, messages, sink);
+            let stream = &mut self.streams.get_mut(slot).expect("the caller found it").stream;
+            stream.done(count);
+            if stream.waiting() == 0 {
+                return;
+            }
+        } else {
+            self.early(slot, header, messages, sink);
+        }
+        self.release(now, slot, verdict == Verdict::Next, sink);
+    }
+
+    /// Something before these is missing: they wait, or are only noted.
+    fn early(&mut self, slot: u32, header: Header, messages: Messages<'_>, sink: &mut impl Sink) {
+        let mut waiting = Waiting { first: header.first, count: messages.len() as u64, body: None };
+        if self.kept {
+            let (bytes, whole) = (messages.as_bytes().into(), messages.is_whole());
+            self.held += messages.as_bytes().len();
+            waiting.body = Some(Held { bytes, whole, mailbox: header.mailbox });
+        } else {
+            self.deliver(slot, header.mailbox, messages, sink);
+        }
+        self.streams.get_mut(slot).expect("the caller found it").stream.wait(waiting);
+    }
+
+    /// Delivers what waits for nothing any more; gives up what is missing if too much waits for it.
+    fn release(&mut self, now: Instant, slot: u32, mut progress: bool, sink: &mut impl Sink) {
+        loop {
+            let entry = self.streams.get_mut(slot).expect("the caller found it");
+            let (from, stream) = (entry.key.0, &mut entry.stream);
+            if let Some(waiting) = stream.release() {
+                progress = true;
+                if let Some(body) = waiting.body {
+                    self.held -= body.bytes.len();
+                    let messages = Messages::checked(waiting.count as usize, &body.bytes, body.whole);
+                    self.deliver(slot, body.mailbox, messages, sink);
+                }
+                continue;
+            }
+            let missing = stream.waiting();
+            if missing == 0 {
+                let end = stream.reached_end();
+                let joined = stream.joined;
+                if end.is_some() && !joined {
+                    self.join(slot, 0, sink);
+                }
+                if let Some(sent) = end {
+                    sink.event(Event::Closed { from, sent });
+                }
+                return self.gaps.remove(slot);
+            }
+            if missing > self.window || self.held > self.held_limit || self.wait.is_zero() {
+                self.give_up_once(slot, sink);
+                continue;
+            }
+            // What is missing now has its own time to come.
+            if progress || !self.gaps.contains(slot) {
+                self.gaps.remove(slot);
+                self.gaps.push_back(slot, now);
+            }
+            return;
+        }
+    }
+
+    /// The first that is missing is lost, and what waited for it goes on.
+    fn give_up(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
+        self.give_up_once(slot, sink);
+        self.release(now, slot, true, sink);
+    }
+
+    fn give_up_once(&mut self, slot: u32, sink: &mut impl Sink) {
+        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let (from, stream) = (entry.key.0, &mut entry.stream);
+        let Some(gap) = stream.give_up() else { return };
+        if stream.joined {
+            stream.counts.lost += gap.count;
+            sink.event(Event::Lost { from, first: gap.first, count: gap.count });
+        } else {
+            self.join(slot, gap.count, sink);
+        }
+    }
+
+    /// It is known now where the stream begins for this receiver.
+    fn join(&mut self, slot: u32, missed: u64, sink: &mut impl Sink) {
+        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let (from, epoch, _) = entry.key;
+        entry.stream.joined = true;
+        entry.stream.counts.missed += missed;
+        let known = self.senders.entry(from).or_insert(Known { epoch, streams: 0 });
+        let restarted = known.epoch != epoch;
+        known.epoch = epoch;
+        known.streams += 1;
+        sink.event(Event::Joined { from, missed, restarted });
+    }
+
+    fn deliver(&mut self, slot: u32, id: u32, messages: Messages<'_>, sink: &mut impl Sink) {
+        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let from = entry.key.0;
+        let taken = sink.deliver(Key { addr: from, id }, messages);
+        let counts = &mut entry.stream.counts;
+        counts.received += messages.len() as u64;
+        if taken != Taken::default() {
+            counts.overflowed += taken.overflowed;
+            counts.undecodable += taken.undecodable;
+            if taken.overflowed > 0 {
+                sink.event(Event::Overflowed { from, id, count: taken.overflowed });
+            }
+            if taken.undecodable > 0 {
+                sink.event(Event::Undecodable { from, count: taken.undecodable });
+            }
+        }
+    }
+
+    /// A piece of a message.
+    fn piece(&mut self, now: Instant, slot: u32, header: Header, piece: Piece<'_>, sink: &mut impl Sink) {
+        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let (from, epoch, stream) = entry.key;
+        let verdict = entry.stream.judge(header.first, 1);
+        if !matches!(verdict, Verdict::Next | Verdict::Early) {
+            // The message came before, or was given up: counted once, not for every piece.
+            if piece.index == 0 {
+                self.messages(now, slot, header, Messages::whole(piece.bytes), sink);
+            }
+            return;
+        }
+        match self.fragments.add(now, (from, epoch, stream, header.first), header.count, piece) {
+            Added::Whole(bytes) => self.messages(now, slot, header, Messages::whole(&bytes), sink),
+            Added::Incomplete => {}
+            Added::Refused => self.refuse(from, Malformed::Broken, sink),
+        }
+    }
+
+    /// When [`Receiver::expire`] has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let gap = self.gaps.first().map(|(_, since)| since + self.wait);
+        [gap, self.fragments.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Gives up what was missing for too long.
+    pub fn expire(&mut self, now: Instant, sink: &mut impl Sink) {
+        self.fragments.expire(now);
+        while let Some((slot, since)) = self.gaps.first()
+            && since + self.wait <= now
+        {
+            self.give_up(now, slot, sink);
+        }
+    }
+
+    /// Every stream that is remembered.
+    pub fn senders(&self) -> Vec<Sender> {
+        let sender = |entry: &Entry| Sender {
+            from: entry.key.0,
+            epoch: entry.key.1,
+            stream: entry.key.2,
+            closed: entry.stream.closed,
+            counts: entry.stream.counts,
+        };
+        self.streams.iter().map(sender).collect()
+    }
+
+    /// What was counted: for all senders; datagrams; those that were malformed; incomplete messages given up.
+    pub fn totals(&self) -> Totals {
+        let mut counts = self.forgotten;
+        self.streams.iter().for_each(|entry| counts.add(&entry.stream.counts));
+        Totals {
+            counts,
+            datagrams: self.datagrams,
+            malformed: self.malformed,
+            incomplete: self.fragments.incomplete,
+            senders: self.streams.len() as u64,
+        }
+    }
+}
+
+/// What a [`Receiver`] has counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// For all senders, also those that were forgotten.
+    pub counts: Counts,
+    /// Datagrams that came.
+    pub datagrams: u64,
+    /// Those of them that were not of this protocol.
+    pub malformed: u64,
+    /// Incomplete messages that were given up.
+    pub incomplete: u64,
+    /// Streams that are remembered.
+    pub senders: u64,
+}

@@ -1,0 +1,137 @@
+//! Who waits longest: the order in which a batch, a gap or an incomplete message was begun.
+//!
+//! The paper keeps a priority search queue over creation times. A deadline is a creation time and the same `timeout` for
+//! everybody, and what is created now is created last; so whoever comes is appended, the first is the earliest, and a
+//! list that is doubly linked through the entries does all that a priority search queue does, each in O(1) instead of
+//! O(log n), and without memory of its own for each operation:
+//!
+//! ```text
+//!   earliest                                             latest
+//!   ┌────┐      ┌────┐      ┌────┐      ┌────┐
+//!   │ 17 │ ◀──▶ │  3 │ ◀──▶ │ 99 │ ◀──▶ │  8 │ ◀── push_back(slot, now)
+//!   └────┘      └────┘      └────┘      └────┘
+//!     │            └── remove(3): its batch reached qthresh
+//!     └── first(): the next deadline
+//! ```
+
+use std::time::Instant;
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Link {
+    before: u32,
+    after: u32,
+    since: Option<Instant>,
+}
+
+/// Slots (indices of some table) in the order in which they were appended.
+pub(crate) struct Timeline {
+    links: Vec<Link>,
+    first: u32,
+    last: u32,
+}
+
+impl Timeline {
+    pub fn new() -> Timeline {
+        Timeline { links: Vec::new(), first: NONE, last: NONE }
+    }
+
+    /// The slot that was appended first of those that are still here.
+    #[inline]
+    pub fn first(&self) -> Option<(u32, Instant)> {
+        let since = self.links.get(self.first as usize)?.since?;
+        Some((self.first, since))
+    }
+
+    /// Whether the slot is here.
+    pub fn contains(&self, slot: u32) -> bool {
+        self.links.get(slot as usize).is_some_and(|link| link.since.is_some())
+    }
+
+    /// Appends a slot that is not here. Times never go back: `since` is moved up to the last one if it is before it.
+    pub fn push_back(&mut self, slot: u32, since: Instant) {
+        debug_assert!(!self.contains(slot));
+        if self.links.len() <= slot as usize {
+            self.links.resize(slot as usize + 1, Link { before: NONE, after: NONE, since: None });
+        }
+        let since = self
+            .links
+            .get(self.last as usize)
+            .and_then(|link| link.since)
+            .map_or(since, |last| last.max(since));
+        self.links[slot as usize] = Link { before: self.last, after: NONE, since: Some(since) };
+        match self.last {
+            NONE => self.first = slot,
+            last => self.links[last as usize].after = slot,
+        }
+        self.last = slot;
+    }
+
+    /// Takes a slot out, if it is here.
+    pub fn remove(&mut self, slot: u32) {
+        if !self.contains(slot) {
+            return;
+        }
+        let Link { before, after, .. } = self.links[slot as usize];
+        self.links[slot as usize].since = None;
+        match before {
+            NONE => self.first = after,
+            before => self.links[before as usize].after = after,
+        }
+        match after {
+            NONE => self.last = before,
+            after => self.links[after as usize].before = before,
+        }
+    }
+
+    /// Appends it anew.
+    pub fn touch(&mut self, slot: u32, now: Instant) {
+        if self.last == slot && self.contains(slot) {
+            return;
+        }
+        self.remove(slot);
+        self.push_back(slot, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a plain vector that is searched.
+        #[test]
+        fn is_a_list_in_order(steps in prop::collection::vec((0_u32..12, 0_u8..3), 1..200)) {
+            let began = Instant::now();
+            let mut timeline = Timeline::new();
+            let mut model: Vec<u32> = Vec::new();
+            for (at, (slot, what)) in steps.into_iter().enumerate() {
+                let now = began + Duration::from_millis(at as u64);
+                match what {
+                    0 if !model.contains(&slot) => { timeline.push_back(slot, now); model.push(slot); }
+                    1 => { timeline.remove(slot); model.retain(|&s| s != slot); }
+                    _ => {
+                        timeline.touch(slot, now);
+                        model.retain(|&s| s != slot);
+                        model.push(slot);
+                    }
+                }
+                prop_assert_eq!(timeline.first().map(|(slot, _)| slot), model.first().copied());
+                prop_assert!((0..12).all(|slot| timeline.contains(slot) == model.contains(&slot)));
+            }
+            let mut last = began;
+            while let Some((slot, since)) = timeline.first() {
+                prop_assert!(since >= last);
+                last = since;
+                prop_assert_eq!(slot, model.remove(0));
+                timeline.remove(slot);
+            }
+            prop_assert!(model.is_empty());
+        }
+    }
+}

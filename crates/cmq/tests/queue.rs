@@ -1,0 +1,167 @@
+//! Two queues on this machine: the calls, as an application uses them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cmq::{Cmq, Config, Event, Key, Large, PushError, new_raw_rq, new_rq, new_rq_with};
+
+/// Longer than any test takes; reaching it is a failure.
+const LONG: Duration = Duration::from_secs(20);
+
+fn queue(config: Config) -> Cmq<u32> {
+    new_rq_with("127.0.0.1:0", config).expect("a queue on loopback")
+}
+
+#[test]
+fn ten_thousand_messages_come_in_order_or_are_reported() {
+    let receiver = queue(Config::default());
+    let sender = queue(Config::default());
+    for number in 0..10_000_u32 {
+        sender.cw_push((receiver.local_addr(), 0), &number).expect("room");
+    }
+    let from = sender.local_addr();
+    drop(sender);
+    let mut last = None;
+    let mut received = 0;
+    while !receiver.sender(from).first().is_some_and(|s| s.closed) || receiver.waiting() > 0 {
+        let Some((number, key)) = receiver.pop_timeout(Duration::from_millis(20)) else { continue };
+        assert!(last < Some(number), "order is kept");
+        assert_eq!(key, Key::new(from, 0));
+        (last, received) = (Some(number), received + 1);
+    }
+    let counts = receiver.sender(from)[0].counts;
+    assert_eq!(counts.received, received);
+    assert_eq!(counts.received + counts.lost + counts.missed, 10_000);
+}
+
+#[test]
+fn a_batch_leaves_when_it_is_old_or_large() {
+    let receiver = queue(Config::default());
+    let sender = queue(Config::default().batches(100, Duration::from_millis(50)));
+    let to = (receiver.local_addr(), 0);
+    sender.cw_push(to, &1).expect("room");
+    assert_eq!(sender.stats().sent, 0, "it waits for others");
+    assert_eq!(receiver.pop_timeout(LONG).expect("its time came").0, 1);
+    let slow = queue(Config::default().batches(100, Duration::from_secs(1_000_000)));
+    for number in 0..100 {
+        slow.cw_push(to, &number).expect("room");
+    }
+    assert!(receiver.pop_timeout(LONG).is_some(), "it was large enough");
+    let sent = slow.stats();
+    assert_eq!((sent.sent, sent.sent_datagrams), (68, 2), "34 messages of 3 bytes are 100 bytes");
+    slow.flush();
+    assert_eq!(slow.stats().sent, 100);
+}
+
+#[test]
+fn with_no_timeout_messages_leave_at_once() {
+    let (one, other) = (queue(Config::immediate()), queue(Config::immediate()));
+    for number in 0..1000 {
+        one.cw_push((other.local_addr(), 1), &number).expect("room");
+        let (question, from) = other.pop_timeout(LONG).expect("loopback");
+        other.cw_push(from, &(question + 1)).expect("room");
+        assert_eq!(one.pop_timeout(LONG).expect("loopback"), (number + 1, Key::new(other.local_addr(), 1)));
+    }
+    assert_eq!(one.stats().sent_datagrams, 1000);
+    assert_eq!(one.stats().counts.received, 1000);
+}
+
+#[test]
+fn mailboxes_and_selective_receive() {
+    let receiver = queue(Config::default());
+    let seven = receiver.mailbox(7);
+    let sender = queue(Config::default());
+    for number in 0..10 {
+        sender.cw_push((receiver.local_addr(), 6 + number % 2), &number).expect("room");
+    }
+    sender.flush();
+    assert_eq!(receiver.pop_where_timeout(LONG, |&n, _| n == 8).expect("it was sent").0, 8);
+    assert_eq!(receiver.pop_where_timeout(Duration::ZERO, |&n, _| n == 7), None, "that is in the mailbox");
+    let common: Vec<u32> =
+        std::iter::from_fn(|| receiver.pop_timeout(Duration::from_millis(1))).map(|m| m.0).collect();
+    assert_eq!(common, [0, 2, 4, 6]);
+    assert_eq!(seven.pop_timeout(LONG).expect("it was sent").0, 1);
+    assert_eq!(seven.pop_where(|&n, _| n > 5).expect("it is there").0, 7);
+    assert_eq!(seven.waiting(), 3);
+    let rest: Vec<u32> = seven.close().into_iter().map(|m| m.0).collect();
+    assert_eq!(rest, [3, 5, 9]);
+    sender.cw_push((receiver.local_addr(), 7), &70).expect("room");
+    sender.flush();
+    assert_eq!(receiver.pop_timeout(LONG).expect("the mailbox is closed").0, 70);
+}
+
+#[test]
+fn raw_bytes_and_large_messages() {
+    let config = Config { receive_buffer: Some(4 << 20), max_datagram: Some(1400), ..Config::default() };
+    let receiver = new_raw_rq("127.0.0.1:0", config.clone()).expect("a queue");
+    let sender = new_raw_rq("127.0.0.1:0", config.clone()).expect("a queue");
+    let to = (receiver.local_addr(), 0);
+    for size in [0, 1, 500, 1370, 1371, 5000, 100_000] {
+        let message = Bytes::from((0..size).map(|n| (n % 251) as u8).collect::<Vec<u8>>());
+        sender.cw_push(to, &message).expect("room");
+        sender.flush();
+        assert_eq!(receiver.pop_timeout(LONG).expect("it was sent").0, message, "{size}");
+    }
+    let large = Bytes::from(vec![0; (1 << 20) + 1]);
+    assert_eq!(sender.cw_push(to, &large), Err(PushError::TooLarge { size: (1 << 20) + 1, limit: 1 << 20 }));
+    let strict = new_raw_rq("127.0.0.1:0", Config { large: Large::Refuse, ..config }).expect("a queue");
+    let error = strict.cw_push(to, &Bytes::from(vec![0; 1371])).expect_err("it fits into no datagram");
+    assert_eq!(error, PushError::TooLarge { size: 1371, limit: 1370 });
+}
+
+#[test]
+fn several_threads_push_and_pop() {
+    let receiver = queue(Config::throughput());
+    let sender = queue(Config::throughput());
+    let to: SocketAddr = receiver.local_addr();
+    let popped = std::thread::scope(|scope| {
+        let poppers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| std::iter::from_fn(|| receiver.pop_timeout(Duration::from_secs(2))).count())
+            })
+            .collect();
+        let pushers: Vec<_> = (0..3)
+            .map(|id| {
+                let sender = &sender;
+                scope.spawn(move || (0..5_000).for_each(|n| sender.cw_push((to, id), &n).expect("room")))
+            })
+            .collect();
+        pushers.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        sender.finish();
+        poppers.into_iter().map(|thread| thread.join().expect("no panic")).sum::<usize>()
+    });
+    let counts = receiver.stats().counts;
+    assert_eq!(popped as u64, counts.received);
+    assert_eq!(counts.received + counts.lost + counts.missed, 15_000);
+}
+
+#[test]
+fn the_end_of_a_sender_is_told() {
+    let receiver = queue(Config::default());
+    let sender = queue(Config::default());
+    sender.cw_push((receiver.local_addr(), 0), &1).expect("room");
+    let from = sender.local_addr();
+    drop(sender);
+    assert!(receiver.pop_timeout(LONG).is_some());
+    while !receiver.sender(from)[0].closed {
+        receiver.pop_timeout(Duration::from_millis(1));
+    }
+    assert_eq!(receiver.event(), Some(Event::Joined { from, missed: 0, restarted: false }));
+    assert_eq!(receiver.event(), Some(Event::Closed { from, sent: 1 }));
+    assert_eq!(receiver.event(), None);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let queue = queue(Config::default());
+    let v6: SocketAddr = "[::1]:9".parse().expect("an address");
+    assert_eq!(queue.cw_push((v6, 0), &1), Err(PushError::Address));
+    let zero: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    assert_eq!(queue.cw_push((zero, 0), &1), Err(PushError::Address));
+    let error =
+        new_rq_with::<u32>("127.0.0.1:0", Config::default().batches(0, LONG)).expect_err("no batches");
+    assert_eq!(error.to_string(), "configuration: qthresh is 0, it must be from 1 to 60000");
+    let taken = new_rq::<u32>(queue.local_addr()).expect_err("the address is taken");
+    assert!(taken.to_string().starts_with("cannot take the address"), "{taken}");
+}
