@@ -2,18 +2,19 @@
 //!
 //! Systems under the same load are measured in turn, so that what disturbs the machine disturbs them alike.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
+use benchkit::{
+    netns,
+    output::{self, Output, Progress},
+    sys,
+};
 use clap::Args;
 
 use super::{
     BenchError, System,
     measure::{self, Method, Point},
-    report::{self, Row},
-    sys,
+    report::Row,
 };
 
 /// A point during which others kept more cores busy than this is measured again.
@@ -49,15 +50,8 @@ pub struct Common {
     /// Bytes that the relay reads at once
     #[arg(long, default_value_t = 1024 * 1024)]
     pub relay_read_bytes: usize,
-    /// File for the rows, one flat JSON object per measurement
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Folder for the rows, the table and the plots
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
-    /// What the files in that folder are called, instead of the name of the bench
-    #[arg(long, requires = "out")]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 impl Common {
@@ -78,7 +72,7 @@ impl Common {
         Ok(Method {
             warmup: Duration::from_secs_f64(self.warmup),
             window: Duration::from_secs_f64(self.seconds),
-            congestion: sys::settle_congestion(&self.congestion),
+            congestion: netns::settle_congestion(&self.congestion),
             ring_bytes: self.ring_bytes,
             relay_read_bytes: self.relay_read_bytes,
         })
@@ -105,66 +99,6 @@ impl Common {
             sys::command(),
         )
     }
-
-    /// Prints what there is to say, and writes it with its plots where that was asked for.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub fn publish(&self, name: &str, text: &str, plots: &[(String, String)]) -> Result<(), BenchError> {
-        print!("{text}");
-        let Some(folder) = &self.out else { return Ok(()) };
-        std::fs::create_dir_all(folder)?;
-        let name = self.name.as_deref().unwrap_or(name);
-        let images: Vec<String> =
-            plots.iter().map(|(which, _)| format!("![{which}]({name}-{which}.svg)\n")).collect();
-        std::fs::write(folder.join(format!("{name}.md")), format!("{text}\n{}", images.join("\n")))?;
-        for (which, svg) in plots {
-            std::fs::write(folder.join(format!("{name}-{which}.svg")), svg)?;
-        }
-        Ok(())
-    }
-
-    /// Writes the rows wherever they were asked for.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub fn write_rows<R: serde::Serialize>(&self, name: &str, rows: &[R]) -> Result<(), BenchError> {
-        if let Some(path) = &self.json {
-            report::write_json(path, rows)?;
-        }
-        if let Some(folder) = &self.out {
-            std::fs::create_dir_all(folder)?;
-            let file = format!("{}.json", self.name.as_deref().unwrap_or(name));
-            report::write_json(&Path::new(folder).join(file), rows)?;
-        }
-        Ok(())
-    }
-}
-
-/// How many measurements there are, how many are done, and how long that took.
-pub struct Progress {
-    began: Instant,
-    done: usize,
-    all: usize,
-}
-
-impl Progress {
-    /// Nothing is done yet.
-    pub fn new(all: usize) -> Progress {
-        Progress { began: Instant::now(), done: 0, all }
-    }
-
-    /// One more is done: says so on standard error, with the time that the rest will take.
-    pub fn one(&mut self, what: &str) {
-        self.done += 1;
-        let left = self.began.elapsed().as_secs_f64() / self.done as f64 * (self.all - self.done) as f64;
-        eprintln!("[{}/{}, {} left] {what}", self.done, self.all, minutes(left));
-    }
-}
-
-fn minutes(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 /// Measures all points: those in one list have the same load.
@@ -187,7 +121,7 @@ pub fn run(
                 rows.push(row);
             }
         }
-        common.write_rows(name, &rows)?;
+        common.output.write_rows(name, &rows)?;
     }
     Ok(rows)
 }
@@ -215,7 +149,7 @@ fn told(row: &Row) -> String {
         row.subscribers,
         row.series(),
         row.rep,
-        report::human(row.rate()),
+        output::human(row.rate()),
         row.rate() * row.size_bytes as f64 / 1e9,
         row.lost,
         row.other_cores,
@@ -223,22 +157,12 @@ fn told(row: &Row) -> String {
 }
 
 /// Who sees to the congestion control.
-pub fn in_force(congestion: &sys::Congestion) -> String {
+pub fn in_force(congestion: &netns::Congestion) -> String {
     match congestion {
-        sys::Congestion::Namespace(name) => format!("{name} by the network namespace"),
-        sys::Congestion::Sockets(name) => {
-            let others = sys::default_congestion();
+        netns::Congestion::Namespace(name) => format!("{name} by the network namespace"),
+        netns::Congestion::Sockets(name) => {
+            let others = netns::default_congestion();
             format!("{name} set on every socket of ours; other systems' servers have {others}")
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_minutes_and_seconds() {
-        assert_eq!([minutes(0.4), minutes(61.0), minutes(600.2)], ["0:00", "1:01", "10:00"]);
     }
 }

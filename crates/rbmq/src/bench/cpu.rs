@@ -6,13 +6,14 @@
 
 use std::{fmt::Write, str::FromStr};
 
+use benchkit::{output, plot};
 use clap::Args;
 
 use super::{
     Api, BenchError, Confirm, System,
     campaign::{self, Common},
     measure::Point,
-    plot, report,
+    report,
     report::Row,
 };
 
@@ -75,7 +76,7 @@ pub fn run(args: &CpuArgs) -> Result<(), BenchError> {
     let rows = campaign::run(&points, &method, &args.common, NAME)?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    args.common.publish(NAME, &text, &plots(&rows))
+    Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
 }
 
 fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
@@ -119,17 +120,17 @@ fn table(rows: &[Row]) -> String {
             out,
             "| {} | {} | {} | {} | {}{:.0} % | {:.3} | {:.3} | {} | {} | {:.3} | {} | {} | {:.2} |",
             point.size_bytes,
-            report::human(point.asked_per_s),
+            output::human(point.asked_per_s),
             point.subscribers,
             point.series(),
             if share < REACHED { "**not** " } else { "" },
             share * 100.0,
             report::estimate(&same, |row| row.publisher_cpu_s_per_million).median,
             subscriber.median,
-            report::span(subscriber.interval, seconds),
+            output::span(subscriber.interval, seconds),
             of_redis(rows, point, subscriber.median, |row| row.subscriber_cpu_s_per_million),
             broker.median,
-            report::span(broker.interval, seconds),
+            output::span(broker.interval, seconds),
             of_redis(rows, point, broker.median, |row| row.broker_cpu_s_per_million),
             same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
         );

@@ -26,28 +26,9 @@ pub enum BenchError {
         /// Where they were to go.
         file: PathBuf,
     },
-    /// A worker ended; its own message is on standard error.
-    #[error("the {role} ended unasked; see its message above")]
-    WorkerGone {
-        /// Which one.
-        role: &'static str,
-    },
-    /// A worker does not answer.
-    #[error(
-        "the {role} did not answer in time: the system under test stands still, or the machine is overloaded"
-    )]
-    WorkerSilent {
-        /// Which one.
-        role: &'static str,
-    },
-    /// A worker of another version, or a program that is no worker.
-    #[error("the {role} said {line:?}, which is not an answer: are program and worker of one version?")]
-    WorkerSaid {
-        /// Which one.
-        role: &'static str,
-        /// What it said.
-        line: String,
-    },
+    /// One of the bench's own processes failed.
+    #[error(transparent)]
+    Process(#[from] benchkit::Error),
     /// The system under test delivered wrong bytes: its fault, and the result is worth nothing.
     #[error(
         "wrong byte in topic {topic}, within the messages that follow number {after_messages}: the system under test damaged, lost or repeated data"

@@ -6,19 +6,22 @@
 
 use std::{fmt::Write, time::Duration};
 
+use benchkit::{
+    fleet::Process,
+    output::{self, Progress},
+    plot, stats,
+};
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{
     Api, BenchError, Confirm, System,
-    campaign::{Common, Progress},
-    fleet::Process,
+    campaign::Common,
     measure::{Clients, Method, Middle, Point, add_congestion, words},
     peers::Peer,
-    ping, plot,
-    report::{self, Setting},
-    stats,
+    ping,
+    report::Setting,
 };
 
 /// What `rbmq bench latency` can be told.
@@ -117,14 +120,14 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
                 rows.push(row);
             }
         }
-        args.common.write_rows(NAME, &rows)?;
+        args.common.output.write_rows(NAME, &rows)?;
     }
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    args.common.publish(NAME, &text, &plots(&rows))?;
-    let name = args.common.name.as_deref().unwrap_or(NAME);
-    if let Some(folder) = &args.common.out {
-        report::write_json(&folder.join(format!("{name}-histograms.json")), &buckets(&rows))?;
+    args.common.output.publish(NAME, &text, &plots(&rows))?;
+    let name = args.common.output.name.as_deref().unwrap_or(NAME);
+    if let Some(folder) = &args.common.output.out {
+        output::write_json(&folder.join(format!("{name}-histograms.json")), &buckets(&rows))?;
     }
     Ok(())
 }
@@ -222,7 +225,7 @@ fn told(row: &Row) -> String {
     format!(
         "{:<26} {:>8}/s #{}  p50 {} us  p99 {} us  lost {}",
         row.series(),
-        report::human(row.asked_per_s),
+        output::human(row.asked_per_s),
         row.rep,
         short(row.p50_us),
         short(row.p99_us),
@@ -231,7 +234,7 @@ fn told(row: &Row) -> String {
 }
 
 fn short(us: f64) -> String {
-    if us < 1e4 { format!("{us:.0}") } else { report::human(us) }
+    if us < 1e4 { format!("{us:.0}") } else { output::human(us) }
 }
 
 /// Those rows that are each the first of its point.
@@ -261,11 +264,11 @@ fn table(rows: &[Row]) -> String {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            report::human(point.asked_per_s),
+            output::human(point.asked_per_s),
             point.series(),
-            report::human(estimate(|row| row.returned_per_s).median),
+            output::human(estimate(|row| row.returned_per_s).median),
             short(p50.median),
-            report::span(p50.interval, short),
+            output::span(p50.interval, short),
             short(estimate(|row| row.p90_us).median),
             short(estimate(|row| row.p99_us).median),
             short(estimate(|row| row.p999_us).median),
@@ -322,7 +325,7 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
     rates.dedup();
     let mut plots = Vec::new();
     for rate in rates {
-        let title = format!("round trips, {} messages/s", report::human(rate));
+        let title = format!("round trips, {} messages/s", output::human(rate));
         let mut cdf = plot::Chart::new(&format!("CDF of {title}"), "microseconds", "share").log_x();
         let mut bars = plot::Chart::new(&format!("Histogram of {title}"), "microseconds", "share").log_x();
         for point in points(rows).into_iter().filter(|point| point.asked_per_s == rate) {

@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use benchkit::{fleet::Process, netns::Congestion, sys};
+
 use super::{
     Api, BenchError, Confirm, System, credit,
-    fleet::Process,
     peers::Peer,
     report::{Row, Setting},
-    sys::{self, Congestion},
 };
 
 /// RabbitMQ takes seconds to start, more of them on a busy machine.

@@ -8,18 +8,21 @@
 
 use std::{fmt::Write, thread, time::Duration};
 
+use benchkit::{
+    fleet::Process,
+    output::{self, Progress},
+    stats,
+};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::{
     BenchError, System,
-    campaign::{Common, Progress},
+    campaign::Common,
     counting,
-    fleet::Process,
     measure::{Method, Middle, add_congestion, words},
     proxy::Proxy,
-    report::{self, Setting},
-    stats,
+    report::Setting,
 };
 
 /// A pause that begins within this time after the cut is the cut's: what was in buffers still comes.
@@ -121,11 +124,11 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
                 rows.push(row);
             }
         }
-        args.common.write_rows(NAME, &rows)?;
+        args.common.output.write_rows(NAME, &rows)?;
     }
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
-    args.common.publish(NAME, &text, &[])
+    Ok(args.common.output.publish(NAME, &text, &[])?)
 }
 
 fn measure(
@@ -225,7 +228,7 @@ fn table(rows: &[Row]) -> String {
             row.cut.name(),
             row.system.name(),
             time.median,
-            report::span(time.interval, |ms| format!("{ms:.1}")),
+            output::span(time.interval, |ms| format!("{ms:.1}")),
             sum(|row| row.published),
             sum(|row| row.lost),
             sum(|row| row.repeated),

@@ -1,13 +1,15 @@
 //! Rows of a bench and the table made of them.
 
-use std::{fmt::Write, fs, io, path::Path};
+use std::fmt::Write;
 
+use benchkit::{
+    netns::{self, Congestion},
+    output::{human, span},
+    stats, sys,
+};
 use serde::Serialize;
 
-use super::{
-    Api, Confirm, System, stats,
-    sys::{self, Congestion},
-};
+use super::{Api, Confirm, System};
 
 /// What a row was measured on and with.
 #[derive(Debug, Clone, Serialize)]
@@ -30,7 +32,7 @@ impl Setting {
         let ours = matches!(system, System::Rbmq | System::Relay);
         let congestion_control = match congestion {
             Congestion::Sockets(name) if !ours => {
-                format!("{name} (the server: {})", sys::default_congestion())
+                format!("{name} (the server: {})", netns::default_congestion())
             }
             known => known.name().to_owned(),
         };
@@ -123,15 +125,6 @@ impl Row {
     }
 }
 
-/// Writes all rows as one JSON list.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write_json<R: Serialize>(path: &Path, rows: &[R]) -> io::Result<()> {
-    let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
-    fs::write(path, format!("[\n{}\n]\n", lines?.join(",\n")))
-}
-
 /// Those rows that are each the first of its point.
 pub fn points(rows: &[Row]) -> Vec<&Row> {
     let mut points: Vec<&Row> = Vec::new();
@@ -202,11 +195,6 @@ fn line(out: &mut String, rows: &[Row], point: &Row, references: &[System]) {
     );
 }
 
-/// An interval in words, empty where there is none.
-pub fn span(interval: Option<(f64, f64)>, words: impl Fn(f64) -> String) -> String {
-    interval.map_or_else(String::new, |(low, high)| format!("{}..{}", words(low), words(high)))
-}
-
 /// How many times the rate of `other` ours is: of each repetition with the other's of the same number.
 fn ratio(rows: &[Row], ours: &[&Row], other: System) -> String {
     if ours.iter().any(|row| row.system != System::Rbmq) {
@@ -224,23 +212,6 @@ fn ratio(rows: &[Row], ours: &[&Row], other: System) -> String {
         Some(interval) => format!("{} ({})", digits(ratio.median), span(Some(interval), digits)),
         None => digits(ratio.median),
     }
-}
-
-/// A rate with three significant digits.
-pub fn human(rate: f64) -> String {
-    let (scaled, unit) = match rate {
-        _ if rate >= 1e6 => (rate / 1e6, " M"),
-        _ if rate >= 1e3 => (rate / 1e3, " k"),
-        _ => (rate, ""),
-    };
-    let digits = if scaled >= 100.0 {
-        0
-    } else if scaled >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{scaled:.digits$}{unit}")
 }
 
 #[cfg(test)]
@@ -294,8 +265,9 @@ mod tests {
     #[test]
     fn json_is_one_list_of_flat_rows_with_the_agreed_keys() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        write_json(file.path(), &[row(System::Relay, 0, 1.0), row(System::Relay, 1, 2.0)]).unwrap();
-        let text = fs::read_to_string(file.path()).unwrap();
+        benchkit::output::write_json(file.path(), &[row(System::Relay, 0, 1.0), row(System::Relay, 1, 2.0)])
+            .unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
         let rows: Vec<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(&text).unwrap();
         let keys: Vec<&str> = rows[1].keys().map(String::as_str).collect();
         let mut agreed = vec![
@@ -327,10 +299,5 @@ mod tests {
         agreed.sort_unstable();
         assert_eq!(keys, agreed);
         assert!(rows[0].values().all(|value| !value.is_object() && !value.is_array()));
-    }
-
-    #[test]
-    fn rates_keep_three_digits() {
-        assert_eq!(["5.00", "42.0 k", "193 M"].map(str::to_owned), [5.0, 42_000.0, 193.4e6].map(human));
     }
 }

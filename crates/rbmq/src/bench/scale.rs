@@ -18,11 +18,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use benchkit::{output::human, sys};
 use clap::Args;
 use rocketbufs::{Config, Context};
 use serde::Serialize;
 
-use super::{BenchError, report::human, sys};
+use super::BenchError;
 use crate::{Publisher, Subscriber, TopicOptions, TopicWriter};
 
 /// Topics of one publisher: fewer than a broker allows one by default.
@@ -206,9 +207,9 @@ impl Process {
                     None => continue,
                 },
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(BenchError::WorkerSilent { role: self.role });
+                    return Err(benchkit::Error::WorkerSilent { role: self.role }.into());
                 }
-                Err(_) => return Err(BenchError::WorkerGone { role: self.role }),
+                Err(_) => return Err(benchkit::Error::WorkerGone { role: self.role }.into()),
             }
         }
     }
@@ -344,7 +345,7 @@ impl Bench<'_> {
             w.publish(&payload).map_err(failed)?;
             match s.recv(PATIENCE).map_err(failed)? {
                 Some(_) => Ok(()),
-                None => Err(BenchError::WorkerSilent { role: "broker" }),
+                None => Err(benchkit::Error::WorkerSilent { role: "broker" }.into()),
             }
         };
         for _ in 0..200 {

@@ -9,10 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use benchkit::{output::human, stats};
 use clap::Args;
 use serde_json::Value;
 
-use super::{BenchError, report::human, stats};
+use super::BenchError;
 
 const BEGIN: &str = "<!-- bench:begin -->";
 const END: &str = "<!-- bench:end -->";

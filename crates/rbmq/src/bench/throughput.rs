@@ -5,13 +5,13 @@
 
 use std::str::FromStr;
 
+use benchkit::plot;
 use clap::Args;
 
 use super::{
     Api, BenchError, Confirm,
     campaign::{self, Common},
     measure::{self, Method, Point},
-    plot,
     report::{self, Row},
     search,
 };
@@ -81,11 +81,11 @@ pub fn run(args: &ThroughputArgs) -> Result<(), BenchError> {
     let mut rows = campaign::run(&points, &method, &args.common, NAME)?;
     if args.publishers == [Publishers::Auto] {
         rows.iter_mut().for_each(|row| row.publishers_auto = true);
-        args.common.write_rows(NAME, &rows)?;
+        args.common.output.write_rows(NAME, &rows)?;
     }
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), report::table(&rows));
-    args.common.publish(NAME, &text, &plots(&rows))
+    Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
 }
 
 /// A point, and whether its number of publishers is still to be found.

@@ -140,7 +140,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
             Some(peer) => peers::guard(peer, folder),
             None => Err(BenchError::NothingToMeasure),
         },
-        Worker::BecomeServer { program, args } => peers::become_server(&program, &args),
+        Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),
         Worker::Broker { listen, congestion } => {
             rbmq_peers::serve(&Control::start(), &listen, congestion.as_deref())
         }

@@ -18,7 +18,7 @@ mod subscribe;
 use std::net::TcpStream;
 
 pub use publish::publish;
-pub use server::{become_server, find, guard};
+pub use server::{find, guard};
 pub use socket::{Reader, connect};
 pub use subscribe::subscribe;
 

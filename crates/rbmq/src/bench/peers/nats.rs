@@ -7,7 +7,9 @@
 
 use std::{io::Write, net::TcpStream, path::Path};
 
-use super::{Accepted, Next, Peer, line, number, push_number, server::Start, socket::Reader, topic_name};
+use benchkit::server::Start;
+
+use super::{Accepted, Next, Peer, line, number, push_number, socket::Reader, topic_name};
 use crate::bench::BenchError;
 
 /// The longest line that is not a message; the server's INFO has under 1 KiB.

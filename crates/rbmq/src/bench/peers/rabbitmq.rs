@@ -11,12 +11,9 @@
 
 use std::{fs, io, io::Write, net::TcpStream, path::Path};
 
-use super::{
-    Accepted, Next, Peer,
-    server::{Start, free_port},
-    socket::Reader,
-    topic_name,
-};
+use benchkit::server::{Start, free_port};
+
+use super::{Accepted, Next, Peer, socket::Reader, topic_name};
 use crate::bench::BenchError;
 
 /// Ends every frame.

@@ -7,7 +7,9 @@
 
 use std::{io::Write, net::TcpStream, path::Path};
 
-use super::{Accepted, Next, Peer, line, number, push_number, server::Start, socket::Reader, topic_name};
+use benchkit::server::Start;
+
+use super::{Accepted, Next, Peer, line, number, push_number, socket::Reader, topic_name};
 use crate::bench::BenchError;
 
 const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$";

@@ -6,20 +6,17 @@
 //!
 //! The guard ends when its standard input does, which is when the harness ends, however that happens: Ctrl-C, an
 //! error, `kill -9`. It then kills the server's process group by its number and removes the folder. If the guard
-//! itself is killed, the kernel kills the server: it was started through `become_server`, which asks for that.
+//! itself is killed, the kernel kills the server (`benchkit::server`).
 
 use std::{
     fs,
     io::{self, BufRead},
-    net::TcpListener,
-    os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use benchkit::server::{self, Group, Start, free_port};
 
 use super::{Peer, connect, nats, rabbitmq, redis};
 use crate::bench::BenchError;
@@ -30,68 +27,16 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How often a server that is starting is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// How a server is started.
-pub struct Start {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// What is added to its environment.
-    pub env: Vec<(String, String)>,
-}
-
-/// Looks for a peer's server: beside this program's folder (`target/peers`), where packages put it, in PATH.
+/// Looks for a peer's server.
 pub fn find(peer: Peer) -> Option<PathBuf> {
-    let name = match peer {
-        Peer::Redis => "redis-server",
-        Peer::Nats => "nats-server",
+    match peer {
+        Peer::Redis => server::find("redis-server"),
+        Peer::Nats => server::find("nats-server"),
         // Not the wrapper in PATH: that one changes the user and writes to the system's folders.
         Peer::Rabbitmq => {
-            return Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server"))
-                .filter(|path| path.is_file());
+            Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|path| path.is_file())
         }
-    };
-    let mut folders = Vec::new();
-    if let Ok(program) = std::env::current_exe() {
-        folders.extend(program.ancestors().skip(1).take(3).map(|folder| folder.join("peers")));
     }
-    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    folders.extend(["/usr/bin".into(), "/usr/sbin".into()]);
-    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-/// A program and the processes it started. Dropping it kills them all.
-struct Group {
-    child: Child,
-}
-
-impl Group {
-    fn start(start: &Start, folder: &Path, log: &str) -> io::Result<Group> {
-        let log = fs::File::create(folder.join(log))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bench", "worker", "become-server", "--"]).arg(&start.program).args(&start.args);
-        command.envs(start.env.iter().map(|(name, value)| (name, value))).current_dir(folder);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-        Ok(Group { child: command.spawn()? })
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let group = Pid::from_raw(self.child.id().cast_signed());
-        // Fails only if nobody is left, which is what is wanted.
-        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-        let _ = self.child.wait();
-    }
-}
-
-/// Replaces this process by a server that dies with whoever started it.
-///
-/// # Errors
-/// There is no such program.
-pub fn become_server(program: &Path, args: &[String]) -> Result<(), BenchError> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    Err(Command::new(program).args(args).exec().into())
 }
 
 /// A server that runs, and what it needs besides.
@@ -151,7 +96,7 @@ impl Guard {
                 .map_err(BenchError::from)
                 .and_then(|mut s| self.peer.version(&mut s));
             let ended = match &mut self.server {
-                Some(server) => server.child.try_wait()?.is_some(),
+                Some(server) => server.has_ended()?,
                 None => true,
             };
             match version {
@@ -174,7 +119,7 @@ impl Guard {
     /// `ready ADDRESS GROUP VERSION`
     fn announce(&mut self) -> Result<(), BenchError> {
         let version = self.wait_ready()?;
-        let group = self.server.as_ref().map_or(0, |server| server.child.id());
+        let group = self.server.as_ref().map_or(0, |server| server.id());
         println!("ready {} {group} {version}", self.addr());
         Ok(())
     }
@@ -187,11 +132,6 @@ impl Drop for Guard {
         // What cannot be removed is small, and in the system's folder for temporary files.
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-/// A port that nobody has now. Somebody may take it before the server does: then the server says so and ends.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Runs a server until standard input ends; `restart` kills it and starts it again at the same address.

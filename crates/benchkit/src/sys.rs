@@ -1,17 +1,10 @@
-//! What the machine says about itself: CPU time, memory, congestion control, and a network namespace.
+//! What the machine says about itself: CPU time, memory, processor and kernel.
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader},
-    os::{fd::AsFd, unix::fs::FileExt},
-    process::{Child, Command, Stdio},
+    path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
-
-use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
-
-const CONGESTION_FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-const ALLOWED_FILE: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// CPU time of one process and all its threads, in seconds; 0 once it is gone.
 pub fn process_cpu_s(pid: u32) -> f64 {
@@ -72,91 +65,6 @@ fn ticks_per_s() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// How TCP's congestion control was made the same for everybody.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Congestion {
-    /// The network namespace's setting: sockets need not be told.
-    Namespace(String),
-    /// Every socket is told.
-    Sockets(String),
-}
-
-impl Congestion {
-    /// The congestion control's name.
-    pub fn name(&self) -> &str {
-        let (Congestion::Namespace(name) | Congestion::Sockets(name)) = self;
-        name
-    }
-
-    /// What a worker has to set on its sockets, if anything.
-    pub fn for_sockets(&self) -> Option<&str> {
-        match self {
-            Congestion::Namespace(_) => None,
-            Congestion::Sockets(name) => Some(name),
-        }
-    }
-}
-
-/// Sees to it that everybody runs under `wanted`. As root this thread, and with it everything that it starts, moves
-/// into a new network namespace, which has its own setting; otherwise sockets have to be told one by one.
-pub fn settle_congestion(wanted: &str) -> Congestion {
-    let in_force = || fs::read_to_string(CONGESTION_FILE).is_ok_and(|now| now.trim() == wanted);
-    if !in_force() && rustix::process::geteuid().is_root() {
-        match in_namespace(wanted) {
-            Ok(()) => {}
-            Err(error) => {
-                eprintln!("no network namespace with {wanted} ({error}): sockets are told one by one")
-            }
-        }
-    }
-    if in_force() { Congestion::Namespace(wanted.to_owned()) } else { Congestion::Sockets(wanted.to_owned()) }
-}
-
-/// A process that was started in a new namespace holds it until this thread has moved there.
-fn in_namespace(wanted: &str) -> io::Result<()> {
-    let mut holder = Command::new("unshare")
-        .args(["--net", "sh", "-c", "ip link set lo up && echo up && read -r _"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let moved = move_to(&mut holder, wanted);
-    // Its input ends, and so does it.
-    drop(holder.stdin.take());
-    holder.wait()?;
-    moved
-}
-
-fn move_to(holder: &mut Child, wanted: &str) -> io::Result<()> {
-    let output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    if line.trim() != "up" {
-        return Err(io::Error::other("unshare or ip failed"));
-    }
-    // Namespaces may choose only among what the first one allows to everybody. What was allowed is put back at once:
-    // only the choice needs it.
-    let allowed = fs::read_to_string(ALLOWED_FILE)?;
-    let listed = allowed.split_whitespace().any(|name| name == wanted);
-    let list = fs::OpenOptions::new().write(true).open(ALLOWED_FILE)?;
-    if !listed {
-        list.write_all_at(format!("{} {wanted}", allowed.trim()).as_bytes(), 0)?;
-    }
-    let namespace = fs::File::open(format!("/proc/{}/ns/net", holder.id()))?;
-    let chosen = move_into_thread_name_spaces(namespace.as_fd(), ThreadNameSpaceType::NETWORK)
-        .map_err(io::Error::from)
-        .and_then(|()| fs::write(CONGESTION_FILE, wanted));
-    if !listed {
-        list.write_all_at(allowed.trim().as_bytes(), 0)?;
-    }
-    chosen
-}
-
-/// What runs in no namespace and on sockets that nobody told anything.
-pub fn default_congestion() -> String {
-    fs::read_to_string(CONGESTION_FILE).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
-}
-
 /// A number that this process has not used before.
 pub fn unique_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -179,10 +87,14 @@ pub fn kernel() -> String {
     format!("Linux {}", kernel.trim())
 }
 
-/// What this program was called with.
+/// What this program was called with; its own name without folders.
 pub fn command() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    format!("rbmq {}", words.join(" "))
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
+        *program = name.unwrap_or_default();
+    }
+    words.join(" ")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 
 use std::fmt::Write;
 
-use super::{report::Row, stats};
+use crate::stats;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 460.0;
@@ -89,12 +89,12 @@ impl Chart {
     }
 
     /// A line for each series of the rows, a point for each x: the median over repetitions, with its interval.
-    pub fn points(
+    pub fn points<R>(
         mut self,
-        rows: &[Row],
-        series: impl Fn(&Row) -> String,
-        x: impl Fn(&Row) -> f64,
-        y: impl Fn(&Row) -> f64,
+        rows: &[R],
+        series: impl Fn(&R) -> String,
+        x: impl Fn(&R) -> f64,
+        y: impl Fn(&R) -> f64,
     ) -> Chart {
         for row in rows {
             let (name, at) = (series(row), x(row));

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BenchError, sys};
+use crate::{Error, sys};
 
 /// A worker answers within this time or the point has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ impl Process {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn start(role: &'static str, args: &[String]) -> Result<Process, BenchError> {
+    pub fn start(role: &'static str, args: &[String]) -> Result<Process, Error> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "worker"]).args(args);
         Process::spawn(role, command)
@@ -41,7 +41,7 @@ impl Process {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn spawn(role: &'static str, mut command: Command) -> Result<Process, BenchError> {
+    pub fn spawn(role: &'static str, mut command: Command) -> Result<Process, Error> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take().expect("stdout is a pipe");
@@ -87,17 +87,17 @@ impl Process {
     ///
     /// # Errors
     /// The worker is gone.
-    pub fn tell(&mut self, line: &str) -> Result<(), BenchError> {
-        let gone = BenchError::WorkerGone { role: self.role };
+    pub fn tell(&mut self, line: &str) -> Result<(), Error> {
+        let gone = Error::WorkerGone { role: self.role };
         let Some(input) = &mut self.input else { return Err(gone) };
         writeln!(input, "{line}").map_err(|_| gone)
     }
 
     /// The next line, whatever it says.
-    fn line_within(&self, limit: Duration) -> Result<String, BenchError> {
+    fn line_within(&self, limit: Duration) -> Result<String, Error> {
         self.lines.recv_timeout(limit).map_err(|error| match error {
-            std::sync::mpsc::RecvTimeoutError::Timeout => BenchError::WorkerSilent { role: self.role },
-            std::sync::mpsc::RecvTimeoutError::Disconnected => BenchError::WorkerGone { role: self.role },
+            std::sync::mpsc::RecvTimeoutError::Timeout => Error::WorkerSilent { role: self.role },
+            std::sync::mpsc::RecvTimeoutError::Disconnected => Error::WorkerGone { role: self.role },
         })
     }
 
@@ -105,7 +105,7 @@ impl Process {
     ///
     /// # Errors
     /// The worker is gone, silent, or says something else.
-    pub fn answer(&self, keyword: &str) -> Result<Vec<String>, BenchError> {
+    pub fn answer(&self, keyword: &str) -> Result<Vec<String>, Error> {
         self.answer_within(keyword, ANSWER_WITHIN)
     }
 
@@ -113,13 +113,13 @@ impl Process {
     ///
     /// # Errors
     /// As `answer`.
-    pub fn answer_within(&self, keyword: &str, limit: Duration) -> Result<Vec<String>, BenchError> {
+    pub fn answer_within(&self, keyword: &str, limit: Duration) -> Result<Vec<String>, Error> {
         let line = self.line_within(limit)?;
         let mut words = line.split_whitespace().map(str::to_owned);
         if words.next().as_deref() == Some(keyword) {
             Ok(words.collect())
         } else {
-            Err(BenchError::WorkerSaid { role: self.role, line })
+            Err(Error::WorkerSaid { role: self.role, line })
         }
     }
 
@@ -127,7 +127,7 @@ impl Process {
     ///
     /// # Errors
     /// As `answer`, and where a word is not a number.
-    pub fn numbers(&self, keyword: &str) -> Result<Vec<u64>, BenchError> {
+    pub fn numbers(&self, keyword: &str) -> Result<Vec<u64>, Error> {
         self.numbers_within(keyword, ANSWER_WITHIN)
     }
 
@@ -135,10 +135,10 @@ impl Process {
     ///
     /// # Errors
     /// As `numbers`.
-    pub fn numbers_within(&self, keyword: &str, limit: Duration) -> Result<Vec<u64>, BenchError> {
+    pub fn numbers_within(&self, keyword: &str, limit: Duration) -> Result<Vec<u64>, Error> {
         let words = self.answer_within(keyword, limit)?;
         let numbers: Result<Vec<u64>, _> = words.iter().map(|word| word.parse()).collect();
-        numbers.map_err(|_| BenchError::WorkerSaid { role: self.role, line: words.join(" ") })
+        numbers.map_err(|_| Error::WorkerSaid { role: self.role, line: words.join(" ") })
     }
 }
 

@@ -1,0 +1,24 @@
+//! What the benches of this project share: only what at least two of them need.
+//!
+//! * [`stats`]: what a handful of repetitions say;
+//! * [`plot`]: SVG from rows;
+//! * [`output`]: where rows, tables and plots go, and how figures are written;
+//! * [`fleet`] and [`server`]: processes that are started, talked to, and never left behind;
+//! * [`netns`]: network namespaces, each with its own congestion control;
+//! * [`sys`]: what the machine says about itself.
+//!
+//! A program that uses [`fleet::Process::start`] has a command `bench worker`, and one that uses [`server::Group`] has
+//! `bench worker become-server`, which calls [`server::become_server`].
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod fleet;
+pub mod netns;
+pub mod output;
+pub mod plot;
+pub mod server;
+pub mod stats;
+pub mod sys;
+
+pub use error::Error;
