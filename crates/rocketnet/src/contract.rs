@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketring::{Inlet, Position, Ring, Trimmed};
+use rocketring::{Inlet, MapError, PeerRing, Position, Ring, Trimmed};
 
 /// Names a connection of one transport. Never used again for another connection of the same transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +25,8 @@ pub struct Promises {
     pub ordered: bool,
     /// The peer's processor takes no part in a write.
     pub one_sided: bool,
-    /// The source range is read where it lies until [`Event::Sent`] (true for all but a copying transport).
+    /// The source range is read where it lies until [`Event::Sent`] (true for all but a copying transport); where the
+    /// peer maps it ([`Transport::offer`]), until the peer no longer needs it.
     pub zero_copy: bool,
     /// [`Event::Landed`] follows every write. Where false (a stream), `landed` travels with credit.
     pub reports_landed: bool,
@@ -65,6 +66,9 @@ pub enum Down {
     /// The network or the peer's machine failed.
     #[error("the connection broke: {0}")]
     Broken(String),
+    /// The peer passed descriptors that nothing belongs to, or none where one belongs.
+    #[error("the peer's descriptors do not fit what it says: {0}")]
+    Descriptors(String),
     /// The peer sent a wire id that was never given to it or is no longer valid.
     #[error(
         "the peer sent data for unknown wire id {0:#x}; it does not speak this protocol or is out of step"
@@ -112,6 +116,10 @@ pub enum Event {
     Arrived(ConnId, WireId),
     /// An ordered control message. The bytes are the receiver's.
     Control(ConnId, Vec<u8>),
+    /// The peer's ring for this wire id, to be mapped, or why it cannot be: ordered before the control message that
+    /// followed [`Transport::offer`]. An inlet of a ring made of it may be bound; ranges then land where the peer wrote
+    /// them.
+    Offered(ConnId, WireId, Result<Box<PeerRing>, MapError>),
     /// The source ring's bytes up to this position were read by the transport and are no longer needed by it.
     Sent(ConnId, WireId, Position),
     /// The peer's memory has everything up to this position (only where [`Promises::reports_landed`]).
@@ -140,6 +148,8 @@ pub struct Accepted {
 pub enum AcceptedHandle {
     /// A TCP socket, non-blocking.
     Tcp(std::net::TcpStream),
+    /// A socket of this machine, non-blocking, of a peer that may map what is offered to it.
+    Local(OwnedFd),
     /// One end of a simulated connection.
     Sim(u64),
 }
@@ -184,6 +194,15 @@ pub enum TransportError {
     },
 }
 
+/// What carries a connection, and why it is that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carrier {
+    /// "tcp", "shm" or "sim".
+    pub name: &'static str,
+    /// For people.
+    pub why: String,
+}
+
 /// A transport, owned by one worker.
 pub trait Transport {
     /// What it promises.
@@ -205,6 +224,19 @@ pub trait Transport {
     /// A pause takes effect after the event being handled: no further event of arriving bytes for this connection
     /// comes out of `poll` until it is resumed, and none is lost.
     fn pause(&mut self, conn: ConnId, paused: bool);
+
+    /// What carries this connection.
+    fn carrier(&self, _conn: ConnId) -> Carrier {
+        Carrier { name: "sim", why: "the only one there is".into() }
+    }
+
+    /// Lets the peer map the ring from which `wire` will be written, ahead of what is queued after this: it then reads
+    /// ranges where they lie. True if it does: [`Event::Offered`] follows there, ranges of this ring go without their
+    /// bytes, and the peer needs them until it says otherwise, also after [`Event::Sent`] and [`Transport::detach`].
+    /// False if this connection or ring cannot do that, and ranges are copied as ever.
+    fn offer(&mut self, _conn: ConnId, _wire: WireId, _ring: &Ring) -> bool {
+        false
+    }
 
     /// From now on ranges for `wire` land through this inlet. The transport owns the inlet until
     /// [`Transport::unbind`].

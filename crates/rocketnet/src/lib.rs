@@ -15,7 +15,7 @@
 //!
 //! * [`contract`]: the trait [`Transport`], its events, promises and configuration;
 //! * [`wire`]: the 8-byte header that a stream transport puts before each range;
-//! * [`tcp`]: TCP, event driven;
+//! * [`tcp`]: TCP, event driven; and, on one machine, shared memory: rings that the peer maps, told over local sockets;
 //! * [`sim`]: RDMA's and TCP's twin on a virtual clock, all from a seed;
 //! * `conformance` (feature): the suite that every transport passes.
 
@@ -31,5 +31,6 @@ pub mod wire;
 pub use rocketring::planted;
 
 pub use contract::{
-    Accepted, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport, TransportError, WireId,
+    Accepted, Carrier, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport, TransportError,
+    WireId,
 };

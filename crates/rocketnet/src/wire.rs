@@ -15,6 +15,31 @@ pub const MORE_BIT: u32 = 0x8000_0000;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 8;
 
+/// Bytes of a message between two transports on one machine: a header whose id is [`LOCAL_WIRE`] and whose size says
+/// what it is, an id with its MORE bit, and a size.
+pub const LOCAL_BYTES: usize = 16;
+/// The id that marks such a message.
+pub const LOCAL_WIRE: u32 = CONTROL_WIRE | MORE_BIT;
+/// A descriptor comes with it: the ring from which ranges of this id come, to be mapped.
+pub const LOCAL_OFFER: u32 = 1;
+/// A range of so many bytes, which lie in the ring that was offered.
+pub const LOCAL_RANGE: u32 = 2;
+
+/// A message between two transports on one machine.
+///
+/// ```
+/// use rocketnet::wire::{Header, LOCAL_RANGE, local_message};
+/// let range = Header { wire: 5, more: true, size: 258 };
+/// let bytes = local_message(LOCAL_RANGE, range);
+/// assert_eq!(bytes, [0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 5, 0, 0, 0x80, 2, 1, 0, 0]);
+/// ```
+pub fn local_message(kind: u32, range: Header) -> [u8; LOCAL_BYTES] {
+    let mut bytes = [0; LOCAL_BYTES];
+    bytes[..HEADER_BYTES].copy_from_slice(&Header { wire: CONTROL_WIRE, more: true, size: kind }.encode());
+    bytes[HEADER_BYTES..].copy_from_slice(&range.encode());
+    bytes
+}
+
 /// A decoded header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

@@ -318,7 +318,8 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_control(conn, &bytes);
             }
-            Event::Sent(..) => {}
+            // Nothing is mapped as long as connections are TCP's.
+            Event::Sent(..) | Event::Offered(..) => {}
             Event::Landed(conn, wire, position) => {
                 self.heard(conn);
                 self.on_landed(conn, wire, position);

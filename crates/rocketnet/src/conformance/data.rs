@@ -130,6 +130,9 @@ pub fn queue_full_and_writable<L: Lab>(lab: &mut L) {
 
 /// After `detach` the ring may be written over; the peer still gets what was queued.
 pub fn detach_copies_and_frees<L: Lab>(lab: &mut L) {
+    if lab.maps() {
+        return; // nothing is copied: what the peer needs of its mapping it says
+    }
     let mut kit = Kit::connected(lab);
     let id = kit.id(0, 1);
     let mut other = Flow::new(&mut kit, 0, 1, 2, CAPACITY, 0);
@@ -174,7 +177,7 @@ pub fn skip_in_answer_to_control<L: Lab>(lab: &mut L) {
     let (sender, receiver) = (flow.sender(&kit), flow.receiver(&kit));
     assert!(flow.produce(100));
     flow.send(&mut kit, 100, false);
-    if !ordered {
+    if !ordered || kit.lab().maps() {
         flow.drain(&mut kit);
     }
     kit.ends[1].link().control(sender, b"lost").expect("place for a control message");

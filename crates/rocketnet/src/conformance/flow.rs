@@ -12,15 +12,37 @@ pub fn byte_at(seed: u64, at: Position) -> u8 {
 
 /// A ring that its flow's ends write and read, with a pool of its own.
 pub fn ring(capacity: u64, start: Position) -> Ring {
-    let pool = Pool::new(PoolConfig { reservation_bytes: 64 << 20, max_bytes: 64 << 20 }).expect("a pool");
-    let config = RingConfig {
+    pool().ring(config(capacity, start)).expect("a ring")
+}
+
+fn pool() -> Pool {
+    Pool::new(PoolConfig { reservation_bytes: 64 << 20, max_bytes: 64 << 20 }).expect("a pool")
+}
+
+fn config(capacity: u64, start: Position) -> RingConfig {
+    RingConfig {
         capacity_bytes: capacity,
         retain_bytes: Some(0),
         max_delivery_bytes: Some(capacity),
         flow_control: true,
         start,
-    };
-    pool.ring(config).expect("a ring")
+    }
+}
+
+/// A ring at one end, and the other end's ring over the same memory.
+fn mapped<L: Lab>(
+    kit: &mut Kit<'_, L>,
+    conn: usize,
+    from: usize,
+    wire: WireId,
+    of: RingConfig,
+) -> (Ring, Ring) {
+    let source = pool().shared_ring(of.clone()).expect("a ring");
+    let (sender, receiver) = (kit.id(conn, from), kit.id(conn, 1 - from));
+    assert!(kit.ends[from].link().offer(sender, wire, &source), "the lab said that rings are mapped");
+    kit.until("the offer", |kit| kit.ends[1 - from].offers.contains_key(&(receiver, wire)));
+    let offered = kit.ends[1 - from].offers.remove(&(receiver, wire)).expect("just seen");
+    (source, offered.ring(of).expect("a ring"))
 }
 
 /// A buffer that goes from one end of a connection to the other under one wire id.
@@ -43,10 +65,12 @@ pub struct Flow {
     /// All before this was queued and let go of by `detach`.
     detached: Position,
     checked: Position,
+    /// The receiver reads where the sender wrote.
+    is_mapped: bool,
 }
 
 impl Flow {
-    /// Makes both rings and binds the sink at the receiving end.
+    /// Makes both rings, or one that both ends see, and binds the sink at the receiving end.
     pub fn new<L: Lab>(
         kit: &mut Kit<'_, L>,
         conn: usize,
@@ -55,7 +79,11 @@ impl Flow {
         capacity: u64,
         start: Position,
     ) -> Self {
-        let (source, sink) = (ring(capacity, start), ring(capacity, start));
+        let is_mapped = kit.lab().maps();
+        let (source, sink) = match is_mapped {
+            true => mapped(kit, conn, from, wire, config(capacity, start)),
+            false => (ring(capacity, start), ring(capacity, start)),
+        };
         let inlet = sink.inlet().expect("the first inlet");
         let to = kit.id(conn, 1 - from);
         kit.ends[1 - from].link().bind(to, wire, inlet);
@@ -77,6 +105,7 @@ impl Flow {
             queued: start,
             detached: start,
             checked: start,
+            is_mapped,
         }
     }
 
@@ -161,9 +190,14 @@ impl Flow {
         let end = &kit.ends[self.from];
         if let Some(&sent) = end.sent.get(&key) {
             assert!(sent <= self.queued, "Sent beyond what was queued");
-            self.free_source(sent.max(self.detached));
+            if !self.is_mapped {
+                self.free_source(sent.max(self.detached));
+            }
         }
         self.check();
+        if self.is_mapped {
+            self.free_source(self.checked);
+        }
         if let Some(&landed) = end.landed.get(&key) {
             // One-sided: memory has it before the receiver's head moves.
             assert!(landed <= self.queued, "Landed beyond what was queued");
@@ -174,6 +208,9 @@ impl Flow {
     pub fn check(&mut self) {
         let head = self.sink.head();
         assert!(head <= self.queued, "more landed than was queued");
+        if head == self.checked {
+            return;
+        }
         let landed = self.sink.view(self.checked, head).to_vec().expect("the sink is flow controlled");
         for (at, &byte) in (self.checked..).zip(&landed) {
             assert_eq!(byte, byte_at(self.seed, at), "byte at position {at} of wire {}", self.wire);

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use rocketring::PeerRing;
+
 use super::Lab;
 use crate::contract::{ConnId, Down, Event, Promises, SourceRange, Transport, WireId};
 
@@ -18,6 +20,8 @@ pub struct End<T> {
     pub sent: HashMap<(ConnId, WireId), u64>,
     /// The newest position told by `Landed`.
     pub landed: HashMap<(ConnId, WireId), u64>,
+    /// Rings that the peer offered, by what they are for, until somebody takes them.
+    pub offers: HashMap<(ConnId, WireId), PeerRing>,
     paused: HashSet<ConnId>,
     down: HashMap<ConnId, Down>,
     /// Taken connections, with the address that they came to.
@@ -31,6 +35,7 @@ impl<T: Transport> End<T> {
             seen: Vec::new(),
             sent: HashMap::new(),
             landed: HashMap::new(),
+            offers: HashMap::new(),
             paused: HashSet::new(),
             down: HashMap::new(),
             incoming: Vec::new(),
@@ -103,6 +108,10 @@ impl<T: Transport> End<T> {
                     assert!(!why.to_string().is_empty());
                     assert!(self.down.insert(*conn, why.clone()).is_none(), "Down twice");
                 }
+                Event::Offered(conn, _, _) => {
+                    assert!(!self.paused.contains(conn), "an offer arrived at a paused connection");
+                    self.not_down(*conn);
+                }
                 Event::Incoming(_) => {}
             }
             match event {
@@ -111,6 +120,9 @@ impl<T: Transport> End<T> {
                     let local = accepted.local.clone();
                     let conn = self.link().adopt(accepted).expect("an accepted connection can be adopted");
                     self.incoming.push((conn, local));
+                }
+                Event::Offered(conn, wire, offered) => {
+                    self.offers.insert((conn, wire), *offered.expect("an honest offer"));
                 }
                 event => self.seen.push(event),
             }

@@ -54,6 +54,11 @@ pub trait Lab {
     /// (or let virtual time pass).
     fn poll(&mut self, link: &mut Self::Link, idle: bool, events: &mut Vec<Event>);
 
+    /// Whether rings are offered to the peer, which then maps them.
+    fn maps(&self) -> bool {
+        false
+    }
+
     /// About how many bytes the largest case may move. Lower it where each byte is expensive.
     fn bytes(&self) -> u64 {
         4 << 20

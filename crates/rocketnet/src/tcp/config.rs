@@ -9,6 +9,19 @@ use crate::wire::HEADER_BYTES;
 /// writes costs in memory (about 64 bytes each).
 pub(super) const MAX_QUEUED_PIECES: usize = 4096;
 
+/// What carries connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carry {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// Local sockets, over which rings are offered to be mapped: peers on this machine, and no others.
+    Shm,
+    /// Both: a connection to an address of this machine goes over a local socket if somebody listens there who may map
+    /// what is here, and over TCP otherwise.
+    Auto,
+}
+
 /// The settings of one [`Tcp`](super::Tcp). All of its connections and listeners share them.
 ///
 /// ```
@@ -61,6 +74,11 @@ pub struct TcpConfig {
     /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged before the connection breaks. Default None: the
     /// kernel's (about 15 minutes); heartbeats above usually notice earlier. At most about 49 days, at least 1 ms.
     pub user_timeout: Option<Duration>,
+    /// What carries connections. Default [`Carry::Tcp`].
+    pub carry: Carry,
+    /// Whether peers of other users may be connected to over local sockets. Default false: the same user, and root.
+    /// They see every byte of the rings that are offered to them, also of what they did not subscribe to.
+    pub other_users: bool,
 }
 
 impl Default for TcpConfig {
@@ -79,6 +97,8 @@ impl Default for TcpConfig {
             backlog: 1024,
             connect_timeout: Duration::from_secs(10),
             user_timeout: None,
+            carry: Carry::Tcp,
+            other_users: false,
         }
     }
 }

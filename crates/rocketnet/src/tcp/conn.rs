@@ -8,11 +8,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::epoll;
+use rustix::net::Shutdown;
 
 use super::config::TcpConfig;
 use super::receive::Intake;
@@ -24,7 +25,9 @@ pub(super) enum State {
     /// The handshake is under way with one address; `rest` are those to try if it fails.
     Connecting {
         addr: String,
-        rest: std::vec::IntoIter<SocketAddr>,
+        rest: std::vec::IntoIter<Target>,
+        /// Why shared memory was not to be had, if it was tried.
+        not_shared: String,
     },
     Open,
     /// What is queued leaves; what arrives is thrown away. `shut`: all has left and the peer was told.
@@ -35,6 +38,22 @@ pub(super) enum State {
     Down,
 }
 
+/// Where to connect to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Target {
+    Inet(SocketAddr),
+    Local(SocketAddr),
+}
+
+/// The socket of a connection.
+pub(super) struct Socket {
+    pub fd: OwnedFd,
+    /// Of this machine: descriptors can be passed over it.
+    pub local: bool,
+    /// Why it is what it is.
+    pub why: String,
+}
+
 /// The moments at which something is to be done, with the epoll token of what it is to be done for.
 pub(super) type Deadlines = BTreeSet<(Instant, u64)>;
 
@@ -42,7 +61,7 @@ pub(super) struct Conn {
     pub id: ConnId,
     pub state: State,
     /// None once it is down.
-    pub socket: Option<TcpStream>,
+    pub socket: Option<Socket>,
     pub intake: Intake,
     pub out: Outgoing,
     pub paused: bool,
@@ -62,12 +81,14 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub fn new(state: State, socket: Option<TcpStream>, config: &TcpConfig) -> Self {
+    pub fn new(state: State, socket: Option<Socket>, config: &TcpConfig) -> Self {
+        let mut intake = Intake::new();
+        intake.local = socket.as_ref().is_some_and(|socket| socket.local);
         Self {
             id: ConnId(0),
             state,
             socket,
-            intake: Intake::new(),
+            intake,
             out: Outgoing::new(config),
             paused: false,
             muted: false,
@@ -78,6 +99,10 @@ impl Conn {
             noted: false,
             watched: None,
         }
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| socket.local)
     }
 
     pub fn is_open(&self) -> bool {
@@ -108,7 +133,7 @@ impl Conn {
         if wanted == self.watched {
             return Ok(());
         }
-        let data = epoll::EventData::new_u64(self.id.0);
+        let (socket, data) = (&socket.fd, epoll::EventData::new_u64(self.id.0));
         match (self.watched, wanted) {
             (None, Some(flags)) => epoll::add(epoll_fd, socket, data, flags)?,
             (Some(_), Some(flags)) => epoll::modify(epoll_fd, socket, data, flags)?,
@@ -120,18 +145,29 @@ impl Conn {
 
     /// Goes to the next address that can be tried. False if none is left: `why` is then why the last one failed.
     pub fn try_next_address(&mut self, config: &TcpConfig, why: &mut String) -> bool {
-        let State::Connecting { rest, .. } = &mut self.state else { return false };
+        let State::Connecting { rest, not_shared, .. } = &mut self.state else { return false };
         // Closing a socket takes it out of epoll.
         self.socket = None;
         self.watched = None;
-        for addr in rest {
-            match socket::connect(&addr, config) {
-                Ok(Ok(socket)) => {
+        for target in rest {
+            let opened = match target {
+                Target::Inet(addr) => socket::connect(&addr, config),
+                Target::Local(addr) => socket::connect_local(&addr, config),
+            };
+            match opened {
+                Ok(mut socket) => {
+                    if !socket.local && !not_shared.is_empty() {
+                        socket.why = std::mem::take(not_shared);
+                    }
                     self.socket = Some(socket);
                     return true;
                 }
-                Ok(Err(e)) => *why = e.to_string(),
-                Err(e) => *why = e.to_string(),
+                Err(reason) => {
+                    if matches!(target, Target::Local(_)) {
+                        not_shared.clone_from(&reason);
+                    }
+                    *why = reason;
+                }
             }
         }
         false
@@ -154,7 +190,7 @@ impl Conn {
             return self.out.is_empty();
         }
         let Some(socket) = &self.socket else { return true };
-        match self.out.flush(socket.as_fd()) {
+        match self.out.flush(socket.fd.as_fd()) {
             Ok(all) => all,
             Err(e) => {
                 self.broken = Some(e.to_string());
@@ -172,7 +208,7 @@ impl Conn {
         {
             *shut = true;
             // Fails only if the peer is gone already, which the next read tells.
-            let _ = socket.shutdown(Shutdown::Write);
+            let _ = rustix::net::shutdown(&socket.fd, Shutdown::Write);
         }
         self.out.is_dead()
     }

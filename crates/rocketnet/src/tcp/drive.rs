@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
 use super::receive::{Progress, Turn};
-use super::{LISTENER, READY_PER_POLL, SLEEPER, Tcp, socket};
+use super::{LISTENER, READY_PER_POLL, SLEEPER, Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.
@@ -80,11 +80,15 @@ impl Tcp {
     fn accept(&mut self, key: usize, events: &mut Vec<Event>) {
         for _ in 0..ACCEPTS_PER_POLL {
             let Some(listening) = self.listeners.get(key) else { return };
-            match listening.socket.accept().and_then(|(s, peer)| s.set_nonblocking(true).map(|()| (s, peer)))
-            {
-                Ok((socket, peer)) => {
-                    let handle = AcceptedHandle::Tcp(socket);
-                    let (peer, local) = (peer.to_string(), listening.addr.clone());
+            match listening.socket.accept() {
+                Ok((peer, handle)) => {
+                    if let AcceptedHandle::Local(socket) = &handle
+                        && let Err(why) = local::check_user(socket.as_fd(), &self.config)
+                    {
+                        tracing::warn!(%why, "a connection was not taken");
+                        continue;
+                    }
+                    let local = listening.addr.clone();
                     events.push(Event::Incoming(Accepted { peer, local, handle }));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -140,6 +144,7 @@ impl Tcp {
         match outcome {
             Ok(()) => {
                 conn.state = State::Open;
+                conn.intake.local = conn.is_local();
                 conn.set_deadline(None, &mut self.deadlines);
                 events.push(Event::Connected(id));
                 conn.flush();
@@ -171,14 +176,15 @@ impl Tcp {
         }
         let Some(socket) = &conn.socket else { return };
         let max_control_bytes = self.config.max_control_bytes;
-        let mut turn = Turn { conn: id, number: self.turn, max_control_bytes, events };
+        let maps = &self.maps;
+        let mut turn = Turn { conn: id, number: self.turn, max_control_bytes, maps, events };
         let mut outcome = if conn.intake.waits() { conn.intake.go_on(&mut turn) } else { Ok(()) };
         let mut budget = self.config.read_bytes;
         for _ in 0..READS_PER_POLL {
             if outcome.is_err() || budget == 0 || conn.intake.must_stop(self.turn) {
                 break;
             }
-            match conn.intake.read(socket.as_fd(), &mut self.staging, self.config.read_bytes, &mut turn) {
+            match conn.intake.read(socket.fd.as_fd(), &mut self.staging, self.config.read_bytes, &mut turn) {
                 Ok(Progress::Read(bytes)) => budget = budget.saturating_sub(bytes),
                 Ok(Progress::Drained) => break,
                 Err(down) => outcome = Err(down),
@@ -196,7 +202,7 @@ impl Tcp {
     fn discard(&mut self, id: ConnId) -> bool {
         let Some(socket) = self.conns.get(id).and_then(|conn| conn.socket.as_ref()) else { return true };
         for _ in 0..READS_PER_POLL {
-            match rustix::io::read(socket, &mut *self.staging) {
+            match rustix::io::read(&socket.fd, &mut *self.staging) {
                 Ok(0) => return true,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return e != rustix::io::Errno::AGAIN,

@@ -1,4 +1,4 @@
-//! TCP: non-blocking sockets and one epoll set per worker.
+//! TCP, and shared memory over local sockets: non-blocking sockets and one epoll set per worker.
 //!
 //! ```text
 //!                 ┌──────────────── Tcp (one worker) ────────────────┐
@@ -25,30 +25,37 @@
 //! * `connect` asks the system's resolver for host names, which may block; addresses never do. All addresses of a name
 //!   are tried in turn.
 //! * A message larger than the peer's limit is refused by the peer, which ends the connection.
+//!
+//! Shared memory ([`Carry::Shm`], [`Carry::Auto`]) is the same stream over a socket of this machine, with one more thing
+//! to say: *here is the ring's file* ([`offer`](Transport::offer)). From then on a range of that ring is 16 bytes that
+//! name it, and lands without its bytes being moved. Everything else, also ranges of rings that cannot be mapped, is as
+//! over TCP. A listener has one address for both.
 
 mod config;
 mod conn;
 mod drive;
+mod local;
 mod receive;
 mod send;
 mod slots;
 mod socket;
 mod sys;
 
+use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketring::{Inlet, Position, Sleeper, Trimmed};
+use rocketring::{Inlet, Maps, Position, Ring, Sleeper, Trimmed};
 use rustix::event::epoll;
 
-pub use config::TcpConfig;
-use conn::{Conn, Deadlines, State};
+pub use config::{Carry, TcpConfig};
+use conn::{Conn, Deadlines, Socket, State};
 use slots::Slots;
 
 use crate::contract::{
-    Accepted, AcceptedHandle, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport,
+    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport,
     TransportError, WireId,
 };
 
@@ -56,11 +63,46 @@ use crate::contract::{
 const SLEEPER: u64 = u64::MAX;
 /// The bit that marks the token of a listener.
 const LISTENER: u64 = 1 << 63;
+/// What a transport maps that was not told how much it may.
+const DEFAULT_MAPPED_RINGS: usize = 10_000;
+const DEFAULT_MAPPED_BYTES: u64 = 16 << 30;
 /// Ready descriptors handled in one poll.
 const READY_PER_POLL: usize = 256;
 
+enum Listener {
+    Inet(TcpListener),
+    Local(OwnedFd),
+}
+
+impl Listener {
+    /// The next connection: who it is, and its socket, which does not block.
+    fn accept(&self) -> io::Result<(String, AcceptedHandle)> {
+        match self {
+            Self::Inet(listener) => {
+                let (socket, peer) = listener.accept()?;
+                socket.set_nonblocking(true)?;
+                Ok((peer.to_string(), AcceptedHandle::Tcp(socket)))
+            }
+            Self::Local(listener) => {
+                let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+                let socket = rustix::net::accept_with(listener, flags)?;
+                Ok((local::peer_name(socket.as_fd()), AcceptedHandle::Local(socket)))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Inet(listener) => listener.as_fd(),
+            Self::Local(listener) => listener.as_fd(),
+        }
+    }
+}
+
 struct Listening {
-    socket: TcpListener,
+    socket: Listener,
     /// As `listen` returned it.
     addr: String,
     /// Until when no connection is taken, since there was no descriptor left for it.
@@ -87,6 +129,7 @@ struct Listening {
 /// ```
 pub struct Tcp {
     config: TcpConfig,
+    maps: Maps,
     epoll: Arc<OwnedFd>,
     sleeper: Arc<Sleeper>,
     listeners: slab::Slab<Listening>,
@@ -112,6 +155,13 @@ impl Tcp {
     /// Errors: [`TransportError::Config`] if a setting is outside its range or the system does not know the congestion
     /// control, [`TransportError::Os`] if descriptors have run out.
     pub fn new(config: TcpConfig, sleeper: Arc<Sleeper>) -> Result<Self, TransportError> {
+        Self::with_maps(config, sleeper, Maps::new(DEFAULT_MAPPED_RINGS, DEFAULT_MAPPED_BYTES))
+    }
+
+    /// As [`Tcp::new`], for a process with several workers: what peers on this machine offer counts in `maps`.
+    ///
+    /// Errors: as there.
+    pub fn with_maps(config: TcpConfig, sleeper: Arc<Sleeper>, maps: Maps) -> Result<Self, TransportError> {
         config.check()?;
         socket::try_options(&config)?;
         let os = |what| move |e: rustix::io::Errno| TransportError::Os { what, source: e.into() };
@@ -121,6 +171,7 @@ impl Tcp {
         Ok(Self {
             staging: vec![0; config.staging_bytes].into(),
             config,
+            maps,
             epoll: Arc::new(epoll),
             sleeper,
             listeners: slab::Slab::new(),
@@ -142,6 +193,32 @@ impl Tcp {
     /// The sleeper that wakes it.
     pub fn sleeper(&self) -> &Arc<Sleeper> {
         &self.sleeper
+    }
+
+    /// Listens for peers of this machine, under the address's name.
+    fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
+        let mut last = rustix::io::Errno::INVAL;
+        for one in socket::resolve(addr)? {
+            match local::listen(&one, &self.config) {
+                Ok((socket, bound)) => {
+                    let listening = bound.to_string();
+                    self.watch_listener(Listener::Local(socket), &listening)?;
+                    return Ok(listening);
+                }
+                Err(e) => last = e,
+            }
+        }
+        let reason = format!("cannot listen there for shared memory: {last}");
+        Err(TransportError::Address { addr: addr.into(), reason })
+    }
+
+    fn watch_listener(&mut self, socket: Listener, addr: &str) -> Result<(), TransportError> {
+        let entry = self.listeners.vacant_entry();
+        let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
+        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
+            .map_err(|e| TransportError::Os { what: "watching a listener", source: e.into() })?;
+        entry.insert(Listening { socket, addr: addr.into(), resting: None });
+        Ok(())
     }
 
     fn check_place(&self) -> Result<(), TransportError> {
@@ -176,16 +253,20 @@ impl Transport for Tcp {
     }
 
     fn listen(&mut self, addr: &str) -> Result<String, TransportError> {
-        let os = |what| move |source| TransportError::Os { what, source };
+        if self.config.carry == Carry::Shm {
+            return self.listen_locally(addr);
+        }
         let socket = socket::listen(addr, &self.config)?;
-        let local = socket.local_addr().map_err(os("asking for the address"))?;
-        let entry = self.listeners.vacant_entry();
-        let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
-        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
-            .map_err(|e| os("watching a listener")(e.into()))?;
-        let addr = local.to_string();
-        entry.insert(Listening { socket, addr: addr.clone(), resting: None });
-        Ok(addr)
+        let bound = socket.local_addr();
+        let bound = bound.map_err(|source| TransportError::Os { what: "asking for the address", source })?;
+        let listening = bound.to_string();
+        self.watch_listener(Listener::Inet(socket), &listening)?;
+        if self.config.carry == Carry::Auto
+            && let Err(error) = self.listen_locally(&listening)
+        {
+            tracing::warn!(%error, "peers of this machine will use TCP");
+        }
+        Ok(listening)
     }
 
     fn unlisten(&mut self, addr: &str) {
@@ -195,9 +276,10 @@ impl Transport for Tcp {
 
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError> {
         self.check_place()?;
-        let rest = socket::resolve(addr)?.into_iter();
-        let mut conn = Conn::new(State::Connecting { addr: addr.into(), rest }, None, &self.config);
-        let mut reason = String::new();
+        let rest = socket::targets(addr, &self.config)?.into_iter();
+        let state = State::Connecting { addr: addr.into(), rest, not_shared: String::new() };
+        let mut conn = Conn::new(state, None, &self.config);
+        let mut reason = "it is not an address of this machine, which shared memory needs".to_owned();
         if !conn.try_next_address(&self.config, &mut reason) {
             conn.state = State::Down;
             let id = self.conns.insert(conn);
@@ -212,11 +294,20 @@ impl Transport for Tcp {
 
     fn adopt(&mut self, accepted: Accepted) -> Result<ConnId, TransportError> {
         self.check_place()?;
-        let AcceptedHandle::Tcp(socket) = accepted.handle else {
-            let reason = "it was not accepted by a TCP transport".into();
-            return Err(TransportError::Address { addr: accepted.peer, reason });
+        let socket = match accepted.handle {
+            AcceptedHandle::Tcp(socket) => {
+                socket::set_options(socket.as_fd(), &self.config)?;
+                Socket { fd: socket.into(), local: false, why: "the peer chose it".into() }
+            }
+            AcceptedHandle::Local(fd) => {
+                socket::set_local_options(fd.as_fd(), &self.config)?;
+                Socket { fd, local: true, why: format!("the peer is on this machine ({})", accepted.peer) }
+            }
+            AcceptedHandle::Sim(_) => {
+                let reason = "it was not accepted by a TCP transport".into();
+                return Err(TransportError::Address { addr: accepted.peer, reason });
+            }
         };
-        socket::set_options(&socket, &self.config)?;
         self.enrol(Conn::new(State::Open, Some(socket), &self.config))
     }
 
@@ -230,6 +321,19 @@ impl Transport for Tcp {
             }
         }
         self.watch(id);
+    }
+
+    fn carrier(&self, conn: ConnId) -> Carrier {
+        let socket = self.conns.get(conn).and_then(|conn| conn.socket.as_ref());
+        let name = if socket.is_some_and(|socket| socket.local) { "shm" } else { "tcp" };
+        Carrier { name, why: socket.map_or_else(|| "it is down".into(), |socket| socket.why.clone()) }
+    }
+
+    fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring) -> bool {
+        match self.conns.get_mut(conn) {
+            Some(conn) if conn.is_open() && conn.is_local() => conn.out.offer(wire, ring),
+            _ => false,
+        }
     }
 
     fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet) {

@@ -16,16 +16,16 @@
 //! Therefore a range that follows a control message waits for the next poll: what is already read is carried over, and
 //! nothing more is read for the connection. Control messages in a row come out of one poll together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rocketring::{Inlet, Trimmed};
+use rocketring::{Inlet, Maps, Trimmed};
 
-use super::sys;
+use super::{local, sys};
 use crate::contract::{ConnId, Down, Event, WireId};
-use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_OFFER, LOCAL_RANGE};
 
 /// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
 /// time read one by one than read together and copied; at 64 KiB both cost the same, and less memory is touched.
@@ -60,6 +60,17 @@ struct Bound {
 }
 
 impl Bound {
+    /// Whether the peer may write so much here.
+    fn check_room(&self, wire: WireId, size: u64) -> Result<(), Down> {
+        let room = self.inlet.room();
+        // Without flow control only the memory's own size says what cannot be.
+        let may = !self.inlet.ring().flow_control() && !self.inlet.ring().is_peers();
+        if may || size <= room {
+            return Ok(());
+        }
+        Err(Down::Overrun { wire, at: self.inlet.ring().head(), size, over: size - room })
+    }
+
     fn arrived(&mut self, wire: WireId, turn: &mut Turn<'_>) {
         if self.arrived != turn.number {
             self.arrived = turn.number;
@@ -74,6 +85,8 @@ pub(super) struct Turn<'a> {
     /// Counts polls from 1.
     pub number: u64,
     pub max_control_bytes: usize,
+    /// What of other processes is mapped here.
+    pub maps: &'a Maps,
     pub events: &'a mut Vec<Event>,
 }
 
@@ -90,6 +103,12 @@ enum Phase {
     Control {
         message: Vec<u8>,
         size: usize,
+    },
+    /// A message of a peer on this machine: of which kind, and what has come of it.
+    Local {
+        kind: u32,
+        bytes: [u8; HEADER_BYTES],
+        have: usize,
     },
     /// Within a range whose id was unbound: any further byte of it ends the connection.
     Orphan {
@@ -118,11 +137,17 @@ pub(super) struct Intake {
     ahead: usize,
     /// The poll in which a control message was told last.
     control_turn: u64,
+    /// The peer is on this machine, and may pass descriptors.
+    pub local: bool,
+    /// Descriptors that came, and what they are for has not.
+    files: VecDeque<OwnedFd>,
 }
 
 impl Intake {
     pub fn new() -> Self {
         Self {
+            local: false,
+            files: VecDeque::new(),
             bound: HashMap::default(),
             phase: START,
             carry: Vec::new(),
@@ -166,7 +191,11 @@ impl Intake {
 
     /// Whether something that was already read waits for the next poll.
     pub fn waits(&self) -> bool {
-        !self.carry.is_empty() || matches!(self.phase, Phase::Header { have: HEADER_BYTES, .. })
+        let whole = matches!(
+            self.phase,
+            Phase::Header { have: HEADER_BYTES, .. } | Phase::Local { have: HEADER_BYTES, .. }
+        );
+        whole || !self.carry.is_empty()
     }
 
     /// Whether reading must wait for the next poll, because of a control message in this one.
@@ -199,6 +228,11 @@ impl Intake {
         let grown = (2 * wanted).min(staging.len());
         let staging = &mut staging[..wanted];
         let landed = match &mut self.phase {
+            _ if self.local => match local::receive(fd, staging, &mut self.files) {
+                Ok(Ok(n)) => Ok(sys::Landed { in_ring: 0, staged: n, drained: false }),
+                Ok(Err(wrong)) => return Err(Down::Descriptors(wrong)),
+                Err(e) => Err(e.into()),
+            },
             Phase::Range { wire, left, .. } => {
                 let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
                 sys::read_to_ring(fd, &mut bound.inlet, *left, max, staging)
@@ -236,7 +270,9 @@ impl Intake {
         match &self.phase {
             Phase::Header { have: 0, .. } => Down::PeerClosed,
             Phase::Header { .. } => Down::Broken("the peer closed within a header".into()),
-            Phase::Control { .. } => Down::Broken("the peer closed within a control message".into()),
+            Phase::Control { .. } | Phase::Local { .. } => {
+                Down::Broken("the peer closed within a control message".into())
+            }
             Phase::Range { .. } | Phase::Orphan { .. } => {
                 Down::Broken("the peer closed within a range".into())
             }
@@ -266,21 +302,15 @@ impl Intake {
         loop {
             match &mut self.phase {
                 Phase::Header { bytes: header, have } => {
-                    let n = (HEADER_BYTES - *have).min(bytes.len() - at);
-                    header[*have..*have + n].copy_from_slice(&bytes[at..at + n]);
-                    *have += n;
-                    at += n;
+                    at += collect(header, have, &bytes[at..]);
                     if *have < HEADER_BYTES {
                         return Ok(at);
                     }
                     let header = Header::decode(*header);
-                    if header.wire == CONTROL_WIRE {
-                        self.begin_control(header, turn)?;
-                    } else if self.control_turn == turn.number {
+                    if header.wire != CONTROL_WIRE && self.control_turn == turn.number {
                         return Ok(at);
-                    } else {
-                        self.begin_range(header, turn)?;
                     }
+                    self.begin(header, turn)?;
                 }
                 Phase::Range { left, .. } => {
                     if at == bytes.len() {
@@ -300,10 +330,30 @@ impl Intake {
                     self.control_turn = turn.number;
                     self.phase = START;
                 }
+                Phase::Local { kind, bytes: range, have } => {
+                    at += collect(range, have, &bytes[at..]);
+                    let (kind, range) = (*kind, Header::decode(*range));
+                    if *have < HEADER_BYTES || (kind == LOCAL_RANGE && self.control_turn == turn.number) {
+                        return Ok(at);
+                    }
+                    self.phase = START;
+                    self.on_local(kind, range, turn)?;
+                }
                 Phase::Orphan { wire } => {
                     return if at == bytes.len() { Ok(at) } else { Err(Down::UnknownWire(*wire)) };
                 }
             }
+        }
+    }
+
+    fn begin(&mut self, header: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
+        if self.local && header.wire == CONTROL_WIRE && header.more {
+            self.phase = Phase::Local { kind: header.size, bytes: [0; HEADER_BYTES], have: 0 };
+            Ok(())
+        } else if header.wire == CONTROL_WIRE {
+            self.begin_control(header, turn)
+        } else {
+            self.begin_range(header, turn)
         }
     }
 
@@ -316,6 +366,38 @@ impl Intake {
         Ok(())
     }
 
+    /// A message of a peer on this machine: an offer, or a range of a ring that was offered, which lands without a byte
+    /// being moved.
+    fn on_local(&mut self, kind: u32, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
+        let Header { wire, more, size } = range;
+        match kind {
+            LOCAL_OFFER => {
+                let file = self.files.pop_front();
+                let file = file.ok_or_else(|| Down::Descriptors("an offer came without one".into()))?;
+                let offered = turn.maps.map(file).map(Box::new);
+                turn.events.push(Event::Offered(turn.conn, wire, offered));
+                self.control_turn = turn.number;
+                Ok(())
+            }
+            LOCAL_RANGE => {
+                let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
+                if !bound.inlet.ring().is_peers() {
+                    return Err(Down::Broken(format!(
+                        "wire id {wire:#x} is not one of a ring that is mapped"
+                    )));
+                }
+                bound.check_room(wire, size.into())?;
+                bound.inlet.land(size as usize);
+                if !more {
+                    bound.inlet.end();
+                }
+                bound.arrived(wire, turn);
+                Ok(())
+            }
+            other => Err(Down::Broken(format!("the peer sent a message of the unknown kind {other:#x}"))),
+        }
+    }
+
     /// Checks a range against what this end gave away, before a byte of it lands.
     fn begin_range(&mut self, header: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size } = header;
@@ -323,14 +405,7 @@ impl Intake {
         if size as usize >= LARGE_RANGE {
             self.ahead = SMALL_STAGING;
         }
-        let size = u64::from(size);
-        if bound.inlet.ring().flow_control() {
-            let room = bound.inlet.room();
-            if size > room {
-                let at = bound.inlet.ring().head();
-                return Err(Down::Overrun { wire, at, size, over: size - room });
-            }
-        }
+        bound.check_room(wire, size.into())?;
         if size > 0 {
             self.phase = Phase::Range { wire, left: size as usize, more };
             return Ok(());
@@ -364,4 +439,12 @@ impl Intake {
         }
         Ok(n)
     }
+}
+
+/// Completes eight bytes that may come in pieces; returns how many it took.
+fn collect(whole: &mut [u8; HEADER_BYTES], have: &mut usize, bytes: &[u8]) -> usize {
+    let n = (HEADER_BYTES - *have).min(bytes.len());
+    whole[*have..*have + n].copy_from_slice(&bytes[..n]);
+    *have += n;
+    n
 }

@@ -11,16 +11,19 @@
 //! A range is sent from where it lies and holds a handle of its ring; control messages, and what
 //! [`Outgoing::detach`] lets go of, are copies. A range is *sent* when the kernel took its last byte.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rocketring::{Position, Ring};
 
 use super::config::{MAX_QUEUED_PIECES, TcpConfig};
+use super::local;
+use super::receive::WireHasher;
 use super::sys::{self, Part};
 use crate::contract::{Event, QueueFull, SourceRange, WireId};
-use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, LOCAL_RANGE, local_message};
 
 /// Control messages share a buffer up to this size, so that a stream of small ones is one part.
 const CONTROL_MERGE_BYTES: usize = 16 << 10;
@@ -37,6 +40,18 @@ enum Piece {
     },
     /// Control messages with their headers.
     Control(Vec<u8>),
+    /// A range of a ring that the peer maps.
+    Mapped {
+        message: [u8; LOCAL_BYTES],
+        wire: WireId,
+        to: Position,
+        size: u64,
+    },
+    /// A ring for the peer to map: the descriptor goes with the first byte.
+    Offer {
+        message: [u8; LOCAL_BYTES],
+        file: OwnedFd,
+    },
     /// What was left of a range, header included, when it was let go; `counted` bytes in the limit of ranges.
     Copied {
         bytes: Vec<u8>,
@@ -49,6 +64,7 @@ impl Piece {
         match self {
             Piece::Range { from, to, .. } => HEADER_BYTES + (to - from) as usize,
             Piece::Control(bytes) | Piece::Copied { bytes, .. } => bytes.len(),
+            Piece::Mapped { .. } | Piece::Offer { .. } => LOCAL_BYTES,
         }
     }
 
@@ -62,6 +78,7 @@ impl Piece {
                 (&header[done.min(HEADER_BYTES)..], (len > 0).then_some(range))
             }
             Piece::Control(bytes) | Piece::Copied { bytes, .. } => (&bytes[done..], None),
+            Piece::Mapped { message, .. } | Piece::Offer { message, .. } => (&message[done..], None),
         };
         let bytes = (!bytes.is_empty()).then_some(Part::Bytes(bytes));
         bytes.into_iter().chain(range)
@@ -77,6 +94,8 @@ pub(super) struct Outgoing {
     max_range_bytes: u64,
     max_control_bytes: usize,
     sent: Vec<(WireId, Position)>,
+    /// Where the rings lie that the peer maps: what tells one from another.
+    offered: HashMap<WireId, usize, BuildHasherDefault<WireHasher>>,
     /// The kernel took less than it was offered and has not said since that it takes more.
     blocked: bool,
     /// `room` was 0 or a write was refused, and `Writable` was not told since.
@@ -95,6 +114,7 @@ impl Outgoing {
             max_range_bytes: config.tx_queue_bytes.into(),
             max_control_bytes: config.tx_control_bytes,
             sent: Vec::new(),
+            offered: HashMap::default(),
             blocked: false,
             full: false,
             dead: false,
@@ -130,8 +150,14 @@ impl Outgoing {
             return Err(QueueFull);
         }
         // `room` is at most `tx_queue_bytes`, which is a u32.
-        let header = Header { wire, more, size: size as u32 }.encode();
-        self.queue.push_back(Piece::Range { header, wire, ring, from, to: from + size });
+        let header = Header { wire, more, size: size as u32 };
+        if !self.offered.is_empty() && self.offered.get(&wire) == Some(&place_of(&ring)) {
+            let message = local_message(LOCAL_RANGE, header);
+            self.queue.push_back(Piece::Mapped { message, wire, to: from + size, size });
+        } else {
+            let header = header.encode();
+            self.queue.push_back(Piece::Range { header, wire, ring, from, to: from + size });
+        }
         self.range_bytes += size;
         self.full |= self.room() == 0;
         Ok(())
@@ -154,6 +180,18 @@ impl Outgoing {
         }
         self.control_bytes += size;
         Ok(())
+    }
+
+    /// Queues a ring for the peer to map: ranges of it go without their bytes from here on. False if nothing can be sent
+    /// or there is no descriptor left.
+    pub fn offer(&mut self, wire: WireId, ring: &Ring) -> bool {
+        self.offered.remove(&wire);
+        let file = ring.descriptor().map(|file| file.try_clone_to_owned());
+        let (false, Some(Ok(file))) = (self.dead, file) else { return false };
+        let header = Header { wire, more: false, size: 0 };
+        self.queue.push_back(Piece::Offer { message: local_message(LOCAL_OFFER, header), file });
+        self.offered.insert(wire, place_of(ring));
+        true
     }
 
     /// Copies what is unsent of the ranges of `wire`; returns how many bytes of payload it copied.
@@ -184,9 +222,20 @@ impl Outgoing {
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         while !self.queue.is_empty() {
             let done = self.front_done;
-            let parts = self.queue.iter().enumerate();
-            let parts = parts.flat_map(|(i, piece)| piece.parts(if i == 0 { done } else { 0 }));
-            match sys::send_parts(fd, parts) {
+            let sent = match self.queue.front() {
+                Some(Piece::Offer { message, file }) if done == 0 => {
+                    let taken = local::send_with(fd, message, file);
+                    taken.map(|taken| (taken, LOCAL_BYTES)).map_err(io::Error::from)
+                }
+                _ => {
+                    // A descriptor goes with the first byte of a call.
+                    let offer = |(i, piece): &(usize, &Piece)| *i > 0 && matches!(piece, Piece::Offer { .. });
+                    let parts = self.queue.iter().enumerate().take_while(|piece| !offer(piece));
+                    let parts = parts.flat_map(|(i, piece)| piece.parts(if i == 0 { done } else { 0 }));
+                    sys::send_parts(fd, parts)
+                }
+            };
+            match sent {
                 Ok((taken, offered)) => {
                     self.took(taken);
                     if taken < offered {
@@ -224,9 +273,13 @@ impl Outgoing {
                     self.range_bytes -= to - from;
                     self.note_sent(wire, to);
                 }
+                Some(Piece::Mapped { wire, to, size, .. }) => {
+                    self.range_bytes -= size;
+                    self.note_sent(wire, to);
+                }
+                Some(Piece::Offer { .. }) | None => {}
                 Some(Piece::Copied { counted, .. }) => self.range_bytes -= counted,
                 Some(Piece::Control(bytes)) => self.control_bytes -= bytes.len(),
-                None => {}
             }
         }
     }
@@ -273,6 +326,11 @@ impl Outgoing {
         self.range_bytes = 0;
         self.control_bytes = 0;
     }
+}
+
+/// What tells a ring from every other one that exists.
+fn place_of(ring: &Ring) -> usize {
+    ring.raw(0, 0).addr()
 }
 
 fn header_size(header: &[u8; HEADER_BYTES]) -> u32 {

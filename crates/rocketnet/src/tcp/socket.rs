@@ -1,13 +1,15 @@
 //! Making sockets: addresses, options, listening, connecting.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::config::TcpConfig;
+use super::config::{Carry, TcpConfig};
+use super::conn::{Socket, Target};
+use super::local;
 use crate::contract::TransportError;
 
 const ALLOWED_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
@@ -49,8 +51,7 @@ fn set_early(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), TransportErro
 }
 
 /// Sets every option of a connection's socket.
-pub(super) fn set_options(socket: &TcpStream, config: &TcpConfig) -> Result<(), TransportError> {
-    let fd = socket.as_fd();
+pub(super) fn set_options(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), TransportError> {
     set_early(fd, config)?;
     sockopt::set_tcp_nodelay(fd, config.nodelay).map_err(os("setting TCP_NODELAY"))?;
     if let Some(timeout) = config.user_timeout {
@@ -61,10 +62,16 @@ pub(super) fn set_options(socket: &TcpStream, config: &TcpConfig) -> Result<(), 
     Ok(())
 }
 
+/// Sets the one option that matters on a socket of this machine: its receiver takes from the sender's buffer.
+pub(super) fn set_local_options(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), TransportError> {
+    let Some(bytes) = config.send_buffer_bytes else { return Ok(()) };
+    sockopt::set_socket_send_buffer_size(fd, bytes).map_err(os("setting SO_SNDBUF"))
+}
+
 /// Tries the options on a socket that is thrown away, so that a wrong setting is found at construction.
 pub(super) fn try_options(config: &TcpConfig) -> Result<(), TransportError> {
     let fd = open(&SocketAddr::from(([127, 0, 0, 1], 0))).map_err(os("opening a socket"))?;
-    set_options(&TcpStream::from(fd), config)
+    set_options(fd.as_fd(), config)
 }
 
 /// Listens on the first of the addresses that can be listened on.
@@ -93,30 +100,44 @@ fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener
     Ok(bound.map(|()| TcpListener::from(fd)))
 }
 
-/// Begins to connect to one address. The inner error says why that address cannot be reached.
-pub(super) fn connect(
-    addr: &SocketAddr,
-    config: &TcpConfig,
-) -> Result<Result<TcpStream, io::Error>, TransportError> {
-    let socket = match open(addr) {
-        Ok(fd) => TcpStream::from(fd),
-        Err(e @ (Errno::MFILE | Errno::NFILE)) => return Err(os("opening a socket")(e)),
-        Err(e) => return Ok(Err(e.into())),
-    };
-    set_options(&socket, config)?;
-    match rustix::net::connect(&socket, addr) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(Ok(socket)),
-        Err(e) => Ok(Err(e.into())),
+/// Where an address can be reached, what is preferred first.
+pub(super) fn targets(addr: &str, config: &TcpConfig) -> Result<Vec<Target>, TransportError> {
+    let found = resolve(addr)?;
+    let local = found.iter().filter(|_| config.carry != Carry::Tcp).flat_map(local::names);
+    let inet = found.iter().filter(|_| config.carry != Carry::Shm).copied();
+    Ok(local.map(Target::Local).chain(inet.map(Target::Inet)).collect())
+}
+
+/// Begins to connect to one address, or says why that cannot be reached.
+pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, String> {
+    let fd = open(addr).map_err(|e| e.to_string())?;
+    set_options(fd.as_fd(), config).map_err(|e| e.to_string())?;
+    match rustix::net::connect(&fd, addr) {
+        Ok(()) | Err(Errno::INPROGRESS) => {
+            let why = match config.carry {
+                Carry::Tcp => "configured",
+                Carry::Shm | Carry::Auto => "the address is not one of this machine",
+            };
+            Ok(Socket { fd, local: false, why: why.into() })
+        }
+        Err(e) => Err(e.to_string()),
     }
+}
+
+/// Connects to a peer of this machine.
+pub(super) fn connect_local(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, String> {
+    let fd = local::connect(addr, config)?;
+    set_local_options(fd.as_fd(), config).map_err(|e| e.to_string())?;
+    let why = format!("the peer is on this machine ({})", local::check_user(fd.as_fd(), config)?);
+    Ok(Socket { fd, local: true, why })
 }
 
 /// How a connection that was begun ended, once its socket is writable. A port of this machine that nobody listens on
 /// can be connected to itself by chance; that is no peer.
-pub(super) fn connected(socket: &TcpStream) -> io::Result<()> {
-    if let Some(e) = socket.take_error()? {
-        return Err(e);
-    }
-    if socket.local_addr()? == socket.peer_addr()? {
+pub(super) fn connected(socket: &Socket) -> io::Result<()> {
+    sockopt::socket_error(&socket.fd)?.map_err(io::Error::from)?;
+    let own = rustix::net::getsockname(&socket.fd)?;
+    if !socket.local && rustix::net::getpeername(&socket.fd)? == Some(own) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(())

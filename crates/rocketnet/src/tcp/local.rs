@@ -1,0 +1,134 @@
+//! Sockets of this machine: what they are called, who may talk over them, and how descriptors go with the bytes.
+//!
+//! A listener on `127.0.0.1:7411` has the name `rocketbufs/127.0.0.1:7411` in the abstract namespace: no file that a
+//! killed process could leave behind, and one namespace with the network's ports. Anybody may take such a name, so both
+//! ends ask the kernel who the other one is.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+
+use super::config::TcpConfig;
+
+/// Descriptors of one message; one is sent with each offer.
+const MAX_FILES: usize = 4;
+/// Ports tried for a name of its own.
+const PORT_TRIES: u16 = 1000;
+
+fn name(addr: &SocketAddr) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("rocketbufs/{addr}").as_bytes())
+}
+
+fn open() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Listens under the address's name. Port 0 takes a free name.
+pub(super) fn listen(addr: &SocketAddr, config: &TcpConfig) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let mut addr = *addr;
+    let any = addr.port() == 0;
+    let first = 32_768 + (std::process::id() % 16_384) as u16;
+    for n in 0..PORT_TRIES {
+        if any {
+            addr.set_port(first + n);
+        }
+        let socket = open()?;
+        match rustix::net::bind(&socket, &name(&addr)?) {
+            Err(Errno::ADDRINUSE) if any => continue,
+            bound => bound?,
+        }
+        // Checked by `TcpConfig::check` to be at most i32::MAX.
+        rustix::net::listen(&socket, config.backlog as i32)?;
+        return Ok((socket, addr));
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+/// Under which names somebody on this machine listens, if somebody does, who would be reached at this address.
+pub(super) fn names(addr: &SocketAddr) -> Vec<SocketAddr> {
+    if !is_here(addr.ip()) {
+        return Vec::new();
+    }
+    let all = [addr.ip(), IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    all.into_iter().map(|ip| SocketAddr::new(ip, addr.port())).collect()
+}
+
+/// Whether an address is one of this machine: only those can be bound.
+fn is_here(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Connects to who listens under the address's name, if its user is one that may.
+pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, String> {
+    let socket = open().map_err(|e| e.to_string())?;
+    let reached = name(addr).and_then(|name| rustix::net::connect(&socket, &name));
+    reached.map_err(|e| format!("shared memory: {e}"))?;
+    check_user(socket.as_fd(), config)?;
+    Ok(socket)
+}
+
+/// Who the other end is, if that is somebody who may map what is here: the same user, or root, or anybody where that
+/// was configured.
+pub(super) fn check_user(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<String, String> {
+    let peer = sockopt::socket_peercred(socket).map_err(|e| format!("who it is cannot be known: {e}"))?;
+    let (theirs, ours) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
+    let who = peer_name(socket);
+    if theirs == ours || theirs == 0 || config.other_users {
+        return Ok(who);
+    }
+    Err(format!(
+        "{who} is not user {ours}: shared memory is for one user, unless shm.other_users allows more"
+    ))
+}
+
+/// Who the other end is, for people.
+pub(super) fn peer_name(socket: BorrowedFd<'_>) -> String {
+    match sockopt::socket_peercred(socket) {
+        Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
+        Err(e) => format!("a process that cannot be known: {e}"),
+    }
+}
+
+/// Sends bytes of which the first carries a descriptor.
+pub(super) fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: &OwnedFd) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    let pushed = control.push(SendAncillaryMessage::ScmRights(&files));
+    debug_assert!(pushed, "there is space for one descriptor");
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
+}
+
+/// Reads bytes, and the descriptors that came with them. The error tells what the peer did wrong.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    files: &mut VecDeque<OwnedFd>,
+) -> Result<Result<usize, String>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            files.extend(came);
+        }
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Ok(Err("more than belong to one message, or none is left here (ulimit -n)".into()));
+    }
+    if files.len() > MAX_FILES {
+        return Ok(Err("more than were announced".into()));
+    }
+    Ok(Ok(got.bytes))
+}

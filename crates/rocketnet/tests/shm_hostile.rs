@@ -1,0 +1,238 @@
+//! What a peer on this machine may send to shared memory: whatever it is, it ends its own connection or is told, and
+//! nothing of it stays.
+
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketnet::wire::{Header, LOCAL_OFFER, LOCAL_RANGE, local_message};
+use rocketnet::{ConnId, Down, Event, Transport};
+use rocketring::{MapError, Maps, Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+const CAPACITY: u64 = 64 << 10;
+
+/// A transport that listens, and a peer of it that says what it likes.
+struct Scene {
+    link: Tcp,
+    maps: Maps,
+    conn: ConnId,
+    peer: UnixStream,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let maps = Maps::new(2, 1 << 20);
+        let config = TcpConfig { carry: Carry::Shm, ..TcpConfig::default() };
+        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
+        let mut link = Tcp::with_maps(config, sleeper, maps.clone()).expect("a transport");
+        let addr = link.listen("127.0.0.1:0").expect("a free name");
+        let name = SocketAddr::from_abstract_name(format!("rocketbufs/{addr}")).expect("a short name");
+        let peer = UnixStream::connect_addr(&name).expect("somebody listens");
+        let accepted = wait(&mut link, |event| match event {
+            Event::Incoming(accepted) => Some(accepted),
+            _ => None,
+        });
+        let conn = link.adopt(accepted).expect("place for one");
+        assert_eq!(link.carrier(conn).name, "shm");
+        Self { link, maps, conn, peer }
+    }
+
+    fn say(&mut self, kind: u32, wire: u32, size: u32) {
+        let range = Header { wire, more: false, size };
+        self.peer.write_all(&local_message(kind, range)).expect("it is read");
+    }
+
+    fn offer(&self, wire: u32, files: &[BorrowedFd<'_>]) {
+        let bytes = local_message(LOCAL_OFFER, Header { wire, more: false, size: 0 });
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(files)));
+        let sent =
+            rustix::net::sendmsg(&self.peer, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty());
+        assert_eq!(sent, Ok(bytes.len()));
+    }
+
+    fn offered(&mut self) -> Result<Box<rocketring::PeerRing>, MapError> {
+        wait(&mut self.link, |event| match event {
+            Event::Offered(_, _, offered) => Some(offered),
+            Event::Down(_, why) => panic!("{why}"),
+            _ => None,
+        })
+    }
+
+    fn down(&mut self) -> Down {
+        wait(&mut self.link, |event| if let Event::Down(_, why) = event { Some(why) } else { None })
+    }
+
+    /// Offers a ring and binds what comes of it.
+    fn bind(&mut self, wire: u32) -> Ring {
+        let source = shared();
+        self.offer(wire, &[source.descriptor().expect("a shared ring")]);
+        let seen = self.offered().expect("an honest ring").ring(config()).expect("a ring");
+        seen.grant();
+        self.link.bind(self.conn, wire, seen.inlet().expect("the first"));
+        seen
+    }
+}
+
+fn config() -> RingConfig {
+    RingConfig { capacity_bytes: CAPACITY, retain_bytes: Some(0), ..RingConfig::default() }
+}
+
+fn pool() -> Pool {
+    Pool::new(PoolConfig::default()).expect("a pool")
+}
+
+fn shared() -> Ring {
+    pool().shared_ring(config()).expect("a ring")
+}
+
+fn wait<T>(link: &mut Tcp, mut pick: impl FnMut(Event) -> Option<T>) -> T {
+    for _ in 0..10_000 {
+        let mut events = Vec::new();
+        link.poll(Some(Duration::from_millis(1)), &mut events);
+        if let Some(found) = events.into_iter().find_map(&mut pick) {
+            return found;
+        }
+    }
+    panic!("waited in vain");
+}
+
+#[test]
+fn a_range_beyond_what_was_granted_ends_the_connection() {
+    let mut scene = Scene::new();
+    let seen = scene.bind(7);
+    scene.say(LOCAL_RANGE, 7, 1000);
+    wait(&mut scene.link, |event| matches!(event, Event::Arrived(_, 7)).then_some(()));
+    assert_eq!((seen.head(), seen.boundary()), (1000, 1000));
+    scene.say(LOCAL_RANGE, 7, CAPACITY as u32);
+    assert_eq!(scene.down(), Down::Overrun { wire: 7, at: 1000, size: CAPACITY, over: 1000 });
+    assert_eq!(seen.head(), 1000);
+}
+
+#[test]
+fn a_range_of_a_ring_that_was_not_offered_ends_the_connection() {
+    let mut scene = Scene::new();
+    scene.say(LOCAL_RANGE, 3, 10);
+    assert_eq!(scene.down(), Down::UnknownWire(3));
+    // Nor does a private ring become the peer's by being named.
+    let mut scene = Scene::new();
+    let own = pool().ring(config()).expect("a ring");
+    scene.link.bind(scene.conn, 3, own.inlet().expect("the first"));
+    scene.say(LOCAL_RANGE, 3, 10);
+    assert!(matches!(scene.down(), Down::Broken(_)));
+    assert_eq!(own.head(), 0);
+}
+
+#[test]
+fn bytes_for_a_mapped_ring_end_the_connection() {
+    let mut scene = Scene::new();
+    let seen = scene.bind(5);
+    let header = Header { wire: 5, more: false, size: 4 };
+    scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("it is read");
+    assert!(matches!(scene.down(), Down::Overrun { wire: 5, .. }));
+    assert_eq!(seen.head(), 0);
+}
+
+#[test]
+fn an_unknown_kind_of_message_ends_the_connection() {
+    let mut scene = Scene::new();
+    scene.say(99, 1, 1);
+    assert!(matches!(scene.down(), Down::Broken(why) if why.contains("0x63")));
+}
+
+#[test]
+fn an_offer_without_a_descriptor_ends_the_connection() {
+    let mut scene = Scene::new();
+    scene.offer(1, &[]);
+    assert!(matches!(scene.down(), Down::Descriptors(_)));
+}
+
+#[test]
+fn descriptors_that_nobody_announced_end_the_connection() {
+    let file = std::fs::File::open("/dev/null").expect("it is there");
+    let mut scene = Scene::new();
+    scene.offer(1, &[file.as_fd(); 8]);
+    assert!(matches!(scene.down(), Down::Descriptors(_)));
+
+    let mut scene = Scene::new();
+    for _ in 0..3 {
+        scene.offer(1, &[file.as_fd(); 4]);
+    }
+    assert!(matches!(scene.down(), Down::Descriptors(_)));
+}
+
+#[test]
+fn what_is_no_ring_is_told_and_closed() {
+    let mut scene = Scene::new();
+    let file: OwnedFd = std::fs::File::open("/dev/zero").expect("it is there").into();
+    scene.offer(1, &[file.as_fd()]);
+    assert!(matches!(scene.offered(), Err(MapError::NotMemory)));
+    // The connection is not to blame for the subscription.
+    drop(scene.bind(2));
+    assert_eq!(scene.maps.in_use(), (1, CAPACITY), "its inlet is still bound");
+    scene.link.unbind(scene.conn, 2);
+    assert_eq!(scene.maps.in_use(), (0, 0));
+}
+
+#[test]
+fn offers_are_limited_and_count_nothing_once_they_are_dropped() {
+    let mut scene = Scene::new();
+    let _kept = [scene.bind(1), scene.bind(2)];
+    let third = shared();
+    scene.offer(3, &[third.descriptor().expect("a shared ring")]);
+    assert!(matches!(scene.offered(), Err(MapError::TooMany { in_use: 2, max: 2 })));
+
+    let mut scene = Scene::new();
+    for wire in 0..100 {
+        scene.offer(wire, &[third.descriptor().expect("a shared ring")]);
+        drop(scene.offered().expect("nothing is in use"));
+    }
+    assert_eq!(scene.maps.in_use(), (0, 0));
+}
+
+#[test]
+fn a_peer_that_dies_in_the_middle_of_a_message_is_told() {
+    let mut scene = Scene::new();
+    let bytes = local_message(LOCAL_OFFER, Header { wire: 1, more: false, size: 0 });
+    scene.peer.write_all(&bytes[..11]).expect("it is read");
+    scene.peer.shutdown(std::net::Shutdown::Both).expect("it is open");
+    assert!(matches!(scene.down(), Down::Broken(_)));
+}
+
+#[test]
+fn both_carry_one_address_and_say_why() {
+    let auto = TcpConfig { carry: Carry::Auto, ..TcpConfig::default() };
+    let tcp = |config: &TcpConfig| {
+        Tcp::new(config.clone(), Arc::new(Sleeper::new().expect("an eventfd"))).expect("a transport")
+    };
+    let (mut server, mut client, mut plain) = (tcp(&auto), tcp(&auto), tcp(&TcpConfig::default()));
+    let up = |event| if let Event::Connected(conn) = event { Some(conn) } else { None };
+    let addr = server.listen("127.0.0.1:0").expect("a free port");
+    for (link, name) in [(&mut client, "shm"), (&mut plain, "tcp")] {
+        let conn = link.connect(&addr).expect("an address");
+        assert_eq!(wait(link, up), conn);
+        let carrier = link.carrier(conn);
+        assert_eq!(carrier.name, name, "{}", carrier.why);
+        let accepted = wait(&mut server, |event| match event {
+            Event::Incoming(accepted) => Some(accepted),
+            _ => None,
+        });
+        assert_eq!(accepted.local, addr);
+        let conn = server.adopt(accepted).expect("place");
+        assert_eq!(server.carrier(conn).name, name);
+    }
+    // Nobody there for shared memory: TCP, and the reason.
+    let addr = plain.listen("127.0.0.1:0").expect("a free port");
+    let conn = client.connect(&addr).expect("an address");
+    wait(&mut client, up);
+    let carrier = client.carrier(conn);
+    assert_eq!(carrier.name, "tcp");
+    assert!(carrier.why.contains("shared memory"), "{}", carrier.why);
+}
