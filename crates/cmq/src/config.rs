@@ -58,6 +58,11 @@ pub struct Config {
     /// A key's messages leave once the oldest of them has waited this long. Default 200 ms, the paper's. Zero sends every
     /// message at once, from the thread that pushes it: the shortest way, and one system call for each message.
     pub timeout: Duration,
+    /// Whether everything pushed leaves when a thread begins to wait for a message of this queue: whoever waits has
+    /// nothing more to push for now, and perhaps waits for an answer to it. Batches then are as large as what is pushed
+    /// between two waits, and neither `qthresh` nor `timeout` must fit to how many messages are outstanding. Default
+    /// false, as in the paper; true in [`Config::throughput`].
+    pub flush_on_wait: bool,
     /// Bytes that may wait to be sent, over all keys; past it a push says [`Full`](crate::PushError::Full). Default
     /// 64 MiB.
     pub pending_bytes: usize,
@@ -106,6 +111,7 @@ impl Default for Config {
         Config {
             qthresh: 512,
             timeout: Duration::from_millis(200),
+            flush_on_wait: false,
             pending_bytes: 64 << 20,
             mailbox_messages: 1 << 20,
             mailbox_bytes: 64 << 20,
@@ -128,11 +134,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A pair that is better for throughput than the paper's: 16 KiB or 5 ms, and a receive buffer of 4 MiB.
+    /// A pair that is better for throughput than the paper's: 16 KiB or 5 ms, or at once when a thread begins to wait;
+    /// and a receive buffer of 4 MiB.
     pub fn throughput() -> Config {
         Config {
             qthresh: 16 << 10,
             timeout: Duration::from_millis(5),
+            flush_on_wait: true,
             receive_buffer: Some(4 << 20),
             ..Config::default()
         }

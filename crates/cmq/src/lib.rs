@@ -25,6 +25,7 @@ mod error;
 mod event;
 mod io;
 mod key;
+mod multicast;
 pub mod proto;
 mod queue;
 pub mod wire;
@@ -33,4 +34,5 @@ pub use config::{Config, ConfigError, Large, MAX_QTHRESH, MIN_DATAGRAM, Order, W
 pub use error::{OpenError, PushError};
 pub use event::{Counts, Event, Sender, Stats};
 pub use key::Key;
+pub use multicast::{Interface, Multicast};
 pub use queue::{Cmq, Mailbox, new_raw_rq, new_rq, new_rq_with};

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,6 +17,7 @@ use crate::io::engine::Engine;
 use crate::io::mailbox::Queue;
 use crate::io::socket::Socket;
 use crate::key::Key;
+use crate::multicast::Multicast;
 
 /// Makes a queue with the paper's settings at a local address (paper, `newRq`). Port 0 takes any that is free.
 ///
@@ -131,16 +132,14 @@ impl<T: Send + 'static> Cmq<T> {
 
     /// The next message, waiting for it.
     pub fn pop(&self) -> (T, Key) {
-        let receiving = &self.engine().receiving;
-        let queue = &receiving.common;
-        receiving.wait(queue, None, || queue.pop()).expect("without an end it ends with a message")
+        let queue = &self.engine().receiving.common;
+        self.engine().wait(queue, None, || queue.pop()).expect("without an end it ends with a message")
     }
 
     /// The next message, waiting at most so long for it.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<(T, Key)> {
-        let receiving = &self.engine().receiving;
-        let queue = &receiving.common;
-        receiving.wait(queue, Instant::now().checked_add(timeout), || queue.pop())
+        let queue = &self.engine().receiving.common;
+        self.engine().wait(queue, Some(timeout), || queue.pop())
     }
 
     /// The oldest message that is wanted (a selective receive), if there is one; the others stay in their order. Never
@@ -157,9 +156,8 @@ impl<T: Send + 'static> Cmq<T> {
         timeout: Duration,
         mut wanted: impl FnMut(&T, &Key) -> bool,
     ) -> Option<(T, Key)> {
-        let receiving = &self.engine().receiving;
-        let queue = &receiving.common;
-        receiving.wait(queue, Instant::now().checked_add(timeout), || queue.pop_where(&mut wanted))
+        let queue = &self.engine().receiving.common;
+        self.engine().wait(queue, Some(timeout), || queue.pop_where(&mut wanted))
     }
 
     /// Messages as they come, waiting for each; it has no end.
@@ -181,6 +179,11 @@ impl<T: Send + 'static> Cmq<T> {
     /// [`Cmq::cw_pop`]. Opened twice it is the same mailbox.
     pub fn mailbox(&self, id: u32) -> Mailbox<T> {
         Mailbox { queue: self.engine().receiving.open(id), id, handle: Arc::clone(&self.handle) }
+    }
+
+    /// Joins multicast groups, and sets how it sends to them.
+    pub fn multicast(&self) -> Multicast<'_> {
+        Multicast { socket: &self.engine().socket }
     }
 
     /// Everything that was pushed leaves now.
@@ -247,8 +250,7 @@ impl<T: Send + 'static> Mailbox<T> {
 
     /// The next message, waiting at most so long for it.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<(T, Key)> {
-        let until = Instant::now().checked_add(timeout);
-        self.handle.engine.receiving.wait(&self.queue, until, || self.queue.pop())
+        self.handle.engine.wait(&self.queue, Some(timeout), || self.queue.pop())
     }
 
     /// The oldest message that is wanted, if there is one. Never waits.

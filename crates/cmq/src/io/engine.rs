@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::lock;
+use super::mailbox::Queue;
 use super::receiving::Receiving;
 use super::sending::Sending;
 use super::socket::Socket;
@@ -157,6 +158,25 @@ impl<T: Send + 'static> Engine<T> {
             readable = slept.is_ok() && (socket.contains(PollFlags::IN) || error);
             writable = slept.is_ok() && (socket.contains(PollFlags::OUT) || error);
         }
+    }
+
+    /// What `take` finds, waiting at most so long for something to come into the mailbox.
+    pub fn wait<M>(
+        &self,
+        queue: &Queue<T>,
+        timeout: Option<Duration>,
+        mut take: impl FnMut() -> Option<M>,
+    ) -> Option<M> {
+        // A message that is there costs no look at the clock.
+        if let Some(message) = take() {
+            return Some(message);
+        }
+        if self.config.flush_on_wait {
+            self.sending.flush();
+        }
+        // A time too far away to be a time is none.
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.receiving.wait(queue, until, take)
     }
 
     /// Ends the thread, after everything pushed has left, or [`LINGER`] has passed.

@@ -34,12 +34,22 @@ struct Inbox<T> {
     wakers: Vec<Waker>,
 }
 
+/// Pops between two looks at the counters that receiving shares.
+const SETTLE: usize = 64;
+
+struct Ready<T> {
+    items: VecDeque<Item<T>>,
+    /// Popped, and not yet taken off the counters.
+    popped: usize,
+    popped_bytes: usize,
+}
+
 /// The messages of one mailbox.
 pub(crate) struct Queue<T> {
     inbox: Mutex<Inbox<T>>,
-    ready: Mutex<VecDeque<Item<T>>>,
+    ready: Mutex<Ready<T>>,
     came: Condvar,
-    /// Messages in both halves, and their bytes as they travelled.
+    /// Messages in both halves, and their bytes as they travelled: [`SETTLE`] more than there are at most.
     messages: AtomicUsize,
     bytes: AtomicUsize,
     max_messages: usize,
@@ -51,7 +61,7 @@ impl<T> Queue<T> {
     pub fn new(config: &Config) -> Queue<T> {
         Queue {
             inbox: Mutex::new(Inbox { items: VecDeque::new(), sleepers: 0, wakers: Vec::new() }),
-            ready: Mutex::new(VecDeque::new()),
+            ready: Mutex::new(Ready { items: VecDeque::new(), popped: 0, popped_bytes: 0 }),
             came: Condvar::new(),
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -63,6 +73,9 @@ impl<T> Queue<T> {
 
     /// Puts decoded messages in.
     pub fn put(&self, from: Key, messages: Messages<'_>, codec: Codec<T>) -> Taken {
+        if self.messages.load(Ordering::Relaxed) + messages.len() > self.max_messages {
+            self.len();
+        }
         let mut shared = Shared::new(messages.as_bytes());
         let mut taken = Taken::default();
         let (mut added, mut added_bytes) = (0, 0);
@@ -109,7 +122,9 @@ impl<T> Queue<T> {
                 || self.bytes.load(Ordering::Relaxed) > self.max_bytes
         };
         let mut dropped = 0;
+        self.len();
         while over() && self.pop().is_some() {
+            self.len();
             dropped += 1;
         }
         dropped
@@ -119,36 +134,46 @@ impl<T> Queue<T> {
     #[inline]
     pub fn pop(&self) -> Option<(T, Key)> {
         let mut ready = lock(&self.ready);
-        if ready.is_empty() {
+        if ready.items.is_empty() {
+            self.settle(&mut ready);
             // Who receives adds to the count before it lets go of the inbox.
             if self.messages.load(Ordering::Relaxed) == 0 {
                 return None;
             }
-            std::mem::swap(&mut *ready, &mut lock(&self.inbox).items);
+            std::mem::swap(&mut ready.items, &mut lock(&self.inbox).items);
         }
-        let item = ready.pop_front()?;
-        drop(ready);
-        Some(self.taken(item))
+        let item = ready.items.pop_front()?;
+        Some(self.taken(&mut ready, item))
     }
 
     /// The oldest message that is wanted.
     pub fn pop_where(&self, wanted: &mut dyn FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
         let mut ready = lock(&self.ready);
-        ready.append(&mut lock(&self.inbox).items);
-        let at = ready.iter().position(|item| wanted(&item.message, &item.from))?;
-        let item = ready.remove(at)?;
-        drop(ready);
-        Some(self.taken(item))
+        ready.items.append(&mut lock(&self.inbox).items);
+        let at = ready.items.iter().position(|item| wanted(&item.message, &item.from))?;
+        let item = ready.items.remove(at)?;
+        Some(self.taken(&mut ready, item))
     }
 
-    fn taken(&self, item: Item<T>) -> (T, Key) {
-        self.messages.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(item.bytes as usize, Ordering::Relaxed);
+    #[inline]
+    fn taken(&self, ready: &mut Ready<T>, item: Item<T>) -> (T, Key) {
+        ready.popped += 1;
+        ready.popped_bytes += item.bytes as usize;
+        if ready.popped == SETTLE {
+            self.settle(ready);
+        }
         (item.message, item.from)
+    }
+
+    /// Takes what was popped off the counters.
+    fn settle(&self, ready: &mut Ready<T>) {
+        self.messages.fetch_sub(std::mem::take(&mut ready.popped), Ordering::Relaxed);
+        self.bytes.fetch_sub(std::mem::take(&mut ready.popped_bytes), Ordering::Relaxed);
     }
 
     /// How many messages wait.
     pub fn len(&self) -> usize {
+        self.settle(&mut lock(&self.ready));
         self.messages.load(Ordering::Relaxed)
     }
 

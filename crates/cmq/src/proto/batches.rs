@@ -68,6 +68,8 @@ struct Queue {
     count: u16,
     /// Length of every datagram but the last, once there is a second one.
     segment: Option<usize>,
+    /// How long the last datagram may become, as far as it is known: every path carries the first value.
+    room: usize,
     /// Messages and their lengths, in bytes.
     payload: usize,
     messages: u64,
@@ -131,9 +133,7 @@ impl Batches {
             return Err(PushError::Encode);
         }
         let size = queue.bytes.len() - at - RECORD_BYTES;
-        // Most datagrams stay under what every path carries: then nothing needs to be known about this one.
-        let known = queue.segment.unwrap_or(MIN_DATAGRAM);
-        if queue.bytes.len() - queue.start > known || queue.count == u16::MAX {
+        if queue.bytes.len() - queue.start > queue.room || queue.count == u16::MAX {
             self.place(slot, at, outside)?;
         } else {
             self.pending += queue.take(at, size);
@@ -154,7 +154,8 @@ impl Batches {
             None => {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.resize(HEADER_BYTES, 0);
-                let queue = Queue { key, bytes, start: 0, count: 0, segment: None, payload: 0, messages: 0 };
+                let (start, count, segment, room) = (0, 0, None, MIN_DATAGRAM);
+                let queue = Queue { key, bytes, start, count, segment, room, payload: 0, messages: 0 };
                 let slot = self.queues.insert(queue);
                 self.by_key.insert(key, slot);
                 // With no timeout every queue leaves at once, and nobody asks for its age.
@@ -184,8 +185,8 @@ impl Batches {
         let limit = self.limit(key.addr, now, outside);
         let queue = self.queues.get_mut(slot).expect("the caller found it");
         let size = queue.bytes.len() - at - RECORD_BYTES;
-        let room = queue.segment.unwrap_or(limit);
-        if queue.bytes.len() - queue.start <= room && queue.count < u16::MAX {
+        queue.room = queue.segment.unwrap_or(limit);
+        if queue.bytes.len() - queue.start <= queue.room && queue.count < u16::MAX {
             self.pending += queue.take(at, size);
             return Ok(());
         }
@@ -244,7 +245,7 @@ impl Batches {
         if queue.messages == 0 {
             return self.keep(queue.bytes);
         }
-        let Queue { key, mut bytes, start, count, segment, messages, .. } = queue;
+        let Queue { key, mut bytes, start, count, segment, payload, messages, .. } = queue;
         bytes[start + 2..start + 4].copy_from_slice(&count.to_le_bytes());
         let segment = segment.unwrap_or(bytes.len());
         let (destination, given_up) = self.destinations.get(key.addr, now);
@@ -265,7 +266,7 @@ impl Batches {
             self.close(&gone);
         }
         // Headers and padding count too from here on: they are memory that waits.
-        self.pending += bytes.len() - queue.payload;
+        self.pending += bytes.len() - payload;
         self.ready.push_back(Batch { to: key.addr, bytes, segment, messages });
     }
 
@@ -423,7 +424,7 @@ impl Queue {
         {
             return false;
         }
-        self.segment = Some(segment);
+        (self.segment, self.room) = (Some(segment), segment);
         self.bytes[self.start + 2..self.start + 4].copy_from_slice(&self.count.to_le_bytes());
         self.start += segment;
         self.count = 0;

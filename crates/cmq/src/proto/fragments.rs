@@ -126,6 +126,11 @@ impl Fragments {
         }
     }
 
+    /// Bytes of all pieces, with what remembering them costs.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// When the oldest one is given up.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.begun.first().map(|(_, since)| since + self.expiry)

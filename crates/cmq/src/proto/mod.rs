@@ -9,6 +9,8 @@ pub(crate) mod destinations;
 pub(crate) mod fragments;
 pub mod receiver;
 pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 pub(crate) mod timeline;
 
 /// A table whose indices stay while entries come and go.

@@ -349,6 +349,16 @@ impl Receiver {
         }
     }
 
+    /// Bytes that wait for missing ones.
+    pub fn held_bytes(&self) -> usize {
+        self.held
+    }
+
+    /// Bytes of incomplete messages, with what remembering them costs.
+    pub fn fragment_bytes(&self) -> usize {
+        self.fragments.bytes()
+    }
+
     /// Every stream that is remembered.
     pub fn senders(&self) -> Vec<Sender> {
         let sender = |entry: &Entry| Sender {

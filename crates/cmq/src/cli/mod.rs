@@ -1,0 +1,64 @@
+//! The subcommands, and what they share.
+
+pub mod receive;
+pub mod send;
+
+use std::error::Error;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cmq::{Cmq, Config, Interface};
+
+/// How a subcommand ends.
+pub type Done = Result<ExitCode, Box<dyn Error>>;
+
+/// Settings of a queue.
+#[derive(Debug, clap::Args)]
+pub struct Queue {
+    /// A batch leaves at this many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    qthresh: usize,
+    /// A batch leaves when its oldest message is this many milliseconds old; 0 sends every message at once
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    timeout: u64,
+    /// The network interface for multicast, by name or address
+    #[arg(long, value_name = "NAME|ADDRESS")]
+    interface: Option<Interface>,
+    /// Size of the socket's receive buffer
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<usize>,
+}
+
+impl Queue {
+    /// Opens a queue at an address.
+    pub fn open(&self, addr: SocketAddr, reuse_address: bool) -> Result<Cmq<Bytes>, Box<dyn Error>> {
+        let config = Config {
+            receive_buffer: self.receive_buffer,
+            reuse_address,
+            ..Config::default().batches(self.qthresh, Duration::from_millis(self.timeout))
+        };
+        Ok(cmq::new_raw_rq(addr, config).map_err(|error| format!("{addr}: {error}"))?)
+    }
+
+    /// The interface for multicast.
+    pub fn interface(&self) -> &Interface {
+        self.interface.as_ref().unwrap_or(&Interface::Any)
+    }
+}
+
+/// The first address of a name and port.
+pub fn resolve(text: &str) -> Result<SocketAddr, Box<dyn Error>> {
+    let none = || io::Error::other("the name has no address");
+    let found = text.to_socket_addrs().and_then(|mut found| found.next().ok_or_else(none));
+    Ok(found.map_err(|error| format!("{text}: {error} (an address is HOST:PORT)"))?)
+}
+
+/// Any address and port of the IP version of another.
+pub fn any_like(other: SocketAddr) -> SocketAddr {
+    let ip: IpAddr =
+        if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(ip, 0)
+}

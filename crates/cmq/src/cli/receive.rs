@@ -1,0 +1,121 @@
+//! `cmq receive`.
+
+use std::io::{BufWriter, Write};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use cmq::{Event, Stats};
+use serde_json::json;
+
+use super::{Done, Queue, resolve};
+
+/// How long to look for messages before what was written is flushed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What to receive, and until when.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  cmq receive 127.0.0.1:4711
+  cmq receive 127.0.0.1:4711 --closed --quiet --json      # until the sender is done; what was counted
+  cmq receive 0.0.0.0:4711 --join 239.1.2.3 --interface eth0")]
+pub struct Args {
+    /// The address of the queue: HOST:PORT
+    addr: String,
+    /// End after this many messages
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End when every sender has closed
+    #[arg(long)]
+    closed: bool,
+    /// End when nothing came for so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    idle: Option<f64>,
+    /// Take only messages for this mailbox
+    #[arg(long)]
+    id: Option<u32>,
+    /// Join this multicast group
+    #[arg(long, value_name = "ADDRESS")]
+    join: Vec<IpAddr>,
+    /// Do not write the messages
+    #[arg(long, short)]
+    quiet: bool,
+    /// Write what was counted as JSON, on the last line of standard output
+    #[arg(long)]
+    json: bool,
+    /// End with status 3 if messages were lost
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    queue: Queue,
+}
+
+pub fn run(args: &Args) -> Done {
+    let queue = args.queue.open(resolve(&args.addr)?, !args.join.is_empty())?;
+    for &group in &args.join {
+        queue.multicast().join(group, args.queue.interface())?;
+    }
+    eprintln!("cmq: receiving at {}", queue.local_addr());
+    let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
+    let mailbox = args.id.map(|id| queue.mailbox(id));
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let (mut received, mut last, mut closed) = (0_u64, Instant::now(), false);
+    while args.count.is_none_or(|count| received < count) {
+        let popped = match &mailbox {
+            Some(mailbox) => mailbox.pop_timeout(LOOK),
+            None => queue.pop_timeout(LOOK),
+        };
+        if let Some((message, _)) = popped {
+            (received, last) = (received + 1, Instant::now());
+            if !args.quiet {
+                out.write_all(&message)?;
+                out.write_all(b"\n")?;
+            }
+            continue;
+        }
+        out.flush()?;
+        while let Some(event) = queue.event() {
+            closed |= matches!(event, Event::Closed { .. });
+            tell(&event);
+        }
+        let all_closed = closed && queue.senders().iter().all(|sender| sender.closed);
+        if (args.closed && all_closed) || idle.is_some_and(|idle| last.elapsed() >= idle) {
+            break;
+        }
+    }
+    let stats = queue.stats();
+    if args.json {
+        writeln!(out, "{}", summary(received, &stats))?;
+    }
+    out.flush()?;
+    let lost = stats.counts.lost + stats.counts.missed;
+    Ok(if args.strict && lost > 0 { ExitCode::from(3) } else { ExitCode::SUCCESS })
+}
+
+/// What a person wants to know at once.
+fn tell(event: &Event) {
+    match event {
+        Event::Lost { from, count, .. } => eprintln!("cmq: {count} messages of {from} were lost"),
+        Event::Joined { from, missed, .. } if *missed > 0 => {
+            eprintln!("cmq: {from} had sent {missed} messages before");
+        }
+        Event::Overflowed { count, .. } => eprintln!("cmq: {count} messages found no room"),
+        _ => {}
+    }
+}
+
+fn summary(popped: u64, stats: &Stats) -> serde_json::Value {
+    json!({
+        "popped": popped,
+        "received": stats.counts.received,
+        "lost": stats.counts.lost,
+        "missed": stats.counts.missed,
+        "duplicated": stats.counts.duplicated,
+        "reordered": stats.counts.reordered,
+        "late": stats.counts.late,
+        "overflowed": stats.counts.overflowed,
+        "datagrams": stats.datagrams,
+        "malformed": stats.malformed,
+        "senders": stats.senders,
+    })
+}

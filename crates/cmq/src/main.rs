@@ -1,0 +1,40 @@
+//! The command `cmq`: sends and receives from a shell.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// An asynchronous message queue over UDP.
+#[derive(Debug, Parser)]
+#[command(name = "cmq", version, max_term_width = 100)]
+#[command(
+    after_help = "Exit status: 0 done, 1 it failed, 2 wrong usage, 3 messages were lost (receive --strict)."
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Send lines of standard input, or a number of messages.
+    Send(cli::send::Args),
+    /// Write what arrives to standard output, one message a line.
+    Receive(cli::receive::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Send(args) => cli::send::run(&args),
+        Command::Receive(args) => cli::receive::run(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("cmq: {error}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,443 @@
+//! Both machines together, on a network that loses, repeats, turns round and cuts, from a seed.
+//!
+//! `CMQ_SEED=7` replays one run, `CMQ_SEEDS=10000` makes as many.
+
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::batches::{Batches, Outside};
+use super::receiver::{Receiver, Sink, Taken};
+use crate::config::{Config, Order};
+use crate::event::{Counts, Event};
+use crate::key::Key;
+use crate::wire::{Body, Datagram, Kind, MAX_DATAGRAM, Messages};
+
+/// A clock that is set, and a path of a given size.
+struct World {
+    now: Instant,
+    path: usize,
+}
+
+impl Outside for World {
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn path(&self, _: SocketAddr) -> usize {
+        self.path
+    }
+}
+
+/// Messages by mailbox, and events.
+#[derive(Default)]
+struct Got {
+    messages: BTreeMap<u32, Vec<Vec<u8>>>,
+    events: Vec<Event>,
+}
+
+impl Sink for Got {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
+        self.messages.entry(from.id).or_default().extend(messages.iter().map(<[u8]>::to_vec));
+        Taken::default()
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+fn addr(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Every datagram that is ready, with its address.
+fn leave(batches: &mut Batches) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut left = Vec::new();
+    while let Some(batch) = batches.ready().front() {
+        assert!(batch.bytes.len() <= MAX_DATAGRAM, "one call takes no more");
+        assert!(batch.datagrams() <= super::batches::MAX_SEGMENTS);
+        left.extend(batch.bytes.chunks(batch.segment).map(|bytes| (batch.to, bytes.to_vec())));
+        batches.left();
+    }
+    left
+}
+
+/// What each step of the model test does.
+#[derive(Debug, Clone)]
+enum Step {
+    Push { key: u16, size: usize },
+    Wait { ms: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let size = prop_oneof![0_usize..40, 900..1500_usize, 1500..9000_usize];
+    let step = prop_oneof![
+        5 => (0_u16..4, size).prop_map(|(key, size)| Step::Push { key, size }),
+        1 => (0_u64..30).prop_map(|ms| Step::Wait { ms }),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    /// Against a plain map of lists: nothing lost, nothing twice, order kept in each mailbox; no datagram is longer than
+    /// the path; what is too old has left, and what is not and is small has not.
+    #[test]
+    fn batches_are_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
+        let timeout = Duration::from_millis(20);
+        let config = Config::default().batches(qthresh, timeout);
+        let mut batches = Batches::new(&config, 1);
+        let mut world = World { now: Instant::now(), path };
+        let mut model: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut receiver = Receiver::new(&Config::default());
+        let mut got = Got::default();
+        // When each message of a mailbox was pushed, and how many bytes it is.
+        let mut pushed: BTreeMap<u32, Vec<(Instant, usize)>> = BTreeMap::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Push { key, size } => {
+                    let message: Vec<u8> = (0..size).map(|n| (n + number) as u8).collect();
+                    let to = Key::new(addr(1), u32::from(key));
+                    batches.push(to, &world, |out| { out.extend_from_slice(&message); true }).expect("room");
+                    model.entry(to.id).or_default().push(message);
+                    pushed.entry(to.id).or_default().push((world.now, size + 2));
+                }
+                Step::Wait { ms } => {
+                    world.now += Duration::from_millis(ms);
+                    batches.expire(world.now);
+                    prop_assert!(batches.next_deadline().is_none_or(|deadline| deadline > world.now));
+                }
+            }
+            for (to, bytes) in leave(&mut batches) {
+                prop_assert_eq!(to, addr(1));
+                prop_assert!(bytes.len() <= path, "{} bytes on a path of {path}", bytes.len());
+                receiver.datagram(world.now, addr(2), &bytes, &mut got);
+            }
+            // A batch may leave before it must, when the next message fits into no datagram of it, and never later.
+            for (id, all) in &pushed {
+                let waits = &all[got.messages.get(id).map_or(0, Vec::len)..];
+                prop_assert!(waits.iter().map(|(_, size)| size).sum::<usize>() < qthresh);
+                prop_assert!(waits.iter().all(|(since, _)| *since + timeout > world.now || batches.next_deadline() <= Some(world.now)));
+            }
+        }
+        batches.close_all(world.now);
+        for (_, bytes) in leave(&mut batches) {
+            receiver.datagram(world.now, addr(2), &bytes, &mut got);
+        }
+        prop_assert_eq!(batches.pending(), 0);
+        let total = model.values().map(Vec::len).sum::<usize>() as u64;
+        prop_assert_eq!(&got.messages, &model);
+        if total > 0 {
+            prop_assert_eq!(got.events.last(), Some(&Event::Closed { from: addr(2), sent: total }));
+        }
+    }
+}
+
+/// Numbers that look random and are not.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % sides
+    }
+}
+
+/// When it arrives, which of all it is, its sender, and its bytes.
+type Carried = (u64, u64, usize, Vec<u8>);
+
+/// What the network does to one datagram.
+struct Network {
+    dice: Dice,
+    loss: u64,
+    twice: u64,
+    late: u64,
+    /// Microseconds it takes at least, and how many more if it is late.
+    jitter: u64,
+    queue: BinaryHeap<std::cmp::Reverse<Carried>>,
+    sent: u64,
+    /// Messages of whole datagrams that were lost: by sender.
+    lost: Vec<Vec<u64>>,
+}
+
+impl Network {
+    fn carry(&mut self, now: u64, sender: usize, bytes: Vec<u8>) {
+        let copies = if self.dice.roll(1000) < self.loss {
+            0
+        } else {
+            1 + u64::from(self.dice.roll(1000) < self.twice)
+        };
+        if copies == 0 {
+            self.note_loss(sender, &bytes);
+        }
+        for _ in 0..copies {
+            let late = if self.dice.roll(1000) < self.late { self.dice.roll(self.jitter) } else { 0 };
+            self.sent += 1;
+            self.queue.push(std::cmp::Reverse((now + 50 + late, self.sent, sender, bytes.clone())));
+        }
+    }
+
+    fn note_loss(&mut self, sender: usize, bytes: &[u8]) {
+        let datagram = Datagram::parse(bytes).expect("the machine made it");
+        match datagram.body {
+            Body::Batch(messages) => {
+                self.lost[sender].extend((0..messages.len() as u64).map(|n| datagram.header.first + n));
+            }
+            Body::Fragment(_) => self.lost[sender].push(datagram.header.first),
+            Body::Close => {}
+        }
+    }
+}
+
+/// One run: three senders push numbered messages of all sizes to two mailboxes of one receiver.
+struct Run {
+    seed: u64,
+    now: u64,
+    began: Instant,
+    network: Network,
+    senders: Vec<Batches>,
+    pushed: Vec<u64>,
+    receiver: Receiver,
+    got: PerSender,
+    kept: bool,
+}
+
+/// What came of each sender, in order: its number and mailbox.
+#[derive(Default)]
+struct PerSender {
+    came: HashMap<SocketAddr, Vec<u64>>,
+    events: Vec<Event>,
+}
+
+impl Sink for PerSender {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
+        let numbers = messages.iter().map(|m| u64::from_le_bytes(m[..8].try_into().expect("a number")));
+        self.came.entry(from.addr).or_default().extend(numbers);
+        Taken::default()
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+const SENDERS: usize = 3;
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut dice = Dice(seed);
+        let kept = dice.roll(2) == 0;
+        let (wait, window) = (Duration::from_micros(dice.roll(4) * 1000), 1 + dice.roll(20) as usize);
+        let order = if kept { Order::Kept { wait, window } } else { Order::AsArrived { wait, window } };
+        let config = Config::default().batches(200, Duration::from_millis(3)).order(order);
+        let network = Network {
+            loss: dice.roll(100),
+            twice: dice.roll(50),
+            late: dice.roll(200),
+            jitter: 1 + dice.roll(6000),
+            dice,
+            queue: BinaryHeap::new(),
+            sent: 0,
+            lost: vec![Vec::new(); SENDERS],
+        };
+        Run {
+            seed,
+            now: 0,
+            began: Instant::now(),
+            network,
+            senders: (0..SENDERS).map(|n| Batches::new(&config, n as u64)).collect(),
+            pushed: vec![0; SENDERS],
+            receiver: Receiver::new(&config),
+            got: PerSender::default(),
+            kept,
+        }
+    }
+
+    fn time(&self) -> Instant {
+        self.began + Duration::from_micros(self.now)
+    }
+
+    fn push(&mut self) {
+        let sender = self.network.dice.roll(SENDERS as u64) as usize;
+        let size = match self.network.dice.roll(20) {
+            0 => 1000 + self.network.dice.roll(5000),
+            _ => 8 + self.network.dice.roll(60),
+        };
+        let number = self.pushed[sender];
+        self.pushed[sender] += 1;
+        let world = World { now: self.time(), path: 1400 };
+        let fill = |out: &mut Vec<u8>| {
+            out.extend_from_slice(&number.to_le_bytes());
+            out.resize(out.len() + size as usize - 8, 7);
+            true
+        };
+        self.senders[sender].push(Key::new(addr(1), 0), &world, fill).expect("room");
+    }
+
+    fn step(&mut self, us: u64) {
+        self.now += us;
+        let now = self.time();
+        for sender in 0..SENDERS {
+            self.senders[sender].expire(now);
+            for (_, bytes) in leave(&mut self.senders[sender]) {
+                self.network.carry(self.now, sender, bytes);
+            }
+        }
+        while self.network.queue.peek().is_some_and(|next| next.0.0 <= self.now) {
+            let std::cmp::Reverse((_, _, sender, bytes)) = self.network.queue.pop().expect("it was there");
+            self.receiver.datagram(now, addr(100 + sender as u16), &bytes, &mut self.got);
+        }
+        self.receiver.expire(now, &mut self.got);
+    }
+
+    /// Everything that was pushed came once or is reported, and what came late is not also delivered.
+    fn check(&mut self) {
+        for sender in self.receiver.senders() {
+            let index = usize::from(sender.from.port() - 100);
+            let came = self.got.came.get(&sender.from).cloned().unwrap_or_default();
+            let Counts { received, lost, missed, .. } = sender.counts;
+            let seed = self.seed;
+            assert_eq!(received, came.len() as u64, "seed {seed}");
+            if sender.closed {
+                assert_eq!(received + lost + missed, self.pushed[index], "seed {seed}: {:?}", sender.counts);
+            }
+            let mut sorted = came.clone();
+            sorted.sort_unstable();
+            if self.kept {
+                assert_eq!(sorted, came, "seed {seed}: order is kept");
+            }
+            sorted.dedup();
+            assert_eq!(sorted.len(), came.len(), "seed {seed}: nothing comes twice");
+            // Whoever was lost by the network did not come; fragments make several losses of one.
+            self.network.lost[index].sort_unstable();
+            self.network.lost[index].dedup();
+            let cannot = self.network.lost[index].len() as u64;
+            assert!(
+                sender.closed <= (lost + missed >= cannot),
+                "seed {seed}: {lost} + {missed} of {cannot} are reported"
+            );
+            if self.network.late == 0 && sender.closed {
+                assert_eq!(lost + missed, cannot, "seed {seed}: exactly what the network lost");
+            }
+        }
+    }
+}
+
+fn run(seed: u64) -> Run {
+    let mut run = Run::new(seed);
+    for _ in 0..400 {
+        run.push();
+        let us = run.network.dice.roll(400);
+        run.step(us);
+    }
+    for sender in 0..SENDERS {
+        let now = run.time();
+        run.senders[sender].close_all(now);
+    }
+    for _ in 0..40 {
+        run.step(1000);
+    }
+    run.check();
+    run
+}
+
+#[test]
+fn whatever_the_network_does_every_message_comes_once_or_is_reported() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("CMQ_SEED") {
+        run(seed);
+        return;
+    }
+    let mut closed = 0;
+    let seeds = number("CMQ_SEEDS").unwrap_or(400);
+    for seed in 0..seeds {
+        closed += run(seed).receiver.senders().iter().filter(|s| s.closed).count();
+    }
+    // Each end is told three times, so it is seldom lost altogether.
+    assert!(closed as u64 > seeds * SENDERS as u64 * 9 / 10, "{closed} of {} ends were seen", seeds * 3);
+}
+
+/// A datagram as the machine makes it.
+fn datagram(epoch: u64, first: u64, messages: &[&[u8]]) -> Vec<u8> {
+    let header = crate::wire::Header {
+        kind: Kind::Batch,
+        count: messages.len() as u16,
+        stream: 0,
+        epoch,
+        first,
+        mailbox: 0,
+    };
+    let mut bytes = header.encode().to_vec();
+    for message in messages {
+        bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(message);
+    }
+    bytes
+}
+
+#[test]
+fn a_restarted_sender_and_one_that_was_there_before_are_told() {
+    let (now, from) = (Instant::now(), addr(9));
+    let mut receiver = Receiver::new(&Config::default());
+    let mut got = Got::default();
+    receiver.datagram(now, from, &datagram(1, 0, &[b"a"]), &mut got);
+    receiver.datagram(now, from, &datagram(2, 0, &[b"b"]), &mut got);
+    receiver.datagram(now, addr(8), &datagram(3, 500, &[b"c"]), &mut got);
+    assert_eq!(got.messages[&0].len(), 2, "what came before 500 may still come");
+    receiver.expire(receiver.next_deadline().expect("it is awaited"), &mut got);
+    assert_eq!(got.messages[&0], [b"a", b"b", b"c"]);
+    let joined = |from, missed, restarted| Event::Joined { from, missed, restarted };
+    assert_eq!(got.events, [joined(from, 0, false), joined(from, 0, true), joined(addr(8), 500, false)]);
+}
+
+#[test]
+fn memory_is_bounded_whoever_sends() {
+    let config = Config { max_senders: 8, held_bytes: 4000, fragment_bytes: 8000, ..Config::default() };
+    let mut receiver = Receiver::new(&config);
+    let (mut now, mut got) = (Instant::now(), Got::default());
+    let big = [0_u8; 900];
+    for n in 0..1000_u16 {
+        now += Duration::from_micros(10);
+        receiver.datagram(now, addr(n), &datagram(u64::from(n), 0, &[b"x"]), &mut got);
+        // Everything but the first: it waits for ever.
+        receiver.datagram(now, addr(7000), &datagram(1, 10 + 2 * u64::from(n), &[&big]), &mut got);
+        assert!(receiver.senders().len() <= 8);
+        assert!(receiver.held_bytes() <= 4000 + 1000 && receiver.fragment_bytes() <= 8000);
+        let mut piece = datagram(2, 3 + u64::from(n), &[]);
+        piece[1..4].copy_from_slice(&[0x11, 0, 2]);
+        piece.extend_from_slice(&5000_u32.to_le_bytes());
+        piece.extend_from_slice(&1_u32.to_le_bytes());
+        piece.extend_from_slice(&[1; 512]);
+        receiver.datagram(now, addr(7001), &piece, &mut got);
+    }
+    let totals = receiver.totals();
+    assert_eq!(totals.malformed, 0);
+    assert!(totals.incomplete > 900 && totals.counts.received > 1000, "{totals:?}");
+}
+
+#[test]
+fn any_bytes_are_survived() {
+    let mut dice = Dice(5);
+    let mut receiver = Receiver::new(&Config::default());
+    let (now, mut got) = (Instant::now(), Got::default());
+    let mut queue: VecDeque<Vec<u8>> = VecDeque::from([datagram(1, 0, &[b"abc", b"", b"d"])]);
+    for _ in 0..20_000 {
+        let mut bytes = queue.pop_front().expect("there is always one");
+        receiver.datagram(now, addr(1), &bytes, &mut got);
+        let at = dice.roll(bytes.len() as u64) as usize;
+        bytes[at] = dice.roll(256) as u8;
+        if dice.roll(8) == 0 {
+            bytes.truncate(1 + at);
+        }
+        if dice.roll(4) == 0 {
+            bytes = datagram(dice.roll(3), dice.roll(100), &[b"abc", b"", b"d"]);
+        }
+        queue.push_back(bytes);
+    }
+    assert!(receiver.totals().malformed > 1000);
+}

@@ -1,0 +1,32 @@
+//! The receiver of the paper's figure 3: pops until the sender is done, and says what was lost.
+//!
+//! `cargo run --release -p cmq --example cmq_receive -- [ADDRESS]`, then `cmq_send`.
+
+use std::error::Error;
+use std::time::Duration;
+
+use cmq::{Cmq, Event, new_rq};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let addr = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:4711".into());
+    let queue: Cmq<[u8; 4]> = new_rq(addr)?;
+    eprintln!("receiving at {}", queue.local_addr());
+    let (mut received, mut lost) = (0_u64, 0_u64);
+    loop {
+        // cw_pop never waits; this waits a while, so that the loop costs nothing while nothing comes.
+        while queue.pop_timeout(Duration::from_millis(20)).is_some() {
+            received += 1;
+        }
+        while let Some(event) = queue.event() {
+            match event {
+                // Before the first that came, or between two that did.
+                Event::Joined { missed: count, .. } | Event::Lost { count, .. } => lost += count,
+                Event::Closed { from, sent } => {
+                    println!("{from} sent {sent}: {received} received, {lost} lost");
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+}
