@@ -68,6 +68,31 @@ impl Shared {
         false
     }
 
+    /// Tells other processes, if any can see the ring, that its log has a hole.
+    #[cfg(not(loom))]
+    pub(crate) fn publish_gap(&self, to: Position) {
+        if let Some(region) = self.memory.own_region() {
+            region.publish_gap(to);
+        }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn publish_gap(&self, _to: Position) {}
+
+    /// Of a ring that another process writes: up to where whole deliveries lie that a reader at `head` was not told of,
+    /// if the page says so and no hole comes before.
+    #[cfg(not(loom))]
+    pub(crate) fn peers_rest(&self, head: Position) -> Option<Position> {
+        let region = self.memory.region().filter(|_| self.memory.is_peers())?;
+        let (boundary, _) = region.ends();
+        (boundary > head && region.last_gap() <= head).then_some(boundary)
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn peers_rest(&self, _head: Position) -> Option<Position> {
+        None
+    }
+
     /// Below this another process, which writes the ring, says that it overwrites. 0 if there is none.
     #[cfg(not(loom))]
     pub(crate) fn peers_tail(&self) -> Position {

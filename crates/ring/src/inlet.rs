@@ -134,6 +134,17 @@ impl Inlet {
         self.ring.shared().publish_head(self.head);
     }
 
+    /// In a ring of another process that is gone: lands the whole deliveries that it had written and not told. True if
+    /// there were any. What its head page says is believed no further than what was granted, and where its log has a hole
+    /// that was not told, not at all.
+    pub fn land_rest(&mut self) -> bool {
+        let rest = self.ring.shared().peers_rest(self.head);
+        let Some(end) = rest.filter(|end| end - self.head <= self.room()) else { return false };
+        self.land((end - self.head) as usize);
+        self.end();
+        true
+    }
+
     /// What has landed ends with a complete delivery: the boundary moves to the head.
     pub fn end(&mut self) {
         let from = self.boundary;

@@ -9,6 +9,7 @@
 //!   head page   word 0: magic  1: capacity  2: offset of the data    never change
 //!               word 16: head  17: boundary                         what there is to read
 //!               word 32: horizon                                    what lies below horizon − capacity is being overwritten
+//!               word 33: where the last hole in the log ends        0 if there was none
 //! ```
 //!
 //! Only the writer writes the head page, and only it can: the seal FUTURE_WRITE refuses everybody else. So a reader
@@ -40,6 +41,7 @@ const DATA: usize = 2;
 const HEAD: usize = 16;
 const BOUNDARY: usize = 17;
 const HORIZON: usize = 32;
+const LAST_GAP: usize = 33;
 
 /// The file of a shared ring, and its head page.
 #[derive(Debug)]
@@ -111,6 +113,16 @@ impl Region {
     /// Before anything below `horizon − capacity` is overwritten, and followed by a Release fence.
     pub(crate) fn publish_horizon(&self, horizon: Position) {
         self.page.word(HORIZON).store(horizon, Ordering::Release);
+    }
+
+    /// Before a head beyond the hole.
+    pub(crate) fn publish_gap(&self, to: Position) {
+        self.page.word(LAST_GAP).store(to, Ordering::Release);
+    }
+
+    /// Where the last hole ends. To be read after the ends.
+    pub(crate) fn last_gap(&self) -> Position {
+        self.page.word(LAST_GAP).load(Ordering::Acquire)
     }
 
     /// Boundary and head as the page says: whatever its writer put there. An honest one's boundary is not above its

@@ -144,6 +144,7 @@ impl Shared {
         // Release; pairs with the Acquire in `Ring::gap_after`, although who needs this hole has seen a boundary
         // published after it.
         self.last_gap_to.store(gap.to, Ordering::Release);
+        self.publish_gap(gap.to);
         if gap.to > before {
             self.announce(gap.to);
         }

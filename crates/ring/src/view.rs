@@ -43,6 +43,11 @@ impl View {
         (self.to - self.from) as usize
     }
 
+    /// Whether it is of a ring that another process writes ([`Ring::is_peers`]).
+    pub fn is_peers(&self) -> bool {
+        self.ring.is_peers()
+    }
+
     /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.from == self.to

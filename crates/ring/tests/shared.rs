@@ -256,3 +256,40 @@ fn limits_count_what_is_mapped_and_let_go() {
     seen.inlet().unwrap().land(10);
     assert_eq!(seen.view(0, 10).to_vec().unwrap(), b"last words");
 }
+
+/// A writer that dies has told less than it had delivered; what it had not delivered does not count.
+#[test]
+fn what_a_dead_writer_had_delivered_is_there() {
+    let ring = shared(0, true);
+    let mut writer = ring.writer().unwrap();
+    let seen = offered(&ring).ring(config(0, true)).unwrap();
+    seen.grant();
+    let mut inlet = seen.inlet().unwrap();
+    assert!(!inlet.land_rest(), "nothing was written");
+    writer.append(&[b"told"]).unwrap();
+    inlet.land(4);
+    inlet.end();
+    writer.append(&[b"not told"]).unwrap();
+    let mut claim = writer.claim(100).unwrap();
+    claim.bytes().fill(1);
+    assert!(inlet.land_rest());
+    assert_eq!((seen.head(), seen.boundary()), (12, 12));
+    assert_eq!(seen.view(4, 12).to_vec().unwrap(), b"not told");
+    assert!(!inlet.land_rest());
+
+    // Not beyond what was granted, and not over a hole.
+    let ring = shared(0, true);
+    let (mut origin, seen) = (ring.inlet().unwrap(), offered(&ring).ring(config(0, true)).unwrap());
+    seen.grant();
+    let mut inlet = seen.inlet().unwrap();
+    origin.copy_in(b"before");
+    origin.end();
+    origin.skip(1000);
+    origin.copy_in(b"behind");
+    origin.end();
+    assert!(!inlet.land_rest(), "what the hole hides is not known here");
+    inlet.land(6);
+    inlet.skip(1000);
+    assert!(inlet.land_rest());
+    assert_eq!((seen.boundary(), seen.view(1000, 1006).to_vec().unwrap()), (1006, b"behind".to_vec()));
+}

@@ -40,13 +40,13 @@ pub use knob::Knob;
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};
-pub use settings::{BufferSettings, Limits, SessionSettings, TcpSettings};
+pub use settings::{BufferSettings, Limits, SessionSettings, ShmSettings, TcpSettings};
 
 /// What the names of environment variables begin with.
 pub const ENV_PREFIX: &str = "ROCKETBUFS_";
 
 /// The sections of a file, in the order in which they are written.
-const SECTIONS: [&str; 4] = ["tcp", "buffers", "session", "limits"];
+const SECTIONS: [&str; 5] = ["tcp", "shm", "buffers", "session", "limits"];
 
 /// What carries the bytes. Changing it changes no line of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,6 +56,10 @@ pub enum TransportKind {
     /// TCP.
     #[default]
     Tcp,
+    /// Shared memory: peers on this machine.
+    Shm,
+    /// Shared memory where both ends are on one machine and may map each other's memory, TCP otherwise.
+    Auto,
 }
 
 impl TransportKind {
@@ -63,6 +67,8 @@ impl TransportKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
+            Self::Shm => "shm",
+            Self::Auto => "auto",
         }
     }
 }
@@ -79,7 +85,9 @@ impl FromStr for TransportKind {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "tcp" => Ok(Self::Tcp),
-            other => Err(format!("'{other}' is no transport of this build; there is: tcp")),
+            "shm" => Ok(Self::Shm),
+            "auto" => Ok(Self::Auto),
+            other => Err(format!("'{other}' is no transport of this build; there are: tcp, shm, auto")),
         }
     }
 }
@@ -87,9 +95,12 @@ impl FromStr for TransportKind {
 static TRANSPORT: Spec = Spec {
     name: "transport",
     unit: "",
-    range: Range::Choice(&["tcp"]),
+    range: Range::Choice(&["tcp", "shm", "auto"]),
     cost: "see the transport's own section",
-    help: " What carries the bytes between processes. Both ends of a connection must use the same.\n",
+    help: " What carries the bytes between processes. tcp: TCP. shm: shared memory, between processes of one machine and \
+           of one user; addresses are written as for TCP. auto: shared memory where both ends are on one machine and may \
+           map each other's memory, TCP otherwise; a connection says which, and why. An end with tcp and one with shm do \
+           not meet, each of them meets one with auto.\n",
 };
 
 /// Everything that can be configured. The fields are public: a program may also just assign them, and
@@ -100,6 +111,8 @@ pub struct Config {
     pub transport: TransportKind,
     /// The TCP transport.
     pub tcp: TcpSettings,
+    /// Shared memory.
+    pub shm: ShmSettings,
     /// Buffers and their memory.
     pub buffers: BufferSettings,
     /// Sessions.
@@ -115,6 +128,7 @@ impl PartialEq for Config {
     fn eq(&self, other: &Self) -> bool {
         self.transport == other.transport
             && self.tcp == other.tcp
+            && self.shm == other.shm
             && self.buffers == other.buffers
             && self.session == other.session
             && self.limits == other.limits
@@ -402,6 +416,7 @@ impl Config {
     fn visit(&self, f: &mut dyn FnMut(&'static Spec, &dyn Setting)) {
         f(&TRANSPORT, &self.transport);
         self.tcp.visit(f);
+        self.shm.visit(f);
         self.buffers.visit(f);
         self.session.visit(f);
         self.limits.visit(f);
@@ -410,6 +425,7 @@ impl Config {
     fn visit_mut(&mut self, f: &mut dyn FnMut(&'static Spec, &mut dyn Setting)) {
         f(&TRANSPORT, &mut self.transport);
         self.tcp.visit_mut(f);
+        self.shm.visit_mut(f);
         self.buffers.visit_mut(f);
         self.session.visit_mut(f);
         self.limits.visit_mut(f);

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rocketnet::Carrier;
+
 use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
 use crate::error::{ConnError, ControlError};
@@ -43,6 +45,7 @@ struct State {
     peer_hello: Vec<u8>,
     peer_addr: String,
     peer_instance: u128,
+    carrier: Option<Carrier>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +59,8 @@ pub(crate) enum Phase {
 
 impl ConnShared {
     pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, worker: usize, peer_addr: String) -> Arc<Self> {
-        let state = State { phase: Phase::Connecting, peer_hello: Vec::new(), peer_addr, peer_instance: 0 };
+        let (phase, peer_hello, carrier) = (Phase::Connecting, Vec::new(), None);
+        let state = State { phase, peer_hello, peer_addr, peer_instance: 0, carrier };
         Arc::new(Self {
             id,
             worker,
@@ -81,11 +85,12 @@ impl ConnShared {
     }
 
     /// The peer's first message was read.
-    pub(crate) fn greeted(&self, hello: Hello, phase: Phase) {
+    pub(crate) fn greeted(&self, hello: Hello, phase: Phase, carrier: Carrier) {
         self.max_control.fetch_min(hello.max_control_bytes, Ordering::AcqRel);
         let mut state = lock(&self.state);
         state.peer_hello = hello.hello;
         state.peer_instance = hello.instance;
+        state.carrier = Some(carrier);
         state.phase = phase;
         drop(state);
         self.changed.notify_all();
@@ -218,6 +223,11 @@ impl Conn {
     /// The other end's address, as text.
     pub fn peer_addr(&self) -> String {
         self.shared.peer_addr()
+    }
+
+    /// What carries the connection, and why it is that; none until the other end's hello was read.
+    pub fn carrier(&self) -> Option<Carrier> {
+        lock(&self.shared.state).carrier.clone()
     }
 
     /// The random name of the other end's process; the same when it connects again.

@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rocketnet::Transport;
-use rocketnet::tcp::{Tcp, TcpConfig};
-use rocketring::{Pool, PoolConfig};
+use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketring::{Maps, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
-use crate::config::{Config, TcpSettings};
+use crate::config::{Config, TcpSettings, TransportKind};
 use crate::core::{Command, Core};
 use crate::error::ContextError;
 use crate::rout::ROutShared;
@@ -55,6 +55,8 @@ impl Drop for Handle {
 pub(crate) struct ContextInner {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
+    /// What of other processes' memory is mapped.
+    pub(crate) maps: Maps,
     pub(crate) instance: u128,
     pub(crate) workers: Vec<Arc<WorkerShared>>,
     pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
@@ -90,7 +92,8 @@ impl Context {
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         for shared in &inner.workers {
             let settings = tcp_config(&inner.config);
-            let tcp = Tcp::new(settings, shared.sleeper.clone()).map_err(ContextError::Transport)?;
+            let tcp = Tcp::with_maps(settings, shared.sleeper.clone(), inner.maps.clone());
+            let tcp = tcp.map_err(ContextError::Transport)?;
             let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), tcp);
             let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
             let inline = inner.config.tcp.inline_idle_us > 0;
@@ -126,6 +129,11 @@ impl Context {
         self.handle.inner.pool.in_use_bytes()
     }
 
+    /// Rings of other processes that are mapped now, and the sum of their capacities in bytes (transport `shm`).
+    pub fn mapped(&self) -> (usize, u64) {
+        self.handle.inner.maps.in_use()
+    }
+
     /// Random 128-bit name of this process's endpoint, told to every peer.
     pub fn instance(&self) -> u128 {
         self.handle.inner.instance
@@ -148,6 +156,7 @@ impl ContextInner {
             max_bytes: config.buffers.max_ring_bytes,
         })
         .map_err(ContextError::Memory)?;
+        let maps = Maps::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
         let slots = config.limits.max_buffers;
         let workers = (0..workers)
             .map(|index| WorkerShared::new(index, slots).map(Arc::new))
@@ -157,6 +166,7 @@ impl ContextInner {
         Ok(Arc::new(Self {
             config,
             pool,
+            maps,
             instance,
             workers,
             routs: Mutex::default(),
@@ -167,6 +177,14 @@ impl ContextInner {
             stopping: AtomicBool::new(false),
             started: Instant::now(),
         }))
+    }
+
+    /// A ring that others may subscribe to: where they may be on this machine, in memory that they can map.
+    pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        match self.config.transport {
+            TransportKind::Tcp => self.pool.ring(config),
+            TransportKind::Shm | TransportKind::Auto => self.pool.shared_ring(config),
+        }
     }
 
     /// The workers' time, where there are threads: for what is shown to people.
@@ -261,6 +279,12 @@ fn tcp_config(config: &Config) -> TcpConfig {
         connect_timeout: millis(config.session.connect_timeout_ms),
         max_control_bytes: config.limits.max_control_bytes as usize,
         max_connections: config.limits.max_connections,
+        carry: match config.transport {
+            TransportKind::Tcp => Carry::Tcp,
+            TransportKind::Shm => Carry::Shm,
+            TransportKind::Auto => Carry::Auto,
+        },
+        other_users: config.shm.other_users,
         ..TcpConfig::default()
     }
 }

@@ -10,18 +10,20 @@
 //! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. In a
 //! spliced subscription that is what the application was not told yet; the rest is held by the subscribers downstream.
 
+mod log;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketring::{Hold, Inlet, Ring, View, verify};
+use rocketring::{Hold, Inlet, View};
 
 use crate::buffer::{Buffer, Log};
 use crate::context::{ContextInner, lock};
-use crate::core::Rest;
+use crate::core::{Command, Rest};
 use crate::error::{RecvError, RefusedError};
 use crate::events::Received;
 use crate::options::SubscribeOptions;
-use crate::proto::{Count, Credit, End, Inbound};
+use crate::proto::{Count, End, Inbound};
 use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
 
@@ -187,8 +189,10 @@ impl InboundShared {
                 // Reading a hole, or what is copied out anyway, gives it back. A spliced one is told by the worker.
                 let gave = in_log.consumed != consumed && !spliced;
                 let due = gave && (ending || in_log.credit_due());
+                let resumes = state.resumes();
                 drop(state);
                 self.tell_worker(due, wire);
+                self.resume(resumes);
                 return Some(item);
             }
         }
@@ -316,9 +320,20 @@ impl InboundShared {
         let result = change(in_log);
         in_log.move_hold();
         let due = ending || in_log.credit_due() || self.rest.is_owed();
+        let resumes = state.resumes();
         drop(state);
         self.tell_worker(due, wire);
+        self.resume(resumes);
         Some(result)
+    }
+
+    /// The subscription goes on over this connection: everything that it waited for was given back.
+    fn resume(&self, conn: Option<u64>) {
+        let Some(conn) = conn else { return };
+        let known = self.rin.upgrade().and_then(|rin| rin.inbound(self.bid));
+        if let Some(inbound) = known.filter(|known| std::ptr::eq(&raw const **known, self)) {
+            self.inner.workers[self.inner.worker_of(conn)].send(Command::Subscribe { conn, inbound });
+        }
     }
 
     /// Has the worker send the credit that is due.
@@ -349,150 +364,10 @@ impl InboundShared {
     }
 }
 
-impl InLog {
-    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, relays: bool) -> Self {
-        let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
-        let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
-        let confirm_consumed = false;
-        let pins = Vec::new();
-        Self {
-            log,
-            credit,
-            inlet: Some(inlet),
-            confirm_consumed,
-            relayed: relays.then_some(nothing),
-            hold,
-            consumed: start,
-            read: start,
-            pins,
-        }
-    }
-
-    /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
-    fn give_back(&mut self, to: Position) {
-        self.consumed = self.consumed.max(to);
-        self.read = self.read.max(to);
-        // A hole that was told is given back with the last of what lies before it.
-        while self.consumed < self.read
-            && let Some(gap) = self.log.ring.gap_after(self.consumed)
-            && gap.from <= self.consumed
-        {
-            self.consumed = gap.to.min(self.read);
-        }
-    }
-
-    fn move_hold(&mut self) {
-        if let Some(hold) = &self.hold {
-            let at = self.pins.iter().copied().min().unwrap_or(Position::MAX).min(self.consumed);
-            hold.advance(at);
-        }
-    }
-
-    /// The positions to tell upstream, as they are now.
-    pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
-        let ring = &self.log.ring;
-        let landed = ring.head();
-        #[cfg(feature = "planted-bugs")]
-        let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
-            landed + self.credit.quarter().min(64)
-        } else {
-            landed
-        };
-        let grant = if ring.flow_control() { ring.grant() } else { landed };
-        let Some(buffer) = downstream else {
-            let consumed = self.consumed.min(landed);
-            if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
-                let (landed, delivered) = (consumed, delivered.min(consumed));
-                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, count };
-            }
-            let landed = if self.confirm_consumed { consumed } else { landed };
-            return Credit { landed, delivered: landed, consumed, grant, count: Count::ONE };
-        };
-        let confirmed = buffer.confirmed();
-        let delivered = confirmed.delivered.min(landed);
-        Credit {
-            landed,
-            delivered,
-            consumed: confirmed.consumed.min(delivered),
-            grant,
-            count: confirmed.count,
-        }
-    }
-
-    fn credit_due(&self) -> bool {
-        self.credit.is_due(&self.credit_now(None))
-    }
-
-    pub(crate) fn ring(&self) -> &Ring {
-        &self.log.ring
-    }
-
-    fn next_item(&mut self, pin: bool, spliced: bool) -> Option<Item> {
-        let ring = self.log.ring.clone();
-        if !ring.flow_control() {
-            return self.next_payload(&ring);
-        }
-        let boundary = ring.boundary();
-        let limit = match ring.gap_after(self.read) {
-            Some(gap) if gap.from <= self.read => {
-                let from = self.read;
-                self.read = gap.to;
-                if self.consumed >= from {
-                    self.consumed = gap.to;
-                    self.move_hold();
-                }
-                return Some(Item::Lost(from, gap.to));
-            }
-            Some(gap) => gap.from.min(boundary),
-            None => boundary,
-        };
-        if limit <= self.read {
-            return None;
-        }
-        let from = self.read;
-        self.read = limit;
-        if pin {
-            self.pins.push(from);
-        }
-        if spliced {
-            self.consumed = self.consumed.max(limit);
-            self.move_hold();
-        }
-        Some(Item::Data(from, limit))
-    }
-
-    /// The next delivery of an overwritable buffer whose markers verify.
-    fn next_payload(&mut self, ring: &Ring) -> Option<Item> {
-        let boundary = ring.boundary();
-        if let Some(gap) = ring.gap_after(self.read)
-            && gap.from <= self.read
-        {
-            let from = self.read;
-            self.skip_to(gap.to);
-            return Some(Item::Lost(from, gap.to));
-        }
-        if boundary <= self.read {
-            return None;
-        }
-        let from = self.read;
-        if ring.is_stable(from) {
-            let end = ring.gap_after(from).map_or(boundary, |gap| gap.from.min(boundary));
-            // What was overwritten while it was looked at, or is damaged, is not handed out.
-            if let Ok(payload) = verify(&ring.view(from, end)) {
-                let start = from + payload.offset as u64;
-                let next = from + payload.total as u64;
-                self.skip_to(next);
-                return Some(Item::Payload { from: start, to: start + payload.len as u64, next });
-            }
-        }
-        // Lapped, or torn: on to the oldest delivery that is still whole.
-        let next = ring.boundary_at_or_after(ring.tail().max(from + 1)).unwrap_or(boundary).max(from + 1);
-        self.skip_to(next);
-        Some(Item::Lost(from, next))
-    }
-
-    fn skip_to(&mut self, to: Position) {
-        self.read = to;
-        self.consumed = self.consumed.max(to);
+impl InState {
+    /// The connection over which it goes on now, if it only waited for its application.
+    fn resumes(&mut self) -> Option<u64> {
+        let given_back = self.log.as_ref().is_some_and(InLog::is_given_back);
+        self.resume_on.take_if(|_| self.wire.is_none() && given_back)
     }
 }

@@ -68,6 +68,7 @@ pub use options::{BufferOptions, SubscribeOptions};
 pub use progress::Progress;
 pub use proto::{Count, Start};
 pub use rin::RIn;
+pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
 pub use segment::{Blocking, BufWriter, OutSegment};

@@ -170,7 +170,7 @@ impl ROut {
         if self.shared.buffer(bid).is_some() {
             return Err(BufferError::Exists(bid));
         }
-        let ring = inner.pool.ring(RingConfig {
+        let ring = inner.ring_for_others(RingConfig {
             capacity_bytes: match options.size_bytes {
                 0 => inner.config.buffers.size_bytes,
                 size => size,

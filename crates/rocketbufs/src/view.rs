@@ -14,7 +14,7 @@ use crate::types::{Bid, Epoch, Position};
 /// A piece of a buffer as a callback sees it (paper 1, Listing 1). It ends with the callback.
 pub struct BufSeg<'a> {
     view: &'a InView,
-    /// None for an overwritable buffer, whose bytes may change at any time.
+    /// None for an overwritable buffer, and in shared memory: bytes that may change at any time.
     slice: Option<[IoSlice<'a>; 1]>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> BufSeg<'a> {
     }
 
     /// The pieces of memory, one or two. Rings are mapped twice, so it is one here; none if the buffer is
-    /// overwritable.
+    /// overwritable, or in memory that another process writes (transport `shm`).
     pub fn vecs(&self) -> &[IoSlice<'a>] {
         self.slice.as_ref().map_or(&[], |slice| slice.as_slice())
     }
@@ -34,9 +34,19 @@ impl<'a> BufSeg<'a> {
         self.vecs().len()
     }
 
-    /// All bytes; none if the buffer is overwritable: then use [`BufSeg::copy_to`].
+    /// All bytes; none if the buffer is overwritable, or in memory that another process writes (transport `shm`): then
+    /// use [`BufSeg::copy_to`].
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.slice.as_ref().map(|[slice]| &**slice)
+    }
+
+    /// All bytes, also in memory that another process writes.
+    ///
+    /// # Safety
+    /// As [`InView::trusting`].
+    pub unsafe fn trusting(&self) -> Option<&[u8]> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.view.trusting() }
     }
 
     /// Copies bytes from `offset` on.
@@ -128,10 +138,23 @@ impl InView {
         self.len() == 0
     }
 
-    /// The bytes where they lie; none if the buffer is overwritable: then use [`InView::copy_to`].
+    /// The bytes where they lie; none if the buffer is overwritable, or in memory that another process writes (transport
+    /// `shm`): then use [`InView::copy_to`].
     pub fn as_slice(&self) -> Option<&[u8]> {
         // SAFETY: the pin keeps the ring's hold at or below the first byte for as long as `self` lives, and a
         // private flow-controlled ring is written only above the horizon that the hold allows.
+        self.pin.filter(|_| !self.view.is_peers()).map(|_| unsafe { self.view.as_slice() })
+    }
+
+    /// The bytes where they lie, also in memory that another process writes; none if the buffer is overwritable.
+    ///
+    /// # Safety
+    /// The process that writes the buffer keeps its word: it overwrites nothing that is held. That is so if it is this
+    /// library with an honest program, and if the subscription's policy is `block`. A broker in between changes nothing:
+    /// the memory is the publisher's.
+    pub unsafe fn trusting(&self) -> Option<&[u8]> {
+        // SAFETY: the pin holds the range, as in `as_slice`, and whoever else could write it does not, by the caller's
+        // promise.
         self.pin.map(|_| unsafe { self.view.as_slice() })
     }
 

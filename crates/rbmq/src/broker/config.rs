@@ -44,7 +44,7 @@ pub enum BrokerConfigError {
     },
     /// A name at the top level that neither knows.
     #[error(
-        "{origin}: '{name}' is no setting; next to [broker], [log] and [http] there are transport, [tcp], [buffers], [session] and [limits]"
+        "{origin}: '{name}' is no setting; next to [broker], [log] and [http] there are transport, [tcp], [shm], [buffers], [session] and [limits]"
     )]
     Unknown {
         /// The file and the line.

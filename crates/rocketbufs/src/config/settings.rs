@@ -136,6 +136,24 @@ section! {
 }
 
 section! {
+    /// Shared memory (transport `shm` and `auto`): what of other processes is mapped, and by whom one's own may be.
+    "shm" ShmSettings {
+        /// Rings of other processes that are mapped at once. A subscription beyond it is refused, and says so. Small:
+        /// local subscriptions are refused. Large: peers decide how many mappings this process has (vm.max_map_count).
+        max_shared_rings: usize = 16_384, "rings", range [1 to 1048576],
+            cost "each ring: three mappings and a descriptor";
+        /// The sum of their capacities, which their writers choose. The memory is theirs, but what is read of a ring that
+        /// was never written is backed for whoever reads it. Small: subscriptions are refused. Large: a peer can have
+        /// that much counted here.
+        max_shared_bytes: u64 = 16 << 30, "bytes", range [4096 to 17592186044416],
+            cost "address space; of the memory, what the writers use";
+        /// Whether processes of other users may connect. Off: the same user, and root. On: every user of this machine can
+        /// connect, and whoever subscribes to a buffer can read all that its ring holds, also from before.
+        other_users: bool = false, "", range [true or false], cost "none";
+    }
+}
+
+section! {
     /// Buffers and their memory (paper 1, sections 3.1 and 3.6; paper 3, section 2.2).
     "buffers" BufferSettings {
         /// Capacity of a buffer's ring where the program names none; rounded up to a power of two. A rule of thumb is ten

@@ -96,13 +96,12 @@ impl<T: Transport> Core<T> {
         subscribe: &Subscribe,
     ) -> Result<(), Refusal> {
         let ring = &log.ring;
-        let flow_control = ring.flow_control();
+        let (flow_control, needed) = (ring.flow_control(), 2 * ring.max_delivery());
         let terms = *lock(&buffer.terms);
         let allowed = PolicySet::possible(flow_control).and(terms.policies);
         if !allowed.contains(subscribe.policy) {
             return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
         }
-        let needed = 2 * ring.max_delivery();
         if subscribe.capacity < needed {
             return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
         }
@@ -112,8 +111,10 @@ impl<T: Transport> Core<T> {
             _ => None,
         };
         let begin = begin(log, subscribe, known.as_ref(), (past, buffer.keep_until_delivered))?;
-        let (start, restarted) = (begin.start, begin.restarted);
+        let Begin { start, restarted, .. } = begin;
         let mut config = self.outbound_config(buffer, ring, subscribe, &terms);
+        // Ahead of the answer: with it the receiver makes its ring.
+        config.maps = self.transport.offer(conn, subscribe.wire, ring).then(|| ring.capacity());
         time_to_catch_up(&mut config, ring, start.min(begin.levels[0]));
         let mut outbound = Outbound::new(config, start, self.now);
         let count = known.as_ref().filter(|_| !restarted).map_or(Count::default(), |known| known.count);
@@ -161,6 +162,7 @@ impl<T: Transport> Core<T> {
             flow_control: ring.flow_control(),
             max_transfer: max_transfer.max(1),
             keep_until_delivered: buffer.keep_until_delivered,
+            maps: None,
         }
     }
 

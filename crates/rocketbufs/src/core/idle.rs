@@ -234,6 +234,10 @@ impl<T: Transport> Core<T> {
     fn come_to_rest(&mut self, inbound: &Arc<InboundShared>, ring: &Ring) {
         self.idle.forget(inbound);
         self.tell_rest(inbound);
+        if ring.descriptor().is_some() {
+            // Other processes see its memory, which does not go back in parts.
+            return;
+        }
         // What is received for the application alone has no history: nobody joins it.
         let keep = if inbound.is_spliced() { ring.retain() } else { 0 };
         let left = self.trim(inbound, ring, keep);

@@ -177,6 +177,7 @@ impl<T: Transport> Core<T> {
     }
 
     fn on_hello(&mut self, conn: ConnId, hello: Hello) {
+        let carrier = self.transport.carrier(conn);
         let Some(link) = self.links.get_mut(&conn) else { return };
         let Some(version) = link.session.on_hello(&hello, self.now) else {
             let (min, max) = (hello.min_version, hello.max_version);
@@ -187,7 +188,7 @@ impl<T: Transport> Core<T> {
         };
         link.version = version;
         link.phase = LinkPhase::Offered;
-        link.shared.greeted(hello, Phase::Offered);
+        link.shared.greeted(hello, Phase::Offered, carrier);
         let (shared, listener) = (link.shared.clone(), link.listener.take().and_then(|l| l.upgrade()));
         self.transport.pause(conn, true);
         let (Some(listener), Some(context)) = (listener, self.context()) else {
@@ -200,13 +201,15 @@ impl<T: Transport> Core<T> {
     }
 
     fn on_welcome(&mut self, conn: ConnId, hello: Hello) {
+        let carrier = self.transport.carrier(conn);
+        tracing::debug!(peer = conn.0, carrier = carrier.name, why = carrier.why, "connected");
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.session.on_hello(&hello, self.now).is_none() {
             self.close(conn, ByeCode::Version, "the version in WELCOME was not offered");
             return;
         }
         link.phase = LinkPhase::Up;
-        link.shared.greeted(hello, Phase::Up);
+        link.shared.greeted(hello, Phase::Up, carrier);
         if link.role.is_none() {
             // Nobody could answer what comes now.
             self.transport.pause(conn, true);

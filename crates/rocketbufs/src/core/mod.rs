@@ -7,12 +7,14 @@
 //! * `links`: connections, from the first byte to the last;
 //! * `admitting`: subscriptions of others to our buffers, until they are answered;
 //! * `sending`: the same, from then on;
-//! * `receiving`: our subscriptions;
+//! * `asking`: our subscriptions, until they are answered;
+//! * `receiving`: the same, from then on;
 //! * `idle`: memory that rings at rest give back;
 //! * `inline`: sending from the application's thread;
 //! * `ticks`: what happens because time passed.
 
 mod admitting;
+mod asking;
 mod idle;
 pub(crate) mod inline;
 mod links;
@@ -26,6 +28,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketnet::{Accepted, ConnId, Event, Transport};
+use rocketring::{MapError, PeerRing};
 
 use crate::buffer::{Buffer, SubShared};
 use crate::conn::{ConnShared, Phase};
@@ -218,6 +221,10 @@ struct InSub {
     answered: bool,
     /// Where it went on, if it was not begun over this connection.
     resumed_at: Option<Position>,
+    /// It goes on in other memory than it had.
+    moves: bool,
+    /// The sender's ring, to be mapped, if it came before the answer; or why it cannot be.
+    offered: Option<Result<PeerRing, MapError>>,
     /// UNSUBSCRIBE was sent; what still comes lands in a ring that nobody reads.
     leaving: bool,
 }
@@ -318,8 +325,11 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_control(conn, &bytes);
             }
-            // Nothing is mapped as long as connections are TCP's.
-            Event::Sent(..) | Event::Offered(..) => {}
+            Event::Offered(conn, wire, offered) => {
+                self.heard(conn);
+                self.on_offered(conn, wire, offered.map(|ring| *ring));
+            }
+            Event::Sent(..) => {}
             Event::Landed(conn, wire, position) => {
                 self.heard(conn);
                 self.on_landed(conn, wire, position);

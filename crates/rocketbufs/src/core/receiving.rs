@@ -1,193 +1,19 @@
-//! Our subscriptions: asking, receiving, credit, and what ends them.
+//! Our subscriptions from their answer on: receiving, credit, and what ends them.
 
 use std::sync::Arc;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::{PoolError, Ring, RingConfig};
 
-use super::{Command, Core, InSub, LinkPhase};
-use crate::buffer::{Buffer, Log};
+use super::{Command, Core};
+use crate::buffer::Buffer;
 use crate::context::lock;
 use crate::error::RefusedError;
-use crate::events::Received;
-use crate::inbound::{Ending, InLog, InboundShared};
-use crate::proto::{ByeCode, End, Inbound, Message, RefuseCode, Start, Subscribe, Subscribed};
+use crate::inbound::{Ending, InboundShared};
+use crate::proto::{ByeCode, End, Message, RefuseCode};
 use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {
-    /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
-    pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
-        let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
-        if self.too_early(number, early) {
-            return;
-        }
-        let Some(&conn) = self.by_number.get(&number) else { return };
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.phase != LinkPhase::Up {
-            return;
-        }
-        let mut state = lock(&inbound.state);
-        if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
-            return;
-        }
-        if state.wire.is_some() {
-            // The old connection still has the landing end; it is closing.
-            state.resume_on = Some(number);
-            return;
-        }
-        let wire = link.next_wire;
-        link.next_wire += 1;
-        state.wire = Some((number, wire));
-        let resumed_at = state.log.as_ref().map(|in_log| in_log.ring().head());
-        let start = match &state.log {
-            Some(in_log) => Start::Position(in_log.log.epoch, in_log.ring().head()),
-            None => inbound.options.start,
-        };
-        #[cfg(feature = "planted-bugs")]
-        let start = match start {
-            Start::Position(epoch, at) if crate::planted::is(crate::planted::RESUME_OFF_BY_ONE) => {
-                Start::Position(epoch, at - 1)
-            }
-            start => start,
-        };
-        drop(state);
-        let in_sub = InSub { inbound: inbound.clone(), answered: false, resumed_at, leaving: false };
-        link.ins.insert(wire, in_sub);
-        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
-        self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
-        let subscribe = subscribe_message(&inbound, wire, start);
-        self.send(conn, &Message::Subscribe(subscribe));
-    }
-
-    pub(super) fn in_sub(&mut self, conn: ConnId, wire: WireId) -> Option<&mut InSub> {
-        self.links.get_mut(&conn)?.ins.get_mut(&wire)
-    }
-
-    pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
-        let wire = subscribed.wire;
-        let Some(in_sub) = self.in_sub(conn, wire) else {
-            self.close(conn, ByeCode::Protocol, "SUBSCRIBED for an id that was not asked for");
-            return;
-        };
-        if std::mem::replace(&mut in_sub.answered, true) {
-            self.close(conn, ByeCode::Protocol, "SUBSCRIBED twice");
-            return;
-        }
-        let (inbound, leaving) = (in_sub.inbound.clone(), in_sub.leaving);
-        if leaving {
-            if !subscribed.flow_control {
-                self.let_land(conn, subscribed);
-            }
-            return;
-        }
-        let known = lock(&inbound.state).log.as_ref().map(|l| (l.log.epoch, l.ring().head()));
-        match known {
-            None => self.begin_log(conn, &inbound, subscribed),
-            Some((epoch, head)) if epoch == subscribed.epoch && subscribed.start == head => {
-                self.resume_log(conn, wire, &inbound);
-            }
-            Some((epoch, _)) if epoch == subscribed.epoch => {
-                self.close(conn, ByeCode::Protocol, "SUBSCRIBED with another position than was asked for");
-            }
-            Some(_) => {
-                self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
-                self.leave(conn, wire);
-                if !subscribed.flow_control {
-                    self.let_land(conn, subscribed);
-                }
-            }
-        }
-    }
-
-    /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it lands in
-    /// a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
-    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
-        let config = RingConfig {
-            capacity_bytes: 1,
-            retain_bytes: Some(0),
-            max_delivery_bytes: None,
-            flow_control: false,
-            start: subscribed.start,
-        };
-        if let Some(inlet) = self.inner.pool.ring(config).ok().and_then(|ring| ring.inlet()) {
-            self.transport.bind(conn, subscribed.wire, inlet);
-        }
-    }
-
-    /// The first answer: a ring for the log.
-    fn begin_log(&mut self, conn: ConnId, inbound: &Arc<InboundShared>, subscribed: &Subscribed) {
-        let Subscribed { wire, epoch, start, .. } = *subscribed;
-        let ring = self.make_ring(inbound, subscribed);
-        let ring = match ring {
-            Ok(ring) => ring,
-            Err(error) => {
-                let error = RefusedError::Memory(error.to_string());
-                self.end_inbound(inbound, Ending::Refused(error));
-                self.leave(conn, wire);
-                return;
-            }
-        };
-        let Some(inlet) = ring.inlet() else { return };
-        let window = (ring.capacity() - ring.retain()).min((subscribed.capacity / 2).max(1));
-        let log = Log { ring, epoch };
-        let credit = Inbound::new(start, window);
-        let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
-        in_log.confirm_consumed = inbound.options.confirm_consumed;
-        let inlet = in_log.inlet.take();
-        let mut state = lock(&inbound.state);
-        state.log = Some(in_log);
-        drop(state);
-        if let Some(inlet) = inlet {
-            self.transport.bind(conn, wire, inlet);
-        }
-        let left = lock(&inbound.state).done;
-        if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
-            let asked = matches!(inbound.options.start, Start::Position(..));
-            if asked && subscribed.restarted {
-                rin.tell(Received::Restarted { bid: inbound.bid, epoch });
-            }
-            rin.tell(Received::Subscribed { bid: inbound.bid, epoch, start });
-        }
-        // A splice may have been made while the ring was: it looks at the state before this.
-        if let Some(buffer) = inbound.spliced_to() {
-            let _ = buffer.log.set(log);
-            buffer.unpark();
-        }
-        self.tell_credit(conn, wire, inbound);
-    }
-
-    fn make_ring(&self, inbound: &InboundShared, subscribed: &Subscribed) -> Result<Ring, PoolError> {
-        let options = &inbound.options;
-        let capacity = options.size_bytes.next_power_of_two();
-        let max_delivery = subscribed.max_delivery.min(capacity / 2);
-        let retain = match options.retain_bytes {
-            retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
-            // At least one delivery, so that whoever joins finds the start of one.
-            retain => {
-                retain.or(self.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
-            }
-        };
-        self.inner.pool.ring(RingConfig {
-            capacity_bytes: capacity,
-            retain_bytes: retain,
-            max_delivery_bytes: Some(max_delivery),
-            flow_control: subscribed.flow_control,
-            start: subscribed.start,
-        })
-    }
-
-    fn resume_log(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
-        let inlet = lock(&inbound.state).log.as_mut().and_then(|l| l.inlet.take());
-        let Some(inlet) = inlet else {
-            // Another connection still has the landing end: the application resumed over two at once.
-            self.leave(conn, wire);
-            return;
-        };
-        self.transport.bind(conn, wire, inlet);
-        self.tell_credit(conn, wire, inbound);
-    }
-
     /// CREDIT, due or not.
     pub(super) fn tell_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
@@ -380,7 +206,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// Sends UNSUBSCRIBE; the id stays bound until the peer has acknowledged it.
-    fn leave(&mut self, conn: ConnId, wire: WireId) {
+    pub(super) fn leave(&mut self, conn: ConnId, wire: WireId) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         if std::mem::replace(&mut in_sub.leaving, true) {
             return;
@@ -465,20 +291,5 @@ fn end_buffer(buffer: &Arc<Buffer>, end: End) {
     buffer.set_end(end);
     if let Some(out) = buffer.out.upgrade() {
         out.reap(buffer);
-    }
-}
-
-fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Subscribe {
-    let options = &inbound.options;
-    Subscribe {
-        wire,
-        bid: inbound.bid,
-        capacity: options.size_bytes.next_power_of_two(),
-        policy: options.policy,
-        start,
-        max_lag: options.max_lag_bytes,
-        block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
-        hold_ms: millis(options.hold),
-        name: options.name.clone(),
     }
 }

@@ -99,6 +99,36 @@ impl Asked {
 /// Positions asked for, by [`Level`].
 pub type AskedLevels = [Asked; Level::ALL.len()];
 
+/// Why a CREDIT is nonsense: the fault of the receiver that sent it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreditError {
+    /// It claims to have what was never sent.
+    #[error("credit says that {landed} landed, but only {sent} was sent")]
+    LandedAheadOfSent {
+        /// Claimed.
+        landed: Position,
+        /// Sent.
+        sent: Position,
+    },
+    /// It claims to have handed on what did not land.
+    #[error("credit says that {delivered} was delivered, but only {landed} landed")]
+    DeliveredAheadOfLanded {
+        /// Claimed.
+        delivered: Position,
+        /// Landed.
+        landed: Position,
+    },
+    /// It claims to have consumed what was not delivered.
+    #[error("credit says that {consumed} was consumed, but only {delivered} was delivered")]
+    ConsumedAheadOfDelivered {
+        /// Claimed.
+        consumed: Position,
+        /// Delivered.
+        delivered: Position,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -12,11 +12,11 @@ mod outbound;
 mod session;
 
 pub use codec::DecodeError;
-pub use credit::{Asked, AskedLevels, Count, Credit};
+pub use credit::{Asked, AskedLevels, Count, Credit, CreditError};
 pub use inbound::Inbound;
 pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,
     Start, Subscribe, Subscribed, VERSION,
 };
-pub use outbound::{CreditError, End, Log, Outbound, OutboundConfig, Step};
+pub use outbound::{End, Log, Outbound, OutboundConfig, Step};
 pub use session::{Session, SessionConfig, Tick, choose_version};

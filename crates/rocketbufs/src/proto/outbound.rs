@@ -12,7 +12,7 @@
 //! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
 //! bytes, at least one end of a delivery is told.
 
-use super::credit::{AskedLevels, Count, Credit};
+use super::credit::{AskedLevels, Count, Credit, CreditError};
 use crate::types::{Level, Nanos, Policy, Position};
 use rocketring::{Gap, Ring};
 
@@ -94,6 +94,8 @@ pub struct OutboundConfig {
     pub max_transfer: u64,
     /// Holds the log until it is delivered, not only until it landed.
     pub keep_until_delivered: bool,
+    /// The receiver reads where the sender wrote, in a ring of this capacity: what landed there is still needed here.
+    pub maps: Option<u64>,
 }
 
 /// What to do next for a subscription.
@@ -121,36 +123,6 @@ pub enum Step {
     Idle,
 }
 
-/// Why a CREDIT is nonsense: the fault of the receiver that sent it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CreditError {
-    /// It claims to have what was never sent.
-    #[error("credit says that {landed} landed, but only {sent} was sent")]
-    LandedAheadOfSent {
-        /// Claimed.
-        landed: Position,
-        /// Sent.
-        sent: Position,
-    },
-    /// It claims to have handed on what did not land.
-    #[error("credit says that {delivered} was delivered, but only {landed} landed")]
-    DeliveredAheadOfLanded {
-        /// Claimed.
-        delivered: Position,
-        /// Landed.
-        landed: Position,
-    },
-    /// It claims to have consumed what was not delivered.
-    #[error("credit says that {consumed} was consumed, but only {delivered} was delivered")]
-    ConsumedAheadOfDelivered {
-        /// Claimed.
-        consumed: Position,
-        /// Delivered.
-        delivered: Position,
-    },
-}
-
 /// One subscription at the sender.
 #[derive(Debug)]
 pub struct Outbound {
@@ -167,6 +139,8 @@ pub struct Outbound {
     credited: bool,
     grant: Position,
     landed: Position,
+    /// Where the receiver maps the ring: it needs nothing below.
+    kept: Position,
     delivered: Position,
     consumed: Position,
     count: Count,
@@ -189,6 +163,7 @@ impl Outbound {
             // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
             landed: start,
+            kept: start,
             delivered: start,
             consumed: start,
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
@@ -203,6 +178,7 @@ impl Outbound {
     /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`Level`].
     pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], count: Count) {
         self.landed = self.landed.min(landed);
+        self.kept = self.kept.min(landed);
         self.delivered = self.delivered.min(delivered).min(self.landed);
         self.consumed = self.consumed.min(consumed).min(self.delivered);
         self.count = count;
@@ -262,10 +238,15 @@ impl Outbound {
     pub fn holds_at(&self) -> Option<Position> {
         match self.config.policy {
             Policy::Overwrite => None,
-            _ if self.config.keep_until_delivered => Some(self.delivered),
+            _ if self.config.keep_until_delivered => Some(self.delivered.min(self.needed())),
             // What was given to the transport is copied when the place is given up, so `landed` counts for all.
-            Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.landed),
+            Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.needed()),
         }
+    }
+
+    /// The receiver has its own copy of everything below, or needs it no more.
+    fn needed(&self) -> Position {
+        if self.config.maps.is_some() { self.kept } else { self.landed }
     }
 
     /// How far it is behind: bytes of the log that it was not yet sent.
@@ -277,8 +258,8 @@ impl Outbound {
     pub fn too_far_behind(&self, log: &impl Log) -> bool {
         match self.config.policy {
             Policy::Drop | Policy::Disconnect => {
-                // `landed` is what it holds: a receiver that stops reading blocks others by that, not by `sent`.
-                log.head().saturating_sub(self.landed) >= self.config.max_lag
+                // This is what it holds: a receiver that stops reading blocks others by that, not by `sent`.
+                log.head().saturating_sub(self.needed()) >= self.config.max_lag
             }
             Policy::Block | Policy::Overwrite => false,
         }
@@ -291,6 +272,7 @@ impl Outbound {
         let step = (to > self.sent).then(|| self.skip(self.sent_boundary, to));
         // What was handed over counts as landed from here on: it left, or was copied. Nobody waits for one that drops.
         self.landed = self.landed.max(self.sent);
+        self.kept = self.landed;
         self.delivered = self.landed;
         self.consumed = self.landed;
         step
@@ -428,6 +410,10 @@ impl Outbound {
         self.delivered = self.delivered.max(delivered);
         self.consumed = self.consumed.max(consumed);
         self.grant = self.grant.max(grant);
+        if let Some(capacity) = self.config.maps {
+            // Both rings have one capacity, so what is granted is that much above what is still needed.
+            self.kept = self.kept.max(self.grant.saturating_sub(capacity).min(self.landed));
+        }
         self.count = count;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
             self.last_progress = now;

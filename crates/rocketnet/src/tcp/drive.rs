@@ -191,6 +191,16 @@ impl Tcp {
             }
         }
         if let Err(down) = outcome {
+            // Its own words come first, all of them: an end of the stream is read behind them.
+            if matches!(down, Down::PeerClosed | Down::Broken(_)) && conn.is_local() {
+                conn.intake.land_rest(&mut Turn {
+                    conn: id,
+                    number: self.turn,
+                    max_control_bytes,
+                    maps,
+                    events,
+                });
+            }
             self.fail(id, down, events);
         } else if conn.intake.waits() && !std::mem::replace(&mut conn.listed, true) {
             self.again.push(id);

@@ -189,6 +189,15 @@ impl Intake {
         Some(self.bound.get_mut(&wire)?.inlet.trim(keep))
     }
 
+    /// The peer is gone: what it had written for this end and not told lands, in rings that it wrote itself.
+    pub fn land_rest(&mut self, turn: &mut Turn<'_>) {
+        for (wire, bound) in &mut self.bound {
+            if bound.inlet.land_rest() {
+                bound.arrived(*wire, turn);
+            }
+        }
+    }
+
     /// Whether something that was already read waits for the next poll.
     pub fn waits(&self) -> bool {
         let whole = matches!(

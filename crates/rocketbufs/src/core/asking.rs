@@ -1,0 +1,313 @@
+//! Asking for subscriptions, and what is made of the answer: a ring, in memory of one's own or mapped from the sender.
+
+use std::sync::Arc;
+
+use rocketnet::{ConnId, Transport};
+use rocketring::{MapError, PeerRing, Ring, RingConfig};
+
+use super::{Command, Core, InSub, LinkPhase};
+use crate::buffer::Log;
+use crate::context::lock;
+use crate::error::RefusedError;
+use crate::events::Received;
+use crate::inbound::{Ending, InLog, InboundShared};
+use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
+use crate::terms::millis;
+use crate::types::{Position, WireId};
+
+/// The sender's ring, or why it cannot be mapped.
+type Offer = Result<PeerRing, MapError>;
+
+impl<T: Transport> Core<T> {
+    /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
+    pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
+        let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
+        if self.too_early(number, early) {
+            return;
+        }
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if link.phase != LinkPhase::Up {
+            return;
+        }
+        let on_this_machine = self.transport.carrier(conn).name == "shm";
+        let mut state = lock(&inbound.state);
+        if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
+            return;
+        }
+        // Memory that is the sender's, or will be, is not gone on with: what came before is given back first, and part
+        // of a delivery comes again.
+        let moves = !inbound.is_spliced()
+            && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peers());
+        let waits = moves && !state.log.as_ref().is_some_and(InLog::is_given_back);
+        if state.wire.is_some() || waits {
+            // The old connection still has the landing end, and is closing; or the application has not given back all.
+            state.resume_on = Some(number);
+            return;
+        }
+        let wire = link.next_wire;
+        link.next_wire += 1;
+        state.wire = Some((number, wire));
+        let goes_on = |in_log: &InLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
+        let resumed_at = state.log.as_ref().map(goes_on);
+        let start = match &state.log {
+            Some(in_log) => Start::Position(in_log.log.epoch, goes_on(in_log)),
+            None => inbound.options.start,
+        };
+        #[cfg(feature = "planted-bugs")]
+        let start = match start {
+            Start::Position(epoch, at) if crate::planted::is(crate::planted::RESUME_OFF_BY_ONE) => {
+                Start::Position(epoch, at - 1)
+            }
+            start => start,
+        };
+        drop(state);
+        link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
+        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
+        let subscribe = subscribe_message(&inbound, wire, start);
+        self.send(conn, &Message::Subscribe(subscribe));
+    }
+
+    pub(super) fn in_sub(&mut self, conn: ConnId, wire: WireId) -> Option<&mut InSub> {
+        self.links.get_mut(&conn)?.ins.get_mut(&wire)
+    }
+
+    pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
+        let wire = subscribed.wire;
+        let Some(in_sub) = self.in_sub(conn, wire) else {
+            self.close(conn, ByeCode::Protocol, "SUBSCRIBED for an id that was not asked for");
+            return;
+        };
+        if std::mem::replace(&mut in_sub.answered, true) {
+            self.close(conn, ByeCode::Protocol, "SUBSCRIBED twice");
+            return;
+        }
+        let (inbound, leaving, resumed_at) = (in_sub.inbound.clone(), in_sub.leaving, in_sub.resumed_at);
+        let offered = in_sub.offered.take();
+        if leaving {
+            if !subscribed.flow_control {
+                self.let_land(conn, subscribed, offered);
+            }
+            return;
+        }
+        let known = lock(&inbound.state).log.as_ref().map(|l| l.log.epoch);
+        match known {
+            None => self.begin_log(conn, &inbound, subscribed, offered),
+            Some(epoch) if epoch == subscribed.epoch && Some(subscribed.start) == resumed_at => {
+                self.resume_log(conn, &inbound, subscribed, offered);
+            }
+            Some(epoch) if epoch == subscribed.epoch => {
+                self.close(conn, ByeCode::Protocol, "SUBSCRIBED with another position than was asked for");
+            }
+            Some(_) => {
+                self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
+                self.leave(conn, wire);
+                if !subscribed.flow_control {
+                    self.let_land(conn, subscribed, offered);
+                }
+            }
+        }
+    }
+
+    /// The sender's ring came, ahead of the answer that it belongs to.
+    pub(super) fn on_offered(&mut self, conn: ConnId, wire: WireId, offered: Result<PeerRing, MapError>) {
+        if let Some(in_sub) = self.in_sub(conn, wire).filter(|in_sub| !in_sub.answered) {
+            in_sub.offered = Some(offered);
+        }
+    }
+
+    /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it lands in
+    /// a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
+    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed, offered: Option<Offer>) {
+        let config = RingConfig {
+            capacity_bytes: 1,
+            retain_bytes: Some(0),
+            max_delivery_bytes: None,
+            flow_control: false,
+            start: subscribed.start,
+        };
+        let ring = match offered {
+            Some(offered) => offered.ok().and_then(|ring| ring.ring(config).ok()),
+            None => self.inner.pool.ring(config).ok(),
+        };
+        if let Some(inlet) = ring.and_then(|ring| ring.inlet()) {
+            self.transport.bind(conn, subscribed.wire, inlet);
+        }
+    }
+
+    /// The first answer: a ring for the log.
+    fn begin_log(
+        &mut self,
+        conn: ConnId,
+        inbound: &Arc<InboundShared>,
+        subscribed: &Subscribed,
+        offered: Option<Offer>,
+    ) {
+        let Subscribed { wire, epoch, start, .. } = *subscribed;
+        let Some(ring) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some(inlet) = ring.inlet() else { return };
+        let credit = Inbound::new(start, window(&ring, subscribed));
+        let log = Log { ring, epoch };
+        let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
+        in_log.confirm_consumed = inbound.options.confirm_consumed;
+        let inlet = in_log.inlet.take();
+        let mut state = lock(&inbound.state);
+        state.log = Some(in_log);
+        drop(state);
+        if let Some(inlet) = inlet {
+            self.transport.bind(conn, wire, inlet);
+        }
+        let left = lock(&inbound.state).done;
+        if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
+            let asked = matches!(inbound.options.start, Start::Position(..));
+            if asked && subscribed.restarted {
+                rin.tell(Received::Restarted { bid: inbound.bid, epoch });
+            }
+            rin.tell(Received::Subscribed { bid: inbound.bid, epoch, start });
+        }
+        // A splice may have been made while the ring was: it looks at the state before this.
+        if let Some(buffer) = inbound.spliced_to() {
+            let _ = buffer.log.set(log);
+            buffer.unpark();
+        }
+        self.tell_credit(conn, wire, inbound);
+    }
+
+    /// A ring for the log; without one the subscription is refused.
+    fn ring_for(
+        &mut self,
+        conn: ConnId,
+        inbound: &Arc<InboundShared>,
+        subscribed: &Subscribed,
+        offered: Option<Offer>,
+    ) -> Option<Ring> {
+        let error = match self.make_ring(inbound, subscribed, offered) {
+            Ok(ring) => return Some(ring),
+            Err(error) => RefusedError::Memory(error),
+        };
+        self.end_inbound(inbound, Ending::Refused(error));
+        self.leave(conn, subscribed.wire);
+        None
+    }
+
+    fn make_ring(
+        &self,
+        inbound: &InboundShared,
+        subscribed: &Subscribed,
+        offered: Option<Offer>,
+    ) -> Result<Ring, String> {
+        let options = &inbound.options;
+        let offered = offered.transpose().map_err(|error| error.to_string())?;
+        let capacity = match &offered {
+            Some(ring) => ring.capacity(),
+            None => options.size_bytes.next_power_of_two(),
+        };
+        let max_delivery = subscribed.max_delivery.min(capacity / 2);
+        let retain = match options.retain_bytes {
+            retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
+            // At least one delivery, so that whoever joins finds the start of one.
+            retain => {
+                retain.or(self.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
+            }
+        };
+        // What was asked for is a part of one's own ring; of the sender's there may be less.
+        let retain = retain.map(|retain| if offered.is_some() { retain.min(capacity / 2) } else { retain });
+        let config = RingConfig {
+            capacity_bytes: capacity,
+            retain_bytes: retain,
+            max_delivery_bytes: Some(max_delivery),
+            flow_control: subscribed.flow_control,
+            start: subscribed.start,
+        };
+        let made = match offered {
+            Some(ring) => ring.ring(config),
+            None if inbound.is_spliced() => self.inner.ring_for_others(config),
+            None => self.inner.pool.ring(config),
+        };
+        made.map_err(|error| error.to_string())
+    }
+
+    fn resume_log(
+        &mut self,
+        conn: ConnId,
+        inbound: &Arc<InboundShared>,
+        subscribed: &Subscribed,
+        offered: Option<Offer>,
+    ) {
+        let wire = subscribed.wire;
+        let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
+        if moves && !inbound.is_spliced() {
+            return self.move_log(conn, inbound, subscribed, offered);
+        }
+        let mut state = lock(&inbound.state);
+        let Some(in_log) = &mut state.log else { return };
+        let (same, boundary) = (is_memory_of(in_log.ring(), offered.as_ref()), in_log.ring().boundary());
+        let inlet = in_log.inlet.take_if(|_| same && !moves);
+        drop(state);
+        if !same || moves {
+            // Whoever is subscribed to it here reads the memory that it had.
+            self.end_inbound(inbound, Ending::End(End::Gone(boundary)));
+            self.leave(conn, wire);
+            return;
+        }
+        let Some(inlet) = inlet else {
+            // Another connection still has the landing end: the application resumed over two at once.
+            self.leave(conn, wire);
+            return;
+        };
+        self.transport.bind(conn, wire, inlet);
+        self.tell_credit(conn, wire, inbound);
+    }
+
+    /// The log goes on in other memory; of what it had nothing is needed any more.
+    fn move_log(
+        &mut self,
+        conn: ConnId,
+        inbound: &Arc<InboundShared>,
+        subscribed: &Subscribed,
+        offered: Option<Offer>,
+    ) {
+        let Some(ring) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some(inlet) = ring.inlet() else { return };
+        let credit = Inbound::new(subscribed.start, window(&ring, subscribed));
+        if let Some(in_log) = &mut lock(&inbound.state).log {
+            in_log.move_to(ring, subscribed.start, credit);
+        }
+        self.transport.bind(conn, subscribed.wire, inlet);
+        self.tell_credit(conn, subscribed.wire, inbound);
+    }
+}
+
+/// The smaller of what the two rings hold in flight.
+fn window(ring: &Ring, subscribed: &Subscribed) -> u64 {
+    (ring.capacity() - ring.retain()).min((subscribed.capacity / 2).max(1))
+}
+
+/// Whether data that comes now comes into this ring's memory.
+fn is_memory_of(ring: &Ring, offered: Option<&Offer>) -> bool {
+    match offered {
+        Some(offered) => offered.as_ref().is_ok_and(|offered| offered.is(ring)),
+        None => !ring.is_peers(),
+    }
+}
+fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Subscribe {
+    let options = &inbound.options;
+    Subscribe {
+        wire,
+        bid: inbound.bid,
+        capacity: options.size_bytes.next_power_of_two(),
+        policy: options.policy,
+        start,
+        max_lag: options.max_lag_bytes,
+        block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
+        hold_ms: millis(options.hold),
+        name: options.name.clone(),
+    }
+}
+
+impl InSub {
+    fn new(inbound: Arc<InboundShared>, resumed_at: Option<Position>, moves: bool) -> Self {
+        Self { inbound, answered: false, resumed_at, moves, offered: None, leaving: false }
+    }
+}

@@ -1,0 +1,188 @@
+//! The log of a subscription: what comes next of it, what was given back, and what to tell upstream.
+
+use rocketring::{Inlet, Ring, verify};
+
+use super::{InLog, Item, Relayed};
+use crate::buffer::{Buffer, Log};
+use crate::proto::{Count, Credit, Inbound};
+use crate::types::Position;
+
+impl InLog {
+    /// Whether the application needs nothing of what came whole.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.pins.is_empty() && self.consumed >= self.log.ring.boundary()
+    }
+
+    /// The log goes on at `start`, in another ring.
+    pub(crate) fn move_to(&mut self, ring: Ring, start: Position, credit: Inbound) {
+        self.hold = if ring.flow_control() { ring.hold(start).ok() } else { None };
+        self.log.ring = ring;
+        self.credit = credit;
+        self.read = start;
+        self.consumed = start;
+        self.inlet = None;
+    }
+
+    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, relays: bool) -> Self {
+        let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
+        let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
+        let confirm_consumed = false;
+        let pins = Vec::new();
+        Self {
+            log,
+            credit,
+            inlet: Some(inlet),
+            confirm_consumed,
+            relayed: relays.then_some(nothing),
+            hold,
+            consumed: start,
+            read: start,
+            pins,
+        }
+    }
+
+    /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
+    pub(super) fn give_back(&mut self, to: Position) {
+        self.consumed = self.consumed.max(to);
+        self.read = self.read.max(to);
+        // A hole that was told is given back with the last of what lies before it.
+        while self.consumed < self.read
+            && let Some(gap) = self.log.ring.gap_after(self.consumed)
+            && gap.from <= self.consumed
+        {
+            self.consumed = gap.to.min(self.read);
+        }
+    }
+
+    pub(super) fn move_hold(&mut self) {
+        if let Some(hold) = &self.hold {
+            let at = self.pins.iter().copied().min().unwrap_or(Position::MAX).min(self.consumed);
+            hold.advance(at);
+        }
+    }
+
+    /// The positions to tell upstream, as they are now.
+    pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
+        let ring = &self.log.ring;
+        let landed = ring.head();
+        #[cfg(feature = "planted-bugs")]
+        let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
+            landed + self.credit.quarter().min(64)
+        } else {
+            landed
+        };
+        let grant = if ring.flow_control() { ring.grant() } else { landed };
+        let Some(buffer) = downstream else {
+            let consumed = self.consumed.min(landed);
+            if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
+                let (landed, delivered) = (consumed, delivered.min(consumed));
+                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, count };
+            }
+            let landed = if self.confirm_consumed { consumed } else { landed };
+            return Credit { landed, delivered: landed, consumed, grant, count: Count::ONE };
+        };
+        let confirmed = buffer.confirmed();
+        let delivered = confirmed.delivered.min(landed);
+        Credit {
+            landed,
+            delivered,
+            consumed: confirmed.consumed.min(delivered),
+            grant,
+            count: confirmed.count,
+        }
+    }
+
+    pub(super) fn credit_due(&self) -> bool {
+        self.credit.is_due(&self.credit_now(None))
+    }
+
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.log.ring
+    }
+
+    pub(super) fn next_item(&mut self, pin: bool, spliced: bool) -> Option<Item> {
+        let ring = self.log.ring.clone();
+        if !ring.flow_control() {
+            return self.next_payload(&ring);
+        }
+        let boundary = ring.boundary();
+        if let Some(lost) = self.overwritten(&ring, boundary) {
+            return Some(lost);
+        }
+        let limit = match ring.gap_after(self.read) {
+            Some(gap) if gap.from <= self.read => {
+                let from = self.read;
+                self.read = gap.to;
+                if self.consumed >= from {
+                    self.consumed = gap.to;
+                    self.move_hold();
+                }
+                return Some(Item::Lost(from, gap.to));
+            }
+            Some(gap) => gap.from.min(boundary),
+            None => boundary,
+        };
+        if limit <= self.read {
+            return None;
+        }
+        let from = self.read;
+        self.read = limit;
+        if pin {
+            self.pins.push(from);
+        }
+        if spliced {
+            self.consumed = self.consumed.max(limit);
+            self.move_hold();
+        }
+        Some(Item::Data(from, limit))
+    }
+
+    /// In memory that the sender writes, what is held for all others can be lost to one that was too slow, or that was
+    /// disconnected: up to where its deliveries are whole again.
+    fn overwritten(&mut self, ring: &Ring, boundary: Position) -> Option<Item> {
+        if !ring.is_peers() || self.read >= boundary {
+            return None;
+        }
+        let from = self.read;
+        let by = ring.view(from, from).copy_to(0, &mut []).err()?.by;
+        let to = ring.boundary_at_or_after(from.saturating_add(by)).unwrap_or(boundary);
+        self.skip_to(to);
+        self.move_hold();
+        Some(Item::Lost(from, to))
+    }
+
+    /// The next delivery of an overwritable buffer whose markers verify.
+    fn next_payload(&mut self, ring: &Ring) -> Option<Item> {
+        let boundary = ring.boundary();
+        if let Some(gap) = ring.gap_after(self.read)
+            && gap.from <= self.read
+        {
+            let from = self.read;
+            self.skip_to(gap.to);
+            return Some(Item::Lost(from, gap.to));
+        }
+        if boundary <= self.read {
+            return None;
+        }
+        let from = self.read;
+        if ring.is_stable(from) {
+            let end = ring.gap_after(from).map_or(boundary, |gap| gap.from.min(boundary));
+            // What was overwritten while it was looked at, or is damaged, is not handed out.
+            if let Ok(payload) = verify(&ring.view(from, end)) {
+                let start = from + payload.offset as u64;
+                let next = from + payload.total as u64;
+                self.skip_to(next);
+                return Some(Item::Payload { from: start, to: start + payload.len as u64, next });
+            }
+        }
+        // Lapped, or torn: on to the oldest delivery that is still whole.
+        let next = ring.boundary_at_or_after(ring.tail().max(from + 1)).unwrap_or(boundary).max(from + 1);
+        self.skip_to(next);
+        Some(Item::Lost(from, next))
+    }
+
+    fn skip_to(&mut self, to: Position) {
+        self.read = to;
+        self.consumed = self.consumed.max(to);
+    }
+}

@@ -1,0 +1,319 @@
+//! One program over TCP and shared memory by configuration alone: the same cases, the same bytes.
+
+use std::time::Duration;
+
+use rocketbufs::config::TransportKind;
+use rocketbufs::{
+    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, Start,
+    SubscribeOptions,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
+
+fn config(transport: TransportKind) -> Config {
+    Config { transport, ..Config::default() }
+}
+
+fn context(transport: TransportKind) -> Context {
+    Context::new(config(transport)).unwrap()
+}
+
+fn publisher(ctx: &Context) -> (ROut, Listener) {
+    let out = ROut::new(ctx);
+    let listener = Listener::bind(ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    (out, listener)
+}
+
+fn connect(ctx: &Context, listener: &Listener) -> Conn {
+    Conn::connect(ctx, &listener.local_addr(), b"test").unwrap()
+}
+
+fn subscribe(input: &RIn, bid: u32, options: SubscribeOptions) -> u64 {
+    input.subscribe_with(bid, options).unwrap();
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Subscribed { bid: got, start, .. }) if got == bid => start,
+        other => panic!("expected Subscribed, got {other:?}"),
+    }
+}
+
+fn ring_of(size_bytes: u64) -> SubscribeOptions {
+    SubscribeOptions { size_bytes, ..SubscribeOptions::default() }
+}
+
+fn pattern(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+fn write(out: &ROut, bid: u32, bytes: u64, piece: u64) {
+    let mut left = bytes;
+    while left > 0 {
+        let size = piece.min(left);
+        let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+        let at = segment.position();
+        segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
+        out.deliver(segment, size, None).unwrap();
+        left -= size;
+    }
+}
+
+/// Receives up to `end`, checking every byte; returns how many bytes were told as lost.
+fn take(input: &RIn, from: u64, end: u64) -> u64 {
+    let (mut at, mut lost) = (from, 0);
+    while at < end {
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                assert_eq!(view.position(), at);
+                if let Ok(bytes) = view.to_vec() {
+                    assert!(bytes == pattern(at, bytes.len()), "wrong bytes at {at}");
+                } else {
+                    lost += view.len() as u64;
+                }
+                at = view.end();
+                view.consume();
+            }
+            Some(Received::Lost { from, to, .. }) => {
+                assert_eq!(from, at);
+                lost += to - from;
+                at = to;
+            }
+            other => panic!("at {at} of {end}: {other:?}"),
+        }
+    }
+    lost
+}
+
+/// How often this process maps memory of rings to read it alone: the other end's.
+fn read_only_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("rocketring") && line.contains(" r--s ")).count()
+}
+
+#[test]
+fn streams_more_than_the_rings_hold() {
+    for kind in KINDS {
+        for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
+            let (ctx, other) = (context(kind), context(kind));
+            let (out, listener) = publisher(&ctx);
+            let options = BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() };
+            out.create_buffer_with(1, options).unwrap();
+            let conn = connect(&other, &listener);
+            let expected = if kind == TransportKind::Tcp { "tcp" } else { "shm" };
+            let carrier = conn.carrier().unwrap();
+            assert_eq!(carrier.name, expected, "{}", carrier.why);
+            let input = RIn::new(&conn);
+            assert_eq!(subscribe(&input, 1, ring_of(1 << 16)), start);
+            let total = if piece == 1 { 50_000 } else { 3_000_000 };
+            std::thread::scope(|scope| {
+                scope.spawn(|| write(&out, 1, total, piece));
+                assert_eq!(take(&input, start, start + total), 0);
+            });
+            assert_eq!(other.mapped().0, usize::from(kind != TransportKind::Tcp));
+        }
+    }
+}
+
+#[test]
+fn what_the_application_sees_is_the_writers_memory() {
+    for kind in KINDS {
+        let (ctx, other) = (context(kind), context(kind));
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        subscribe(&input, 1, ring_of(1 << 16));
+        write(&out, 1, 5_000, 5_000);
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
+        // A plain slice only of memory that nobody else writes.
+        assert_eq!(view.as_slice().is_some(), kind == TransportKind::Tcp);
+        if kind != TransportKind::Tcp {
+            assert!(read_only_mappings() >= 2, "the head page and the data");
+            assert_eq!(other.memory_in_use(), 0, "it has no ring of its own");
+        }
+    }
+}
+
+/// A subscription that drops is told what it lost, and everything else is right.
+#[test]
+fn a_slow_one_that_drops_loses_only_what_it_is_told() {
+    for kind in KINDS {
+        let (ctx, other) = (context(kind), context(kind));
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        subscribe(&input, 1, SubscribeOptions { policy: Policy::Drop, ..ring_of(1 << 16) });
+        // Nobody reads meanwhile.
+        write(&out, 1, 1 << 20, 1000);
+        let lost = take(&input, 0, 1 << 20);
+        assert!(lost > 0 && lost < 1 << 20, "{kind}: {lost}");
+    }
+}
+
+#[test]
+fn overwritable_buffers_hand_out_only_what_verifies() {
+    for kind in KINDS {
+        let (ctx, other) = (context(kind), context(kind));
+        let (out, listener) = publisher(&ctx);
+        let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
+        out.create_buffer_with(1, options).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        subscribe(&input, 1, SubscribeOptions { policy: Policy::Overwrite, ..ring_of(1 << 16) });
+        let (mut got, mut end) = (0, 0);
+        for round in 0..200 {
+            write(&out, 1, 4_000, 400);
+            let wait = if round == 199 { Duration::from_millis(500) } else { Duration::ZERO };
+            while let Some(received) = input.recv(Some(wait)).unwrap() {
+                match received {
+                    Received::Data(view) => {
+                        if let Ok(bytes) = view.to_vec() {
+                            assert_eq!(bytes, pattern(view.position(), bytes.len()));
+                            got += 1;
+                        }
+                        end = view.end();
+                        view.consume();
+                    }
+                    Received::Lost { to, .. } => end = to,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(got > 0 && end > 0, "{kind}: nothing came");
+    }
+}
+
+/// One broker, one publisher, subscribers over shared memory and TCP at once.
+#[test]
+fn through_a_splice_everybody_gets_the_same() {
+    let auto = TransportKind::Auto;
+    let (ctx, broker) = (context(auto), context(auto));
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 18).unwrap();
+    let (relay, relays) = publisher(&broker);
+    let upstream = RIn::new(&connect(&broker, &listener));
+    relay.splice(&upstream, 1).err();
+    upstream.subscribe(1, 1 << 18).unwrap();
+    relay.splice(&upstream, 1).unwrap();
+    let contexts = [auto, TransportKind::Shm, TransportKind::Tcp, TransportKind::Tcp].map(context);
+    let inputs: Vec<RIn> = contexts
+        .iter()
+        .map(|ctx| {
+            let input = RIn::new(&connect(ctx, &relays));
+            subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 18) });
+            input
+        })
+        .collect();
+    let total = 8 << 20;
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&out, 1, total, 30_000));
+        for input in &inputs {
+            scope.spawn(move || assert_eq!(take(input, 0, total), 0));
+        }
+    });
+    assert_eq!(broker.memory_in_use(), 0, "the broker's ring is the publisher's");
+    assert_eq!(contexts.map(|ctx| ctx.mapped().0), [1, 1, 0, 0]);
+    out.destroy_buffer(1).unwrap();
+    for input in &inputs {
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
+    }
+}
+
+/// A buffer that comes over TCP goes to subscribers of the broker's machine through the broker's own ring.
+#[test]
+fn from_tcp_to_shared_memory() {
+    let (ctx, broker, local) =
+        (context(TransportKind::Tcp), context(TransportKind::Auto), context(TransportKind::Shm));
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 17).unwrap();
+    let (relay, relays) = publisher(&broker);
+    let upstream = RIn::new(&connect(&broker, &listener));
+    assert_eq!(upstream.conn().carrier().unwrap().name, "tcp");
+    upstream.subscribe(1, 1 << 17).unwrap();
+    relay.splice(&upstream, 1).unwrap();
+    let input = RIn::new(&connect(&local, &relays));
+    subscribe(&input, 1, ring_of(1 << 17));
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&out, 1, 3 << 20, 10_000));
+        assert_eq!(take(&input, 0, 3 << 20), 0);
+    });
+    assert_eq!((local.mapped().0, local.memory_in_use()), (1, 0));
+}
+
+/// The log goes on over another connection, in memory that is mapped anew, whatever of it was not read yet.
+#[test]
+fn a_subscription_goes_on_over_another_connection() {
+    for kind in KINDS {
+        let (ctx, other) = (context(kind), context(kind));
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        let name = SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) };
+        subscribe(&input, 1, name);
+        write(&out, 1, 10_000, 1_000);
+        let Some(Received::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let first = input.conn();
+        input.resume(&connect(&other, &listener));
+        first.wait_down(WAIT).expect("it is closed");
+        write(&out, 1, 10_000, 1_000);
+        assert_eq!(held.to_vec().unwrap(), pattern(0, held.len()));
+        let from = held.end();
+        held.consume();
+        let mut at = from;
+        while at < 20_000 {
+            match input.recv(Some(WAIT)).unwrap() {
+                Some(Received::Data(view)) => {
+                    assert_eq!((view.position(), view.to_vec().unwrap()), (at, pattern(at, view.len())));
+                    at = view.end();
+                    view.consume();
+                }
+                Some(Received::ConnDown { .. } | Received::Subscribed { .. }) => {}
+                other => panic!("{kind} at {at}: {other:?}"),
+            }
+        }
+        assert!(other.mapped().0 <= 1, "{kind}");
+    }
+}
+
+#[test]
+fn limits_refuse_and_say_which() {
+    let ctx = context(TransportKind::Shm);
+    let (out, listener) = publisher(&ctx);
+    for bid in 1..=2 {
+        out.create_buffer(bid, 1 << 16).unwrap();
+    }
+    let mut few = config(TransportKind::Shm);
+    few.shm.max_shared_rings = 1;
+    let other = Context::new(few).unwrap();
+    let input = RIn::new(&connect(&other, &listener));
+    subscribe(&input, 1, ring_of(1 << 16));
+    input.subscribe(2, 1 << 16).unwrap();
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Refused { bid: 2, error }) => {
+            assert!(error.to_string().contains("max_shared_rings"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // The first is as it was.
+    write(&out, 1, 5_000, 500);
+    take(&input, 0, 5_000);
+}
+
+/// What is given back goes: mappings and descriptors, at both ends.
+#[test]
+fn nothing_is_left_of_a_subscription() {
+    let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
+    let (out, listener) = publisher(&ctx);
+    let input = RIn::new(&connect(&other, &listener));
+    for _ in 0..20 {
+        out.create_buffer(1, 1 << 16).unwrap();
+        subscribe(&input, 1, ring_of(1 << 16));
+        write(&out, 1, 3_000, 300);
+        take(&input, 0, 3_000);
+        input.unsubscribe(1);
+        out.destroy_buffer(1).unwrap();
+        while other.mapped() != (0, 0) || ctx.memory_in_use() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Shared memory when a process dies: `kill -9` at every step of a publisher and of a subscriber, and at moments by
+//! chance. Whoever lives on goes on, has read to the end of what was delivered, and keeps no descriptor, mapping or memory.
+//!
+//! `KILLS=1000 cargo test -p rocketbufs --test shm_kills` sets how many moments, `KILL_SEED=7` which.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, mpsc};
+use std::time::Duration;
+
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, SegmentError};
+
+const WAIT: Duration = Duration::from_secs(20);
+const RING: u64 = 1 << 18;
+/// What names the part that a process of this test plays, and where its peer is.
+const ROLE: &str = "SHM_KILLS_ROLE";
+const ADDR: &str = "SHM_KILLS_ADDR";
+
+fn context() -> Context {
+    Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap()
+}
+
+fn pattern(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+fn env(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Descriptors and mappings are those of the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// One delivery of the pattern; what is left of the segment's place if it was not delivered.
+fn deliver(out: &ROut, size: u64, wait: Duration) -> Result<(), SegmentError> {
+    let mut segment = out.get_output_segment(1, size, Blocking::For(wait))?;
+    let at = segment.position();
+    segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
+    out.deliver(segment, size, None).unwrap();
+    Ok(())
+}
+
+/// Says that the step is reached, and waits there.
+fn reached() -> ! {
+    println!("reached");
+    std::thread::sleep(Duration::from_secs(3600));
+    unreachable!("it is killed before");
+}
+
+/// Not a test: the process that is killed.
+#[test]
+fn child() {
+    let (Ok(role), Ok(addr)) = (std::env::var(ROLE), std::env::var(ADDR)) else { return };
+    let ctx = context();
+    let conn = Conn::connect_start(&ctx, &addr, role.as_bytes()).unwrap();
+    match role.split_once(' ').unwrap() {
+        ("publisher", step) => publisher(&ctx, &conn, step),
+        (_, step) => subscriber(&conn, step),
+    }
+}
+
+fn publisher(ctx: &Context, conn: &Conn, step: &str) {
+    let out = ROut::new(ctx);
+    out.create_buffer(1, RING).unwrap();
+    if step == "connecting" {
+        reached();
+    }
+    out.add_conn(conn);
+    conn.wait_up(WAIT).unwrap();
+    if step == "connected" {
+        reached();
+    }
+    while out.buffer_info(1).unwrap().subscribers == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if step == "full" {
+        while deliver(&out, 5_000, Duration::from_millis(300)).is_ok() {}
+        reached();
+    }
+    for n in 0.. {
+        deliver(&out, 1 + n * 37 % 20_000, WAIT).unwrap();
+        match step {
+            "delivered" if n == 5 => reached(),
+            "claimed" if n == 5 => {
+                let mut segment = out.get_output_segment(1, 3_000, Blocking::No).unwrap();
+                segment.bytes_mut()[..1_000].fill(0xEE);
+                reached();
+            }
+            "destroyed" if n == 5 => {
+                out.destroy_buffer(1).unwrap();
+                reached();
+            }
+            "streaming" if n == 0 => println!("reached"),
+            _ => {}
+        }
+    }
+}
+
+fn subscriber(conn: &Conn, step: &str) {
+    let input = RIn::new(conn);
+    if step == "connecting" {
+        reached();
+    }
+    conn.wait_up(WAIT).unwrap();
+    input.subscribe(1, RING).unwrap();
+    let mut kept = Vec::new();
+    while let Some(received) = input.recv(Some(WAIT)).unwrap() {
+        match received {
+            Received::Subscribed { .. } if step == "subscribed" => reached(),
+            Received::Subscribed { .. } if step == "streaming" => println!("reached"),
+            Received::Data(view) if step == "holding" => {
+                kept.push(view);
+                if kept.len() == 1 {
+                    println!("reached");
+                }
+            }
+            Received::Data(view) => view.consume(),
+            _ => {}
+        }
+    }
+}
+
+fn start(role: &str, listener: &Listener) -> (Child, mpsc::Receiver<()>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(ROLE, role)
+        .env(ADDR, listener.local_addr())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (tell, told) = mpsc::sync_channel(4);
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            if line.contains("reached") {
+                let _ = tell.send(());
+            }
+        }
+    });
+    (child, told)
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Descriptors of rings and sockets, and mappings of rings, of this process.
+fn held() -> (usize, usize) {
+    let of = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(of);
+    let kept = |path: &std::path::PathBuf| {
+        let path = path.to_string_lossy().into_owned();
+        path.contains("rocketring") || path.starts_with("socket:")
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (files.filter(kept).count(), maps.lines().filter(|line| line.contains("rocketring")).count())
+}
+
+/// Waits until this process holds what it held before.
+fn settle(before: (usize, usize), what: &str) {
+    for _ in 0..5_000 {
+        if held() == before {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("{what}: {before:?} descriptors and mappings before, {:?} after", held());
+}
+
+/// Reads a publisher that dies at some time to its end, checking every byte.
+fn read_to_the_end(input: &RIn, mut slowly: Duration) -> (u64, bool) {
+    let (mut at, mut down) = (0, false);
+    loop {
+        match input.recv(Some(if down { Duration::ZERO } else { WAIT })).unwrap() {
+            Some(Received::Data(view)) => {
+                assert_eq!(view.position(), at);
+                assert!(view.to_vec().unwrap() == pattern(at, view.len()), "wrong bytes at {at}");
+                at = view.end();
+                view.consume();
+                std::thread::sleep(std::mem::take(&mut slowly));
+            }
+            Some(Received::ConnDown { .. }) => down = true,
+            Some(Received::Closed { .. } | Received::Subscribed { .. }) => {}
+            Some(other) => panic!("at {at}: {other:?}"),
+            None => return (at, down),
+        }
+    }
+}
+
+struct Reader {
+    ctx: Context,
+    listener: Listener,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let ctx = context();
+        let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+        Self { ctx, listener }
+    }
+
+    /// A publisher that is killed at a step, or `after` it said that it streams.
+    fn survive(&self, step: &str, after: Duration) -> u64 {
+        let (child, told) = start(&format!("publisher {step}"), &self.listener);
+        let conn = self.listener.accept(Some(WAIT)).unwrap();
+        let input = RIn::new(&conn);
+        input.subscribe(1, RING).unwrap();
+        let (end, down) = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                told.recv_timeout(WAIT).unwrap();
+                std::thread::sleep(after);
+                kill(child);
+            });
+            read_to_the_end(&input, if step == "full" { Duration::from_millis(700) } else { Duration::ZERO })
+        });
+        assert!(down, "{step}: nobody said that it is gone");
+        if let Some((_, boundary)) = input.position(1) {
+            assert_eq!(end, boundary, "{step}: everything that was delivered was read");
+        }
+        end
+    }
+}
+
+#[test]
+fn a_publisher_that_dies_at_any_step() {
+    let _alone = alone();
+    let reader = Reader::new();
+    let before = held();
+    for step in ["connecting", "connected", "delivered", "claimed", "full", "destroyed", "streaming"] {
+        let end = reader.survive(step, Duration::ZERO);
+        // What was delivered is all there; what was only claimed is not.
+        let six: u64 = (0..6).map(|n| 1 + n * 37 % 20_000).sum();
+        match step {
+            "delivered" | "claimed" | "destroyed" => assert_eq!(end, six, "{step}"),
+            "full" => assert!(end >= RING / 4, "{step}: {end}"),
+            "connecting" | "connected" => assert_eq!(end, 0, "{step}"),
+            _ => {}
+        }
+        settle(before, step);
+        assert_eq!(reader.ctx.mapped(), (0, 0), "{step}");
+    }
+}
+
+#[test]
+fn a_publisher_that_dies_at_any_moment() {
+    let _alone = alone();
+    let reader = Reader::new();
+    let before = held();
+    let (kills, mut seed) = (env("KILLS", 25), env("KILL_SEED", 1));
+    let mut bytes = 0;
+    for n in 0..kills {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let after = Duration::from_micros((seed >> 33) % 30_000);
+        bytes += reader.survive("streaming", after);
+        settle(before, &format!("kill {n}"));
+    }
+    println!(
+        "{kills} publishers killed, {bytes} bytes read, {:?} descriptors and mappings as before",
+        before
+    );
+}
+
+/// A publisher whose subscribers die: it goes on as soon as they are gone.
+struct Writer {
+    out: ROut,
+    listener: Listener,
+}
+
+impl Writer {
+    fn new() -> Self {
+        let ctx = context();
+        let out = ROut::new(&ctx);
+        out.create_buffer(1, RING).unwrap();
+        let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+        let to = out.clone();
+        listener.set_conn_cb(move |conn| to.add_conn(&conn));
+        Self { out, listener }
+    }
+
+    fn survive(&self, step: &str, after: Duration) {
+        let (child, told) = start(&format!("subscriber {step}"), &self.listener);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                told.recv_timeout(WAIT).unwrap();
+                std::thread::sleep(after);
+                kill(child);
+            });
+            // More than the ring holds, so that it waits for the one that holds it.
+            for n in 0..200 {
+                deliver(&self.out, 5_000, WAIT).unwrap_or_else(|error| panic!("{step}, {n}: {error}"));
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_subscriber_that_dies_at_any_step_or_moment() {
+    let _alone = alone();
+    let writer = Writer::new();
+    let before = held();
+    for step in ["connecting", "subscribed", "holding", "streaming"] {
+        writer.survive(step, Duration::ZERO);
+        settle(before, step);
+    }
+    let (kills, mut seed) = (env("KILLS", 25), env("KILL_SEED", 1));
+    for n in 0..kills {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        writer.survive(
+            if seed >> 63 == 0 { "holding" } else { "streaming" },
+            Duration::from_micros(seed >> 33 & 0x3FFF),
+        );
+        settle(before, &format!("kill {n}"));
+    }
+    println!("{kills} subscribers killed, {before:?} descriptors and mappings as before");
+}
