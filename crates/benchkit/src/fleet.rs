@@ -61,6 +61,24 @@ impl Process {
         self.group = Some(group);
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the process that it is over, by the end of its input, and lets it end by itself.
+    pub fn end(mut self) {
+        self.let_end();
+    }
+
+    fn let_end(&mut self) {
+        drop(self.input.take());
+        let deadline = Instant::now() + CLEAN_UP_WITHIN;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// CPU seconds used so far.
     pub fn cpu_s(&self) -> f64 {
         self.group.map_or_else(|| sys::process_cpu_s(self.child.id()), sys::group_cpu_s)
@@ -146,10 +164,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.input.take());
         if self.group.is_some() {
-            let deadline = Instant::now() + CLEAN_UP_WITHIN;
-            while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            self.let_end();
         }
         // Both fail only if the process has ended, which is what is wanted.
         drop(self.child.kill());
