@@ -4,7 +4,7 @@
 //! library decides for itself. Whoever receives is handed every message that is there, and waits for the first.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::TcpStream,
     time::Duration,
 };
@@ -16,6 +16,7 @@ use super::{
     peers::{self, Next, Peer, Reader},
     rbmq_peers,
     relay::{PUBLISHER, SUBSCRIBER},
+    relay_peers,
 };
 
 /// A receiver that has nothing looks around this often.
@@ -75,7 +76,7 @@ pub fn sender(whom: &Whom, topic: u8) -> Result<Box<dyn Sends>, BenchError> {
             Box::new(Buffered { socket, buffer: Vec::new(), framing: Framing::Peer(peer, name) })
         }
         (System::Relay, None) => {
-            let socket = relay_socket(whom, [PUBLISHER, topic])?;
+            let socket = relay_peers::connect(&whom.addr, [PUBLISHER, topic], whom.congestion.as_deref())?;
             Box::new(Buffered { socket, buffer: Vec::new(), framing: Framing::Length })
         }
         (_, None) => Box::new(rbmq_peers::one_sender(whom, topic)?),
@@ -96,7 +97,8 @@ pub fn receiver(whom: &Whom, topic: u8) -> Result<Box<dyn Receives>, BenchError>
             Box::new(PeerReceiver { peer, socket, reader })
         }
         (System::Relay, None) => {
-            let mut socket = relay_socket(whom, [SUBSCRIBER, topic])?;
+            let mut socket =
+                relay_peers::connect(&whom.addr, [SUBSCRIBER, topic], whom.congestion.as_deref())?;
             socket.read_exact(&mut [0])?;
             socket.set_read_timeout(Some(LOOK))?;
             Box::new(RelayReceiver { socket, buffer: vec![0; READ_BYTES], filled: 0 })
@@ -105,13 +107,16 @@ pub fn receiver(whom: &Whom, topic: u8) -> Result<Box<dyn Receives>, BenchError>
     })
 }
 
-fn relay_socket(whom: &Whom, hello: [u8; 2]) -> Result<TcpStream, BenchError> {
-    let mut socket = TcpStream::connect(&whom.addr)?;
-    if let Some(name) = &whom.congestion {
+/// A connection that does not wait for more before it sends.
+///
+/// # Errors
+/// Nobody listens there.
+pub fn connect(addr: &str, congestion: Option<&str>) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(addr)?;
+    if let Some(name) = congestion {
         sockopt::set_tcp_congestion(&socket, name)?;
     }
     socket.set_nodelay(true)?;
-    socket.write_all(&hello)?;
     Ok(socket)
 }
 
@@ -189,7 +194,7 @@ struct RelayReceiver {
 impl Receives for RelayReceiver {
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
         match self.socket.read(&mut self.buffer[self.filled..]) {
-            Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
             Ok(len) => self.filled += len,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),

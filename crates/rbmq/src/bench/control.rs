@@ -19,8 +19,16 @@ use std::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
+
+use super::BenchError;
+
+/// A subscriber that waits for messages which do not come gives up after this long and reports what it has.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// A harness that says nothing for so long while nothing comes has forgotten its workers.
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// What the thread that reads commands shares with the worker's own.
 pub struct Control {
@@ -107,6 +115,29 @@ impl Control {
         // Pairs with the release in `listen`.
         let known = self.has_expectation.load(Ordering::Acquire);
         known.then(|| self.orders.lock().expect("no holder panics").expected.clone())
+    }
+
+    /// Once the harness has said what was published: reports `totals`, what came of each topic, when that is all of it or
+    /// nothing more comes.
+    ///
+    /// # Errors
+    /// Nothing came for minutes and nobody said that it was over.
+    pub fn end_if_over(
+        &self,
+        last_arrival: Instant,
+        totals: impl FnOnce() -> Vec<u64>,
+    ) -> Result<(), BenchError> {
+        match self.expected() {
+            None if last_arrival.elapsed() > SILENCE => Err(BenchError::Silence),
+            None => Ok(()),
+            Some(expected) => {
+                let totals = totals();
+                if totals == expected || last_arrival.elapsed() > QUIET {
+                    self.finish(&totals)
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Reports final counts, then waits to be killed: sockets stay open, so nobody sees an end too early.

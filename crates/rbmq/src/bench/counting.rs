@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
     BenchError,
     clients::{Receives, Sends, Whom, receiver, sender},
     control::Control,
+    numbers::{Numbers, number_in, numbered, set_number},
     pace::Pace,
 };
 
@@ -37,20 +37,6 @@ const PAUSE: u64 = 2_000_000;
 /// Pauses that are kept; there are a few, and the harness looks at those after the cut.
 const MOST_PAUSES: usize = 10_000;
 
-/// What the publisher is told.
-#[derive(Debug, Args)]
-pub struct Numbers {
-    /// Whom to talk to
-    #[command(flatten)]
-    pub whom: Whom,
-    /// Bytes of a message, at least 8
-    #[arg(long)]
-    pub size: usize,
-    /// Messages per second
-    #[arg(long)]
-    pub rate: f64,
-}
-
 /// The clock that all processes of a machine share, in nanoseconds.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -66,13 +52,13 @@ pub fn publish_numbers(args: &Numbers) -> Result<(), BenchError> {
     let mut to: Box<dyn Sends> = sender(&args.whom, TOPIC)?;
     control.ready("");
     control.wait_for_go();
-    let mut message = vec![b'.'; args.size.max(8)];
+    let mut message = numbered(args.size);
     let mut pace = Pace::new(Some(args.rate));
     let mut next = 0;
     while !control.stopped() {
         let due = next + pace.wait(next);
         let sent = (next..due).try_for_each(|number| {
-            message[..8].copy_from_slice(&number.to_le_bytes());
+            set_number(&mut message, number);
             to.push(&message)
         });
         // Numbers that could not be handed over are not offered again, by nobody's client.
@@ -140,11 +126,14 @@ pub fn count_numbers(whom: &Whom) -> Result<(), BenchError> {
     let mut last_arrival = Instant::now();
     loop {
         let before = ledger.received;
-        let received = from.receive(&mut |message| {
-            if let Some(number) = message.first_chunk::<8>() {
-                ledger.note(u64::from_le_bytes(*number), now_ns());
-            }
+        let mut strange = false;
+        let received = from.receive(&mut |message| match number_in(message) {
+            Some(number) => ledger.note(number, now_ns()),
+            None => strange = true,
         });
+        if strange {
+            return Err(BenchError::WrongByte { topic: TOPIC.into(), after_messages: ledger.received });
+        }
         if received.is_err() {
             from = again(|| receiver(whom, TOPIC))?;
         }

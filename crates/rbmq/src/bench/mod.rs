@@ -23,6 +23,7 @@ mod credit;
 mod error;
 mod latency;
 mod measure;
+mod numbers;
 mod pace;
 mod pattern;
 mod peers;

@@ -23,6 +23,7 @@ use super::{
     BenchError,
     clients::{Receives, Sends, Whom, receiver, sender},
     control::Control,
+    numbers::{Numbers, number_in, numbered, set_number},
     pace,
 };
 
@@ -40,15 +41,9 @@ const LONGEST: u64 = 60_000_000_000;
 /// What a pinger is told.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// Whom to talk to
+    /// What is sent, and to whom
     #[command(flatten)]
-    pub whom: Whom,
-    /// Bytes of a message, at least 8
-    #[arg(long)]
-    pub size: usize,
-    /// Messages per second
-    #[arg(long)]
-    pub rate: f64,
+    pub numbers: Numbers,
     /// Seconds that count
     #[arg(long)]
     pub seconds: f64,
@@ -89,14 +84,16 @@ pub fn echo(whom: &Whom) -> Result<(), BenchError> {
 /// The connection failed.
 pub fn ping(args: &Ping) -> Result<(), BenchError> {
     let control = Control::start();
-    let mut from = receiver(&args.whom, PONG)?;
-    let mut to = sender(&args.whom, PING)?;
+    let Numbers { whom, size, rate } = &args.numbers;
+    let (size, rate) = (*size, *rate);
+    let mut from = receiver(whom, PONG)?;
+    let mut to = sender(whom, PING)?;
     control.ready("");
     control.wait_for_go();
     let began = Instant::now() + Duration::from_millis(10);
-    let all = ((args.warmup + args.seconds) * args.rate) as u64;
+    let all = ((args.warmup + args.seconds) * rate) as u64;
     let sent = Arc::new(AtomicU64::new(0));
-    let (count, (rate, size)) = (Arc::clone(&sent), (args.rate, args.size));
+    let count = Arc::clone(&sent);
     let failed = Arc::new(AtomicBool::new(false));
     let failure = Arc::clone(&failed);
     let sending = std::thread::spawn(move || {
@@ -120,7 +117,7 @@ fn send(
     count: &AtomicU64,
 ) -> Result<(), BenchError> {
     pace::sleep_exactly()?;
-    let mut message = vec![b'.'; size.max(8)];
+    let mut message = numbered(size);
     let mut next = 0;
     while next < all {
         let elapsed = Instant::now().saturating_duration_since(began).as_secs_f64();
@@ -131,7 +128,7 @@ fn send(
             continue;
         }
         for number in next..due {
-            message[..8].copy_from_slice(&number.to_le_bytes());
+            set_number(&mut message, number);
             to.push(&message)?;
         }
         to.flush()?;
@@ -156,22 +153,29 @@ fn receive(
     sent: &AtomicU64,
     failed: &AtomicBool,
 ) -> Result<Times, BenchError> {
-    let first = (args.warmup * args.rate) as u64;
+    let rate = args.numbers.rate;
+    let first = (args.warmup * rate) as u64;
     let mut times = Times { histogram: histogram(), received: 0, counted_s: 0.0 };
     let mut last_arrival = Instant::now();
     while times.received < all && !failed.load(Ordering::Relaxed) {
         let before = times.received;
+        let mut strange = false;
         from.receive(&mut |message| {
-            let Some(number) = message.first_chunk::<8>() else { return };
-            let number = u64::from_le_bytes(*number);
+            let Some(number) = number_in(message).filter(|number| *number < all) else {
+                strange = true;
+                return;
+            };
             times.received += 1;
             if number >= first {
                 let now = Instant::now().saturating_duration_since(began).as_secs_f64();
-                let nanos = (now - number as f64 / args.rate) * 1e9;
+                let nanos = (now - number as f64 / rate) * 1e9;
                 times.histogram.saturating_record(nanos.max(1.0) as u64);
                 times.counted_s = now - args.warmup;
             }
         })?;
+        if strange {
+            return Err(BenchError::WrongByte { topic: PONG.into(), after_messages: times.received });
+        }
         if times.received > before {
             last_arrival = Instant::now();
         } else if sent.load(Ordering::Relaxed) == all && last_arrival.elapsed() > QUIET {

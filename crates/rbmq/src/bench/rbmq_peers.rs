@@ -11,7 +11,7 @@ use super::{
     pace::Pace,
     pattern::{Cursor, Pattern},
     rbmq_confirm::Counted,
-    worker::{Load, QUIET},
+    worker::Load,
 };
 use crate::{
     Broker, BrokerConfig, Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
@@ -29,11 +29,16 @@ const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 /// Messages in a row before counts and commands are looked at.
 const IN_A_ROW: u32 = 256;
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
+/// What the library says, as the bench's error.
+pub fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
     BenchError::System(Box::new(error))
 }
 
-fn config(congestion: Option<&str>) -> Result<Config, BenchError> {
+/// The configuration of all who use the framework.
+///
+/// # Errors
+/// A `ROCKETBUFS_…` variable is wrong.
+pub fn config(congestion: Option<&str>) -> Result<Config, BenchError> {
     let mut config = Config::load(None).map_err(failed)?;
     if let Some(name) = congestion {
         config.tcp.congestion_control = Some(name.to_owned());
@@ -169,12 +174,7 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
             control.set_messages(streams.iter().map(|stream| stream.messages).sum());
             last_arrival = Instant::now();
         }
-        if let Some(expected) = control.expected() {
-            let totals: Vec<u64> = streams.iter().map(|stream| stream.messages).collect();
-            if totals == expected || last_arrival.elapsed() > QUIET {
-                control.finish(&totals);
-            }
-        }
+        control.end_if_over(last_arrival, || streams.iter().map(|stream| stream.messages).collect())?;
     }
 }
 

@@ -1,24 +1,23 @@
 //! Publisher and subscriber of the bare relay.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
-    net::sockopt,
 };
 
 use super::{
-    BenchError,
+    BenchError, clients,
     control::Control,
     pace::Pace,
     pattern::{Cursor, Pattern},
     relay::{PUBLISHER, SUBSCRIBER},
-    worker::{Load, QUIET},
+    worker::Load,
 };
 
 /// Bytes that a publisher gives to one `writev`, and a subscriber offers to one `read`.
@@ -27,12 +26,12 @@ const CALL_BYTES: usize = 256 * 1024;
 /// The same where the rate is given: what other systems' publishers write at once.
 const PACED_BYTES: usize = 64 * 1024;
 
-fn connect(addr: &str, hello: [u8; 2], congestion: Option<&str>) -> Result<TcpStream, BenchError> {
-    let mut socket = TcpStream::connect(addr)?;
-    if let Some(name) = congestion {
-        sockopt::set_tcp_congestion(&socket, name)?;
-    }
-    socket.set_nodelay(true)?;
+/// Connects and says who is there: a role and a topic.
+///
+/// # Errors
+/// The relay is not there.
+pub fn connect(addr: &str, hello: [u8; 2], congestion: Option<&str>) -> io::Result<TcpStream> {
+    let mut socket = clients::connect(addr, congestion)?;
     socket.write_all(&hello)?;
     Ok(socket)
 }
@@ -107,14 +106,7 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
             events.clear();
             control.set_messages(streams.iter().map(|stream| stream.messages).sum());
         }
-        if let Some(expected) = control.expected() {
-            let totals: Vec<u64> = streams.iter().map(|stream| stream.messages).collect();
-            if totals == expected || last_arrival.elapsed() > QUIET {
-                control.finish(&totals);
-            }
-        } else if last_arrival.elapsed() > Duration::from_secs(600) {
-            return Err(BenchError::Silence);
-        }
+        control.end_if_over(last_arrival, || streams.iter().map(|stream| stream.messages).collect())?;
     }
 }
 

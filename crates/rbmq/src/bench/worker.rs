@@ -1,9 +1,6 @@
 //! The processes that a bench consists of, each one of them this same program started as `bench worker …`.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -11,15 +8,13 @@ use super::{
     Api, BenchError, Confirm, System,
     clients::Whom,
     control::Control,
-    counting::{self, Numbers},
+    counting,
+    numbers::Numbers,
     pace,
     peers::{self, Peer},
     ping::{self, Ping},
     rbmq_peers, relay, relay_peers,
 };
-
-/// A subscriber that waits for messages which do not come gives up after this long and reports what it has.
-pub const QUIET: Duration = Duration::from_secs(5);
 
 /// One process of a bench. Started by the bench itself, told what to do on standard input.
 #[derive(Debug, Subcommand)]

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::sockopt;
-
 use super::{Next, Peer};
-use crate::bench::BenchError;
+use crate::bench::{BenchError, clients};
 
 /// Bytes that a subscriber offers to one `read`, and a publisher gives to one `write`.
 pub const CALL_BYTES: usize = 256 * 1024;
@@ -22,11 +20,7 @@ const GREETING_WITHIN: Duration = Duration::from_secs(20);
 /// # Errors
 /// Nobody listens there.
 pub fn connect(addr: &str, congestion: Option<&str>) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect(addr)?;
-    if let Some(name) = congestion {
-        sockopt::set_tcp_congestion(&socket, name)?;
-    }
-    socket.set_nodelay(true)?;
+    let socket = clients::connect(addr, congestion)?;
     socket.set_read_timeout(Some(GREETING_WITHIN))?;
     Ok(socket)
 }

@@ -1,10 +1,6 @@
 //! A subscriber of any peer: all topics on one connection, as that system's users have it.
 
-use std::{
-    io::Write,
-    net::TcpStream,
-    time::{Duration, Instant},
-};
+use std::{io::Write, net::TcpStream, time::Instant};
 
 use super::{
     Next, Peer,
@@ -13,14 +9,12 @@ use super::{
 };
 use crate::bench::{
     Api, BenchError,
+    clients::LOOK,
     control::Control,
     credit::Grants,
     pattern::{Cursor, Pattern},
-    worker::{Load, QUIET},
+    worker::Load,
 };
-
-/// How long a subscriber waits before it looks whether it is over.
-const LOOK: Duration = Duration::from_millis(20);
 
 struct Stream<'a> {
     pattern: &'a Pattern,
@@ -98,14 +92,8 @@ impl Checker<'_> {
                     stream.grants.received(stream.messages)?;
                 }
             }
-            if let Some(expected) = control.expected() {
-                let totals: Vec<u64> = self.streams.iter().map(|stream| stream.messages).collect();
-                if totals == expected || last_arrival.elapsed() > QUIET {
-                    control.finish(&totals);
-                }
-            } else if last_arrival.elapsed() > Duration::from_secs(600) {
-                return Err(BenchError::Silence);
-            }
+            let totals = || self.streams.iter().map(|stream| stream.messages).collect();
+            control.end_if_over(last_arrival, totals)?;
         }
     }
 
