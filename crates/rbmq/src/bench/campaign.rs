@@ -115,7 +115,7 @@ pub fn run(
     let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * common.reps as usize);
     for load in loads {
         for rep in 0..common.reps {
-            for point in load {
+            for point in in_turn(load, rep) {
                 let row = least_disturbed(point, method, rep, common.retries)?;
                 progress.one(&told(&row));
                 rows.push(row);
@@ -126,7 +126,17 @@ pub fn run(
     Ok(rows)
 }
 
-fn least_disturbed(point: &Point, method: &Method, rep: u32, retries: u32) -> Result<Row, BenchError> {
+/// Each repetition begins with another one, so that nobody always comes after the same other.
+pub fn in_turn<T>(load: &[T], rep: u32) -> impl Iterator<Item = &T> {
+    let first = rep as usize % load.len().max(1);
+    load[first..].iter().chain(&load[..first])
+}
+
+/// Measures a point, again while others keep the machine busy, and keeps the least disturbed of those.
+///
+/// # Errors
+/// As `run`.
+pub fn least_disturbed(point: &Point, method: &Method, rep: u32, retries: u32) -> Result<Row, BenchError> {
     let mut best = measure::measure(point, method, rep)?;
     for _ in 0..retries {
         if best.other_cores <= DISTURBED_CORES {
@@ -164,5 +174,17 @@ pub fn in_force(congestion: &netns::Congestion) -> String {
             let others = netns::default_congestion();
             format!("{name} set on every socket of ours; other systems' servers have {others}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_measured_in_every_repetition_and_each_begins_one() {
+        let orders = [0, 1, 2, 3].map(|rep| in_turn(&['a', 'b', 'c'], rep).collect::<String>());
+        assert_eq!(orders, ["abc", "bca", "cab", "abc"]);
+        assert_eq!(in_turn::<u8>(&[], 7).count(), 0);
     }
 }

@@ -90,6 +90,7 @@ fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
                     api,
                     size: load.size as usize,
                     publishers: args.publishers,
+                    publishers_auto: false,
                     subscribers,
                     confirm: Confirm::None,
                     rate: Some(load.per_s),

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     Api, BenchError, Confirm, System,
-    campaign::Common,
+    campaign::{self, Common},
     measure::{Clients, Method, Middle, Point, add_congestion, words},
     peers::Peer,
     ping,
@@ -114,7 +114,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for load in &trips {
         for rep in 0..args.common.reps {
-            for trip in load {
+            for trip in campaign::in_turn(load, rep) {
                 let row = measure(args, &method, *trip, rep)?;
                 progress.one(&told(&row));
                 rows.push(row);

@@ -32,6 +32,8 @@ pub struct Point {
     pub size: usize,
     /// Publishers, each with its own topic.
     pub publishers: u8,
+    /// Whether so many are to carry the most, so that others may be compared that have another number.
+    pub publishers_auto: bool,
     /// Subscribers, each with all topics.
     pub subscribers: u32,
     /// What publishers wait for.
@@ -116,7 +118,7 @@ pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchErr
         confirm: point.confirm,
         size_bytes: point.size,
         publishers: point.publishers,
-        publishers_auto: false,
+        publishers_auto: point.publishers_auto,
         subscribers: point.subscribers,
         rep,
         asked_per_s: point.rate.unwrap_or(0.0),

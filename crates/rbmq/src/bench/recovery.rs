@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::{
     BenchError, System,
-    campaign::Common,
+    campaign::{self, Common},
     counting,
     measure::{Method, Middle, add_congestion, words},
     proxy::Proxy,
@@ -110,7 +110,7 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for &cut in &args.cut {
         for rep in 0..args.common.reps {
-            for &system in &systems {
+            for &system in campaign::in_turn(&systems, rep) {
                 let row = measure(args, &method, system, cut, rep)?;
                 progress.one(&format!(
                     "{:<24} {:<9} #{}  {:.1} ms  lost {}  repeated {}",

@@ -106,6 +106,7 @@ impl Row {
     fn same_load(&self, other: &Row) -> bool {
         (self.size_bytes, self.subscribers, self.asked_per_s)
             == (other.size_bytes, other.subscribers, other.asked_per_s)
+            && self.publishers_auto == other.publishers_auto
             && (self.publishers == other.publishers || self.publishers_auto)
     }
 
@@ -178,10 +179,11 @@ fn line(out: &mut String, rows: &[Row], point: &Row, references: &[System]) {
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "| {} | {} | {} | {} | {} | {} | {:.2} |{times} {:.4} | {:.4} | {:.4} | {:.1} | {} | {:.2} |",
+        "| {} | {} | {}{} | {} | {} | {} | {:.2} |{times} {:.4} | {:.4} | {:.4} | {:.1} | {} | {:.2} |",
         point.size_bytes,
         point.subscribers,
         point.publishers,
+        if point.publishers_auto { " (auto)" } else { "" },
         point.series(),
         human(rate.median),
         span(rate.interval, human),

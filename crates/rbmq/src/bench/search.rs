@@ -8,23 +8,20 @@
 pub fn best_number<E>(most: u8, mut rate: impl FnMut(u8) -> Result<f64, E>) -> Result<u8, E> {
     let mut seen: Vec<(u8, f64)> = Vec::new();
     let mut measure = |number: u8| match seen.iter().find(|(n, _)| *n == number) {
-        Some((_, rate)) => Ok((*rate, seen.clone())),
+        Some((_, rate)) => Ok(*rate),
         None => {
             let rate = rate(number)?;
             seen.push((number, rate));
-            Ok((rate, seen.clone()))
+            Ok(rate)
         }
     };
     let (mut low, mut high) = (1, most.max(1));
-    let mut known = Vec::new();
     while low < high {
         let middle = low.midpoint(high);
-        let (here, _) = measure(middle)?;
-        let (beside, seen) = measure(middle + 1)?;
-        known = seen;
-        if beside > here { low = middle + 1 } else { high = middle }
+        let here = measure(middle)?;
+        if measure(middle + 1)? > here { low = middle + 1 } else { high = middle }
     }
-    let best = known.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let best = seen.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     Ok(best.map_or(1, |(number, _)| *number))
 }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use super::{
     Api, BenchError, Confirm,
     campaign::{self, Common},
-    measure::{self, Method, Point},
+    measure::{Method, Point},
     report::{self, Row},
     search,
 };
@@ -73,50 +73,35 @@ pub fn run(args: &ThroughputArgs) -> Result<(), BenchError> {
     if loads.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }
-    if args.publishers.contains(&Publishers::Auto) {
-        search_publishers(&mut loads, &method, args.most_publishers)?;
-    }
-    let points: Vec<Vec<Point>> =
-        loads.iter().map(|load| load.iter().map(|wanted| wanted.point).collect()).collect();
-    let mut rows = campaign::run(&points, &method, &args.common, NAME)?;
-    if args.publishers == [Publishers::Auto] {
-        rows.iter_mut().for_each(|row| row.publishers_auto = true);
-        args.common.output.write_rows(NAME, &rows)?;
-    }
+    search_publishers(&mut loads, &method, args)?;
+    let rows = campaign::run(&loads, &method, &args.common, NAME)?;
     let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
     let text = format!("{}\n{}", args.common.head(&method, versions), report::table(&rows));
     Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
 }
 
-/// A point, and whether its number of publishers is still to be found.
-struct Wanted {
-    point: Point,
-    auto: bool,
-}
-
 /// All points, those with the same load together: they are measured in turn.
-fn loads(args: &ThroughputArgs, systems: &[super::System]) -> Vec<Vec<Wanted>> {
+fn loads(args: &ThroughputArgs, systems: &[super::System]) -> Vec<Vec<Point>> {
     let mut loads = Vec::new();
     for &subscribers in &args.subscribers {
         for &publishers in &args.publishers {
             for &size in &args.sizes {
-                let mut load: Vec<Wanted> = Vec::new();
+                let mut load: Vec<Point> = Vec::new();
                 for (&system, &confirm) in systems
                     .iter()
                     .flat_map(|system| args.confirm.iter().map(move |confirm| (system, confirm)))
                 {
                     let apis = args.api.iter().filter(|api| system.has(**api, confirm));
-                    load.extend(apis.map(|&api| Wanted {
-                        point: Point {
-                            system,
-                            api,
-                            size: size as usize,
-                            publishers: if let Publishers::Number(n) = publishers { n } else { 1 },
-                            subscribers,
-                            confirm,
-                            rate: None,
-                        },
-                        auto: publishers == Publishers::Auto,
+                    load.extend(apis.map(|&api| Point {
+                        system,
+                        api,
+                        size: size as usize,
+                        // Of auto the number is found later.
+                        publishers: if let Publishers::Number(n) = publishers { n } else { 1 },
+                        publishers_auto: publishers == Publishers::Auto,
+                        subscribers,
+                        confirm,
+                        rate: None,
                     }));
                 }
                 if !load.is_empty() {
@@ -128,19 +113,23 @@ fn loads(args: &ThroughputArgs, systems: &[super::System]) -> Vec<Vec<Wanted>> {
     loads
 }
 
-/// Finds for each point the number of publishers that carries the most, with one measurement per number.
-fn search_publishers(loads: &mut [Vec<Wanted>], method: &Method, most: u8) -> Result<(), BenchError> {
-    for wanted in loads.iter_mut().flatten().filter(|wanted| wanted.auto) {
-        wanted.point.publishers = search::best_number(most, |publishers| {
-            let row = measure::measure(&Point { publishers, ..wanted.point }, method, 0)?;
-            Ok::<_, BenchError>(row.rate())
+/// Finds for each point the number of publishers that carries the most, with one undisturbed measurement per number.
+fn search_publishers(
+    loads: &mut [Vec<Point>],
+    method: &Method,
+    args: &ThroughputArgs,
+) -> Result<(), BenchError> {
+    for point in loads.iter_mut().flatten().filter(|point| point.publishers_auto) {
+        point.publishers = search::best_number(args.most_publishers, |publishers| {
+            let some = Point { publishers, ..*point };
+            Ok::<_, BenchError>(campaign::least_disturbed(&some, method, 0, args.common.retries)?.rate())
         })?;
         eprintln!(
             "{} B, {} subscribers: {} carries the most with {} publishers",
-            wanted.point.size,
-            wanted.point.subscribers,
-            wanted.point.system.name(),
-            wanted.point.publishers
+            point.size,
+            point.subscribers,
+            point.system.name(),
+            point.publishers
         );
     }
     Ok(())
@@ -152,12 +141,14 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
     let mut plots = Vec::new();
     let mut subscribers: Vec<u32> = rows.iter().map(|row| row.subscribers).collect();
     subscribers.dedup();
-    let mut publishers: Vec<u8> = rows.iter().map(|row| row.publishers).collect();
+    let mut publishers: Vec<u8> =
+        rows.iter().filter(|row| !row.publishers_auto).map(|row| row.publishers).collect();
     publishers.sort_unstable();
     publishers.dedup();
-    let sweep = publishers.len() > 1 && rows.iter().all(|row| !row.publishers_auto);
+    let sweep = publishers.len() > 1;
     for subs in subscribers {
-        let some: Vec<Row> = rows.iter().filter(|row| row.subscribers == subs).cloned().collect();
+        let of_plot = |row: &&Row| row.subscribers == subs && !(sweep && row.publishers_auto);
+        let some: Vec<Row> = rows.iter().filter(of_plot).cloned().collect();
         let who = match subs {
             0 => "no subscriber: taken in".to_owned(),
             1 => "1 subscriber: delivered".to_owned(),
