@@ -50,6 +50,8 @@ struct Row {
     size_bytes: usize,
     rep: u32,
     beside_saturated: bool,
+    /// Payload bytes that the topic beside it carried per second meanwhile.
+    beside_bytes_per_s: f64,
     asked_per_s: f64,
     /// Came back per second, from the first that counted to the last.
     returned_per_s: f64,
@@ -145,10 +147,10 @@ fn trips(args: &LatencyArgs, systems: &[System]) -> Vec<Vec<Trip>> {
 
 fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<Row, BenchError> {
     let mut middle = Middle::start(trip.system, method)?;
-    let mut load = Vec::new();
-    if trip.beside {
-        load = saturate(args, method, trip.system, &middle)?;
-    }
+    let mut beside = match trip.beside {
+        true => Some(Beside::start(args, method, trip.system, &middle)?),
+        false => None,
+    };
     let mut whom = words(&["--system", trip.system.name(), "--addr", &middle.addr]);
     add_congestion(&mut whom, method.congestion.for_sockets());
     let mut echo_args = words(&["echo"]);
@@ -161,38 +163,76 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
     let mut pinger = Process::start("pinger", &ping_args)?;
     echo.answer("ready")?;
     pinger.answer("ready")?;
+    let before = beside.as_mut().map(Beside::count).transpose()?;
     pinger.tell("go")?;
     // A system that cannot carry the rate needs longer, and is given it.
     let limit = (method.warmup + method.window) * 10 + Duration::from_secs(30);
     let numbers = pinger.numbers_within("total", limit)?;
+    let after = beside.as_mut().map(Beside::count).transpose()?;
+    let beside_bytes_per_s = match (before, after) {
+        (Some(before), Some(after)) => before.messages_per_s(&after) * f64::from(args.beside_size),
+        _ => 0.0,
+    };
     if Peer::of(trip.system).is_none() {
         middle.process.kill();
     }
-    load.iter_mut().for_each(Process::kill);
-    drop((pinger, echo, load));
+    if let Some(beside) = &mut beside {
+        beside.kill();
+    }
+    drop((pinger, echo, beside));
     let setting = Setting::new(trip.system, &middle.version, &method.congestion);
-    Ok(row(args, trip, rep, &numbers, setting))
+    Ok(Row { beside_bytes_per_s, ..row(args, trip, rep, &numbers, setting) })
 }
 
 /// A publisher and a subscriber of another topic, at full rate.
-fn saturate(
-    args: &LatencyArgs,
-    method: &Method,
-    system: System,
-    middle: &Middle,
-) -> Result<Vec<Process>, BenchError> {
-    let point = Point {
-        system,
-        api: Api::Batch,
-        size: args.beside_size as usize,
-        publishers: 1,
-        subscribers: 1,
-        confirm: Confirm::None,
-        rate: None,
-    };
-    let mut clients = Clients::start(&point, method, &middle.addr, &middle.folder)?;
-    clients.publishers.iter_mut().try_for_each(|publisher| publisher.tell("go"))?;
-    Ok(clients.publishers.into_iter().chain(clients.subscribers).collect())
+struct Beside(Clients);
+
+/// What the subscriber had at a moment of its own clock.
+struct Counted {
+    messages: u64,
+    nanos: u64,
+}
+
+impl Beside {
+    fn start(
+        args: &LatencyArgs,
+        method: &Method,
+        system: System,
+        middle: &Middle,
+    ) -> Result<Self, BenchError> {
+        let point = Point {
+            system,
+            api: Api::Batch,
+            size: args.beside_size as usize,
+            publishers: 1,
+            publishers_auto: false,
+            subscribers: 1,
+            confirm: Confirm::None,
+            rate: None,
+        };
+        let mut clients = Clients::start(&point, method, &middle.addr, &middle.folder)?;
+        clients.publishers.iter_mut().try_for_each(|publisher| publisher.tell("go"))?;
+        Ok(Self(clients))
+    }
+
+    /// Fails if it carries nothing because one of the two ended.
+    fn count(&mut self) -> Result<Counted, BenchError> {
+        let subscriber = self.0.subscribers.first_mut().ok_or(BenchError::NothingToMeasure)?;
+        subscriber.tell("mark")?;
+        let numbers = subscriber.numbers("count")?;
+        let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
+        Ok(Counted { messages: number(0), nanos: number(1) })
+    }
+
+    fn kill(&mut self) {
+        self.0.publishers.iter_mut().chain(&mut self.0.subscribers).for_each(Process::kill);
+    }
+}
+
+impl Counted {
+    fn messages_per_s(&self, after: &Counted) -> f64 {
+        (after.messages - self.messages) as f64 * 1e9 / (after.nanos - self.nanos).max(1) as f64
+    }
 }
 
 /// Of what the pinger says: sent, received, microseconds, then values and counts.
@@ -208,6 +248,7 @@ fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setti
         size_bytes: args.size as usize,
         rep,
         beside_saturated: trip.beside,
+        beside_bytes_per_s: 0.0,
         asked_per_s: trip.rate,
         returned_per_s: histogram.len() as f64 * 1e6 / number(2).max(1) as f64,
         lost: number(0).saturating_sub(number(1)),
@@ -250,8 +291,8 @@ fn points(rows: &[Row]) -> Vec<&Row> {
 
 fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| asked/s | system | returned/s | p50 us | 95 % | p90 | p99 | p99.9 | max | lost |\n\
-         |---:|---|---:|---:|---|---:|---:|---:|---:|---:|\n",
+        "| asked/s | system | returned/s | p50 us | 95 % | × alone | p90 | p99 | p99.9 | max | lost | GB/s beside |\n\
+         |---:|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for point in points(rows) {
         let same: Vec<&Row> = rows.iter().filter(|row| row.same_point(point)).collect();
@@ -263,20 +304,39 @@ fn table(rows: &[Row]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             output::human(point.asked_per_s),
             point.series(),
             output::human(estimate(|row| row.returned_per_s).median),
             short(p50.median),
             output::span(p50.interval, short),
+            times_alone(rows, &same),
             short(estimate(|row| row.p90_us).median),
             short(estimate(|row| row.p99_us).median),
             short(estimate(|row| row.p999_us).median),
             short(estimate(|row| row.max_us).median),
             same.iter().map(|row| row.lost).sum::<u64>(),
+            match estimate(|row| row.beside_bytes_per_s / 1e9).median {
+                0.0 => String::new(),
+                gigabytes => format!("{gigabytes:.2}"),
+            },
         );
     }
     out
+}
+
+/// How many times its median alone that beside a load is: of each repetition with the same one alone.
+fn times_alone(rows: &[Row], same: &[&Row]) -> String {
+    let pairs = same.iter().filter(|row| row.beside_saturated).filter_map(|beside| {
+        let alone = rows.iter().find(|row| {
+            !row.beside_saturated
+                && row.p50_us > 0.0
+                && (row.system, row.asked_per_s, row.rep) == (beside.system, beside.asked_per_s, beside.rep)
+        })?;
+        Some(beside.p50_us / alone.p50_us)
+    });
+    let ratio = stats::estimate(&pairs.collect::<Vec<f64>>());
+    ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
 }
 
 /// All repetitions of a point together.
