@@ -155,10 +155,14 @@ fn references(rows: &[Row]) -> Vec<System> {
 }
 
 /// A Markdown table with one line per point: medians over the repetitions with their 95 % intervals, and how many
-/// times the others' rates ours is, from pairs that were measured in turn.
+/// times the others' rates ours is, from pairs that were measured in turn. Where somebody waited for confirmations, also
+/// how many times its own rate without.
 pub fn table(rows: &[Row]) -> String {
-    let references = references(rows);
-    let times: String = references.iter().map(|system| format!(" ×{} |", system.name())).collect();
+    let mut references: Vec<Reference> = references(rows).into_iter().map(Reference::Other).collect();
+    if rows.iter().any(|row| row.confirm != Confirm::None) {
+        references.push(Reference::Unconfirmed);
+    }
+    let times: String = references.iter().map(|reference| format!(" ×{} |", reference.name())).collect();
     let mut out = format!(
         "| size | subs | pubs | system | msg/s | 95 % | GB/s |{times} cpu s/M pub | sub | broker | RSS MiB \
          | lost | others |\n|---:|---:|---:|---|---:|---|---:|{}---:|---:|---:|---:|---:|---:|\n",
@@ -170,11 +174,44 @@ pub fn table(rows: &[Row]) -> String {
     out
 }
 
-fn line(out: &mut String, rows: &[Row], point: &Row, references: &[System]) {
+/// What a rate is compared with.
+#[derive(Clone, Copy)]
+enum Reference {
+    /// Ours with another system's.
+    Other(System),
+    /// Anybody's with its own where nobody waits for confirmations.
+    Unconfirmed,
+}
+
+impl Reference {
+    fn name(self) -> &'static str {
+        match self {
+            Reference::Other(system) => system.name(),
+            Reference::Unconfirmed => "unconfirmed",
+        }
+    }
+
+    /// Whether this row is what `row` is compared with.
+    fn is(self, other: &Row, row: &Row) -> bool {
+        match self {
+            Reference::Other(system) => {
+                row.system == System::Rbmq && other.system == system && other.is_reference_of(row)
+            }
+            Reference::Unconfirmed => {
+                row.confirm != Confirm::None
+                    && other.confirm == Confirm::None
+                    && (other.system, other.api) == (row.system, row.api)
+                    && other.same_load(row)
+            }
+        }
+    }
+}
+
+fn line(out: &mut String, rows: &[Row], point: &Row, references: &[Reference]) {
     let same = repetitions(rows, point);
     let rate = estimate(&same, Row::rate);
     let times: String =
-        references.iter().map(|system| format!(" {} |", ratio(rows, &same, *system))).collect();
+        references.iter().map(|reference| format!(" {} |", ratio(rows, &same, *reference))).collect();
     let middle = |figure: fn(&Row) -> f64| estimate(&same, figure).median;
     // Writing to a String cannot fail.
     let _ = writeln!(
@@ -197,16 +234,11 @@ fn line(out: &mut String, rows: &[Row], point: &Row, references: &[System]) {
     );
 }
 
-/// How many times the rate of `other` ours is: of each repetition with the other's of the same number.
-fn ratio(rows: &[Row], ours: &[&Row], other: System) -> String {
-    if ours.iter().any(|row| row.system != System::Rbmq) {
-        return String::new();
-    }
-    let pairs = ours.iter().filter_map(|ours| {
-        let theirs = rows.iter().find(|row| {
-            row.system == other && row.rep == ours.rep && row.is_reference_of(ours) && row.rate() > 0.0
-        })?;
-        Some(ours.rate() / theirs.rate())
+/// How many times the reference's rate this is: of each repetition with the other's of the same number.
+fn ratio(rows: &[Row], same: &[&Row], reference: Reference) -> String {
+    let pairs = same.iter().filter_map(|row| {
+        let is_pair = |other: &&Row| other.rep == row.rep && reference.is(other, row) && other.rate() > 0.0;
+        Some(row.rate() / rows.iter().find(is_pair)?.rate())
     });
     let Some(ratio) = stats::estimate(&pairs.collect::<Vec<f64>>()) else { return String::new() };
     let digits = |ratio: f64| if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.1}") };
@@ -257,6 +289,18 @@ mod tests {
         assert!(lines[2].starts_with(relay), "{}", lines[2]);
         let rbmq = "| 8 | 1 | 2 | rbmq batch | 6.00 M | 0.00..11.9 M | 0.05 | 3.00 (0.52..5.48) |";
         assert!(lines[3].starts_with(rbmq), "{}", lines[3]);
+    }
+
+    #[test]
+    fn confirmed_rates_are_compared_with_ones_own_without() {
+        let confirmed = Row { confirm: Confirm::Accepted, ..row(System::Redis, 0, 3e6) };
+        let table = table(&[row(System::Redis, 0, 4e6), confirmed]);
+        assert!(
+            table
+                .starts_with("| size | subs | pubs | system | msg/s | 95 % | GB/s | ×redis | ×unconfirmed |")
+        );
+        assert!(table.contains("| redis batch | 4.00 M |  | 0.03 |  |  |"), "{table}");
+        assert!(table.contains("| redis batch, accepted | 3.00 M |  | 0.02 |  | 0.75 |"), "{table}");
     }
 
     #[test]

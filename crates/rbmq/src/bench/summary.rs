@@ -1,7 +1,7 @@
 //! `rbmq bench summary`: a folder of results as the few tables that a README has room for.
 //!
-//! Reads what the benches wrote (`throughput-batch.json`, `latency.json`, `cpu.json`, `recovery.json`, as far as they
-//! are there) and prints them; with `--readme` it puts them between two marks in that file.
+//! Reads what the benches wrote (`throughput-batch.json`, `latency.json`, `latency-beside.json`, `cpu.json`,
+//! `recovery.json`, as far as they are there) and prints them; with `--readme` it puts them between two marks in that file.
 
 use std::{
     fmt::Write,
@@ -80,11 +80,11 @@ impl Rows {
     }
 
     /// Every value of a key, in the order in which they came.
-    fn values(&self, key: &str) -> Vec<f64> {
-        let mut values: Vec<f64> = Vec::new();
-        for value in self.0.iter().filter_map(|row| row[key].as_f64()) {
-            if !values.contains(&value) {
-                values.push(value);
+    fn values(&self, key: &str) -> Vec<Value> {
+        let mut values: Vec<Value> = Vec::new();
+        for value in self.0.iter().filter_map(|row| row.get(key)) {
+            if !values.contains(value) {
+                values.push(value.clone());
             }
         }
         values
@@ -101,8 +101,9 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
     let throughput = Rows::read(folder, "throughput-batch")?;
     let latency = Rows::read(folder, "latency")?;
     let cpu = Rows::read(folder, "cpu")?;
+    let beside = Rows::read(folder, "latency-beside")?;
     let recovery = Rows::read(folder, "recovery")?;
-    let all = [&throughput, &latency, &cpu, &recovery];
+    let all = [&throughput, &latency, &cpu, &beside, &recovery];
     let Some(any) = all.iter().find_map(|rows| rows.0.first()) else {
         return Err(BenchError::NothingToMeasure);
     };
@@ -116,15 +117,17 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
         text("congestion_control")
     );
     for subscribers in throughput.values("subscribers") {
-        let rows = throughput.with(|row| row["subscribers"].as_f64() == Some(subscribers));
-        let key = if subscribers == 0.0 { "published_per_s" } else { "delivered_per_s" };
+        let rows = throughput.with(|row| row["subscribers"] == subscribers);
+        let key = if subscribers == 0 { "published_per_s" } else { "delivered_per_s" };
         let title =
             format!("Messages per second in batches, {subscribers} subscriber(s), payload bytes down");
         by_system(&mut out, &title, &rows, "size_bytes", key, human);
     }
-    let alone = latency.with(|row| row["beside_saturated"] == false);
+    let whole = |us: f64| format!("{us:.0}");
     let title = "Round trip of small messages, median in microseconds, messages per second down";
-    by_system(&mut out, title, &alone, "asked_per_s", "p50_us", |us| format!("{us:.0}"));
+    by_system(&mut out, title, &latency, "asked_per_s", "p50_us", whole);
+    let title = "The same alone (false) and beside a topic that carries as much as it can (true)";
+    by_system(&mut out, title, &beside, "beside_saturated", "p50_us", whole);
     for (side, key) in
         [("broker", "broker_cpu_s_per_million"), ("subscriber", "subscriber_cpu_s_per_million")]
     {
@@ -133,6 +136,8 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
         let one = cpu.with(|row| row["subscribers"] == 1);
         by_system(&mut out, &title, &one, "size_bytes", key, |seconds| format!("{seconds:.2}"));
     }
+    let title = "Milliseconds until messages come again after this was cut, or killed and started again";
+    by_system(&mut out, title, &recovery, "cut", "resume_ms", whole);
     Ok(out)
 }
 
@@ -152,14 +157,20 @@ fn by_system(
     let _ =
         writeln!(out, "{title}:\n\n| | {} |\n|---:|{}", systems.join(" | "), "---:|".repeat(systems.len()));
     for value in rows.values(key) {
-        let line = rows.with(|row| row[key].as_f64() == Some(value));
+        let line = rows.with(|row| row[key] == value);
         let cells: Vec<String> = systems
             .iter()
             .map(|system| line.of(system).median(figure).map_or_else(String::new, &words))
             .collect();
+        let value = value.as_str().map_or_else(|| number(&value), str::to_owned);
         let _ = writeln!(out, "| {value} | {} |", cells.join(" | "));
     }
     out.push('\n');
+}
+
+/// Without a fraction where there is none, and anything else as it is.
+fn number(value: &Value) -> String {
+    value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
 }
 
 #[cfg(test)]
@@ -190,5 +201,11 @@ mod tests {
         let text = summary(folder.path()).unwrap();
         assert!(text.contains("Measured on 2 cores, Linux, loopback TCP with cubic"));
         assert!(text.contains("| | rbmq | redis |\n|---:|---:|---:|\n| 64 | 2.00 M | 2.00 M |"), "{text}");
+        let row = "{\"system\":\"rbmq\",\"cut\":\"broker\",\"resume_ms\":80.4}";
+        fs::write(folder.path().join("recovery.json"), format!("[{row}]")).unwrap();
+        let row = "{\"system\":\"rbmq\",\"beside_saturated\":true,\"asked_per_s\":1000.0,\"p50_us\":90}";
+        fs::write(folder.path().join("latency.json"), format!("[{row}]")).unwrap();
+        let text = summary(folder.path()).unwrap();
+        assert!(text.contains("| broker | 80 |") && text.contains("| 1000 | 90 |"), "{text}");
     }
 }
