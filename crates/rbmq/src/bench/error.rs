@@ -39,6 +39,14 @@ pub enum BenchError {
         /// Messages that were right before.
         after_messages: u64,
     },
+    /// Without flow control the source was faster than the sink.
+    #[error(
+        "after {after_messages} deliveries some were overwritten before they were read: choose a lower --bursts-per-s"
+    )]
+    Overwritten {
+        /// Deliveries that were right before.
+        after_messages: u64,
+    },
     /// The broker, or the library, refused or failed.
     #[error("the system under test failed: {0}")]
     System(#[source] Box<dyn std::error::Error + Send + Sync>),

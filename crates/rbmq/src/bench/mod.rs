@@ -17,10 +17,13 @@
 mod campaign;
 mod clients;
 mod control;
+mod counters;
 mod counting;
 mod cpu;
 mod credit;
 mod error;
+mod flow;
+mod flow_peers;
 mod latency;
 mod measure;
 mod numbers;
@@ -64,6 +67,8 @@ pub enum BenchCommand {
     Cpu(CpuArgs),
     /// How long nothing comes after a connection was cut or the broker was killed, and what is lost
     Recovery(RecoveryArgs),
+    /// Instructions and system calls per delivered MiB, with flow control and without
+    Flow(flow::FlowArgs),
     /// The tables that a README has room for, from a folder of results
     Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
@@ -178,6 +183,7 @@ pub fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Latency(args) => latency::run(&args),
         BenchCommand::Cpu(args) => cpu::run(&args),
         BenchCommand::Recovery(args) => recovery::run(&args),
+        BenchCommand::Flow(args) => flow::run(&args),
         BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }

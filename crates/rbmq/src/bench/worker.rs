@@ -8,7 +8,7 @@ use super::{
     Api, BenchError, Confirm, System,
     clients::Whom,
     control::Control,
-    counting,
+    counting, flow_peers,
     numbers::Numbers,
     pace,
     peers::{self, Peer},
@@ -62,6 +62,12 @@ pub enum Worker {
     PublishNumbers(Numbers),
     /// Says which numbers came, also after it was cut off
     CountNumbers(Whom),
+    /// Delivers with or without flow control
+    FlowSource(flow_peers::Source),
+    /// Hands that on
+    FlowHop(flow_peers::Hop),
+    /// Receives it
+    FlowSink(flow_peers::Hop),
     /// One publisher of one topic
     Publisher {
         #[command(flatten)]
@@ -146,6 +152,9 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::Echo(whom) => ping::echo(&whom),
         Worker::PublishNumbers(args) => counting::publish_numbers(&args),
         Worker::CountNumbers(whom) => counting::count_numbers(&whom),
+        Worker::FlowSource(args) => flow_peers::source(&args),
+        Worker::FlowHop(args) => flow_peers::hop(&args),
+        Worker::FlowSink(args) => flow_peers::sink(&args),
         Worker::Publisher { load, topic } => {
             pace::sleep_exactly()?;
             let control = Control::start();
