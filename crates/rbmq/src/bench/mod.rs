@@ -26,6 +26,7 @@ mod flow;
 mod flow_peers;
 mod latency;
 mod measure;
+mod memory;
 mod numbers;
 mod pace;
 mod pattern;

@@ -6,24 +6,35 @@
 //!                 idle connections
 //! ```
 //!
-//! A delivery of the active topic is timed in the broker's processor time while 1, 100, … N topics exist beside it. Then
+//! A delivery of the active topic is timed in the broker's processor time while 1, 10, 100, … N topics exist beside it. Then
 //! every topic carries its bytes, everybody rests, and the memory of broker and subscriber is read: resident, and what
 //! their rings have backed. Last, connections that say nothing are counted in bytes of the broker.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{
+    fmt::Write as _,
+    thread,
+    time::{Duration, Instant},
+};
 
-use benchkit::{output::human, sys};
+use benchkit::{
+    fleet::Process,
+    netns::{self, Congestion},
+    output::{self, Output, human},
+    stats, sys,
+};
 use clap::Args;
 use rocketbufs::{Config, Context};
 use serde::Serialize;
 
-use super::BenchError;
+use super::{
+    BenchError, System,
+    campaign::in_force,
+    control::Control,
+    measure::{add_congestion, words},
+    memory::Memory,
+    rbmq_peers::{config, failed},
+    report::Setting,
+};
 use crate::{Publisher, Subscriber, TopicOptions, TopicWriter};
 
 /// Topics of one publisher: fewer than a broker allows one by default.
@@ -31,6 +42,7 @@ const TOPICS_PER_PUBLISHER: usize = 1000;
 
 /// Bytes of one delivery of those that fill the rings.
 const FILL_BYTES: usize = 16 << 10;
+const FILLING: [u8; FILL_BYTES - 4] = [7; FILL_BYTES - 4];
 
 /// How long anything may take that comes before a measurement.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -39,7 +51,7 @@ const ACTIVE: &str = "scale-active";
 const ALL: &str = "scale/#";
 
 /// What `rbmq bench scale` can be told.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub struct ScaleArgs {
     /// Topics, the active one among them, 2 to 10000
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
@@ -50,9 +62,12 @@ pub struct ScaleArgs {
     /// Connections that do nothing, half publishers and half subscribers
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=1800))]
     connections: u32,
-    /// Deliveries that are timed beside each number of idle topics
+    /// Deliveries that are timed together beside each number of idle topics
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     deliveries: u32,
+    /// How often they are timed; the table shows medians and 95 % intervals
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
     /// Seconds of rest before memory is read
     #[arg(long, default_value_t = 1.0)]
     rest: f64,
@@ -65,30 +80,46 @@ pub struct ScaleArgs {
     /// Bytes of each topic's ring, at the publishers, the broker and the subscriber; else the default
     #[arg(long)]
     ring_bytes: Option<u64>,
-    /// File for what was measured, one flat JSON object
-    #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
-    /// Used by the bench itself: the process is the subscriber of all topics at this address
-    #[arg(long, hide = true)]
-    subscribe_to: Option<String>,
+    /// TCP congestion control of everybody
+    #[arg(long, default_value = "cubic")]
+    congestion: String,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// The cost of a delivery beside idle topics.
+/// What the subscriber of all topics is told.
+#[derive(Debug, Args)]
+pub struct All {
+    /// Address of the broker
+    #[arg(long)]
+    addr: String,
+    /// Bytes that come in all, with their lengths
+    #[arg(long)]
+    bytes: u64,
+    /// Bytes of each topic's ring; else the default
+    #[arg(long)]
+    ring_bytes: Option<u64>,
+    /// Congestion control to set on every socket
+    #[arg(long)]
+    congestion: Option<String>,
+}
+
+/// The cost of a delivery beside idle topics: a flat object in the JSON.
 #[derive(Debug, Clone, Serialize)]
 struct Cost {
     idle_topics: u32,
+    rep: u32,
     broker_cpu_ns_per_delivery: f64,
     round_trip_us: f64,
+    #[serde(flatten)]
+    setting: Setting,
 }
 
-/// Everything that was measured.
-#[derive(Debug, Clone, Default, Serialize)]
+/// What everything else comes to.
+#[derive(Debug, Clone, Default)]
 struct Scale {
-    topics: u32,
-    bytes_per_topic: u64,
-    interleaved: bool,
     create_s: f64,
-    deliveries: Vec<Cost>,
+    costs: Vec<Cost>,
     fill_s: f64,
     broker_busiest: Memory,
     subscriber_busiest: Memory,
@@ -97,167 +128,39 @@ struct Scale {
     publishers: Memory,
     broker_idle_cpu_percent: f64,
     subscriber_idle_cpu_percent: f64,
-    connections: u32,
     connect_s: f64,
     bytes_per_connection: f64,
     broker_idle_cpu_percent_with_connections: f64,
-}
-
-/// Memory of a process, in bytes.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-struct Memory {
-    /// As the system counts it: a page that is mapped twice counts twice.
-    rss: u64,
-    /// Every page once.
-    pss: u64,
-    /// What the rings have backed, mapped at this moment or not.
-    rings: u64,
-}
-
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
-    BenchError::System(Box::new(error))
 }
 
 fn name_of(topic: u32) -> String {
     format!("scale/{topic}")
 }
 
-impl Memory {
-    fn of(pid: u32) -> Self {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let field = |name: &str| {
-            let line = rollup.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
-        };
-        Self { rss: field("Rss:"), pss: field("Pss:"), rings: ring_bytes_of(pid) }
-    }
-
-    /// What the process costs the machine: its pages, and those of its rings that are not mapped right now.
-    fn cost(self) -> u64 {
-        self.rss.max(self.rings)
-    }
-
-    fn most(self, other: Self) -> Self {
-        if other.cost() > self.cost() { other } else { self }
-    }
-}
-
-fn ring_bytes_of(pid: u32) -> u64 {
-    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
-    let rings = fds.flatten().map(|fd| fd.path()).filter(|path| {
-        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:rocketring"))
-    });
-    rings.filter_map(|path| fs::metadata(path).ok()).map(|file| file.blocks() * 512).sum()
-}
-
-/// Processor time of all threads of a process, in nanoseconds.
-fn cpu_ns(pid: u32) -> u64 {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let on_cpu = |task: &Path| {
-        let text = fs::read_to_string(task.join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    tasks.flatten().filter_map(|task| on_cpu(&task.path())).sum()
-}
-
-fn idle_cpu_percent(pids: [u32; 2], seconds: f64) -> [f64; 2] {
-    let before = pids.map(cpu_ns);
+fn idle_cpu_percent(processes: [&Process; 2], seconds: f64) -> [f64; 2] {
+    let before = processes.map(Process::cpu_s);
     let started = Instant::now();
     thread::sleep(Duration::from_secs_f64(seconds));
-    let wall = started.elapsed().as_nanos() as f64;
-    [0, 1].map(|i| 100.0 * cpu_ns(pids[i]).saturating_sub(before[i]) as f64 / wall)
+    let wall = started.elapsed().as_secs_f64();
+    [0, 1].map(|i| 100.0 * (processes[i].cpu_s() - before[i]).max(0.0) / wall)
 }
 
-/// A process of this program, which ends with the bench.
-struct Process {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    role: &'static str,
-}
-
-impl Process {
-    fn start(role: &'static str, args: &[&str]) -> Result<Self, BenchError> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let out = child.stdout.take();
-        let (sender, lines) = mpsc::sync_channel(16);
-        thread::spawn(move || {
-            for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { child, lines, role })
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits for a line that begins with this, and returns the rest of it.
-    fn wait_for(&self, prefix: &str) -> Result<String, BenchError> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(line) => match line.strip_prefix(prefix) {
-                    Some(rest) => return Ok(rest.trim().to_owned()),
-                    None => continue,
-                },
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(benchkit::Error::WorkerSilent { role: self.role }.into());
-                }
-                Err(_) => return Err(benchkit::Error::WorkerGone { role: self.role }.into()),
-            }
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Runs the bench, or the process that subscribes to all topics.
+/// Runs the bench.
 ///
 /// # Errors
 /// Why there is no result.
 pub fn run(args: &ScaleArgs) -> Result<(), BenchError> {
-    if let Some(addr) = &args.subscribe_to {
-        return subscribe(addr, args);
-    }
+    const NAME: &str = "scale";
     let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
     if !(sane(args.rest) && sane(args.idle) && args.idle > 0.0) {
         return Err(BenchError::BadTime);
     }
-    let broker = Process::start("broker", &["serve", "-q", "--listen", "127.0.0.1:0"])?;
-    let addr = broker.wait_for("rbmq: listening on")?;
-    let subscriber = start_subscriber(&addr, args)?;
-    let mut config = Config::load(None).map_err(failed)?;
-    crate::broker::raise_descriptor_limit();
-    config.limits.max_hold_ms = u32::MAX;
-    let bench = Bench { args, broker, subscriber, context: Context::new(config).map_err(failed)?, addr };
+    let congestion = netns::settle_congestion(&args.congestion);
+    let bench = Bench::start(args, congestion)?;
     let scale = bench.run()?;
-    println!("{}, {}\n{}", sys::cpu(), sys::kernel(), table(&scale));
-    match &args.json {
-        Some(path) => Ok(fs::write(path, serde_json::to_string(&scale).map_err(failed)? + "\n")?),
-        None => Ok(()),
-    }
-}
-
-fn start_subscriber(addr: &str, args: &ScaleArgs) -> Result<Process, BenchError> {
-    let (topics, bytes) = (args.topics.to_string(), args.bytes.to_string());
-    let mut words = vec!["bench", "scale", "--subscribe-to", addr, "--topics", &topics, "--bytes", &bytes];
-    let ring = args.ring_bytes.map(|bytes| bytes.to_string());
-    words.extend(ring.iter().flat_map(|bytes| ["--ring-bytes", bytes]));
-    let subscriber = Process::start("subscriber", &words)?;
-    subscriber.wait_for("ready")?;
-    Ok(subscriber)
+    args.output.write_rows(NAME, &scale.costs)?;
+    let text = format!("{}\n{}\n{}", bench.head(), cost_table(&scale.costs), table(args, &scale));
+    Ok(args.output.publish(NAME, &text, &[])?)
 }
 
 struct Bench<'a> {
@@ -266,29 +169,56 @@ struct Bench<'a> {
     subscriber: Process,
     context: Context,
     addr: String,
+    congestion: Congestion,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    fn start(args: &'a ScaleArgs, congestion: Congestion) -> Result<Bench<'a>, BenchError> {
+        let mut words_of_broker = words(&["broker"]);
+        add_congestion(&mut words_of_broker, congestion.for_sockets());
+        let broker = Process::start("broker", &words_of_broker)?;
+        let addr = broker.answer("ready")?.pop().unwrap_or_default();
+        let bytes = u64::from(args.topics - 1) * rounds(args) * FILL_BYTES as u64;
+        let mut words_of_all = words(&["scale-subscriber", "--addr", &addr, "--bytes", &bytes.to_string()]);
+        if let Some(bytes) = args.ring_bytes {
+            words_of_all.extend(words(&["--ring-bytes", &bytes.to_string()]));
+        }
+        add_congestion(&mut words_of_all, congestion.for_sockets());
+        let subscriber = Process::start("subscriber of all topics", &words_of_all)?;
+        subscriber.answer("ready")?;
+        crate::broker::raise_descriptor_limit();
+        let mut config: Config = config(congestion.for_sockets())?;
+        config.limits.max_hold_ms = u32::MAX;
+        let context = Context::new(config).map_err(failed)?;
+        Ok(Bench { args, broker, subscriber, context, addr, congestion })
+    }
+
+    fn head(&self) -> String {
+        format!(
+            "{}, {}; rbmq {}\n{}; {} deliveries, {} repetitions\n\n    {}\n",
+            sys::cpu(),
+            sys::kernel(),
+            env!("CARGO_PKG_VERSION"),
+            in_force(&self.congestion),
+            self.args.deliveries,
+            self.args.reps,
+            sys::command(),
+        )
+    }
+
     fn run(&self) -> Result<Scale, BenchError> {
         let args = self.args;
-        let mut scale = Scale {
-            topics: args.topics,
-            bytes_per_topic: args.bytes,
-            interleaved: args.interleaved,
-            connections: args.connections,
-            ..Scale::default()
-        };
+        let mut scale = Scale::default();
         let mut topics = Vec::new();
         let mut publishers = Vec::new();
         self.costs(&mut scale, &mut publishers, &mut topics)?;
         self.fill(&mut scale, &mut topics)?;
         thread::sleep(Duration::from_secs_f64(args.rest));
-        scale.broker = Memory::of(self.broker.pid());
-        scale.subscriber = Memory::of(self.subscriber.pid());
+        scale.broker = Memory::of(self.broker.id());
+        scale.subscriber = Memory::of(self.subscriber.id());
         scale.publishers = Memory::of(std::process::id());
-        let pids = [self.broker.pid(), self.subscriber.pid()];
         [scale.broker_idle_cpu_percent, scale.subscriber_idle_cpu_percent] =
-            idle_cpu_percent(pids, args.idle);
+            idle_cpu_percent([&self.broker, &self.subscriber], args.idle);
         self.connections(&mut scale)?;
         Ok(scale)
     }
@@ -309,8 +239,8 @@ impl Bench<'_> {
         publishers: &mut Vec<Publisher>,
         topics: &mut Vec<TopicWriter>,
     ) -> Result<(), BenchError> {
-        let most = scale.topics - 1;
-        let mut steps: Vec<u32> = [1, 100, 1000].into_iter().filter(|step| *step < most).collect();
+        let most = self.args.topics - 1;
+        let mut steps: Vec<u32> = [1, 10, 100, 1000].into_iter().filter(|step| *step < most).collect();
         steps.push(most);
         let active = self.publisher()?;
         let mut writer = self.open(&active, ACTIVE)?;
@@ -332,61 +262,69 @@ impl Bench<'_> {
             }
             scale.create_s += started.elapsed().as_secs_f64();
             thread::sleep(Duration::from_secs(1));
-            let cost = self.cost(&mut writer, &mut subscriber, step)?;
-            eprintln!("  {step} idle topics: {:.0} ns a delivery", cost.broker_cpu_ns_per_delivery);
-            scale.deliveries.push(cost);
+            for rep in 0..self.args.reps {
+                let cost = self.cost(&mut writer, &mut subscriber, (step, rep))?;
+                eprintln!("  {step} idle topics: {:.0} ns a delivery", cost.broker_cpu_ns_per_delivery);
+                scale.costs.push(cost);
+            }
         }
         Ok(())
     }
 
-    fn cost(&self, w: &mut TopicWriter, s: &mut Subscriber, idle_topics: u32) -> Result<Cost, BenchError> {
+    fn cost(
+        &self,
+        w: &mut TopicWriter,
+        s: &mut Subscriber,
+        (idle_topics, rep): (u32, u32),
+    ) -> Result<Cost, BenchError> {
         let payload = [7; 34];
         let mut once = || -> Result<(), BenchError> {
             w.publish(&payload).map_err(failed)?;
             match s.recv(PATIENCE).map_err(failed)? {
-                Some(_) => Ok(()),
+                Some(message) if message.bytes == payload => Ok(()),
+                Some(_) => Err(BenchError::WrongByte { topic: 0, after_messages: 0 }),
                 None => Err(benchkit::Error::WorkerSilent { role: "broker" }.into()),
             }
         };
         for _ in 0..200 {
             once()?;
         }
-        let (before, started) = (cpu_ns(self.broker.pid()), Instant::now());
+        let (before, started) = (self.broker.cpu_s(), Instant::now());
         for _ in 0..self.args.deliveries {
             once()?;
         }
         let deliveries = f64::from(self.args.deliveries);
-        let cpu = cpu_ns(self.broker.pid()).saturating_sub(before);
         Ok(Cost {
             idle_topics,
-            broker_cpu_ns_per_delivery: cpu as f64 / deliveries,
+            rep,
+            broker_cpu_ns_per_delivery: (self.broker.cpu_s() - before) * 1e9 / deliveries,
             round_trip_us: started.elapsed().as_secs_f64() * 1e6 / deliveries,
+            setting: Setting::new(System::Rbmq, env!("CARGO_PKG_VERSION"), &self.congestion),
         })
     }
 
     /// Every topic carries its bytes.
     fn fill(&self, scale: &mut Scale, topics: &mut [TopicWriter]) -> Result<(), BenchError> {
         let started = Instant::now();
-        let delivery = vec![7; FILL_BYTES - 4];
-        let rounds = (self.args.bytes / FILL_BYTES as u64).max(1);
+        let rounds = rounds(self.args);
         let mut looked = Instant::now();
         let mut look = |scale: &mut Scale| {
             if looked.elapsed() > Duration::from_millis(500) {
                 looked = Instant::now();
-                scale.broker_busiest = scale.broker_busiest.most(Memory::of(self.broker.pid()));
-                scale.subscriber_busiest = scale.subscriber_busiest.most(Memory::of(self.subscriber.pid()));
+                scale.broker_busiest = scale.broker_busiest.most(Memory::of(self.broker.id()));
+                scale.subscriber_busiest = scale.subscriber_busiest.most(Memory::of(self.subscriber.id()));
             }
         };
         let (outer, inner) = if self.args.interleaved { (rounds, 1) } else { (1, rounds) };
         for _ in 0..outer {
             for topic in topics.iter_mut() {
                 for _ in 0..inner {
-                    topic.publish(&delivery).map_err(failed)?;
+                    topic.publish(&FILLING).map_err(failed)?;
                 }
                 look(scale);
             }
         }
-        self.subscriber.wait_for("received")?;
+        self.subscriber.answer_within("total", PATIENCE)?;
         scale.fill_s = started.elapsed().as_secs_f64();
         eprintln!("  {} through {} topics in {:.1} s", bytes(self.args.bytes), topics.len(), scale.fill_s);
         Ok(())
@@ -394,10 +332,11 @@ impl Bench<'_> {
 
     /// Connections that do nothing.
     fn connections(&self, scale: &mut Scale) -> Result<(), BenchError> {
-        let before = Memory::of(self.broker.pid());
+        let before = Memory::of(self.broker.id());
         let started = Instant::now();
+        let connections = self.args.connections;
         let (mut publishers, mut subscribers) = (Vec::new(), Vec::new());
-        for number in 0..scale.connections {
+        for number in 0..connections {
             match number % 2 {
                 0 => publishers.push(self.publisher()?),
                 _ => {
@@ -408,57 +347,90 @@ impl Bench<'_> {
         }
         scale.connect_s = started.elapsed().as_secs_f64();
         thread::sleep(Duration::from_secs_f64(self.args.rest));
-        let grown = Memory::of(self.broker.pid()).rss.saturating_sub(before.rss);
-        scale.bytes_per_connection = grown as f64 / f64::from(scale.connections.max(1));
-        let pid = self.broker.pid();
-        [scale.broker_idle_cpu_percent_with_connections, _] = idle_cpu_percent([pid, pid], self.args.idle);
+        let grown = Memory::of(self.broker.id()).rss.saturating_sub(before.rss);
+        scale.bytes_per_connection = grown as f64 / f64::from(connections.max(1));
+        let both = [&self.broker, &self.subscriber];
+        [scale.broker_idle_cpu_percent_with_connections, _] = idle_cpu_percent(both, self.args.idle);
         Ok(())
     }
 }
 
+/// How many deliveries go through each topic.
+fn rounds(args: &ScaleArgs) -> u64 {
+    (args.bytes / FILL_BYTES as u64).max(1)
+}
+
 /// The process that subscribes to all topics, and says when it has everything.
-fn subscribe(addr: &str, args: &ScaleArgs) -> Result<(), BenchError> {
-    let mut builder = Subscriber::builder();
+///
+/// # Errors
+/// The broker is gone, or a byte was not what it had to be.
+pub fn subscribe(args: &All) -> Result<(), BenchError> {
+    let control = Control::start();
+    let mut builder = Subscriber::builder().config(config(args.congestion.as_deref())?);
     if let Some(bytes) = args.ring_bytes {
         builder = builder.ring_bytes(bytes);
     }
-    let mut subscriber = builder.connect(addr).map_err(failed)?;
+    let mut subscriber = builder.connect(&args.addr).map_err(failed)?;
     subscriber.subscribe(ALL).map_err(failed)?;
-    say("ready")?;
-    let rounds = (args.bytes / FILL_BYTES as u64).max(1);
-    let mut left = u64::from(args.topics - 1) * rounds * FILL_BYTES as u64;
-    while left > 0 {
+    control.ready("");
+    let mut came = 0;
+    while came < args.bytes {
         if let Some(batch) = subscriber.next_batch(PATIENCE).map_err(failed)? {
-            left = left.saturating_sub(batch.as_slice().len() as u64);
+            if !batch.records().all(|record| record == FILLING) {
+                return Err(BenchError::WrongByte { topic: 0, after_messages: came / FILL_BYTES as u64 });
+            }
+            came += batch.as_slice().len() as u64;
         }
     }
-    say("received")?;
-    // Until the harness lets go of it. The subscriber is kept, and does nothing.
-    let _ = std::io::stdin().lock().lines().next();
-    Ok(())
-}
-
-fn say(line: &str) -> Result<(), BenchError> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    control.finish(&[came])
 }
 
 fn bytes(bytes: u64) -> String {
     human(bytes as f64) + "B"
 }
 
-fn table(scale: &Scale) -> String {
-    let mut lines = Vec::new();
-    let mut row = |what: &str, value: String| lines.push(format!("{what:<52} {value:>12}"));
-    row("topics", scale.topics.to_string());
-    row("bytes through each", bytes(scale.bytes_per_topic));
-    row("seconds to make them", format!("{:.2}", scale.create_s));
-    for cost in &scale.deliveries {
-        let what = format!("broker CPU of a delivery beside {} idle topics", cost.idle_topics);
-        row(&what, format!("{:.0} ns", cost.broker_cpu_ns_per_delivery));
+/// A line for each number of idle topics, and how many times the cost beside the fewest it is.
+fn cost_table(costs: &[Cost]) -> String {
+    let mut out = String::from(
+        "| idle topics | broker CPU ns/delivery | 95 % | × the first | round trip us | 95 % |\n\
+         |---:|---:|---|---:|---:|---|\n",
+    );
+    let mut steps: Vec<u32> = costs.iter().map(|cost| cost.idle_topics).collect();
+    steps.dedup();
+    let mut first = None;
+    for step in steps {
+        let estimate = |of: fn(&Cost) -> f64| {
+            let figures: Vec<f64> = costs.iter().filter(|cost| cost.idle_topics == step).map(of).collect();
+            stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+        };
+        let cpu = estimate(|cost| cost.broker_cpu_ns_per_delivery);
+        let trip = estimate(|cost| cost.round_trip_us);
+        let whole = |figure: f64| format!("{figure:.0}");
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {step} | {:.0} | {} | {:.2} | {:.0} | {} |",
+            cpu.median,
+            output::span(cpu.interval, whole),
+            cpu.median / *first.get_or_insert(cpu.median),
+            trip.median,
+            output::span(trip.interval, whole),
+        );
     }
-    row("seconds to fill them", format!("{:.1}", scale.fill_s));
+    out
+}
+
+fn table(args: &ScaleArgs, scale: &Scale) -> String {
+    let mut out = String::from("| what | |\n|---|---:|\n");
+    let mut row = |what: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "| {what} | {value} |");
+    };
+    let order = if args.interleaved { "all at once" } else { "one after the other" };
+    row("topics", args.topics.to_string());
+    row("seconds to make them", format!("{:.2}", scale.create_s));
+    row(&format!("bytes through each, {order}"), bytes(args.bytes));
+    row("seconds for that", format!("{:.1}", scale.fill_s));
     for (who, memory) in [
         ("broker while it is busy, at most", scale.broker_busiest),
         ("subscriber while it is busy, at most", scale.subscriber_busiest),
@@ -471,9 +443,27 @@ fn table(scale: &Scale) -> String {
     }
     row("broker CPU at rest", format!("{:.2} %", scale.broker_idle_cpu_percent));
     row("subscriber CPU at rest", format!("{:.2} %", scale.subscriber_idle_cpu_percent));
-    row(&format!("broker memory of each of {} idle connections", scale.connections), {
-        bytes(scale.bytes_per_connection as u64)
-    });
+    row(&format!("seconds to make {} connections", args.connections), format!("{:.2}", scale.connect_s));
+    row("broker memory of each while idle", bytes(scale.bytes_per_connection as u64));
     row("broker CPU at rest with them", format!("{:.2} %", scale.broker_idle_cpu_percent_with_connections));
-    lines.join("\n")
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_compared_with_those_beside_the_fewest_topics() {
+        let cost = |idle_topics, rep, ns| Cost {
+            idle_topics,
+            rep,
+            broker_cpu_ns_per_delivery: ns,
+            round_trip_us: 90.0,
+            setting: Setting::new(System::Rbmq, "1", &Congestion::Namespace("cubic".to_owned())),
+        };
+        let table = cost_table(&[cost(1, 0, 4000.0), cost(1000, 0, 5000.0), cost(1000, 1, 5000.0)]);
+        assert!(table.contains("| 1 | 4000 |  | 1.00 | 90 |  |"), "{table}");
+        assert!(table.contains("| 1000 | 5000 | 5000..5000 | 1.25 | 90 | 90..90 |"), "{table}");
+    }
 }

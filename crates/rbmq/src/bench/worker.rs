@@ -13,7 +13,7 @@ use super::{
     pace,
     peers::{self, Peer},
     ping::{self, Ping},
-    rbmq_peers, relay, relay_peers,
+    rbmq_peers, relay, relay_peers, scale,
 };
 
 /// One process of a bench. Started by the bench itself, told what to do on standard input.
@@ -68,6 +68,8 @@ pub enum Worker {
     FlowHop(flow_peers::Hop),
     /// Receives it
     FlowSink(flow_peers::Hop),
+    /// Receives all topics of a bench of scale
+    ScaleSubscriber(scale::All),
     /// One publisher of one topic
     Publisher {
         #[command(flatten)]
@@ -155,6 +157,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::FlowSource(args) => flow_peers::source(&args),
         Worker::FlowHop(args) => flow_peers::hop(&args),
         Worker::FlowSink(args) => flow_peers::sink(&args),
+        Worker::ScaleSubscriber(args) => scale::subscribe(&args),
         Worker::Publisher { load, topic } => {
             pace::sleep_exactly()?;
             let control = Control::start();
