@@ -21,7 +21,7 @@ run: ## a broker fed with this machine's real files, checked by checksums, until
 test: ## every suite, as in continuous integration
 	@scripts/test
 
-bench: setup ## measure beside Redis, NATS and RabbitMQ, ten minutes, into bench/results (BENCH=full: hours)
+bench: setup ## measure beside Redis, NATS and RabbitMQ, twelve minutes, into bench/results (BENCH=full: hours)
 	@scripts/bench
 
 fuzz: setup ## fuzz with libFuzzer (FUZZ_HOURS=1 for each target, FUZZ_TARGET=name for one)

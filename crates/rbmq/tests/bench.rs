@@ -11,8 +11,12 @@ use serde_json::Value;
 const SHORT: &str = "--seconds 0.1 --warmup 0.05 --reps 1 --retries 0";
 
 fn bench(line: &str, folder: &Path) -> Outcome {
-    let words = line.split_whitespace().chain(SHORT.split_whitespace());
-    let mut command = rbmq(["bench"].into_iter().chain(words));
+    exactly(&format!("{line} {SHORT}"), folder)
+}
+
+/// As `bench`, for those that have other options.
+fn exactly(line: &str, folder: &Path) -> Outcome {
+    let mut command = rbmq(["bench"].into_iter().chain(line.split_whitespace()));
     command.arg("--out").arg(folder);
     Process::start(command).finish().good()
 }
@@ -54,9 +58,13 @@ fn throughput_writes_rows_table_and_plots() {
 #[test]
 fn the_number_of_publishers_is_found() {
     let folder = tempfile::tempdir().unwrap();
-    bench("throughput --sizes 64 --subscribers 1 --publishers auto --most-publishers 2", folder.path());
+    let line = "throughput --sizes 64 --subscribers 1 --publishers 1,2,auto --most-publishers 2";
+    let outcome = bench(line, folder.path());
     let rows = rows(folder.path(), "throughput");
-    assert!(rows[0]["publishers_auto"] == true && (1..=2).contains(&rows[0]["publishers"].as_u64().unwrap()));
+    let auto: Vec<bool> = rows.iter().map(|row| row["publishers_auto"] == true).collect();
+    assert_eq!(auto, [false, false, true]);
+    assert!((1..=2).contains(&rows[2]["publishers"].as_u64().unwrap()));
+    assert!(outcome.text().contains(" (auto) | rbmq batch |"), "{}", outcome.text());
 }
 
 #[test]
@@ -79,6 +87,7 @@ fn round_trips_are_counted_from_when_they_were_due() {
     for row in &rows {
         let us = |key: &str| row[key].as_f64().unwrap();
         assert_eq!(row["lost"], 0, "{row}");
+        assert_eq!(us("beside_bytes_per_s") > 0.0, row["beside_saturated"] == true, "{row}");
         assert!(us("p50_us") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("max_us"), "{row}");
     }
     let text = std::fs::read_to_string(folder.path().join("latency-histograms.json")).unwrap();
@@ -90,6 +99,37 @@ fn round_trips_are_counted_from_when_they_were_due() {
     // Two systems, alone and beside a load, for a tenth of a second each.
     assert_eq!((trips(500.0), trips(2000.0)), (4 * 50, 4 * 200));
     assert!(folder.path().join("latency-cdf-500.svg").exists());
+}
+
+#[test]
+fn flow_control_is_measured_on_and_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "flow --sizes 256,65536 --seconds 0.1 --reps 1 --valgrind-reps 0 --bursts-per-s 100";
+    let outcome = exactly(line, folder.path());
+    let rows = rows(folder.path(), "flow");
+    let on: Vec<bool> = rows.iter().map(|row| row["flow_control"] == true).collect();
+    assert_eq!(on, [true, false, true, false]);
+    assert!(rows.iter().all(|row| row["delivered_bytes"] == 10 * 65_536), "{rows:?}");
+    for row in &rows {
+        let calls: Vec<Option<f64>> = ["publisher", "broker", "subscriber"]
+            .map(|side| row[format!("{side}_system_calls_per_mib")].as_f64())
+            .to_vec();
+        // Where nobody may count, nobody does; else everybody made some.
+        assert!(calls.iter().all(Option::is_none) || calls.iter().all(|calls| *calls > Some(0.0)), "{row}");
+    }
+    assert!(outcome.text().contains("| 65536 | all | off |"), "{}", outcome.text());
+}
+
+#[test]
+fn a_delivery_is_measured_beside_topics_that_do_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "scale --topics 20 --bytes 32768 --connections 4 --deliveries 50 --reps 2 --rest 0 --idle 0.1";
+    let outcome = exactly(line, folder.path());
+    let rows = rows(folder.path(), "scale");
+    let idle: Vec<u64> = rows.iter().map(|row| row["idle_topics"].as_u64().unwrap()).collect();
+    assert_eq!(idle, [1, 1, 10, 10, 19, 19]);
+    assert!(rows.iter().all(|row| row["round_trip_us"].as_f64().unwrap() > 0.0), "{rows:?}");
+    assert!(outcome.text().contains("| bytes through each, one after the other | 32.8 kB |"));
 }
 
 #[test]
@@ -105,10 +145,8 @@ fn confirmed_messages_are_counted() {
 #[test]
 fn what_is_cut_goes_on_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let words = "bench recovery --against relay,redis --seconds 1 --warmup 0 --reps 1 --retries 0";
-    let mut command = rbmq(words.split_whitespace());
-    command.arg("--out").arg(folder.path());
-    let outcome = Process::start(command).finish().good();
+    let line = "recovery --against relay,redis --seconds 1 --warmup 0 --reps 1 --retries 0";
+    let outcome = exactly(line, folder.path());
     assert!(outcome.stderr.contains("the relay knows nobody who comes back"));
     let rows = rows(folder.path(), "recovery");
     let ours: Vec<&Value> = rows.iter().filter(|row| row["system"] == "rbmq").collect();
