@@ -115,16 +115,17 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds what another has counted.
+    /// Adds what another has counted. Senders may claim to have sent anything, so sums end at the largest number.
     pub fn add(&mut self, other: &Counts) {
-        self.received += other.received;
-        self.lost += other.lost;
-        self.missed += other.missed;
-        self.duplicated += other.duplicated;
-        self.reordered += other.reordered;
-        self.late += other.late;
-        self.overflowed += other.overflowed;
-        self.undecodable += other.undecodable;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.received, other.received);
+        add(&mut self.lost, other.lost);
+        add(&mut self.missed, other.missed);
+        add(&mut self.duplicated, other.duplicated);
+        add(&mut self.reordered, other.reordered);
+        add(&mut self.late, other.late);
+        add(&mut self.overflowed, other.overflowed);
+        add(&mut self.undecodable, other.undecodable);
     }
 }
 
@@ -139,6 +140,8 @@ pub struct Sender {
     pub stream: u32,
     /// Whether it said that it is done, and everything came or is reported.
     pub closed: bool,
+    /// Bytes of its datagrams, without the headers of IP and UDP.
+    pub bytes: u64,
     /// What was counted.
     pub counts: Counts,
 }

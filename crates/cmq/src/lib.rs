@@ -15,6 +15,7 @@
 //! * [`new_rq`] makes a queue, [`Cmq::cw_push`] and [`Cmq::cw_pop`] are the paper's calls;
 //! * [`Config`] has every setting: when batches leave, what is kept, what is refused;
 //! * [`Event`] and [`Stats`] say what was lost, came twice or late;
+//! * [`strategy`] has the paper's message passing strategies: request and response, futures, replay, replacement;
 //! * [`wire`] is the format of a datagram; `docs/CMQ.md` explains all of it.
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,9 @@ mod key;
 mod multicast;
 pub mod proto;
 mod queue;
+pub mod strategy;
+#[cfg(feature = "stream")]
+mod stream;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Large, MAX_QTHRESH, MIN_DATAGRAM, Order, WhenFull};
@@ -36,3 +40,5 @@ pub use event::{Counts, Event, Sender, Stats};
 pub use key::Key;
 pub use multicast::{Interface, Multicast};
 pub use queue::{Cmq, Mailbox, new_raw_rq, new_rq, new_rq_with};
+#[cfg(feature = "stream")]
+pub use stream::MessageStream;

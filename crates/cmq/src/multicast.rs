@@ -62,7 +62,8 @@ impl Multicast<'_> {
         Ok(())
     }
 
-    /// Receives it no more.
+    /// Receives it no more. As long as another socket of this machine with the same port is a member, Linux goes on
+    /// delivering to all of them.
     ///
     /// # Errors
     /// The system's: not joined by this interface.

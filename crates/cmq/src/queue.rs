@@ -18,6 +18,8 @@ use crate::io::mailbox::Queue;
 use crate::io::socket::Socket;
 use crate::key::Key;
 use crate::multicast::Multicast;
+#[cfg(feature = "stream")]
+use crate::stream::MessageStream;
 
 /// Makes a queue with the paper's settings at a local address (paper, `newRq`). Port 0 takes any that is free.
 ///
@@ -170,6 +172,12 @@ impl<T: Send + 'static> Cmq<T> {
         std::iter::from_fn(|| self.cw_pop())
     }
 
+    /// Messages as they come, for async code; it has no end.
+    #[cfg(feature = "stream")]
+    pub fn stream(&self) -> MessageStream<'_, T> {
+        MessageStream::new(&self.engine().receiving.common)
+    }
+
     /// How many messages wait to be popped (from the common mailbox).
     pub fn waiting(&self) -> usize {
         self.engine().receiving.common.len()
@@ -257,6 +265,12 @@ impl<T: Send + 'static> Mailbox<T> {
     pub fn pop_where(&self, mut wanted: impl FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
         self.handle.engine.receiving.read_now();
         self.queue.pop_where(&mut wanted)
+    }
+
+    /// Messages as they come, for async code; it has no end.
+    #[cfg(feature = "stream")]
+    pub fn stream(&self) -> MessageStream<'_, T> {
+        MessageStream::new(&self.queue)
     }
 
     /// How many messages wait.

@@ -25,6 +25,8 @@ pub const HEADER_BYTES: usize = 28;
 pub const RECORD_BYTES: usize = 2;
 /// Bytes between the header of a fragment and its piece.
 pub const FRAGMENT_BYTES: usize = 8;
+/// Headers of IPv6 and UDP, which nobody sees here and the network carries.
+pub const IP_BYTES: usize = 48;
 /// The largest body of a UDP datagram over IPv4.
 pub const MAX_DATAGRAM: usize = 65_507;
 /// The shortest piece of a fragmented message, except for its last: bounds what a receiver keeps for each piece.

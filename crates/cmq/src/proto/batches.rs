@@ -31,7 +31,7 @@ use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECO
 /// Datagrams of one batch: the kernel cuts at most 64 at once.
 pub(crate) const MAX_SEGMENTS: usize = 64;
 /// How often the end of a stream is told, as each may be lost.
-const CLOSE_COPIES: usize = 3;
+pub(crate) const CLOSE_COPIES: usize = 3;
 /// Buffers that are kept for the next queues.
 const SPARE_BUFFERS: usize = 64;
 

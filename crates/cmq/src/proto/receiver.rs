@@ -97,7 +97,12 @@ impl Receiver {
     pub fn datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8], sink: &mut impl Sink) {
         self.datagrams += 1;
         match Datagram::parse(bytes) {
-            Ok(Datagram { header, body }) => self.take(now, from, header, body, sink),
+            Ok(datagram) => {
+                let slot = self.stream((from, datagram.header.epoch, datagram.header.stream), now, sink);
+                self.heard.touch(slot, now);
+                self.streams.get_mut(slot).expect("it was found").stream.bytes += bytes.len() as u64;
+                self.take(now, slot, datagram, sink);
+            }
             Err(why) => self.refuse(from, why, sink),
         }
     }
@@ -107,15 +112,14 @@ impl Receiver {
         sink.event(Event::Malformed { from, why });
     }
 
-    fn take(&mut self, now: Instant, from: SocketAddr, header: Header, body: Body<'_>, sink: &mut impl Sink) {
-        let slot = self.stream((from, header.epoch, header.stream), now, sink);
-        self.heard.touch(slot, now);
-        let stream = &mut self.streams.get_mut(slot).expect("it was found").stream;
+    fn take(&mut self, now: Instant, slot: u32, datagram: Datagram<'_>, sink: &mut impl Sink) {
+        let Datagram { header, body } = datagram;
         match body {
             Body::Batch(messages) => self.messages(now, slot, header, messages, sink),
             Body::Fragment(piece) => self.piece(now, slot, header, piece, sink),
             Body::Close => {
-                if stream.close(header.first) {
+                let entry = self.streams.get_mut(slot).expect("the caller found it");
+                if entry.stream.close(header.first) {
                     self.release(now, slot, false, sink);
                 }
             }
@@ -366,6 +370,7 @@ impl Receiver {
             epoch: entry.key.1,
             stream: entry.key.2,
             closed: entry.stream.closed,
+            bytes: entry.stream.bytes,
             counts: entry.stream.counts,
         };
         self.streams.iter().map(sender).collect()

@@ -64,6 +64,8 @@ pub(crate) struct Stream {
     end: Option<u64>,
     /// The end was reached, and told.
     pub closed: bool,
+    /// Bytes of its datagrams.
+    pub bytes: u64,
     pub counts: Counts,
 }
 

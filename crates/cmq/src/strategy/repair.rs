@@ -1,0 +1,478 @@
+//! What to do about messages that were lost: send them again, or send what is true now (paper, "Replace vs Replay").
+//!
+//! ```text
+//!   Repair (sender)                                        Repair (receiver)
+//!   push(key, slot, value) ── numbered ───────╳──────────▶ sees a hole in the numbers
+//!      │  history, or newest value of a slot               │
+//!      ◀───────────────── missing from..to ────────────────┘
+//!      └── again: the same (replay), or the newest value of each slot that was in it (replace) ──▶
+//! ```
+//!
+//! Nothing is held up: messages are popped as they arrive, and what is repaired comes later, marked. Everything is
+//! bounded: the history, how often one message is sent again, the holes that are remembered.
+//!
+//! A request for repair names a random number that every message of whoever is asked carries: a stranger does not know
+//! it, and can make nobody send anything. And a receiver asks with no more bytes than it was sent.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::io::lock;
+use crate::proto::batches::CLOSE_COPIES;
+use crate::wire::{HEADER_BYTES, IP_BYTES};
+use crate::{Cmq, Key, PushError};
+
+/// Bytes that a request for repair is on the wire, with all headers and without the holes.
+const REQUEST_BYTES: u64 = 90;
+/// Bytes by which its stream ends, once.
+const END_BYTES: u64 = (CLOSE_COPIES * (IP_BYTES + HEADER_BYTES)) as u64;
+/// Holes of one sender that are remembered.
+const HOLES: usize = 256;
+
+/// What travels between two [`Repair`]s.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Repairable<T> {
+    /// A message.
+    Message {
+        /// The sender's random number.
+        token: u32,
+        /// Its number, of those for this key.
+        number: u64,
+        /// It was sent before.
+        again: bool,
+        /// What it is about.
+        slot: u64,
+        /// It.
+        message: T,
+    },
+    /// So many messages there were: tells the end.
+    Head {
+        /// The sender's random number.
+        token: u32,
+        /// The number of the next.
+        next: u64,
+    },
+    /// The sender of the message is asked for what was not received.
+    Missing {
+        /// The random number of whoever is asked.
+        token: u32,
+        /// The first number of each hole, and how many are missing from there.
+        holes: Vec<(u64, u64)>,
+    },
+    /// These are not sent again: they are kept no more, or something newer about the same was sent.
+    Gone {
+        /// The sender's random number.
+        token: u32,
+        /// The first number.
+        from: u64,
+        /// The end.
+        to: u64,
+    },
+}
+
+/// What is sent for what was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// The messages themselves, as long as they are among the last `history` of their key.
+    Replay {
+        /// Messages that are kept for each key.
+        history: usize,
+    },
+    /// The newest value of each slot of which a value was lost. At most `slots` are known for each key.
+    Replace {
+        /// Slots that are kept for each key.
+        slots: usize,
+    },
+}
+
+/// Limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepairConfig {
+    /// What is sent again. Default: replay of the last 1,024.
+    pub policy: Policy,
+    /// How often one message is sent again. Default 3.
+    pub repairs: u32,
+    /// How long a receiver waits before it asks for the same again. Default 100 ms.
+    pub patience: Duration,
+    /// Keys sent to, and senders received from, that are remembered. Default 4,096.
+    pub peers: usize,
+}
+
+impl Default for RepairConfig {
+    fn default() -> RepairConfig {
+        RepairConfig {
+            policy: Policy::Replay { history: 1024 },
+            repairs: 3,
+            patience: Duration::from_millis(100),
+            peers: 4096,
+        }
+    }
+}
+
+/// A message that was popped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Got<T> {
+    /// It.
+    pub message: T,
+    /// What it is about.
+    pub slot: u64,
+    /// Its number, of those this sender pushed for this key.
+    pub number: u64,
+    /// It stands for one that was lost: it comes out of order.
+    pub repaired: bool,
+    /// Who sent it.
+    pub from: Key,
+}
+
+struct Kept<T> {
+    slot: u64,
+    message: T,
+    repairs: u32,
+}
+
+/// What was sent for one key.
+struct Sent<T> {
+    next: u64,
+    /// By number.
+    kept: BTreeMap<u64, Kept<T>>,
+    /// The number of the newest value of each slot, if values replace each other.
+    newest: HashMap<u64, u64>,
+}
+
+/// What came from one sender.
+#[derive(Default)]
+struct Came {
+    next: u64,
+    holes: VecDeque<Range<u64>>,
+    asked: Option<Instant>,
+    /// Bytes it was asked with.
+    spent: u64,
+    /// Messages of holes that were too many to remember.
+    dropped: u64,
+}
+
+struct State<T> {
+    sent: HashMap<Key, Sent<T>>,
+    came: HashMap<(Key, u32), Came>,
+    gone: u64,
+}
+
+/// A queue whose losses are repaired.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use cmq::strategy::repair::{Policy, Repair, RepairConfig};
+///
+/// let queue = || cmq::new_rq_with("127.0.0.1:0", cmq::Config::immediate());
+/// let prices: Repair<f64> =
+///     Repair::new(queue()?, RepairConfig { policy: Policy::Replace { slots: 100 }, ..RepairConfig::default() });
+/// let screen: Repair<f64> = Repair::new(queue()?, RepairConfig::default());
+/// let to = (screen.queue().local_addr(), 0);
+/// prices.push(to, 7, &101.5)?;
+/// let got = screen.pop_timeout(Duration::from_secs(5)).expect("loopback");
+/// assert_eq!((got.slot, got.message), (7, 101.5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Repair<T: Send + 'static> {
+    queue: Cmq<Repairable<T>>,
+    config: RepairConfig,
+    token: u32,
+    state: Mutex<State<T>>,
+}
+
+impl<T: Send + 'static> std::fmt::Debug for Repair<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Repair").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+impl<T> Repair<T>
+where
+    T: Serialize + DeserializeOwned + Clone + Send + 'static,
+{
+    /// Repairs by this queue, which belongs to it from now on.
+    pub fn new(queue: Cmq<Repairable<T>>, config: RepairConfig) -> Repair<T> {
+        let state = State { sent: HashMap::new(), came: HashMap::new(), gone: 0 };
+        let token = (queue.epoch() >> 32) as u32;
+        Repair { queue, config, token, state: Mutex::new(state) }
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Cmq<Repairable<T>> {
+        &self.queue
+    }
+
+    /// Pushes a message about something: with [`Policy::Replace`] a later one about the same replaces it. With
+    /// [`Policy::Replay`] the slot means nothing.
+    ///
+    /// # Errors
+    /// [`PushError`]; the message has no number then. `Full` also if too many keys are remembered.
+    pub fn push(&self, key: impl Into<Key>, slot: u64, message: &T) -> Result<(), PushError> {
+        let key = key.into();
+        let mut state = lock(&self.state);
+        if state.sent.len() >= self.config.peers && !state.sent.contains_key(&key) {
+            return Err(PushError::Full);
+        }
+        let sent = state.sent.entry(key).or_insert_with(Sent::new);
+        let kept = Kept { slot, message: message.clone(), repairs: 0 };
+        self.queue.cw_push(key, &kept.travel(self.token, sent.next, false))?;
+        sent.keep(kept, self.config.policy);
+        Ok(())
+    }
+
+    /// Tells the receiver of a key how many messages there were, so that it misses also the last ones. To be called when
+    /// there is nothing more to push for a while.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub fn tell_end(&self, key: impl Into<Key>) -> Result<(), PushError> {
+        let key = key.into();
+        let next = lock(&self.state).sent.get(&key).map_or(0, |sent| sent.next);
+        self.queue.cw_push(key, &Repairable::Head { token: self.token, next })?;
+        self.queue.flush();
+        Ok(())
+    }
+
+    /// Messages that were missing and are not sent again: lost, or replaced by newer ones.
+    pub fn gone(&self) -> u64 {
+        let state = lock(&self.state);
+        state.came.values().fold(state.gone, |sum, came| sum.saturating_add(came.dropped))
+    }
+
+    /// Messages of all senders that are missing now.
+    pub fn missing(&self) -> u64 {
+        let state = lock(&self.state);
+        let holes = state.came.values().flat_map(|came| &came.holes);
+        holes.fold(0, |sum, hole| sum.saturating_add(hole.end - hole.start))
+    }
+
+    /// The next message, waiting at most so long; answers requests and makes them meanwhile, so it must be called by
+    /// senders too.
+    pub fn pop_timeout(&self, timeout: Duration) -> Option<Got<T>> {
+        let until = Instant::now() + timeout;
+        loop {
+            let now = Instant::now();
+            let time = until.saturating_duration_since(now);
+            let patience = if self.missing() > 0 { self.config.patience } else { time };
+            let popped = self.queue.pop_timeout(time.min(patience));
+            if let Some(got) = popped.and_then(|(repairable, from)| self.take(repairable, from)) {
+                return Some(got);
+            }
+            self.ask_again();
+            if Instant::now() >= until {
+                return None;
+            }
+        }
+    }
+
+    fn take(&self, repairable: Repairable<T>, from: Key) -> Option<Got<T>> {
+        match repairable {
+            Repairable::Missing { token, holes } => {
+                if token == self.token {
+                    let holes = holes.iter().take(HOLES);
+                    holes.for_each(|&(first, count)| self.repair(from, first..first.saturating_add(count)));
+                    self.queue.flush();
+                }
+                None
+            }
+            Repairable::Head { token, next } => {
+                self.came(from, token, |came| came.expect(next));
+                None
+            }
+            Repairable::Gone { token, from: first, to } => {
+                let gone = self.came(from, token, |came| came.forget(&(first..to)));
+                let mut state = lock(&self.state);
+                state.gone = state.gone.saturating_add(gone);
+                None
+            }
+            Repairable::Message { token, number, again, slot, message } => {
+                let new = self.came(from, token, |came| came.arrived(number));
+                new.then_some(Got { message, slot, number, repaired: again, from })
+            }
+        }
+    }
+
+    /// Notes what came, and asks for what did not.
+    fn came<M>(&self, from: Key, token: u32, note: impl FnOnce(&mut Came) -> M) -> M {
+        let mut state = lock(&self.state);
+        if state.came.len() >= self.config.peers && !state.came.contains_key(&(from, token)) {
+            // It is delivered, and not repaired.
+            return note(&mut Came::default());
+        }
+        let came = state.came.entry((from, token)).or_default();
+        let noted = note(came);
+        self.ask(from, token, came, Instant::now());
+        noted
+    }
+
+    fn ask_again(&self) {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        for (&(from, token), came) in &mut state.came {
+            self.ask(from, token, came, now);
+        }
+    }
+
+    fn ask(&self, from: Key, token: u32, came: &mut Came, now: Instant) {
+        let early = came.asked.is_some_and(|asked| now < asked + self.config.patience);
+        if came.holes.is_empty() || early {
+            return;
+        }
+        came.asked = Some(now);
+        // Nobody is asked with more bytes than came from there: the address may be forged.
+        let came_bytes: u64 = self.queue.sender(from.addr).iter().map(|sender| sender.bytes).sum();
+        let mut spent = came.spent.max(END_BYTES) + REQUEST_BYTES;
+        if spent > came_bytes {
+            return;
+        }
+        let mut holes = Vec::new();
+        for hole in &came.holes {
+            let count = hole.end - hole.start;
+            let cost = varint(hole.start) + varint(count);
+            if spent + cost > came_bytes {
+                break;
+            }
+            spent += cost;
+            holes.push((hole.start, count));
+        }
+        came.spent = spent;
+        // If it does not leave, it is asked again later.
+        let _ = self.queue.cw_push(from, &Repairable::Missing { token, holes });
+        self.queue.flush();
+    }
+
+    /// Sends again what one receiver is missing, and tells what it will not get.
+    fn repair(&self, to: Key, missing: Range<u64>) {
+        let mut state = lock(&self.state);
+        let Some(sent) = state.sent.get_mut(&to) else { return };
+        let mut at = missing.start;
+        let end = missing.end.min(sent.next);
+        let gone = |from: u64, until: u64| {
+            if from < until {
+                let gone = Repairable::Gone { token: self.token, from, to: until };
+                // If it does not leave, it is asked for again.
+                let _ = self.queue.cw_push(to, &gone);
+            }
+        };
+        let wanted = sent.kept.range_mut(at.min(end)..end);
+        for (&number, kept) in wanted.filter(|(_, kept)| kept.repairs < self.config.repairs) {
+            kept.repairs += 1;
+            gone(at, number);
+            at = number + 1;
+            let _ = self.queue.cw_push(to, &kept.travel(self.token, number, true));
+        }
+        gone(at, end);
+    }
+}
+
+/// Bytes of a number as postcard writes it.
+fn varint(number: u64) -> u64 {
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7).into()
+}
+
+impl<T> Sent<T> {
+    fn new() -> Sent<T> {
+        Sent { next: 0, kept: BTreeMap::new(), newest: HashMap::new() }
+    }
+
+    /// Keeps the next message, and drops what it replaces or what is too old.
+    fn keep(&mut self, kept: Kept<T>, policy: Policy) {
+        let most = match policy {
+            Policy::Replay { history } => history,
+            Policy::Replace { slots } => {
+                if let Some(older) = self.newest.insert(kept.slot, self.next) {
+                    self.kept.remove(&older);
+                }
+                slots
+            }
+        };
+        self.kept.insert(self.next, kept);
+        self.next += 1;
+        if self.kept.len() > most
+            && let Some((_, oldest)) = self.kept.pop_first()
+        {
+            self.newest.remove(&oldest.slot);
+        }
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    fn travel(&self, token: u32, number: u64, again: bool) -> Repairable<T> {
+        Repairable::Message { token, number, again, slot: self.slot, message: self.message.clone() }
+    }
+}
+
+impl Came {
+    /// Whether this number is new; what lies between it and the last is missing.
+    fn arrived(&mut self, number: u64) -> bool {
+        if number > u64::MAX >> 1 {
+            return false;
+        }
+        if number < self.next {
+            return self.forget(&(number..number + 1)) > 0;
+        }
+        self.expect(number);
+        self.next = number + 1;
+        true
+    }
+
+    /// Everything before this number was sent.
+    fn expect(&mut self, next: u64) {
+        if next <= self.next || next > u64::MAX >> 1 {
+            return;
+        }
+        if self.holes.len() == HOLES {
+            let dropped = self.holes.pop_front().map_or(0, |hole| hole.end - hole.start);
+            self.dropped = self.dropped.saturating_add(dropped);
+        }
+        self.holes.push_back(self.next..next);
+        self.next = next;
+    }
+
+    /// These are missing no more; how many of them were.
+    fn forget(&mut self, range: &Range<u64>) -> u64 {
+        let mut forgotten = 0;
+        let mut left = VecDeque::with_capacity(self.holes.len());
+        for hole in self.holes.drain(..) {
+            let (start, end) = (hole.start.max(range.start), hole.end.min(range.end));
+            if start >= end {
+                left.push_back(hole);
+                continue;
+            }
+            forgotten += end - start;
+            left.extend([hole.start..start, end..hole.end].into_iter().filter(|part| !part.is_empty()));
+        }
+        left.truncate(HOLES);
+        self.holes = left;
+        forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_noted_and_filled() {
+        let mut came = Came::default();
+        assert!(came.arrived(0) && came.arrived(4) && !came.arrived(4) && !came.arrived(0));
+        assert_eq!(came.holes.front(), Some(&(1..4)));
+        assert!(came.arrived(2) && !came.arrived(2));
+        assert_eq!(came.holes, [1..2, 3..4]);
+        came.expect(7);
+        assert_eq!(came.forget(&(0..6)), 3);
+        assert_eq!((came.holes.front(), came.holes.len(), came.next), (Some(&(6..7)), 1, 7));
+        assert!(!came.arrived(u64::MAX));
+        for number in 0..1000 {
+            assert!(came.arrived(10 + 2 * number));
+        }
+        assert_eq!(came.holes.len(), HOLES, "only the newest are remembered");
+        assert_eq!(came.dropped, 1 + 3 + 999 - HOLES as u64);
+    }
+}

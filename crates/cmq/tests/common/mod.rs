@@ -1,0 +1,124 @@
+//! A network in user space: a proxy that decides about each datagram.
+
+// Each test file uses its part.
+#![allow(dead_code, reason = "every test file compiles this module for itself")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cmq::wire::{Body, Datagram};
+
+/// What becomes of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Passes,
+    /// It does not.
+    Lost,
+    /// It arrives two times.
+    Twice,
+    /// It arrives after so many that came later.
+    After(usize),
+}
+
+/// What a proxy did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Messages in datagrams that were lost.
+    pub lost: u64,
+    /// Messages in datagrams that arrived twice.
+    pub twice: u64,
+    /// Messages in datagrams that arrived later.
+    pub after: u64,
+}
+
+/// Stands between senders and one receiver. Answers go back to the sender that was heard last.
+pub struct Proxy {
+    addr: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Done>>,
+}
+
+impl Proxy {
+    /// `fate` decides, given the number and the bytes of a datagram on its way to the receiver.
+    pub fn start(receiver: SocketAddr, fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static) -> Proxy {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20).expect("a large buffer");
+        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let addr = socket.local_addr().expect("it is bound");
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || carry(&socket, receiver, fate, &asked));
+        Proxy { addr, stop, thread: Some(thread) }
+    }
+
+    /// Where senders send to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Ends it, once nothing came for a while.
+    pub fn finish(mut self) -> Done {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("it is stopped once").join().expect("the proxy does not panic")
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn carry(
+    socket: &UdpSocket,
+    receiver: SocketAddr,
+    mut fate: impl FnMut(u64, &[u8]) -> Fate,
+    stop: &AtomicBool,
+) -> Done {
+    let (mut done, mut number, mut sender) = (Done::default(), 0, receiver);
+    let mut later: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let Ok((length, from)) = socket.recv_from(&mut buffer) else {
+            if stop.load(Ordering::Relaxed) {
+                later.drain(..).for_each(|(_, bytes)| drop(socket.send_to(&bytes, receiver)));
+                return done;
+            }
+            continue;
+        };
+        let bytes = &buffer[..length];
+        if from == receiver {
+            socket.send_to(bytes, sender).expect("loopback");
+            continue;
+        }
+        sender = from;
+        let messages = messages(bytes);
+        match fate(number, bytes) {
+            Fate::Passes => drop(socket.send_to(bytes, receiver)),
+            Fate::Lost => done.lost += messages,
+            Fate::Twice => {
+                done.twice += messages;
+                (0..2).for_each(|_| drop(socket.send_to(bytes, receiver)));
+            }
+            Fate::After(count) => {
+                done.after += messages;
+                later.push((number + count as u64, bytes.to_vec()));
+            }
+        }
+        number += 1;
+        later.retain(|(due, bytes)| *due >= number || socket.send_to(bytes, receiver).is_err());
+    }
+}
+
+/// Messages that a datagram is worth: a closing one none.
+pub fn messages(bytes: &[u8]) -> u64 {
+    match Datagram::parse(bytes).expect("a queue sent it").body {
+        Body::Batch(messages) => messages.len() as u64,
+        Body::Fragment(_) => 1,
+        Body::Close => 0,
+    }
+}

@@ -1,0 +1,189 @@
+//! The paper's strategies, over queues on this machine that lose what the test wants lost.
+
+mod common;
+
+use std::time::Duration;
+
+use cmq::strategy::repair::{Policy, Repair, RepairConfig};
+use cmq::strategy::request::{Call, CallConfig, CallError, Caller, Look, Responder, Served};
+use cmq::{Cmq, Config, new_rq_with};
+
+use common::{Fate, Proxy};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn queue<T>() -> Cmq<T>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + Send + 'static,
+{
+    new_rq_with("127.0.0.1:0", Config::immediate()).expect("a queue on loopback")
+}
+
+fn fast() -> CallConfig {
+    CallConfig { timeout: Duration::from_millis(50), ..CallConfig::default() }
+}
+
+#[test]
+fn futures_are_open_then_answered_or_lost() {
+    let responder: Responder<u32, String> = Responder::new(queue());
+    let caller: Caller<u32, String> = Caller::new(queue(), fast());
+    let to = (responder.queue().local_addr(), 0);
+    let pending: Vec<_> = (0..3).map(|n| caller.call(to, n).expect("room")).collect();
+    assert!(pending.iter().all(|pending| pending.look() == Look::Open));
+    // The second is never answered.
+    for _ in 0..3 {
+        responder.serve(LONG, |n, _| (n != 1).then(|| n.to_string()));
+    }
+    assert_eq!(pending[0].wait(LONG), Look::Answered("0".into()));
+    assert_eq!(pending[2].wait(LONG), Look::Answered("2".into()));
+    assert_eq!(pending[1].wait(LONG), Look::Lost);
+    assert_eq!(pending[0].look(), Look::Answered("0".into()), "it may be looked at again");
+    assert_eq!(caller.outstanding(), 3);
+    drop(pending);
+    assert_eq!(caller.outstanding(), 0);
+}
+
+#[test]
+fn a_lost_question_is_asked_again() {
+    let responder: Responder<u32, u32> = Responder::new(queue());
+    // The first datagram is lost.
+    let proxy = Proxy::start(responder.queue().local_addr(), |number, _| match number {
+        0 => Fate::Lost,
+        _ => Fate::Passes,
+    });
+    let caller: Caller<u32, u32> = Caller::new(queue(), fast());
+    let pending = caller.call((proxy.addr(), 0), 20).expect("room");
+    let answering = std::thread::spawn(move || {
+        while responder.serve(LONG, |n, _| Some(n + 1)) != Served::Answered {}
+        responder
+    });
+    assert_eq!(pending.wait(LONG), Look::Answered(21));
+    drop(answering.join());
+}
+
+#[test]
+fn several_threads_wait_for_their_answers() {
+    let responder: Responder<u32, u32> = Responder::new(queue());
+    let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig::default());
+    let to = (responder.queue().local_addr(), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut answered = 0;
+            while answered < 400 {
+                answered += u32::from(responder.serve(LONG, |n, _| Some(n * 2)) == Served::Answered);
+            }
+        });
+        for thread in 0..4 {
+            let caller = &caller;
+            scope.spawn(move || {
+                for n in 0..100 {
+                    let pending = caller.call(to, thread * 1000 + n).expect("room");
+                    assert_eq!(pending.wait(LONG), Look::Answered(2 * (thread * 1000 + n)));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn nobody_is_sent_more_than_he_sent() {
+    let responder: Responder<u32, Vec<u8>> = Responder::new(queue());
+    let to = (responder.queue().local_addr(), 0);
+    let caller: Caller<u32, Vec<u8>> =
+        Caller::new(queue(), CallConfig { answer_bytes: 10, tries: 1, ..fast() });
+    let pending = caller.call(to, 1).expect("room");
+    assert_eq!(responder.serve(LONG, |_, _| Some(vec![0; 100])), Served::TooLarge);
+    assert_eq!(pending.wait(LONG), Look::Lost);
+    // Whoever does not pad its questions gets no answers.
+    let stranger: Cmq<Call<u32, Vec<u8>>> = queue();
+    let question = Call::Question { number: 1, question: 1, padding: Vec::new() };
+    stranger.cw_push(to, &question).expect("room");
+    assert_eq!(responder.serve(LONG, |_, _| Some(Vec::new())), Served::TooLarge);
+}
+
+#[test]
+fn an_answer_from_elsewhere_is_none() {
+    let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig { tries: 1, ..fast() });
+    let asked: Cmq<Call<u32, u32>> = queue();
+    let stranger: Cmq<Call<u32, u32>> = queue();
+    let pending = caller.call((asked.local_addr(), 0), 1).expect("room");
+    let (call, from) = asked.pop_timeout(LONG).expect("it was asked");
+    let Call::Question { number, .. } = call else { panic!("{call:?}") };
+    stranger.cw_push(from, &Call::Answer { number, answer: 666 }).expect("room");
+    assert_eq!(pending.wait(LONG), Look::Lost);
+}
+
+#[test]
+fn the_store_is_limited() {
+    let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig { outstanding: 2, ..fast() });
+    let nobody = (queue::<u32>().local_addr(), 0);
+    let one = caller.call(nobody, 1).expect("room");
+    let _other = caller.call(nobody, 2).expect("room");
+    assert_eq!(caller.call(nobody, 3).expect_err("no room"), CallError::Outstanding(2));
+    drop(one);
+    caller.call(nobody, 3).expect("room again");
+}
+
+/// Pops from the receiver, and lets the sender answer, until nothing is missing and as many were popped.
+fn settle(
+    sender: &Repair<u64>,
+    receiver: &Repair<u64>,
+    key: (std::net::SocketAddr, u32),
+) -> Vec<(u64, u64, bool)> {
+    let mut popped = Vec::new();
+    let mut quiet = 0;
+    while quiet < 10 {
+        sender.tell_end(key).expect("room");
+        quiet += 1;
+        while let Some(got) = receiver.pop_timeout(Duration::from_millis(10)) {
+            popped.push((got.slot, got.message, got.repaired));
+            quiet = 0;
+        }
+        assert_eq!(sender.pop_timeout(Duration::from_millis(10)), None, "only requests come");
+        if receiver.missing() > 0 {
+            quiet = 0;
+        }
+    }
+    popped
+}
+
+#[test]
+fn replay_brings_the_same_messages() {
+    let config = RepairConfig { patience: Duration::from_millis(5), repairs: 100, ..RepairConfig::default() };
+    let (sender, receiver) = (Repair::new(queue(), config), Repair::new(queue(), config));
+    // Every third datagram is lost, the replays too; the last ones as well.
+    let proxy = Proxy::start(receiver.queue().local_addr(), |number, _| match number % 3 {
+        2 => Fate::Lost,
+        _ => Fate::Passes,
+    });
+    let key = (proxy.addr(), 0);
+    for n in 0..300 {
+        sender.push(key, 0, &n).expect("room");
+    }
+    let popped = settle(&sender, &receiver, key);
+    let mut messages: Vec<u64> = popped.iter().map(|&(_, message, _)| message).collect();
+    messages.sort_unstable();
+    assert_eq!(messages, (0..300).collect::<Vec<u64>>(), "each once");
+    assert!(popped.iter().filter(|(_, _, repaired)| *repaired).count() >= 99);
+    assert_eq!(receiver.gone(), 0);
+}
+
+#[test]
+fn replacement_brings_what_is_true_now() {
+    let policy = Policy::Replace { slots: 10 };
+    let config = RepairConfig { policy, patience: Duration::from_millis(5), ..RepairConfig::default() };
+    let (sender, receiver) = (Repair::new(queue(), config), Repair::new(queue(), config));
+    // Messages 10 to 29 are lost: two values of each slot.
+    let proxy = Proxy::start(receiver.queue().local_addr(), |number, _| match number {
+        10..=29 => Fate::Lost,
+        _ => Fate::Passes,
+    });
+    let key = (proxy.addr(), 0);
+    for n in 0..30 {
+        sender.push(key, n % 10, &n).expect("room");
+    }
+    let popped = settle(&sender, &receiver, key);
+    assert_eq!(popped.len(), 20, "the first value of each slot, and the last: {popped:?}");
+    assert!(popped[10..].iter().all(|&(slot, message, repaired)| repaired && message == 20 + slot));
+    assert_eq!(receiver.gone(), 10, "nobody waits for what was replaced");
+}

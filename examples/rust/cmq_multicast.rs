@@ -1,0 +1,35 @@
+//! One message for everybody who listens (paper, "Multicast IPC").
+//!
+//! `cargo run --release -p cmq --example cmq_multicast -- listen [INTERFACE]`, as often as you like, then
+//! `cargo run --release -p cmq --example cmq_multicast -- say "some words" [INTERFACE]`
+
+use std::error::Error;
+use std::net::SocketAddr;
+
+use cmq::{Cmq, Config, Interface, new_rq_with};
+
+const GROUP: &str = "239.255.77.7:4712";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let interface = |at: usize| args.get(at).map_or(Interface::Any, |name| Interface::Name(name.clone()));
+    let group: SocketAddr = GROUP.parse()?;
+    match args.first().map(String::as_str) {
+        Some("listen") => {
+            // Several listeners of one machine share the group's port.
+            let config = Config { reuse_address: true, ..Config::default() };
+            let queue: Cmq<String> = new_rq_with(("0.0.0.0", group.port()), config)?;
+            queue.multicast().join(group.ip(), &interface(1))?;
+            for (words, from) in queue.iter() {
+                println!("{}: {words}", from.addr);
+            }
+        }
+        Some("say") => {
+            let queue: Cmq<String> = new_rq_with("0.0.0.0:0", Config::immediate())?;
+            queue.multicast().send_by(&interface(2), 1)?;
+            queue.cw_push((group, 0), args.get(1).ok_or("what?")?)?;
+        }
+        _ => return Err("usage: cmq_multicast listen [INTERFACE] | say WORDS [INTERFACE]".into()),
+    }
+    Ok(())
+}
