@@ -1,0 +1,73 @@
+//! The datagrams of docs/cmq-vectors.json, byte for byte.
+
+use cmq::wire::{Body, Datagram, HEADER_BYTES, Kind, Malformed};
+use serde_json::Value;
+
+fn vectors() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cmq-vectors.json");
+    serde_json::from_str(&std::fs::read_to_string(path).expect("the vectors are there"))
+        .expect("they are JSON")
+}
+
+fn bytes(hex: &Value) -> Vec<u8> {
+    let hex = hex.as_str().expect("hex is text");
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
+}
+
+#[test]
+fn good_ones_are_read_and_written() {
+    for vector in vectors()["datagrams"].as_array().expect("a list") {
+        let name = vector["name"].as_str().expect("a name");
+        let data = bytes(&vector["hex"]);
+        let Datagram { header, body } = Datagram::parse(&data).expect(name);
+        assert_eq!(header.encode(), data[..HEADER_BYTES], "{name}");
+        assert_eq!(header.epoch.to_string(), vector["epoch"], "{name}");
+        let numbers = [header.stream.into(), header.first, header.mailbox.into()];
+        assert_eq!(
+            numbers.map(Value::from),
+            ["stream", "first", "mailbox"].map(|n| vector[n].clone()),
+            "{name}"
+        );
+        let kind = match body {
+            Body::Batch(messages) => {
+                let expected: Vec<Vec<u8>> =
+                    vector["messages"].as_array().expect(name).iter().map(bytes).collect();
+                assert_eq!(messages.iter().collect::<Vec<_>>(), expected, "{name}");
+                "batch"
+            }
+            Body::Fragment(piece) => {
+                assert_eq!(
+                    (piece.total, piece.index),
+                    (
+                        vector["total"].as_u64().expect(name) as u32,
+                        vector["index"].as_u64().expect(name) as u32
+                    )
+                );
+                assert_eq!(
+                    (piece.bytes, u64::from(header.count)),
+                    (&bytes(&vector["bytes"])[..], vector["piece"].as_u64().expect(name))
+                );
+                "fragment"
+            }
+            Body::Close => {
+                assert_eq!(header.kind, Kind::Close);
+                "close"
+            }
+        };
+        assert_eq!(kind, vector["kind"], "{name}");
+    }
+}
+
+#[test]
+fn bad_ones_are_refused() {
+    for vector in vectors()["refused"].as_array().expect("a list") {
+        let name = vector["name"].as_str().expect("a name");
+        let why = match Datagram::parse(&bytes(&vector["hex"])).expect_err(name) {
+            Malformed::Foreign => "foreign",
+            Malformed::Version(_) => "version",
+            Malformed::Broken => "broken",
+            other => panic!("{name}: {other}"),
+        };
+        assert_eq!(why, vector["why"], "{name}");
+    }
+}
