@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cmq_wire;
 mod framework;
 mod marks;
 pub mod mutate;
@@ -14,6 +15,7 @@ mod tcp;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 
+pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
@@ -24,6 +26,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target by name.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("cmq_datagram", cmq_datagram),
     ("config_toml", config_toml),
     ("marks_verify", marks_verify),
     ("protocol_message", protocol_message),
