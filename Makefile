@@ -1,10 +1,10 @@
 # Everything starts here; what each target does is in scripts/. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build deb run test bench fuzz deny coverage doc clean
+.PHONY: help setup build deb run test bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: ## install what a build needs (only what is missing) and fetch the crates
 	@scripts/setup
@@ -23,6 +23,9 @@ test: ## every suite, as in continuous integration
 
 bench: setup ## measure beside Redis, NATS and RabbitMQ, twelve minutes, into bench/results (BENCH=full: hours)
 	@scripts/bench
+
+bench-cmq: setup ## measure CMQ beside UDP, ZeroMQ, nng, NATS, QUIC and MessagePack-RPC, as root (BENCH=full: hours)
+	@scripts/bench-cmq
 
 fuzz: setup ## fuzz with libFuzzer (FUZZ_HOURS=1 for each target, FUZZ_TARGET=name for one)
 	@scripts/fuzz

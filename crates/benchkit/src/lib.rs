@@ -3,6 +3,8 @@
 //! * [`stats`]: what a handful of repetitions say;
 //! * [`plot`]: SVG from rows;
 //! * [`output`]: where rows, tables and plots go, and how figures are written;
+//! * [`exchange`]: numbered messages and their answers, the same loop for every system;
+//! * [`ends`]: the two processes of it;
 //! * [`fleet`] and [`server`]: processes that are started, talked to, and never left behind;
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: what the machine says about itself.
@@ -12,7 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ends;
 pub mod error;
+pub mod exchange;
 pub mod fleet;
 pub mod netns;
 pub mod output;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 
 use std::process::ExitCode;
@@ -26,12 +27,16 @@ enum Command {
     Send(cli::send::Args),
     /// Write what arrives to standard output, one message a line.
     Receive(cli::receive::Args),
+    /// Measure CMQ beside others.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Send(args) => cli::send::run(&args),
         Command::Receive(args) => cli::receive::run(&args),
+        Command::Bench(command) => bench::run(&command).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| {
         eprintln!("cmq: {error}");

@@ -236,6 +236,21 @@ impl<T: Send + 'static> Cmq<T> {
     }
 }
 
+impl Cmq<Bytes> {
+    /// As [`Cmq::cw_push`], for bytes that lie anywhere: they are copied into the batch.
+    ///
+    /// # Errors
+    /// [`PushError`]; nothing of the message is sent then.
+    #[inline]
+    pub fn push_bytes(&self, key: impl Into<Key>, message: &[u8]) -> Result<(), PushError> {
+        let engine = self.engine();
+        engine.sending.push(key.into(), engine.config.max_datagram, |out| {
+            out.extend_from_slice(message);
+            true
+        })
+    }
+}
+
 /// The messages of one integer (paper: like Erlang's mailboxes). Made by [`Cmq::mailbox`]; keeps the queue alive.
 pub struct Mailbox<T: Send + 'static> {
     queue: Arc<Queue<T>>,

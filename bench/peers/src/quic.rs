@@ -1,0 +1,156 @@
+//! QUIC datagrams with quinn: encrypted, congestion-controlled, not repeated.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use benchkit::{
+    ends::{End, Role},
+    exchange::Link,
+};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig};
+use rustls::{
+    DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
+};
+use tokio::runtime::{Builder, Runtime};
+
+/// More than is ever outstanding: a full buffer drops what is oldest.
+const BUFFER: usize = 8 << 20;
+const NAME: &str = "peer";
+
+/// A connection's end, made when it is first used: the driver has to wait for the answerer.
+pub struct Datagrams {
+    runtime: Runtime,
+    endpoint: Endpoint,
+    connection: Option<Connection>,
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config.datagram_receive_buffer_size(Some(BUFFER)).datagram_send_buffer_size(BUFFER);
+    config.max_idle_timeout(None);
+    Arc::new(config)
+}
+
+fn server() -> io::Result<ServerConfig> {
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(io::Error::other)?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let tls = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(io::Error::other)?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .map_err(io::Error::other)?;
+    let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(tls));
+    config.transport_config(transport());
+    Ok(config)
+}
+
+fn client() -> io::Result<ClientConfig> {
+    let tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_no_client_auth();
+    let tls = QuicClientConfig::try_from(tls).map_err(io::Error::other)?;
+    let mut config = ClientConfig::new(Arc::new(tls));
+    config.transport_config(transport());
+    Ok(config)
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+impl Datagrams {
+    /// The answerer accepts, the driver connects.
+    pub fn open(end: &End) -> io::Result<Datagrams> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let entered = runtime.enter();
+        let (endpoint, connection) = match end.role {
+            Role::Answer => (Endpoint::server(server()?, end.bind)?, None),
+            Role::Drive => {
+                let endpoint = Endpoint::client(end.bind)?;
+                let connection = runtime.block_on(connect(&endpoint, end.to))?;
+                (endpoint, Some(connection))
+            }
+        };
+        drop(entered);
+        Ok(Datagrams { runtime, endpoint, connection })
+    }
+}
+
+async fn connect(endpoint: &Endpoint, to: SocketAddr) -> io::Result<Connection> {
+    let connecting = endpoint.connect_with(client()?, to, NAME).map_err(io::Error::other)?;
+    connecting.await.map_err(io::Error::other)
+}
+
+impl Link for Datagrams {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        connection.send_datagram(message.to_vec().into()).map_err(io::Error::other)
+    }
+
+    fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
+        let Some(connection) = &self.connection else {
+            let accepted = self.runtime.block_on(async {
+                let incoming = tokio::time::timeout(wait, self.endpoint.accept()).await.ok()??;
+                Some(incoming.await)
+            });
+            self.connection = accepted.transpose().map_err(io::Error::other)?;
+            return Ok(None);
+        };
+        let read =
+            self.runtime.block_on(async { tokio::time::timeout(wait, connection.read_datagram()).await });
+        match read {
+            Err(_) => Ok(None),
+            Ok(Ok(message)) => {
+                into[..message.len()].copy_from_slice(&message);
+                Ok(Some(message.len()))
+            }
+            Ok(Err(error)) => Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// Both ends are ours: nobody has to prove who it is.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,208 @@
+//! Where everybody is measured: two network namespaces joined by a veth pair, and what drops packets on the way.
+//!
+//! ```text
+//!   driver's namespace                     answerer's namespace
+//!   10.77.0.1  near ────── veth ────── far  10.77.0.2   (a broker is here as well)
+//!                                       │
+//!                                       └ input hook: 14 of 1,000 packets are dropped and counted (figure 6)
+//! ```
+//!
+//! In figure 6 the kernel cuts large segments before they enter the pair (`gso_max_segs 1`), as a network card does: so
+//! what is lost is a packet and not sixty of them. Of what is dropped of CMQ the filter keeps the headers, so that what
+//! the receiver reports can be compared with it message by message.
+
+use std::{
+    collections::HashSet,
+    io::{self, Write},
+    net::SocketAddr,
+    process::{Command, Stdio},
+};
+
+use benchkit::netns::Namespace;
+use serde_json::Value;
+
+/// The driver's address.
+pub const NEAR: &str = "10.77.0.1";
+/// The answerer's.
+pub const FAR: &str = "10.77.0.2";
+/// Everybody's port there.
+pub const PORT: u16 = 7077;
+/// Of a thousand packets that come in, as many are dropped as the paper dropped.
+pub const DROPPED_OF_1000: u32 = 14;
+
+/// The two namespaces; both go when this does and nobody is in them any more.
+pub struct Field {
+    /// Where the driver is.
+    pub near: Namespace,
+    /// Where the answerer is.
+    pub far: Namespace,
+    lossy: bool,
+}
+
+/// What was dropped since the field was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Packets of any kind.
+    pub packets: u64,
+    /// Messages of CMQ that were in them.
+    pub messages: u64,
+}
+
+impl Field {
+    /// Makes them; `cut`: packets are no larger than a frame. Needs root, and the programs `unshare`, `ip` and (for loss) `nft`.
+    ///
+    /// # Errors
+    /// One of those is missing or refuses.
+    pub fn new(congestion: &str, lossy: bool, cut: bool) -> io::Result<Field> {
+        let field = Field { near: Namespace::new(congestion)?, far: Namespace::new(congestion)?, lossy };
+        let segments: &[&str] = if cut { &["gso_max_segs", "1"] } else { &[] };
+        field.far.inside(|| {
+            // The pair is made where this thread can name the other namespace: by a process that is there.
+            let mut holder = field.near.inside(|| Command::new("sleep").arg("60").spawn()).flatten()?;
+            let there = holder.id().to_string();
+            let pair =
+                [&["link", "add", "far"], segments, &["type", "veth", "peer", "name", "near"], segments];
+            let made = ip(&[&pair.concat()[..], &["netns", &there]].concat());
+            let _ = holder.kill();
+            let _ = holder.wait();
+            made?;
+            ip(&["addr", "add", &format!("{FAR}/24"), "dev", "far"])?;
+            ip(&["link", "set", "far", "up"])
+        })??;
+        field.near.inside(|| {
+            ip(&["addr", "add", &format!("{NEAR}/24"), "dev", "near"])?;
+            ip(&["link", "set", "near", "up"])
+        })??;
+        if lossy {
+            field.far.inside(|| nft(&rules()))??;
+        }
+        Ok(field)
+    }
+
+    /// The driver's and the answerer's address.
+    pub fn addresses() -> (SocketAddr, SocketAddr) {
+        let at = |ip: &str| SocketAddr::new(ip.parse().expect("an address"), PORT);
+        (at(NEAR), at(FAR))
+    }
+
+    /// What was dropped so far.
+    ///
+    /// # Errors
+    /// The filter does not answer.
+    pub fn dropped(&self) -> io::Result<Dropped> {
+        if !self.lossy {
+            return Ok(Dropped::default());
+        }
+        let list = || Command::new("nft").args(["-j", "list", "table", "inet", "loss"]).output();
+        let listed: Value = serde_json::from_slice(&self.far.inside(list)??.stdout)?;
+        Ok(read(&listed))
+    }
+}
+
+/// Drops at the hook and with the share of the paper (`iptables -A INPUT -m statistic`). What is dropped of CMQ is kept
+/// by the kind, count and first number of its header.
+fn rules() -> String {
+    format!(
+        "table inet loss {{
+           counter dropped {{ }}
+           set headers {{ typeof @th,72,24 . @th,192,64; size 65535; flags dynamic; }}
+           chain lose {{
+             counter name dropped
+             udp dport {PORT} @th,64,8 0xc5 add @headers {{ @th,72,24 . @th,192,64 }}
+             drop
+           }}
+           chain input {{
+             type filter hook input priority 0;
+             iifname far numgen random mod 1000 < {DROPPED_OF_1000} jump lose
+           }}
+         }}"
+    )
+}
+
+/// A batch is as many messages as it says; all pieces of a message carry its number, and losing one of them loses it.
+fn read(listed: &Value) -> Dropped {
+    let mut dropped = Dropped::default();
+    let mut fragmented = HashSet::new();
+    for object in listed["nftables"].as_array().into_iter().flatten() {
+        dropped.packets += object["counter"]["packets"].as_u64().unwrap_or(0);
+        for element in object["set"]["elem"].as_array().into_iter().flatten() {
+            let [head, first] = [0, 1].map(|at| unsigned(&element["concat"][at]));
+            let [_, kind, low, high] = (head as u32).to_be_bytes();
+            // The lower half of the second byte; a close (2) is no message.
+            match kind & 0x0F {
+                0 => dropped.messages += u64::from(u16::from_le_bytes([low, high])),
+                1 => drop(fragmented.insert(first)),
+                _ => {}
+            }
+        }
+    }
+    dropped.messages += fragmented.len() as u64;
+    dropped
+}
+
+/// nft writes the upper half of the numbers of 64 bits as negative ones.
+fn unsigned(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)).unwrap_or(0)
+}
+
+fn ip(args: &[&str]) -> io::Result<()> {
+    let output = Command::new("ip").args(args).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "ip {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    )))
+}
+
+fn nft(rules: &str) -> io::Result<()> {
+    let mut child = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("nft (package nftables): {error}")))?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(rules.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("nft: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use cmq::wire::{Header, Kind};
+
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_is_read_from_headers() {
+        let element = |kind, count, first| {
+            let header = Header { kind, count, stream: 1, epoch: 2, first, mailbox: 3 }.encode();
+            let mut head = [0; 4];
+            head[1..].copy_from_slice(&header[1..4]);
+            let first = i64::from_be_bytes(header[16..24].try_into().unwrap());
+            serde_json::json!({ "concat": [u32::from_be_bytes(head), first] })
+        };
+        let elements = [
+            element(Kind::Batch, 300, 0),
+            element(Kind::Batch, 7, 300),
+            element(Kind::Fragment, 1400, 307),
+            element(Kind::Fragment, 1400, 307),
+            element(Kind::Fragment, 1400, 0xF0),
+            element(Kind::Fragment, 1400, 0xF1),
+            element(Kind::Close, 0, 308),
+        ];
+        let listed = serde_json::json!({ "nftables": [
+            { "metainfo": {} },
+            { "counter": { "name": "dropped", "packets": 7 } },
+            { "set": { "name": "headers", "elem": elements } },
+        ]});
+        assert_eq!(read(&listed), Dropped { packets: 7, messages: 310 });
+    }
+}

@@ -1,0 +1,182 @@
+//! `cmq bench fig5` and `fig6`: exchanges of 1,000 messages, without and with loss.
+
+use std::time::Duration;
+
+use benchkit::{
+    output::{Output, Progress, human},
+    plot::Chart,
+    sys,
+};
+
+use super::{
+    BenchError,
+    point::{self, CONGESTION, Point, Row},
+    system::{Pattern, System},
+    table,
+};
+
+/// What `cmq bench fig5` and `fig6` can be told
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Who carries the messages, in turn
+    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(default_value = "cmq,cmq-throughput,udp,gso,zeromq,msgpack-rpc,nng,nats,quic")]
+    systems: Vec<System>,
+    /// From where to where
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "pingpong,pingping,oneway")]
+    patterns: Vec<Pattern>,
+    /// Bytes of a message
+    #[arg(long, value_delimiter = ',', default_value = "4,16,64,256,1024,4096,16384")]
+    #[arg(value_parser = clap::value_parser!(u32).range(4..=65_000))]
+    sizes: Vec<u32>,
+    /// Messages sent and not answered, at most (pingpong: 1); fewer where they would be more than 1 MiB
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    outstanding: u32,
+    /// Messages of an exchange
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    messages: u32,
+    /// Exchanges that are timed, at least
+    #[arg(long, default_value_t = 3)]
+    least: u32,
+    /// Milliseconds for which exchanges go on
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    time_ms: u64,
+    /// Repetitions of each point; the table shows medians and 95 % intervals
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    /// Everything to measure: points of one list have the same load, and are measured in turn.
+    fn loads(&self, lossy: &[bool]) -> Vec<Vec<Point>> {
+        let systems = System::installed(&self.systems);
+        let cut = lossy.contains(&true);
+        let mut loads = Vec::new();
+        for &pattern in &self.patterns {
+            for &size in &self.sizes {
+                let points = lossy.iter().flat_map(|&lossy| {
+                    let carries = systems.iter().filter(move |s| s.carries(pattern, size, lossy));
+                    carries.map(move |&system| Point {
+                        system,
+                        pattern,
+                        size,
+                        lossy,
+                        cut,
+                        outstanding: self.outstanding,
+                        messages: self.messages,
+                        least: self.least,
+                        time: Duration::from_millis(self.time_ms),
+                    })
+                });
+                loads.push(points.collect::<Vec<Point>>());
+            }
+        }
+        loads.retain(|points| !points.is_empty());
+        loads
+    }
+}
+
+/// Runs figure 5, or 6 with loss.
+///
+/// # Errors
+/// Nothing could be measured.
+pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
+    let name = if loss { "fig6" } else { "fig5" };
+    let loads = args.loads(if loss { &[false, true] } else { &[false] });
+    if loads.is_empty() {
+        return Err(BenchError::Nothing);
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    let mut failed = Vec::new();
+    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
+    for load in &loads {
+        for rep in 0..args.reps {
+            for point in load {
+                match point::measure(point, rep) {
+                    Ok(row) => {
+                        progress.one(&told(&row));
+                        rows.push(row);
+                    }
+                    // One system's fault: the others are measured all the same.
+                    Err(error) => {
+                        let what =
+                            format!("{} {} {} B", point.system.name(), point.pattern.name(), point.size);
+                        progress.one(&format!("FAILED: {what}: {error}"));
+                        failed.push(format!("{what}: {error}"));
+                    }
+                }
+            }
+        }
+        args.output.write_rows(name, &rows)?;
+    }
+    let mut text = head(name, args);
+    text.push_str(&table::exchanges(&rows));
+    for failure in &failed {
+        text.push_str(&format!("\nFAILED: {failure}\n"));
+    }
+    Ok(args.output.publish(name, &text, &plots(&rows))?)
+}
+
+fn told(row: &Row) -> String {
+    format!(
+        "{:>6} B  {:<8} {:<14} #{}  {:>8} msg/s  {:9.3} ± {:.3} ms  lost {} of {}{}",
+        row.size_bytes,
+        row.pattern.name(),
+        row.system.name(),
+        row.rep,
+        human(row.messages_per_s),
+        row.mean_ms,
+        row.stddev_ms,
+        row.sent.saturating_sub(row.received),
+        row.sent,
+        if row.loss > 0.0 {
+            format!(" (reported {}, dropped {})", row.lost_reported, row.lost_by_filter)
+        } else {
+            String::new()
+        },
+    )
+}
+
+fn head(name: &str, args: &Args) -> String {
+    format!(
+        "# {name}\n\n{}, {}; two network namespaces, veth, TCP with {CONGESTION}; exchanges of {} messages, {} ms, {} \
+         repetitions in turn\n\n    {}\n\n",
+        sys::cpu(),
+        sys::kernel(),
+        args.messages,
+        args.time_ms,
+        args.reps,
+        sys::command(),
+    )
+}
+
+fn plots(rows: &[Row]) -> Vec<(String, String)> {
+    let mut plots = Vec::new();
+    for pattern in [Pattern::Pingpong, Pattern::Pingping, Pattern::Oneway] {
+        let of_pattern: Vec<&Row> = rows.iter().filter(|row| row.pattern == pattern).collect();
+        let mut losses: Vec<f64> = of_pattern.iter().map(|row| row.loss).collect();
+        losses.sort_by(f64::total_cmp);
+        losses.dedup();
+        for loss in losses {
+            let shown: Vec<&Row> = of_pattern.iter().filter(|row| row.loss == loss).copied().collect();
+            let lossy = if loss > 0.0 { format!(", {:.1} % loss", loss * 100.0) } else { String::new() };
+            let file = format!("{}{}", pattern.name(), if loss > 0.0 { "-loss" } else { "" });
+            let series = |row: &&Row| row.system.name().to_owned();
+            let size = |row: &&Row| f64::from(row.size_bytes);
+            let chart = |what: &str, unit: &str| {
+                let title = format!("{what}, {}{lossy}", pattern.name());
+                Chart::new(&title, "bytes of a message", unit).sizes().log_y()
+            };
+            let rate = chart("Messages per second", "messages/s");
+            plots.push((
+                format!("{file}-rate"),
+                rate.points(&shown, series, size, |r| r.messages_per_s).svg(),
+            ));
+            let time = chart("Exchange of 1,000 messages", "mean, milliseconds");
+            plots.push((format!("{file}-mean"), time.points(&shown, series, size, |r| r.mean_ms).svg()));
+        }
+    }
+    plots
+}

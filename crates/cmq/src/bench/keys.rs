@@ -1,0 +1,230 @@
+//! `cmq bench keys`: what a push costs while the number of keys grows.
+//!
+//! One process pushes messages of 4 bytes to its keys in turn, in three ways, and counts its own processor time:
+//!
+//! * `full`: as fast as it goes; batches leave when they are full, so that every key has the same number of messages in a
+//!   datagram whatever the number of keys;
+//! * `aged`: so many messages per second, by which batches leave at 200 ms: with many keys few messages share a datagram;
+//! * `idle`: every key has been sent to, and nothing happens.
+
+use std::{
+    fmt::Write,
+    io,
+    net::{SocketAddr, UdpSocket},
+    thread,
+    time::{Duration, Instant},
+};
+
+use benchkit::{
+    fleet::Process,
+    output::{Output, Progress},
+    plot::Chart,
+    stats, sys,
+};
+use cmq::{Config, Key};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use super::{BenchError, field::Field, point::CONGESTION};
+
+/// What `cmq bench keys` can be told
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Keys
+    #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000,100000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    keys: Vec<u32>,
+    /// Messages per second where batches leave by their age
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    rate: u32,
+    /// Repetitions
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What the process that pushes is told.
+#[derive(Debug, clap::Args)]
+pub struct Pushes {
+    /// Its address
+    #[arg(long)]
+    bind: SocketAddr,
+    /// Where it sends to
+    #[arg(long)]
+    to: SocketAddr,
+    /// Keys
+    #[arg(long)]
+    keys: u32,
+    /// Messages per second where batches leave by their age
+    #[arg(long)]
+    rate: u32,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    system: &'static str,
+    keys: u32,
+    rep: u32,
+    full_ns: f64,
+    full_per_datagram: f64,
+    aged_ns: f64,
+    aged_per_datagram: f64,
+    idle_cpu_percent: f64,
+    rss_bytes: u64,
+}
+
+/// Messages in `full`, at least; at least a hundred for each key, which is more than a batch.
+const FULL_MESSAGES: u64 = 4_000_000;
+/// How long `aged` and `idle` last.
+const LAST: Duration = Duration::from_millis(800);
+
+/// Runs the bench.
+///
+/// # Errors
+/// Nothing could be measured.
+pub fn run(args: &Args) -> Result<(), BenchError> {
+    let mut rows = Vec::new();
+    let mut progress = Progress::new(args.keys.len() * args.reps as usize);
+    for rep in 0..args.reps {
+        for &keys in &args.keys {
+            let row = one(args, keys, rep)?;
+            progress.one(&format!("{keys} keys: {:.0} ns, {:.0} ns by age", row.full_ns, row.aged_ns));
+            rows.push(row);
+        }
+    }
+    args.output.write_rows("keys", &rows)?;
+    let plot = Chart::new("Processor time of a push", "keys", "nanoseconds").log_x().log_y();
+    let plot = plot
+        .points(&rows, |_| "batches full".to_owned(), |row| f64::from(row.keys), |row| row.full_ns)
+        .points(&rows, |_| "batches by age".to_owned(), |row| f64::from(row.keys), |row| row.aged_ns);
+    Ok(args.output.publish("keys", &table(args, &rows), &[("cost".to_owned(), plot.svg())])?)
+}
+
+fn table(args: &Args, rows: &[Row]) -> String {
+    let mut text = format!(
+        "# keys\n\n{}, {}; 4 B, qthresh 512 B; by age: {} messages/s, 200 ms; processor time of the whole process, \
+         sending included\n\n    {}\n\n| keys | ns, full batches | messages in a datagram | ns, by age | messages in a \
+         datagram | idle CPU % | RSS MiB |\n|---:|---:|---:|---:|---:|---:|---:|\n",
+        sys::cpu(),
+        sys::kernel(),
+        args.rate,
+        sys::command(),
+    );
+    for &keys in &args.keys {
+        let middle = |figure: fn(&Row) -> f64| {
+            let figures: Vec<f64> = rows.iter().filter(|row| row.keys == keys).map(figure).collect();
+            stats::estimate(&figures).map_or(0.0, |estimate| estimate.median)
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {keys} | {:.0} | {:.1} | {:.0} | {:.1} | {:.2} | {:.1} |",
+            middle(|row| row.full_ns),
+            middle(|row| row.full_per_datagram),
+            middle(|row| row.aged_ns),
+            middle(|row| row.aged_per_datagram),
+            middle(|row| row.idle_cpu_percent),
+            middle(|row| row.rss_bytes as f64) / f64::from(1 << 20),
+        );
+    }
+    text
+}
+
+fn one(args: &Args, keys: u32, rep: u32) -> Result<Row, BenchError> {
+    let field = Field::new(CONGESTION, false, false)?;
+    let (near, far) = Field::addresses();
+    // Nobody reads it: what arrives is dropped there, at no cost to who sends.
+    let _sink = field.far.inside(|| UdpSocket::bind(far)).flatten()?;
+    let mut words = vec!["keys".to_owned()];
+    for (option, value) in [
+        ("--bind", near.to_string()),
+        ("--to", far.to_string()),
+        ("--keys", keys.to_string()),
+        ("--rate", args.rate.to_string()),
+    ] {
+        words.extend([option.to_owned(), value]);
+    }
+    let process = field.near.inside(|| Process::start("process that pushes", &words))??;
+    let said = process.numbers_within("pushed", Duration::from_secs(120))?;
+    let [full_ps, full_datagrams, full, aged_ps, aged_datagrams, aged, idle_ppm] = said[..] else {
+        return Err(BenchError::Answer { said: format!("{said:?}") });
+    };
+    Ok(Row {
+        system: "cmq",
+        keys,
+        rep,
+        full_ns: full_ps as f64 / 1e3,
+        full_per_datagram: full as f64 / full_datagrams.max(1) as f64,
+        aged_ns: aged_ps as f64 / 1e3,
+        aged_per_datagram: aged as f64 / aged_datagrams.max(1) as f64,
+        idle_cpu_percent: idle_ppm as f64 / 1e4,
+        rss_bytes: process.rss_bytes(),
+    })
+}
+
+/// Processor time of this process so far.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+fn ps_each(time: Duration, messages: u64) -> u64 {
+    (time.as_nanos() * 1000 / u128::from(messages.max(1))) as u64
+}
+
+/// Pushes, and says what it cost.
+///
+/// # Errors
+/// The queue failed.
+pub fn push(pushes: &Pushes) -> io::Result<()> {
+    let to = |id| Key::new(pushes.to, id);
+    let open = |timeout| {
+        let config = Config::default().batches(Config::default().qthresh, timeout);
+        cmq::new_raw_rq(pushes.bind, config).map_err(io::Error::other)
+    };
+    // Nothing grows old.
+    let queue = open(Duration::from_secs(3600))?;
+    let messages = FULL_MESSAGES.max(100 * u64::from(pushes.keys));
+    let round = |from: u64, until: u64, queue: &cmq::Cmq<bytes::Bytes>| {
+        for number in from..until {
+            let id = (number % u64::from(pushes.keys)) as u32;
+            queue.push_bytes(to(id), &id.to_le_bytes()).map_err(io::Error::other)?;
+        }
+        io::Result::Ok(())
+    };
+    // What is made once for each key is made before.
+    round(0, u64::from(pushes.keys), &queue)?;
+    let (began, before) = (cpu(), queue.stats().sent_datagrams);
+    round(0, messages, &queue)?;
+    let full = ps_each(cpu() - began, messages);
+    let full_datagrams = queue.stats().sent_datagrams - before;
+    drop(queue);
+
+    let queue = open(Duration::from_millis(200))?;
+    let (cpu_began, began) = (cpu(), Instant::now());
+    let mut aged = 0;
+    while began.elapsed() < LAST {
+        let due = (began.elapsed().as_secs_f64() * f64::from(pushes.rate)) as u64;
+        round(aged, due, &queue)?;
+        aged = due;
+        thread::sleep(Duration::from_millis(1));
+    }
+    while queue.stats().pending_bytes > 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let aged_cost = ps_each(cpu() - cpu_began, aged);
+    let aged_datagrams = queue.stats().sent_datagrams;
+
+    round(0, u64::from(pushes.keys), &queue)?;
+    // Until the last one has left.
+    while queue.stats().pending_bytes > 0 {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let began = cpu();
+    thread::sleep(LAST);
+    let idle = (cpu() - began).as_nanos() * 1_000_000 / LAST.as_nanos();
+    println!("pushed {full} {full_datagrams} {messages} {aged_cost} {aged_datagrams} {aged} {idle}");
+    // Its memory is read now; the end of input is the end.
+    io::stdin().read_line(&mut String::new()).map(drop)
+}

@@ -1,0 +1,265 @@
+//! What carries messages without anybody else's program: CMQ, plain sockets, and sockets with the kernel's batches.
+
+use std::{
+    io::{self, IoSliceMut},
+    net::UdpSocket,
+    time::Duration,
+};
+
+use benchkit::{
+    ends::End,
+    exchange::{self, Link, NUMBER_BYTES},
+};
+use bytes::Bytes;
+use cmq::{Cmq, Config, Key};
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::sockopt;
+
+/// What every socket here asks for: the largest that an ordinary system allows.
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// Bytes of UDP payload in an Ethernet frame.
+const FRAME: usize = 1472;
+/// Most that one call hands to the kernel.
+const CALL_BYTES: usize = 64_000;
+const CALL_SEGMENTS: usize = 64;
+
+/// Runs one end of a system that is part of this program.
+///
+/// # Errors
+/// There is no such system here, or its sockets failed.
+pub fn run(end: &End) -> io::Result<()> {
+    match end.system.as_str() {
+        "cmq" => end.run(&mut Queue::open(end)?),
+        "udp" => end.run(&mut Plain::open(end)?),
+        "gso" => end.run(&mut Batched::open(end)?),
+        other => Err(io::Error::other(format!("no link is called {other}"))),
+    }
+}
+
+/// CMQ with raw bytes.
+struct Queue {
+    queue: Cmq<Bytes>,
+    to: Key,
+}
+
+impl Queue {
+    fn open(end: &End) -> io::Result<Queue> {
+        let mut config = Config::default().batches(end.qthresh, Duration::from_micros(end.timeout_us));
+        config.receive_buffer = Some(RECEIVE_BUFFER);
+        let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
+        Ok(Queue { queue, to: Key::new(end.to, 0) })
+    }
+}
+
+impl Link for Queue {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.queue.push_bytes(self.to, message).map_err(io::Error::other)
+    }
+
+    #[inline]
+    fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
+        let message = match self.queue.cw_pop() {
+            Some((message, _)) => message,
+            None => {
+                self.queue.flush();
+                let Some((message, _)) = self.queue.pop_timeout(wait) else { return Ok(None) };
+                message
+            }
+        };
+        copy(&message, into).map(Some)
+    }
+
+    fn lost(&mut self) -> u64 {
+        let counts = self.queue.stats().counts;
+        counts.lost + counts.missed
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.queue.finish();
+        Ok(())
+    }
+}
+
+fn copy(message: &[u8], into: &mut [u8]) -> io::Result<usize> {
+    let Some(into) = into.get_mut(..message.len()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is longer than any that was sent"));
+    };
+    into.copy_from_slice(message);
+    Ok(message.len())
+}
+
+/// A connected socket.
+fn connected(end: &End) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(end.bind)?;
+    socket.connect(end.to)?;
+    sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+    Ok(socket)
+}
+
+/// Nobody listens there yet, or any more: what was sent is lost, which UDP never promised against.
+fn refused_is_lost<R>(result: io::Result<R>, nothing: R) -> io::Result<R> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(nothing),
+        other => other,
+    }
+}
+
+/// Sets how long a blocking receive waits, and only if it changed.
+fn wait_at_most(socket: &UdpSocket, now: &mut Duration, wait: Duration) -> io::Result<()> {
+    if *now != wait {
+        socket.set_read_timeout(Some(wait))?;
+        *now = wait;
+    }
+    Ok(())
+}
+
+fn nothing_came(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// One system call for each message, each way.
+struct Plain {
+    socket: UdpSocket,
+    wait: Duration,
+}
+
+impl Plain {
+    fn open(end: &End) -> io::Result<Plain> {
+        Ok(Plain { socket: connected(end)?, wait: Duration::ZERO })
+    }
+}
+
+impl Link for Plain {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        refused_is_lost(self.socket.send(message), 0).map(drop)
+    }
+
+    fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
+        wait_at_most(&self.socket, &mut self.wait, wait)?;
+        match self.socket.recv(into) {
+            Ok(len) => Ok(Some(len)),
+            Err(error) if nothing_came(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The least that can be done with the kernel's batches (UDP_SEGMENT, UDP_GRO): a message is as many equal datagrams as
+/// it needs, each with its number at the front, and a call hands over as many of them as it takes. Nothing is put
+/// together, and what is missing is not noticed.
+struct Batched {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    wait: Duration,
+    /// Datagrams of a message, and their size.
+    pieces: usize,
+    piece: usize,
+    out: Vec<u8>,
+    /// What one call received, where its next datagram is, and how long they are.
+    came: Vec<u8>,
+    at: usize,
+    filled: usize,
+    stride: usize,
+    /// The message that comes, and how many of its datagrams have.
+    number: Option<u32>,
+    have: usize,
+}
+
+impl Batched {
+    fn open(end: &End) -> io::Result<Batched> {
+        let socket = connected(end)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // quinn-udp makes it non-blocking.
+        socket.set_nonblocking(false)?;
+        // Answers may be shorter than messages: both ends cut in the same way.
+        let pieces = end.size.div_ceil(FRAME);
+        let piece = end.size.div_ceil(pieces);
+        let came = vec![0; 65_536];
+        let wait = Duration::ZERO;
+        Ok(Batched {
+            socket,
+            state,
+            wait,
+            pieces,
+            piece,
+            out: Vec::new(),
+            came,
+            at: 0,
+            filled: 0,
+            stride: 0,
+            number: None,
+            have: 0,
+        })
+    }
+
+    fn leave(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let segments = self.out.len() > self.piece;
+        let transmit = Transmit {
+            destination: self.socket.peer_addr()?,
+            ecn: None,
+            contents: &self.out,
+            segment_size: segments.then_some(self.piece),
+            src_ip: None,
+        };
+        refused_is_lost(self.state.try_send(UdpSockRef::from(&self.socket), &transmit), ())?;
+        self.out.clear();
+        Ok(())
+    }
+}
+
+impl Link for Batched {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        if message.len() < self.piece {
+            self.leave()?;
+            return refused_is_lost(self.socket.send(message), 0).map(drop);
+        }
+        for at in 0..self.pieces {
+            let begins = self.out.len();
+            let from = at * self.piece;
+            self.out.extend_from_slice(&message[from..(from + self.piece).min(message.len())]);
+            self.out.resize(begins + self.piece, 0);
+            self.out[begins..begins + NUMBER_BYTES].copy_from_slice(&message[..NUMBER_BYTES]);
+        }
+        let room = CALL_SEGMENTS.min(CALL_BYTES / self.piece);
+        if self.out.len() / self.piece + self.pieces > room {
+            self.leave()?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
+        loop {
+            while self.at < self.filled {
+                let end = (self.at + self.stride).min(self.filled);
+                let datagram = &self.came[self.at..end];
+                self.at = end;
+                if datagram.len() < self.piece {
+                    return copy(datagram, into).map(Some);
+                }
+                let number = exchange::number(datagram);
+                self.have = if number == self.number { self.have + 1 } else { 1 };
+                self.number = number;
+                if self.have == self.pieces {
+                    into[..NUMBER_BYTES].copy_from_slice(&datagram[..NUMBER_BYTES]);
+                    return Ok(Some(into.len()));
+                }
+            }
+            self.leave()?;
+            wait_at_most(&self.socket, &mut self.wait, wait)?;
+            let mut metas = [RecvMeta::default()];
+            let mut slices = [IoSliceMut::new(&mut self.came)];
+            match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas) {
+                Ok(_) => (self.at, self.filled, self.stride) = (0, metas[0].len, metas[0].stride.max(1)),
+                Err(error) if nothing_came(&error) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One measurement: two processes in two namespaces, a broker where there is one, and a row.
+
+use std::{io, path::PathBuf, thread, time::Duration};
+
+use benchkit::{
+    fleet::Process,
+    server::{self, Group, Start},
+    sys,
+};
+use serde::Serialize;
+
+use super::{
+    BenchError,
+    field::{DROPPED_OF_1000, FAR, Field},
+    system::{Pattern, System},
+};
+
+/// Everybody's TCP congestion control.
+pub const CONGESTION: &str = "cubic";
+/// Most bytes on the way: more than this overruns the socket buffers of those who do not hold back.
+const BYTES_ON_THE_WAY: u32 = 1 << 20;
+/// A point that takes longer has failed.
+const POINT_WITHIN: Duration = Duration::from_secs(120);
+/// What is still on the way when the driver is done arrives or is reported within this.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Who carries the messages.
+    pub system: System,
+    /// From where to where.
+    pub pattern: Pattern,
+    /// Bytes of a message.
+    pub size: u32,
+    /// Whether packets are dropped.
+    pub lossy: bool,
+    /// Whether large segments are cut before they travel.
+    pub cut: bool,
+    /// Most messages on the way, before [`BYTES_ON_THE_WAY`].
+    pub outstanding: u32,
+    /// Messages of an exchange.
+    pub messages: u32,
+    /// Exchanges that are timed, at least.
+    pub least: u32,
+    /// Exchanges go on for so long.
+    pub time: Duration,
+}
+
+impl Point {
+    /// Numbers beyond the last answered one: the same for every system.
+    pub fn window(&self) -> u32 {
+        match self.pattern {
+            Pattern::Pingpong => 1,
+            _ => self.outstanding.min(BYTES_ON_THE_WAY / self.size).max(1),
+        }
+    }
+
+    /// Share of incoming packets that are dropped.
+    pub fn loss(&self) -> f64 {
+        if self.lossy { f64::from(DROPPED_OF_1000) / 1000.0 } else { 0.0 }
+    }
+
+    fn answer_every(&self) -> u32 {
+        if self.pattern == Pattern::Oneway { (self.window() / 4).max(1) } else { 1 }
+    }
+}
+
+/// One measurement: a flat object in the JSON, units in the keys. See bench/README.md.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Who carried the messages.
+    pub system: System,
+    /// From where to where.
+    pub pattern: Pattern,
+    /// Bytes of a message.
+    pub size_bytes: u32,
+    /// Share of incoming packets that were dropped.
+    pub loss: f64,
+    /// Most messages sent and not answered.
+    pub outstanding: u32,
+    /// Repetition, from 0.
+    pub rep: u32,
+    /// Messages of an exchange.
+    pub messages: u32,
+    /// Exchanges that were timed.
+    pub exchanges: u64,
+    /// Mean time of an exchange.
+    pub mean_ms: f64,
+    /// Standard deviation of these times.
+    pub stddev_ms: f64,
+    /// Messages of an exchange by its mean time.
+    pub messages_per_s: f64,
+    /// Bytes of these.
+    pub bytes_per_s: f64,
+    /// Messages the driver sent, warm-up included.
+    pub sent: u64,
+    /// Messages that came to the answerer.
+    pub received: u64,
+    /// Messages that the answerer's system reported as lost.
+    pub lost_reported: u64,
+    /// Messages (of CMQ) in the packets that were dropped.
+    pub lost_by_filter: u64,
+    /// Packets that were dropped.
+    pub packets_by_filter: u64,
+    /// How often the driver gave up what was outstanding.
+    pub given_up: u64,
+    /// Bytes of a batch (CMQ).
+    pub qthresh_bytes: usize,
+    /// How long a message may wait in a batch (CMQ).
+    pub timeout_ms: f64,
+    /// TCP's congestion control.
+    pub congestion_control: &'static str,
+    /// The kernel.
+    pub kernel: String,
+    /// The processor and its cores.
+    pub cpu: String,
+    /// What the bench was called with.
+    pub command: String,
+}
+
+/// NATS' server in a folder of its own, which goes with it.
+struct Broker {
+    _group: Group,
+    folder: PathBuf,
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // What cannot be removed is small, and in the system's folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Broker {
+    fn start(field: &Field) -> io::Result<Broker> {
+        let program = server::find("nats-server").ok_or(io::ErrorKind::NotFound)?;
+        let name = format!("cmq-bench-{}-{}", std::process::id(), sys::unique_number());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder)?;
+        let args = ["--addr", FAR, "--port", "4222"].map(str::to_owned).to_vec();
+        let start = Start { program, args, env: Vec::new() };
+        let group = field.far.inside(|| Group::start(&start, &folder, "server.log")).flatten()?;
+        Ok(Broker { _group: group, folder })
+    }
+}
+
+/// The two ends of a point, connected and waiting for the word to go.
+pub struct Pair {
+    /// Sends numbers.
+    pub driver: Process,
+    /// Answers them.
+    pub answerer: Process,
+    _broker: Option<Broker>,
+}
+
+impl Pair {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// A program is missing or failed.
+    pub fn start(point: &Point, field: &Field) -> Result<Pair, BenchError> {
+        let broker = (point.system == System::Nats).then(|| Broker::start(field)).transpose()?;
+        let (near, far) = Field::addresses();
+        let answerer = Pair::end(point, "answer", |command| {
+            field.far.inside(|| Process::spawn("answerer", command(far, near)?))
+        })?;
+        let driver = Pair::end(point, "drive", |command| {
+            field.near.inside(|| Process::spawn("driver", command(near, far)?))
+        })?;
+        Ok(Pair { driver, answerer, _broker: broker })
+    }
+
+    fn end(
+        point: &Point,
+        role: &str,
+        start: impl FnOnce(
+            &dyn Fn(std::net::SocketAddr, std::net::SocketAddr) -> io::Result<std::process::Command>,
+        ) -> io::Result<Result<Process, benchkit::Error>>,
+    ) -> Result<Process, BenchError> {
+        let (qthresh, timeout) = point.system.batches(point.pattern);
+        let command = |bind, to| {
+            let command = point.system.command(role, bind, to);
+            let mut command = command.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            for (option, value) in [
+                ("--size", u64::from(point.size)),
+                ("--outstanding", u64::from(point.window())),
+                ("--answer-every", u64::from(point.answer_every())),
+                ("--messages", u64::from(point.messages)),
+                ("--warmup", 1),
+                ("--least", u64::from(point.least)),
+                ("--time-ms", point.time.as_millis() as u64),
+                ("--give-up-us", point.system.give_up().as_micros() as u64),
+                ("--qthresh", qthresh as u64),
+                ("--timeout-us", timeout.as_micros() as u64),
+            ] {
+                command.args([option, &value.to_string()]);
+            }
+            Ok(command)
+        };
+        let process = start(&command)??;
+        process.answer("ready")?;
+        Ok(process)
+    }
+}
+
+/// Measures a point once.
+///
+/// # Errors
+/// A program is missing, failed, or delivered something else than was sent.
+pub fn measure(point: &Point, rep: u32) -> Result<Row, BenchError> {
+    let field = Field::new(CONGESTION, point.lossy, point.cut)?;
+    let mut pair = Pair::start(point, &field)?;
+    pair.driver.tell("go")?;
+    let done = pair.driver.numbers_within("done", POINT_WITHIN + point.time)?;
+    let [sent, _answers, _lost, given_up, exchanges, mean_ns, deviation_ns] = done[..] else {
+        return Err(BenchError::Answer { said: format!("{done:?}") });
+    };
+    thread::sleep(SETTLE);
+    pair.answerer.tell("stop")?;
+    let total = pair.answerer.numbers_within("total", POINT_WITHIN)?;
+    let [received, lost_reported] = total[..] else {
+        return Err(BenchError::Answer { said: format!("{total:?}") });
+    };
+    let dropped = field.dropped()?;
+    let (qthresh, timeout) = point.system.batches(point.pattern);
+    let messages_per_s = f64::from(point.messages) / (mean_ns.max(1) as f64 / 1e9);
+    Ok(Row {
+        system: point.system,
+        pattern: point.pattern,
+        size_bytes: point.size,
+        loss: point.loss(),
+        outstanding: point.window(),
+        rep,
+        messages: point.messages,
+        exchanges,
+        mean_ms: mean_ns as f64 / 1e6,
+        stddev_ms: deviation_ns as f64 / 1e6,
+        messages_per_s,
+        bytes_per_s: messages_per_s * f64::from(point.size),
+        sent,
+        received,
+        lost_reported,
+        lost_by_filter: dropped.messages,
+        packets_by_filter: dropped.packets,
+        given_up,
+        qthresh_bytes: if point.system.is_ours() { qthresh } else { 0 },
+        timeout_ms: if point.system.is_ours() { timeout.as_secs_f64() * 1e3 } else { 0.0 },
+        congestion_control: CONGESTION,
+        kernel: sys::kernel(),
+        cpu: sys::cpu(),
+        command: sys::command(),
+    })
+}

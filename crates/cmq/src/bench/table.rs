@@ -1,0 +1,80 @@
+//! Tables of what was measured.
+
+use std::fmt::Write;
+
+use benchkit::{
+    output::{human, span},
+    stats,
+};
+
+use super::{point::Row, system::System};
+
+/// Rows of one point.
+fn same(a: &Row, b: &Row) -> bool {
+    a.system == b.system && same_load(a, b)
+}
+
+fn same_load(a: &Row, b: &Row) -> bool {
+    (a.pattern, a.size_bytes) == (b.pattern, b.size_bytes) && a.loss == b.loss
+}
+
+fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate {
+    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
+    stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
+}
+
+/// A line for each point: medians over repetitions, 95 % intervals, and how many times its rate CMQ has.
+pub fn exchanges(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| pattern | size | loss | outstanding | system | msg/s | 95 % | mean ms | stddev ms | cmq is × | sent | \
+         received | reported | by filter | gave up |\n|---|---:|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---:|\
+         ---:|---:|\n",
+    );
+    let mut points: Vec<&Row> = Vec::new();
+    for row in rows {
+        if !points.iter().any(|point| same(point, row)) {
+            points.push(row);
+        }
+    }
+    for point in points {
+        line(&mut out, rows, point);
+    }
+    out
+}
+
+fn line(out: &mut String, rows: &[Row], point: &Row) {
+    let reps: Vec<&Row> = rows.iter().filter(|row| same(row, point)).collect();
+    let rate = estimate(&reps, |row| row.messages_per_s);
+    let sum = |figure: fn(&Row) -> u64| reps.iter().map(|row| figure(row)).sum::<u64>();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "| {} | {} | {} | {} | {} | {} | {} | {:.3} | {:.3} | {} | {} | {} | {} | {} | {} |",
+        point.pattern.name(),
+        point.size_bytes,
+        if point.loss > 0.0 { format!("{:.1} %", point.loss * 100.0) } else { String::new() },
+        point.outstanding,
+        point.system.name(),
+        human(rate.median),
+        span(rate.interval, human),
+        estimate(&reps, |row| row.mean_ms).median,
+        estimate(&reps, |row| row.stddev_ms).median,
+        times(rows, &reps),
+        sum(|row| row.sent),
+        sum(|row| row.received),
+        sum(|row| row.lost_reported),
+        sum(|row| row.lost_by_filter),
+        sum(|row| row.given_up),
+    );
+}
+
+/// How many times this rate CMQ has, from repetitions that were measured in turn.
+fn times(rows: &[Row], theirs: &[&Row]) -> String {
+    let pairs = theirs.iter().filter(|row| row.system != System::Cmq).filter_map(|row| {
+        let is_ours =
+            |other: &&Row| other.system == System::Cmq && other.rep == row.rep && same_load(other, row);
+        Some(rows.iter().find(is_ours)?.messages_per_s / row.messages_per_s)
+    });
+    let ratio = stats::estimate(&pairs.collect::<Vec<f64>>());
+    ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
+}
