@@ -87,6 +87,9 @@ pub struct Config {
     /// The largest datagram, in bytes of UDP payload: 1,200 to 65,507. Default `None`: what the kernel knows of the path
     /// to each address, asked when a batch is larger than 1,200. Datagrams are never fragmented by IP.
     pub max_datagram: Option<usize>,
+    /// Whether the kernel may be asked to cut a batch into datagrams (UDP_SEGMENT), if it can. Default true. Without it
+    /// they leave by `sendmmsg`: for devices that say they can cut, and do it wrong.
+    pub offload: bool,
     /// Senders (streams) that are remembered, about 300 bytes each. Default 131,072. Past it the one that was silent
     /// longest is forgotten; what it had lost is reported before.
     pub max_senders: usize,
@@ -123,6 +126,7 @@ impl Default for Config {
             fragment_bytes: 32 << 20,
             fragment_expiry: Duration::from_secs(2),
             max_datagram: None,
+            offload: true,
             max_senders: 1 << 17,
             max_destinations: 1 << 17,
             max_events: 4096,

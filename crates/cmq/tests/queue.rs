@@ -110,6 +110,47 @@ fn raw_bytes_and_large_messages() {
     assert_eq!(error, PushError::TooLarge { size: 1371, limit: 1370 });
 }
 
+/// Cut by the kernel, or sent one by one in one call: the same datagrams.
+#[test]
+fn a_batch_of_many_datagrams_arrives_whole() {
+    for offload in [true, false] {
+        let config = Config { offload, max_datagram: Some(1200), ..Config::throughput() };
+        let receiver = queue(Config::throughput());
+        let sender = queue(config.batches(60_000, LONG));
+        for number in 0..20_000 {
+            sender.cw_push((receiver.local_addr(), 0), &number).expect("room");
+        }
+        sender.flush();
+        let popped: Vec<u32> =
+            (0..20_000).map_while(|_| receiver.pop_timeout(LONG)).map(|message| message.0).collect();
+        assert_eq!(popped, (0..20_000).collect::<Vec<u32>>());
+        assert!(sender.stats().sent_datagrams > 50, "each is 1,200 bytes at most");
+        assert_eq!(receiver.stats().datagrams, sender.stats().sent_datagrams);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_keys() {
+    let receiver = queue(Config::throughput());
+    let sender = queue(Config::default().batches(60_000, LONG));
+    for id in 0..100_000 {
+        sender.cw_push((receiver.local_addr(), id), &id).expect("room");
+    }
+    assert!(sender.stats().pending_bytes >= 300_000, "all of them wait");
+    // They leave in the order in which they were begun, each to its mailbox.
+    let from = sender.local_addr();
+    drop(sender);
+    let (mut received, mut last) = (0, None);
+    while !receiver.sender(from).first().is_some_and(|s| s.closed) || receiver.waiting() > 0 {
+        let Some((number, key)) = receiver.pop_timeout(Duration::from_millis(20)) else { continue };
+        assert_eq!(number, key.id);
+        assert!(last < Some(number));
+        (last, received) = (Some(number), received + 1);
+    }
+    let counts = receiver.sender(from)[0].counts;
+    assert_eq!((counts.received, counts.lost + counts.missed), (received, 100_000 - received));
+}
+
 #[test]
 fn several_threads_push_and_pop() {
     let receiver = queue(Config::throughput());

@@ -65,13 +65,13 @@ impl Events {
 }
 
 /// Sleeps until there is something to read, or until then; whether there is.
-pub(crate) fn sleep_on(socket: &Socket, until: Option<Instant>) -> bool {
+pub(crate) fn sleep_on(socket: &Socket, until: Option<Instant>, now: Instant) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(socket.fd(), PollFlags::IN)];
-    matches!(poll(&mut fds, timespec(until).as_ref()), Ok(count) if count > 0)
+    matches!(poll(&mut fds, timespec(until, now).as_ref()), Ok(count) if count > 0)
 }
 
-fn timespec(until: Option<Instant>) -> Option<Timespec> {
-    let time = until?.saturating_duration_since(Instant::now());
+fn timespec(until: Option<Instant>, now: Instant) -> Option<Timespec> {
+    let time = until?.saturating_duration_since(now);
     Timespec::try_from(time).ok()
 }
 
@@ -149,7 +149,7 @@ impl<T: Send + 'static> Engine<T> {
             ];
             // Without flags it must not be there at all: errors would be reported for ever.
             let watched = if flags.is_empty() { 1 } else { 2 };
-            let slept = poll(&mut fds[..watched], timespec(until).as_ref());
+            let slept = poll(&mut fds[..watched], timespec(until, Instant::now()).as_ref());
             let (woken, socket) = (fds[0].revents(), fds[1].revents());
             if slept.is_ok() && woken.contains(PollFlags::IN) {
                 self.waker.rest();
@@ -185,7 +185,7 @@ impl<T: Send + 'static> Engine<T> {
         let end = Instant::now() + LINGER;
         while self.sending.pending() > 0 && Instant::now() < end {
             let mut fds = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::OUT)];
-            let _ = poll(&mut fds, timespec(Some(end)).as_ref());
+            let _ = poll(&mut fds, timespec(Some(end), Instant::now()).as_ref());
             self.sending.turn(true);
         }
         // Pairs with the acquire in `run`.

@@ -167,18 +167,19 @@ impl<T> Receiving<T> {
         if state.reader == Reader::Waiting || state.busy {
             return;
         }
-        self.receive(&mut state);
-        self.lease(state);
+        let now = Instant::now();
+        self.receive(&mut state, now);
+        self.lease(state, now);
     }
 
     /// An application thread has read, and will again soon; the thread behind is told what that means for it.
-    fn lease(&self, mut state: MutexGuard<'_, State>) {
+    fn lease(&self, mut state: MutexGuard<'_, State>, now: Instant) {
         let mut wake = matches!(state.behind, Behind::OnSocket | Behind::WithoutEnd);
         if state.busy || state.followers > 0 {
             wake = state.behind != Behind::OnSocket;
             state.reader = Reader::Behind;
         } else {
-            state.reader = Reader::Leased(Instant::now() + LEASE);
+            state.reader = Reader::Leased(now + LEASE);
         }
         if wake {
             state.behind = Behind::Awake;
@@ -231,24 +232,26 @@ impl<T> Receiving<T> {
                 self.waker.wake();
             }
         }
-        while found.is_none() && !state.busy && until.is_none_or(|until| Instant::now() < until) {
+        let mut now = Instant::now();
+        while found.is_none() && !state.busy && until.is_none_or(|until| now < until) {
             let deadline = [state.receiver.next_deadline(), until].into_iter().flatten().min();
             drop(state);
-            let readable = sleep_on(&self.socket, deadline);
+            let readable = sleep_on(&self.socket, deadline, now);
+            now = Instant::now();
             state = lock(&self.state);
             if readable {
-                self.receive(&mut state);
+                self.receive(&mut state, now);
             }
-            self.expire(&mut state);
+            self.expire(&mut state, now);
             found = take();
         }
         state.leaves += 1;
-        self.lease(state);
+        self.lease(state, now);
         found
     }
 
     /// One call to the socket, and what it brought to its mailboxes.
-    fn receive(&self, state: &mut State) -> bool {
+    fn receive(&self, state: &mut State, now: Instant) -> bool {
         let State { receiver, received, .. } = state;
         match self.socket.receive(received) {
             Ok(true) => {}
@@ -258,7 +261,6 @@ impl<T> Receiving<T> {
                 return false;
             }
         }
-        let now = Instant::now();
         let mut datagrams = 0;
         for (from, bytes) in received.iter() {
             receiver.datagram(now, from, bytes, &mut Boxes(self));
@@ -268,9 +270,9 @@ impl<T> Receiving<T> {
         true
     }
 
-    fn expire(&self, state: &mut State) {
-        if state.receiver.next_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
-            state.receiver.expire(Instant::now(), &mut Boxes(self));
+    fn expire(&self, state: &mut State, now: Instant) {
+        if state.receiver.next_deadline().is_some_and(|deadline| deadline <= now) {
+            state.receiver.expire(now, &mut Boxes(self));
         }
     }
 
@@ -280,13 +282,13 @@ impl<T> Receiving<T> {
         let mut state = lock(&self.state);
         if readable && state.reader == Reader::Behind {
             let mut calls = 0;
-            while calls < CALLS && self.receive(&mut state) {
+            while calls < CALLS && self.receive(&mut state, Instant::now()) {
                 calls += 1;
             }
         }
         let now = Instant::now();
         if state.reader != Reader::Waiting {
-            self.expire(&mut state);
+            self.expire(&mut state, now);
         }
         if matches!(state.reader, Reader::Leased(until) if until <= now) {
             state.reader = Reader::Behind;

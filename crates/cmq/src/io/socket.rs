@@ -24,6 +24,7 @@ pub(crate) struct Socket {
     udp: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
+    offload: bool,
 }
 
 /// What one call received.
@@ -31,12 +32,15 @@ pub(crate) struct Received {
     buffers: Vec<Vec<u8>>,
     metas: [RecvMeta; BUFFERS],
     count: usize,
+    /// Buffers for the next call: the kernel looks once more in vain for each call that does not fill them, so there
+    /// are more only after calls that did.
+    offered: usize,
 }
 
 impl Received {
     pub fn new() -> Received {
         let buffers = (0..BUFFERS).map(|_| vec![0; BUFFER_BYTES]).collect();
-        Received { buffers, metas: [RecvMeta::default(); BUFFERS], count: 0 }
+        Received { buffers, metas: [RecvMeta::default(); BUFFERS], count: 0, offered: 1 }
     }
 
     /// Each datagram with its sender.
@@ -70,7 +74,7 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&udp)).map_err(OpenError::System)?;
         discover_mtu(&udp, addr.is_ipv6()).map_err(system)?;
         let local = udp.local_addr().map_err(OpenError::System)?;
-        Ok(Socket { udp, state, local })
+        Ok(Socket { udp, state, local, offload: config.offload })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -133,7 +137,7 @@ impl Socket {
     /// Datagrams of one batch: cut by the kernel if it can, else one by one in one call.
     fn send_segments(&self, batch: &Batch) -> io::Result<()> {
         let destination = self.as_sent(batch.to);
-        if self.state.max_gso_segments() > 1 {
+        if self.offload && self.state.max_gso_segments() > 1 {
             let transmit = Transmit {
                 destination,
                 ecn: None,
@@ -167,11 +171,13 @@ impl Socket {
         let mut buffers = into.buffers.iter_mut();
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(buffers.next().expect("as many as slices")));
-        match self.state.recv(UdpSockRef::from(&self.udp), &mut slices, &mut into.metas) {
+        let offered = into.offered;
+        match self.state.recv(UdpSockRef::from(&self.udp), &mut slices[..offered], &mut into.metas) {
             Ok(count) => into.count = count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
+        into.offered = if into.count == offered { BUFFERS.min(2 * offered) } else { 1 };
         Ok(into.count > 0)
     }
 

@@ -149,17 +149,18 @@ impl Batches {
         {
             return slot;
         }
-        let slot = match self.by_key.get(&key) {
-            Some(&slot) => slot,
+        // With no timeout every queue leaves at once: nobody looks for it, or asks for its age.
+        let found = if self.timeout.is_zero() { None } else { self.by_key.get(&key).copied() };
+        let slot = match found {
+            Some(slot) => slot,
             None => {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.resize(HEADER_BYTES, 0);
                 let (start, count, segment, room) = (0, 0, None, MIN_DATAGRAM);
                 let queue = Queue { key, bytes, start, count, segment, room, payload: 0, messages: 0 };
                 let slot = self.queues.insert(queue);
-                self.by_key.insert(key, slot);
-                // With no timeout every queue leaves at once, and nobody asks for its age.
                 if !self.timeout.is_zero() {
+                    self.by_key.insert(key, slot);
                     self.timeline.push_back(slot, outside.now());
                 }
                 slot
@@ -239,9 +240,7 @@ impl Batches {
     /// A queue leaves: it gets its numbers, and its key has none any more.
     fn seal(&mut self, slot: u32, now: Instant) {
         let Some(queue) = self.queues.remove(slot) else { return };
-        self.by_key.remove(&queue.key);
-        self.timeline.remove(slot);
-        self.last = None;
+        self.forget(slot, &queue.key);
         if queue.messages == 0 {
             return self.keep(queue.bytes);
         }
@@ -331,11 +330,18 @@ impl Batches {
     fn drop_if_empty(&mut self, slot: u32) {
         if self.queues.get_mut(slot).is_some_and(|queue| queue.messages == 0) {
             let queue = self.queues.remove(slot).expect("it was just seen");
-            self.by_key.remove(&queue.key);
-            self.timeline.remove(slot);
-            self.last = None;
+            self.forget(slot, &queue.key);
             self.keep(queue.bytes);
         }
+    }
+
+    /// A queue is no more.
+    fn forget(&mut self, slot: u32, key: &Key) {
+        if !self.timeout.is_zero() {
+            self.by_key.remove(key);
+            self.timeline.remove(slot);
+        }
+        self.last = None;
     }
 
     /// When the oldest queue must leave.
