@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     loop {
         match input.recv(None)? {
             Some(Received::Data(view)) => {
-                stdout().write_all(view.as_slice().unwrap_or_default())?;
+                stdout().write_all(&view.to_vec()?)?;
                 view.consume();
             }
             // Nobody publishes it yet.

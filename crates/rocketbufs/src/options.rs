@@ -35,6 +35,9 @@ pub struct SubscribeOptions {
     /// it says with [`RIn::confirm`](crate::RIn::confirm). When the sender waits for that,
     /// [`InEvent::Asked`](crate::InEvent::Asked) tells. No effect on a spliced subscription.
     pub relays: bool,
+    /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`): the
+    /// bytes are copied once, and can be had as a plain slice. For applications that need either.
+    pub own_memory: bool,
 }
 
 impl Default for SubscribeOptions {
@@ -51,6 +54,7 @@ impl Default for SubscribeOptions {
             linger: None,
             confirm_consumed: false,
             relays: false,
+            own_memory: false,
         }
     }
 }

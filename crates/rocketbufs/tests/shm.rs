@@ -135,6 +135,28 @@ fn what_the_application_sees_is_the_writers_memory() {
     }
 }
 
+/// Who needs plain bytes, or a ring no larger than asked for, gets them copied.
+#[test]
+fn an_application_can_have_memory_of_its_own() {
+    for kind in KINDS {
+        let (ctx, other) = (context(kind), context(kind));
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 18).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        input.subscribe_with(1, SubscribeOptions { own_memory: true, ..ring_of(1 << 17) }).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert_eq!((other.mapped().0, other.memory_in_use()), (0, 1 << 17));
+        write(&out, 1, 5_000, 5_000);
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        assert_eq!(view.as_slice().unwrap(), pattern(0, 5_000));
+        view.consume();
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&out, 1, 3 << 20, 20_000));
+            assert_eq!(take(&input, 5_000, 5_000 + (3 << 20)), 0);
+        });
+    }
+}
+
 /// A subscription that drops is told what it lost, and everything else is right.
 #[test]
 fn a_slow_one_that_drops_loses_only_what_it_is_told() {

@@ -22,6 +22,8 @@ pub const LOCAL_BYTES: usize = 16;
 pub const LOCAL_WIRE: u32 = CONTROL_WIRE | MORE_BIT;
 /// A descriptor comes with it: the ring from which ranges of this id come, to be mapped.
 pub const LOCAL_OFFER: u32 = 1;
+/// The receiver of ranges of this id wants them with their bytes: no ring is to be offered for it.
+pub const LOCAL_COPY: u32 = 3;
 /// A range of so many bytes, which lie in the ring that was offered.
 pub const LOCAL_RANGE: u32 = 2;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
-use rocketnet::wire::{Header, LOCAL_OFFER, LOCAL_RANGE, local_message};
+use rocketnet::wire::{CONTROL_WIRE, Header, LOCAL_COPY, LOCAL_OFFER, LOCAL_RANGE, local_message};
 use rocketnet::{ConnId, Down, Event, Transport};
 use rocketring::{MapError, Maps, Pool, PoolConfig, Ring, RingConfig, Sleeper};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -138,6 +138,22 @@ fn bytes_for_a_mapped_ring_end_the_connection() {
     scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("it is read");
     assert!(matches!(scene.down(), Down::Overrun { wire: 5, .. }));
     assert_eq!(seen.head(), 0);
+}
+
+#[test]
+fn rings_are_declined_for_a_while_and_not_without_end() {
+    let mut scene = Scene::new();
+    let ring = shared();
+    let conn = scene.conn;
+    scene.say(LOCAL_COPY, 4, 0);
+    scene.peer.write_all(&Header { wire: CONTROL_WIRE, more: false, size: 0 }.encode()).expect("it is read");
+    wait(&mut scene.link, |event| matches!(event, Event::Control(..)).then_some(()));
+    assert!(!scene.link.offer(conn, 4, &ring), "it was declined");
+    assert!(scene.link.offer(conn, 4, &ring), "once");
+    for wire in 0..2_000 {
+        scene.say(LOCAL_COPY, wire, 0);
+    }
+    assert!(matches!(scene.down(), Down::Broken(_)));
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl<T: Transport> Core<T> {
         // Memory that is the sender's, or will be, is not gone on with: what came before is given back first, and part
         // of a delivery comes again.
         let moves = !inbound.is_spliced()
+            && !inbound.options.own_memory
             && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peers());
         let waits = moves && !state.log.as_ref().is_some_and(InLog::is_given_back);
         if state.wire.is_some() || waits {
@@ -65,6 +66,9 @@ impl<T: Transport> Core<T> {
         link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
+        if inbound.options.own_memory {
+            self.transport.decline(conn, wire);
+        }
         let subscribe = subscribe_message(&inbound, wire, start);
         self.send(conn, &Message::Subscribe(subscribe));
     }

@@ -95,7 +95,7 @@ impl Source for RingOf {
 
 impl Piece for InView {
     fn bytes(&self) -> &[u8] {
-        // The rings of publishers are flow controlled, and those can be seen.
+        // The rings of publishers are flow controlled and this process's own, and those can be seen.
         self.as_slice().unwrap_or_default()
     }
 

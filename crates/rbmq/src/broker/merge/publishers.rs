@@ -407,6 +407,8 @@ fn feed_options(size_bytes: u64, start: Start) -> SubscribeOptions {
         confirm_consumed: true,
         // What is delivered and consumed is what the subscribers of the merged log say.
         relays: true,
+        // It is read as plain bytes, in rings that are as small as this broker wants them.
+        own_memory: true,
         ..SubscribeOptions::default()
     }
 }

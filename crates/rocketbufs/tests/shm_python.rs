@@ -1,0 +1,66 @@
+//! Any language: a Python script without a library of ours receives a buffer through shared memory, byte for byte.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Blocking, Config, Context, Listener, OutEvent, ROut};
+
+const WAIT: Duration = Duration::from_secs(20);
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python/shm_subscribe.py");
+
+fn bytes(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+#[test]
+fn a_script_without_a_library_receives_every_byte() {
+    let knows = "import socket; socket.recv_fds";
+    if !Command::new("python3").args(["-c", knows]).status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no python3 of at least 3.9 here");
+        return;
+    }
+    let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
+    let out = ROut::new(&ctx);
+    out.create_buffer(7, 1 << 16).unwrap();
+    let (tell, told) = std::sync::mpsc::sync_channel(16);
+    out.set_event_cb(move |event| {
+        if matches!(event, OutEvent::Subscribed { .. }) {
+            let _ = tell.try_send(());
+        }
+    });
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+
+    let mut script = Command::new("python3")
+        .args([SCRIPT, &listener.local_addr(), "7"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = script.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        stdout.read_to_end(&mut all).unwrap();
+        all
+    });
+    told.recv_timeout(WAIT).unwrap();
+    let total = 2 << 20;
+    let mut left = total;
+    for n in 0.. {
+        let size = (1 + n * 1_237 % 15_000).min(left);
+        let mut segment = out.get_output_segment(7, size, Blocking::For(WAIT)).unwrap();
+        let at = segment.position();
+        segment.bytes_mut().copy_from_slice(&bytes(at, size as usize));
+        out.deliver(segment, size, None).unwrap();
+        left -= size;
+        if left == 0 {
+            break;
+        }
+    }
+    out.destroy_buffer(7).unwrap();
+    out.drain(7, WAIT).unwrap();
+    assert!(reader.join().unwrap() == bytes(0, total as usize), "not what was written");
+    assert!(script.wait().unwrap().success());
+}

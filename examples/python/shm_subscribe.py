@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Receives a buffer from another process of this machine through shared memory, without any library of ours.
+
+    python3 examples/python/shm_subscribe.py 127.0.0.1:7411 BUFFER > file
+
+The other process listens there with transport = "shm" or "auto". What is said over its socket, and how the memory is
+laid out, is in docs/PROTOCOL.md. The memory is mapped to be read: this script can harm nobody, and copies a range out before
+it believes it.
+"""
+
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import sys
+
+CONTROL, LOCAL, MORE = 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000
+OFFER, RANGE = 1, 2
+HELLO, WELCOME, BYE, PING, PONG = 0x01, 0x02, 0x03, 0x04, 0x05
+SUBSCRIBE, SUBSCRIBED, REFUSED = 0x10, 0x11, 0x12
+CREDIT, ASK, LOST, CLOSED, GONE = 0x15, 0x16, 0x17, 0x18, 0x19
+F_GET_SEALS, SEALS = 1034, 0x01 | 0x02 | 0x04 | 0x10  # SEAL, SHRINK, GROW, FUTURE_WRITE
+OLDEST, BLOCK, DEFAULT_TIMEOUT = 1, 0, 0xFFFFFFFF
+WIRE = 1
+
+
+class Ring:
+    """Another process's ring: one page that says how far it is, and the data."""
+
+    def __init__(self, descriptor):
+        if fcntl.fcntl(descriptor, F_GET_SEALS) & SEALS != SEALS:
+            raise SystemExit("the memory is not sealed: it could be taken away while it is read")
+        size = os.fstat(descriptor).st_size
+        self.memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        os.close(descriptor)
+        self.capacity, self.data = self.word(1), self.word(2)
+        if self.word(0) != int.from_bytes(b"RKTRING1", sys.byteorder) or self.data + self.capacity != size:
+            raise SystemExit("the memory is no ring")
+
+    def word(self, number):
+        return struct.unpack_from("=Q", self.memory, 8 * number)[0]
+
+    def copy(self, start, end):
+        """The bytes at these positions, which lie in two pieces where the ring's end is between them."""
+        first = start % self.capacity
+        until = min(first + end - start, self.capacity)
+        rest = end - start - (until - first)
+        pieces = self.memory[self.data + first : self.data + until] + self.memory[self.data : self.data + rest]
+        if start + self.capacity < self.word(32):
+            raise SystemExit("the writer overwrote what it had promised to keep")
+        return pieces
+
+
+class Peer:
+    """The other end of the socket: a stream of messages with eight bytes before each, and descriptors."""
+
+    def __init__(self, addr):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect("\0rocketbufs/" + addr)
+        credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        user = struct.unpack("3i", credentials)[1]
+        if user not in (0, os.geteuid()):
+            raise SystemExit(f"a process of user {user} listens there")
+        self.bytes, self.descriptors = b"", []
+
+    def say(self, kind, fields=b""):
+        self.socket.sendall(struct.pack("<IIB", CONTROL, 1 + len(fields), kind) + fields)
+
+    def read(self, size):
+        while len(self.bytes) < size:
+            data, descriptors, _, _ = socket.recv_fds(self.socket, 65536, 4)
+            if not data:
+                raise SystemExit("the other process is gone")
+            self.bytes += data
+            self.descriptors += descriptors
+        taken, self.bytes = self.bytes[:size], self.bytes[size:]
+        return taken
+
+    def messages(self):
+        """What comes: ("range", wire, size, whole), ("offer", wire) or (kind, fields)."""
+        while True:
+            wire, size = struct.unpack("<II", self.read(8))
+            if wire == LOCAL:
+                of, amount = struct.unpack("<II", self.read(8))
+                if size == OFFER:
+                    yield "offer", of
+                elif size == RANGE:
+                    yield "range", of & ~MORE, amount, not of & MORE
+            elif wire == CONTROL:
+                message = self.read(size)
+                yield message[0], message[1:]
+            else:
+                raise SystemExit("the bytes of this buffer are not in shared memory")
+
+
+class Subscription:
+    def __init__(self, peer, out):
+        self.peer, self.out = peer, out
+        self.ring, self.landed, self.boundary, self.told = None, 0, 0, 0
+
+    def credit(self):
+        """Everything whole was written out: it is needed no more, and the writer may go a ring beyond it."""
+        self.told = self.boundary
+        positions = self.landed, self.landed, self.boundary, self.boundary + self.ring.capacity
+        self.peer.say(CREDIT, struct.pack("<I4Q3I", WIRE, *positions, 1, 0, 0))
+
+    def arrived(self, size, whole):
+        self.landed += size
+        if not whole:
+            return
+        # Deliveries, one or several, and never part of one.
+        self.out.write(self.ring.copy(self.boundary, self.landed))
+        self.boundary = self.landed
+        if self.boundary - self.told >= self.ring.capacity // 8:
+            self.credit()
+
+
+def main():
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    peer = Peer(sys.argv[1])
+    subscription = Subscription(peer, sys.stdout.buffer)
+    instance = os.urandom(16)
+    # No signs of life are promised, so none are expected.
+    peer.say(HELLO, b"RKTB" + struct.pack("<HHI16sII", 1, 1, 0, instance, 0, 65536) + struct.pack("<H", 0))
+    for kind, *fields in peer.messages():
+        if kind == WELCOME:
+            name = b""
+            asks = struct.pack("<IIQBB16sQQII", WIRE, int(sys.argv[2]), 1 << 30, BLOCK, OLDEST, bytes(16), 0, 0,
+                               DEFAULT_TIMEOUT, 0)
+            peer.say(SUBSCRIBE, asks + bytes([len(name)]) + name)
+        elif kind == "offer":
+            subscription.ring = Ring(peer.descriptors.pop(0))
+        elif kind == SUBSCRIBED:
+            if subscription.ring is None:
+                raise SystemExit("the ring of this buffer is not one that can be mapped")
+            start = struct.unpack_from("<I16sQ", fields[0])[2]
+            subscription.landed = subscription.boundary = start
+            subscription.credit()
+        elif kind == "range":
+            subscription.arrived(fields[1], fields[2])
+        elif kind == LOST:
+            subscription.landed = subscription.boundary = struct.unpack("<IQQ", fields[0])[2]
+        elif kind == ASK:
+            subscription.credit()
+        elif kind == PING:
+            peer.say(PONG, fields[0])
+        elif kind in (CLOSED, GONE):
+            subscription.out.flush()
+            subscription.credit()
+            print(f"the log ends at {struct.unpack('<IQ', fields[0])[1]}", file=sys.stderr)
+            return
+        elif kind in (REFUSED, BYE):
+            raise SystemExit(f"refused: {fields[0]!r}")
+
+
+main()
