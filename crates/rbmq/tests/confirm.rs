@@ -89,6 +89,30 @@ fn each_level_is_what_it_says() {
 }
 
 #[test]
+fn one_that_came_later_is_not_taken_to_have_what_was_before() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    let mut early = subscriber(&broker.addr());
+    topic.wait_subscribers(1, LONG).unwrap();
+    let before = topic.publish(b"for one").unwrap();
+    topic.confirm(before, Level::Accepted, LONG).unwrap();
+    let mut late = subscriber(&broker.addr());
+    topic.wait_subscribers(2, LONG).unwrap();
+    let after = topic.publish(b"for two").unwrap();
+    for expected in ["for one", "for two"] {
+        assert_eq!(early.recv(LONG).unwrap().unwrap().bytes, expected.as_bytes());
+    }
+    assert_eq!(late.recv(LONG).unwrap().unwrap().bytes, b"for two");
+    for subscriber in [&mut early, &mut late] {
+        assert!(subscriber.recv(SHORT).unwrap().is_none());
+    }
+    for (position, subscribers) in [(after, 2), (before, 1)] {
+        let confirmed = topic.confirm(position, Level::Consumed, LONG).unwrap();
+        assert_eq!((confirmed.subscribers, confirmed.left, confirmed.lost), (subscribers, 0, 0));
+    }
+}
+
+#[test]
 fn futures_need_no_runtime_and_come_in_order() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());

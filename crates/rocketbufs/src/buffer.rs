@@ -1,7 +1,7 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 
 use rocketring::{Hold, Ring, Writer};
@@ -11,7 +11,7 @@ use crate::context::{ContextInner, lock};
 use crate::core::{Command, Parked};
 use crate::inbound::InboundShared;
 use crate::progress::ProgressWatch;
-use crate::proto::{Count, End, Outbound};
+use crate::proto::{Count, End, Outbound, Tally};
 use crate::rout::ROutShared;
 use crate::terms::Terms;
 use crate::times::Times;
@@ -86,7 +86,7 @@ pub(crate) struct Held {
     pub(crate) policy: Policy,
     /// What it had confirmed, by level, and for whom that spoke.
     pub(crate) levels: [Position; 3],
-    pub(crate) count: Count,
+    pub(crate) tally: Tally,
     pub(crate) until: Nanos,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum Leaving {
 /// What is known of a subscription that comes back under its name.
 pub(crate) struct Known {
     pub(crate) levels: [Position; 3],
-    pub(crate) count: Count,
+    pub(crate) tally: Tally,
     /// Where it holds the ring.
     pub(crate) holds: Option<Position>,
     /// The connection and worker that still have it; none: its place was kept.
@@ -122,10 +122,8 @@ pub(crate) struct SubShared {
     pub(crate) delivered: AtomicU64,
     pub(crate) consumed: AtomicU64,
     /// For whom that speaks. Written before the positions: who reads them first reads a count that is as new.
-    pub(crate) count: Mutex<Count>,
+    pub(crate) tally: Mutex<Tally>,
     pub(crate) dropped: AtomicU64,
-    /// How often it was told of a loss.
-    pub(crate) losses: AtomicU32,
     /// Where it began.
     pub(crate) start: Position,
     /// When it last gave anything back.
@@ -154,7 +152,7 @@ impl SubShared {
         if landed != before(&self.landed) || outbound.consumed() != before(&self.consumed) {
             self.progress.store(outbound.last_progress(), Ordering::Release);
         }
-        *lock(&self.count) = outbound.count();
+        *lock(&self.tally) = outbound.tally();
         self.sent.store(outbound.sent(), Ordering::Release);
         self.landed.store(landed, Ordering::Release);
         self.delivered.store(outbound.delivered(), Ordering::Release);
@@ -179,10 +177,9 @@ impl SubShared {
         [&self.landed, &self.delivered, &self.consumed].map(|at| at.load(Ordering::Acquire))
     }
 
-    /// For whom that speaks, and how often it was told of a loss itself.
+    /// For whom that speaks.
     pub(crate) fn count(&self) -> Count {
-        let lost = self.losses.load(Ordering::Acquire);
-        lock(&self.count).and(Count { lost, ..Count::default() })
+        lock(&self.tally).count()
     }
 }
 
@@ -280,7 +277,8 @@ impl Buffer {
             let live = live.map(|at| places.subs.swap_remove(at));
             hold = live.as_ref().and_then(|live| lock(&live.hold).take());
             if anew {
-                let counts = held.iter().map(|held| held.count).chain(live.iter().map(|live| live.count()));
+                let counts =
+                    held.iter().map(|held| held.tally.count()).chain(live.iter().map(|live| live.count()));
                 places.past = counts.fold(places.past, |past, count| past.and(count.gone()));
             }
         }
@@ -329,11 +327,12 @@ impl Buffer {
         let places = lock(&self.places);
         if let Some(held) = places.held.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
-            return Some(Known { levels: held.levels, count: held.count, holds, live: None });
+            return Some(Known { levels: held.levels, tally: held.tally, holds, live: None });
         }
         let sub = places.subs.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
-        Some(Known { levels: sub.levels(), count: sub.count(), holds, live: Some((sub.conn, sub.worker)) })
+        let (levels, tally) = (sub.levels(), *lock(&sub.tally));
+        Some(Known { levels, tally, holds, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Everything below has landed with every subscriber present; with none, everything written.
@@ -351,7 +350,7 @@ impl Buffer {
         let mut count = places.past;
         for held in places.held.values() {
             show(held.levels);
-            count = count.and(held.count);
+            count = count.and(held.tally.count());
         }
         for sub in &places.subs {
             show(sub.levels());
@@ -379,7 +378,7 @@ impl Buffer {
             if keeps {
                 next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until)));
             } else {
-                past = past.and(held.count.gone());
+                past = past.and(held.tally.count().gone());
                 gone.push(held.hold.take());
             }
             keeps

@@ -65,6 +65,8 @@ pub(crate) struct InLog {
     /// What the application says of what it handed on (`SubscribeOptions::relays`).
     relayed: Option<Relayed>,
     hold: Option<Hold>,
+    /// It has everything from here on.
+    pub(crate) since: Position,
     consumed: Position,
     read: Position,
     pins: Vec<Position>,

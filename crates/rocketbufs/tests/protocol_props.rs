@@ -73,13 +73,13 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn credit() -> impl Strategy<Value = Credit> {
-    any::<([u64; 4], [u32; 3])>().prop_map(
-        |([landed, delivered, consumed, grant], [receivers, left, lost])| Credit {
+    any::<([u64; 5], [u32; 3])>().prop_map(
+        |([landed, delivered, consumed, grant, since], [receivers, left, lost])| Credit {
             landed,
             delivered,
             consumed,
             grant,
-            count: Count { receivers, left, lost },
+            count: Count { receivers, left, lost, since },
         },
     )
 }

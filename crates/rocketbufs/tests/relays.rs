@@ -33,7 +33,7 @@ fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
     let asked = input.recv(Some(WAIT)).unwrap();
     assert!(matches!(asked, Some(Received::Asked { bid: BID, delivered, consumed: 0 }) if delivered == end));
     assert!(!waits.is_finished());
-    input.confirm(BID, end, 0, Count { receivers: 3, left: 1, lost: 0 }).unwrap();
+    input.confirm(BID, end, 0, Count { receivers: 3, left: 1, ..Count::ONE }).unwrap();
     waits.join().unwrap().unwrap();
     let confirmed = out.confirmed(BID).unwrap();
     assert_eq!((confirmed.consumed, confirmed.count.receivers, confirmed.count.left), (0, 3, 1));

@@ -34,9 +34,11 @@ pub(super) struct Ledger {
     count: Count,
     changes: VecDeque<Change>,
     spoke: [VecDeque<Spoke>; 3],
+    /// What lies below where somebody came, or goes on behind a loss, is confirmed for no more than were there before.
+    fewer: VecDeque<Spoke>,
 }
 
-/// For how many subscribers everything up to a position was confirmed, from where the one before it ends.
+/// For how many subscribers everything up to a position is confirmed, from where the one before it ends.
 #[derive(Debug, Clone, Copy)]
 struct Spoke {
     to: Position,
@@ -46,15 +48,14 @@ struct Spoke {
 impl Ledger {
     /// The broker told how far it is, and for how many subscribers that speaks.
     pub(super) fn progress(&mut self, told: [Position; 3], count: Count) {
+        self.hear(count);
         for (n, told) in told.into_iter().enumerate() {
             let most = self.holes[n].map_or(Position::MAX, |(from, _)| from);
             let reached = told.min(most);
             if reached > self.reached[n] {
-                self.reached[n] = reached;
-                speak(&mut self.spoke[n], Spoke { to: reached, subscribers: count.receivers });
+                self.speak_up_to(n, reached, count.receivers);
             }
         }
-        self.count = count;
         let known = self.changes.back().map_or((0, 0), |last| (last.left, last.lost));
         if known != (count.left, count.lost) {
             // What a broker that died had accepted is being taken again, and had been accepted all the same.
@@ -66,10 +67,41 @@ impl Ledger {
         }
     }
 
+    /// The broker told for how many subscribers it speaks from now on.
+    fn hear(&mut self, count: Count) {
+        let before = std::mem::replace(&mut self.count, count);
+        let (left, lost) = (count.left.saturating_sub(before.left), count.lost.saturating_sub(before.lost));
+        let gone = left.saturating_add(lost);
+        for fewer in &mut self.fewer {
+            fewer.subscribers = fewer.subscribers.saturating_sub(gone);
+        }
+        if count.since > before.since {
+            let subscribers = before.receivers.saturating_sub(gone);
+            push(&mut self.fewer, Spoke { to: count.since, subscribers });
+        }
+        let [.., least] = self.reached;
+        self.fewer.retain(|fewer| fewer.to > least);
+    }
+
+    /// A level reaches a position: for all the subscribers that the broker speaks for, or for those who were there.
+    fn speak_up_to(&mut self, n: usize, reached: Position, subscribers: u32) {
+        while self.reached[n] < reached {
+            let from = std::mem::replace(&mut self.reached[n], reached);
+            let below = self.fewer.iter().filter(|fewer| fewer.to > from);
+            let (to, most) = below.fold((reached, subscribers), |(to, most), fewer| {
+                (to.min(fewer.to), most.min(fewer.subscribers))
+            });
+            self.reached[n] = to;
+            speak(&mut self.spoke[n], Spoke { to, subscribers: most });
+        }
+    }
+
     /// A broker that has nothing of the topic takes it from `start` on: what the one before took and what was not
     /// confirmed by then will never be.
     pub(super) fn begins_at(&mut self, start: Position) {
         let [accepted, delivered, consumed] = self.reached;
+        // It has spoken for nobody yet.
+        self.count = Count { receivers: 0, since: 0, ..self.count };
         // What was delivered is not lost: those who have it will consume it. (A broker may tell nonsense.)
         for (reached, hole) in [accepted, delivered, delivered.max(consumed)].into_iter().zip(&mut self.holes)
         {
@@ -134,14 +166,18 @@ impl Ledger {
 fn speak(all: &mut VecDeque<Spoke>, spoke: Spoke) {
     match all.back_mut() {
         Some(last) if last.subscribers == spoke.subscribers => last.to = spoke.to,
-        _ => all.push_back(spoke),
+        _ => push(all, spoke),
     }
+}
+
+fn push(all: &mut VecDeque<Spoke>, spoke: Spoke) {
+    all.push_back(spoke);
     if all.len() > MOST_CHANGES
         && let Some(first) = all.pop_front()
         && let Some(next) = all.front_mut()
     {
         // What is not known any more counts for no more than is known.
-        next.subscribers = next.subscribers.min(first.subscribers);
+        *next = Spoke { to: next.to.max(first.to), subscribers: next.subscribers.min(first.subscribers) };
     }
 }
 
@@ -158,7 +194,7 @@ mod tests {
     use super::*;
 
     fn count(receivers: u32, left: u32) -> Count {
-        Count { receivers, left, lost: 0 }
+        Count { receivers, left, ..Count::default() }
     }
 
     #[test]
@@ -248,6 +284,106 @@ mod tests {
                 }
                 prop_assert!(ledger.changes.len() <= MOST_CHANGES);
                 prop_assert!(ledger.spoke.iter().all(|spoke| spoke.len() <= MOST_CHANGES));
+            }
+        }
+
+        /// Against subscribers that each know what they have: nothing is said to be with more of them than have it.
+        #[test]
+        fn a_confirmation_speaks_for_no_more_than_have_it(
+            steps in proptest::collection::vec((0..8_u8, any::<u8>(), any::<u8>()), 1..120),
+        ) {
+            let mut model = Model::default();
+            for (what, who, n) in steps {
+                model.step(what, who.into(), n.into());
+                model.check();
+            }
+        }
+    }
+
+    /// A subscriber: where it began, what it lost, how far it has everything else, and how far it gave that back.
+    #[derive(Debug, Clone, Default)]
+    struct Reader {
+        began: u64,
+        lost: Vec<(u64, u64)>,
+        at: [u64; 2],
+        here: bool,
+    }
+
+    impl Reader {
+        fn since(&self) -> u64 {
+            self.lost.last().map_or(self.began, |last| last.1)
+        }
+
+        fn has(&self, n: usize, at: u64) -> bool {
+            at >= self.began
+                && at < self.at[n]
+                && !self.lost.iter().any(|(from, to)| (*from..*to).contains(&at))
+        }
+    }
+
+    /// A broker that tells the ledger now and then.
+    #[derive(Debug, Default)]
+    struct Model {
+        ledger: Ledger,
+        readers: Vec<Reader>,
+        head: u64,
+        count: Count,
+    }
+
+    impl Model {
+        fn step(&mut self, what: u8, who: usize, n: u64) {
+            let (all, head) = (self.readers.len(), self.head);
+            let some = who.checked_rem(all).unwrap_or(0);
+            let reader = self.readers.get_mut(some).filter(|reader| reader.here);
+            match (what, reader) {
+                (0, _) => self.head += n,
+                (1, _) if all < 6 => {
+                    self.readers.push(Reader { began: head, at: [head; 2], lost: Vec::new(), here: true });
+                }
+                (2 | 3, Some(reader)) => {
+                    reader.at[0] = head.min(reader.at[0] + n);
+                    reader.at[1] = reader.at[0].min(reader.at[1] + who as u64);
+                }
+                (4, Some(reader)) if n < 40 => {
+                    reader.here = false;
+                    self.count.left += 1;
+                }
+                (5, Some(reader)) if reader.at[0] < head => {
+                    reader.lost.push((reader.at[0], head));
+                    reader.at = [head; 2];
+                    self.count.lost += 1;
+                }
+                // The broker dies, and the next one has only some of the subscribers.
+                (6, _) if n < 40 => {
+                    self.count = Count::default();
+                    self.readers.iter_mut().skip(some).for_each(|reader| reader.here = false);
+                    self.ledger.begins_at(self.ledger.reached(Level::Consumed));
+                }
+                _ => self.tell(),
+            }
+        }
+
+        fn tell(&mut self) {
+            let here = || self.readers.iter().filter(|reader| reader.here);
+            let least = |n: usize| here().map(|reader| reader.at[n]).min().unwrap_or(self.head);
+            let told = [self.head, least(0), least(1)];
+            let (receivers, since) = (here().count() as u32, here().map(Reader::since).max().unwrap_or(0));
+            self.ledger.progress(told, Count { receivers, since, ..self.count });
+        }
+
+        fn check(&self) {
+            for (n, level) in [(0, Level::Delivered), (1, Level::Consumed)] {
+                for position in 1..=self.ledger.reached(level) {
+                    let with =
+                        self.readers.iter().filter(|reader| reader.has(n, position - 1)).count() as u32;
+                    let outcome = self.ledger.outcome(level, position);
+                    let Some(Ok(confirmed)) = outcome else { panic!("{level} {position}: {outcome:?}") };
+                    let most = with + confirmed.left;
+                    assert!(
+                        confirmed.subscribers <= most,
+                        "{confirmed:?} of {position}, {with} have it: {self:?}"
+                    );
+                }
             }
         }
     }

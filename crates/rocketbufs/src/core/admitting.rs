@@ -1,6 +1,6 @@
 //! Subscriptions of others to our buffers: who is admitted, and where it begins.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rocketnet::{ConnId, Transport};
@@ -11,7 +11,7 @@ use crate::buffer::{Buffer, Known, Log, SubShared};
 use crate::context::lock;
 use crate::events::OutEvent;
 use crate::proto::{
-    ByeCode, Count, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed,
+    ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed, Tally,
 };
 use crate::rout::ROutShared;
 use crate::terms::{PolicySet, Terms};
@@ -117,8 +117,8 @@ impl<T: Transport> Core<T> {
         config.maps = self.transport.offer(conn, subscribe.wire, ring).then(|| ring.capacity());
         time_to_catch_up(&mut config, ring, start.min(begin.levels[0]));
         let mut outbound = Outbound::new(config, start, self.now);
-        let count = known.as_ref().filter(|_| !restarted).map_or(Count::default(), |known| known.count);
-        outbound.resume_at(begin.levels, count);
+        let tally = known.as_ref().filter(|_| !restarted).map_or(Tally::default(), |known| known.tally);
+        outbound.resume_at(begin.levels, tally);
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
         self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
@@ -186,9 +186,8 @@ impl<T: Transport> Core<T> {
             landed: AtomicU64::new(outbound.landed()),
             delivered: AtomicU64::new(outbound.delivered()),
             consumed: AtomicU64::new(outbound.consumed()),
-            count: Mutex::new(outbound.count()),
+            tally: Mutex::new(outbound.tally()),
             dropped: AtomicU64::new(0),
-            losses: AtomicU32::new(0),
             start: outbound.start(),
             progress: AtomicU64::new(self.now),
             heard_end: AtomicBool::new(false),

@@ -121,6 +121,9 @@ impl<T: Transport> Core<T> {
             self.close(conn, ByeCode::Protocol, why);
             return;
         }
+        if let Some(in_log) = &mut lock(&inbound.state).log {
+            in_log.since = to;
+        }
         self.news_of(&inbound);
     }
 

@@ -83,7 +83,6 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Lost { wire, from, to });
         let Some(link) = self.links.get(&conn) else { return };
         let (number, Some(out)) = (link.shared.id, link.outs.get(&wire)) else { return };
-        out.sub.losses.fetch_add(1, Ordering::AcqRel);
         let (bid, policy, rout) = (out.buffer.bid, out.sub.policy, out.buffer.out.upgrade());
         if let Some(rout) = rout {
             rout.tell(OutEvent::Dropped { conn: number, bid, from, to, policy });
@@ -328,7 +327,7 @@ impl<T: Transport> Core<T> {
             hold: None,
             policy: sub.policy,
             levels: outbound.levels(),
-            count: sub.count(),
+            tally: outbound.tally(),
             until,
         })
     }

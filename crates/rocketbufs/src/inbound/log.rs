@@ -35,6 +35,7 @@ impl InLog {
             confirm_consumed,
             relayed: relays.then_some(nothing),
             hold,
+            since: start,
             consumed: start,
             read: start,
             pins,
@@ -79,7 +80,8 @@ impl InLog {
                 return Credit { landed, delivered, consumed: by_all.min(delivered), grant, count };
             }
             let landed = if self.confirm_consumed { consumed } else { landed };
-            return Credit { landed, delivered: landed, consumed, grant, count: Count::ONE };
+            let count = Count { since: self.since, ..Count::ONE };
+            return Credit { landed, delivered: landed, consumed, grant, count };
         };
         let confirmed = buffer.confirmed();
         let delivered = confirmed.delivered.min(landed);

@@ -13,7 +13,7 @@
 
 use crate::types::{Level, Position};
 
-/// For whom the positions of a CREDIT speak. The last two only grow.
+/// For whom the positions of a CREDIT speak. `left` and `lost` only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
     /// Receivers at the ends of chains that the minima are taken over. 1 at an application's own end.
@@ -22,11 +22,14 @@ pub struct Count {
     pub left: u32,
     /// How often such a receiver was told that it lost a range, which then counts no more.
     pub lost: u32,
+    /// All of these receivers have what is confirmed from here on. Some of them came later than what lies below, or lost
+    /// it: for that the positions speak for fewer.
+    pub since: Position,
 }
 
 impl Count {
-    /// One receiver, an application's own end.
-    pub const ONE: Self = Self { receivers: 1, left: 0, lost: 0 };
+    /// One receiver, an application's own end, that has everything.
+    pub const ONE: Self = Self { receivers: 1, left: 0, lost: 0, since: 0 };
 
     /// Both together.
     pub fn and(self, other: Self) -> Self {
@@ -34,12 +37,34 @@ impl Count {
             receivers: self.receivers.saturating_add(other.receivers),
             left: self.left.saturating_add(other.left),
             lost: self.lost.saturating_add(other.lost),
+            since: self.since.max(other.since),
         }
     }
 
     /// The same when all of these receivers have gone.
     pub fn gone(self) -> Self {
-        Self { receivers: 0, left: self.left.saturating_add(self.receivers), lost: self.lost }
+        Self { receivers: 0, left: self.left.saturating_add(self.receivers), lost: self.lost, since: 0 }
+    }
+}
+
+/// For whom a subscription speaks, as its sender knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// As the receiver told last.
+    pub told: Count,
+    /// How often the sender skipped a range, and where the last one ended.
+    pub skipped: Count,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn count(&self) -> Count {
+        self.told.and(self.skipped)
+    }
+
+    /// The receiver does not get what lies below `to`.
+    pub fn skip(&mut self, to: Position) {
+        self.skipped = self.skipped.and(Count { lost: 1, since: to, ..Count::default() });
     }
 }
 

@@ -391,7 +391,7 @@ fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, DecodeError> {
 
 fn encode_credit(w: &mut Writer, wire: WireId, c: &Credit) {
     w.u8(CREDIT).u32(wire).u64(c.landed).u64(c.delivered).u64(c.consumed).u64(c.grant);
-    w.u32(c.count.receivers).u32(c.count.left).u32(c.count.lost);
+    w.u32(c.count.receivers).u32(c.count.left).u32(c.count.lost).u64(c.count.since);
 }
 
 fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, DecodeError> {
@@ -400,7 +400,7 @@ fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, DecodeError> {
         delivered: r.u64()?,
         consumed: r.u64()?,
         grant: r.u64()?,
-        count: Count { receivers: r.u32()?, left: r.u32()?, lost: r.u32()? },
+        count: Count { receivers: r.u32()?, left: r.u32()?, lost: r.u32()?, since: r.u64()? },
     })
 }
 

@@ -12,7 +12,7 @@ mod outbound;
 mod session;
 
 pub use codec::DecodeError;
-pub use credit::{Asked, AskedLevels, Count, Credit, CreditError};
+pub use credit::{Asked, AskedLevels, Count, Credit, CreditError, Tally};
 pub use inbound::Inbound;
 pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,

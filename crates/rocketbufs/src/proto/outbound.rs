@@ -12,7 +12,7 @@
 //! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
 //! bytes, at least one end of a delivery is told.
 
-use super::credit::{AskedLevels, Count, Credit, CreditError};
+use super::credit::{AskedLevels, Credit, CreditError, Tally};
 use crate::types::{Level, Nanos, Policy, Position};
 use rocketring::{Gap, Ring};
 
@@ -143,7 +143,7 @@ pub struct Outbound {
     kept: Position,
     delivered: Position,
     consumed: Position,
-    count: Count,
+    tally: Tally,
     asked: AskedLevels,
     ended: bool,
     last_progress: Nanos,
@@ -167,7 +167,7 @@ impl Outbound {
             delivered: start,
             consumed: start,
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
-            count: Count::default(),
+            tally: Tally::default(),
             asked: AskedLevels::default(),
             ended: false,
             last_progress: now,
@@ -176,12 +176,12 @@ impl Outbound {
     }
 
     /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`Level`].
-    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], count: Count) {
+    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: Tally) {
         self.landed = self.landed.min(landed);
         self.kept = self.kept.min(landed);
         self.delivered = self.delivered.min(delivered).min(self.landed);
         self.consumed = self.consumed.min(consumed).min(self.delivered);
-        self.count = count;
+        self.tally = tally;
     }
 
     /// Everything below was given to the transport.
@@ -209,9 +209,9 @@ impl Outbound {
         [self.landed, self.delivered, self.consumed]
     }
 
-    /// For whom that speaks, as it was told last.
-    pub fn count(&self) -> Count {
-        self.count
+    /// For whom that speaks.
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// How far the receiver allows to write.
@@ -264,6 +264,7 @@ impl Outbound {
             Policy::Block | Policy::Overwrite => false,
         }
     }
+        self.tally.skip(to);
 
     /// `drop`: skips to the end of the last complete delivery. The caller first detaches what the transport still
     /// reads from the ring. None if there is nothing to skip.
@@ -414,7 +415,7 @@ impl Outbound {
             // Both rings have one capacity, so what is granted is that much above what is still needed.
             self.kept = self.kept.max(self.grant.saturating_sub(capacity).min(self.landed));
         }
-        self.count = count;
+        self.tally.told = count;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
             self.last_progress = now;
         }

@@ -148,7 +148,7 @@ fn credit(landed: u64, delivered: u64, consumed: u64, grant: u64) -> Credit {
 }
 
 fn subscription_messages() -> Named<Message> {
-    let count = Count { receivers: 258, left: 3, lost: 0xFFFF_FFFF };
+    let count = Count { receivers: 258, left: 3, lost: 0xFFFF_FFFF, since: 0x0102_0304_0506_0708 };
     let of_many = Credit { count, ..credit(LONG, 7, 5, LONG) };
     [
         ("UNSUBSCRIBE", Message::Unsubscribe(5)),

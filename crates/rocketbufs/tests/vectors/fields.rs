@@ -91,7 +91,7 @@ pub fn fields(message: &Message) -> Value {
             "type": "CREDIT", "wire": wire, "landed": c.landed.to_string(),
             "delivered": c.delivered.to_string(), "consumed": c.consumed.to_string(),
             "grant": c.grant.to_string(), "receivers": c.count.receivers, "left": c.count.left,
-            "lost": c.count.lost,
+            "lost": c.count.lost, "since": c.count.since.to_string(),
         }),
         Message::Ask { wire, wanted: [landed, delivered, consumed] } => json!({
             "type": "ASK", "wire": wire, "landed": landed.to_string(), "delivered": delivered.to_string(),
@@ -201,6 +201,7 @@ pub fn message(v: &Value) -> Message {
                     receivers: short(v, "receivers"),
                     left: short(v, "left"),
                     lost: short(v, "lost"),
+                    since: long(v, "since"),
                 },
             },
         },

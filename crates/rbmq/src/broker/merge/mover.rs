@@ -115,6 +115,8 @@ struct Feeder<S> {
     in_line: bool,
     last: bool,
     reached: Reached,
+    /// What the count of receivers says holds for its log from here on.
+    since: Position,
     /// It waits until this is delivered, and this consumed.
     asked: (Position, Position),
 }
@@ -135,6 +137,8 @@ pub(super) struct Mover<S> {
     feeders: HashMap<u32, Feeder<S>>,
     line: VecDeque<u32>,
     table: Table,
+    /// From where on in the merged log the count of receivers holds, as it was seen last.
+    since: Position,
     /// Those that wait until something is confirmed.
     asking: HashSet<u32>,
 }
@@ -145,6 +149,7 @@ impl<S: Source> Mover<S> {
             feeders: HashMap::new(),
             line: VecDeque::new(),
             table: Table::new(table_limit),
+            since: 0,
             asking: HashSet::new(),
         }
     }
@@ -152,7 +157,8 @@ impl<S: Source> Mover<S> {
     /// A publisher whose bytes below `from` were moved before. What is there already is moved with the next turn.
     pub(super) fn join(&mut self, number: u32, source: S, signals: Arc<Signals>, from: Position) {
         let reached = Reached { moved: from, delivered: from, consumed: from };
-        let feeder = Feeder { source, signals, in_line: false, last: false, reached, asked: (0, 0) };
+        let feeder =
+            Feeder { source, signals, in_line: false, last: false, reached, since: from, asked: (0, 0) };
         self.feeders.insert(number, feeder);
         self.line_up(number);
     }
@@ -274,7 +280,7 @@ impl<S: Source> Mover<S> {
         let feeders = &mut self.feeders;
         self.asking.retain(|number| {
             let Some(feeder) = feeders.get(number) else { return false };
-            feeder.source.confirm(feeder.reached, count);
+            feeder.source.confirm(feeder.reached, Count { since: feeder.since, ..count });
             let waits = (feeder.reached.delivered < feeder.asked.0, feeder.reached.consumed < feeder.asked.1);
             (delivered, consumed) = (delivered | waits.0, consumed | waits.1);
             waits.0 || waits.1
@@ -286,6 +292,10 @@ impl<S: Source> Mover<S> {
 
     fn settle(&mut self, log: &impl Log) -> Count {
         let (delivered, consumed, count) = log.confirmed();
+        if count.since > self.since {
+            self.since = count.since;
+            self.hold_since();
+        }
         let feeders = &mut self.feeders;
         self.table.settle(delivered, consumed, |level, number, position| {
             let Some(feeder) = feeders.get_mut(&number) else { return };
@@ -295,6 +305,19 @@ impl<S: Source> Mover<S> {
             }
         });
         count
+    }
+
+    /// Somebody came, or goes on behind a loss: finds where that is in the logs of the publishers. Of one that has no run
+    /// below, what was consumed by then is for those who were there before.
+    fn hold_since(&mut self) {
+        for feeder in self.feeders.values_mut() {
+            feeder.since = feeder.since.max(feeder.reached.consumed);
+        }
+        for (number, position) in self.table.up_to(self.since) {
+            if let Some(feeder) = self.feeders.get_mut(&number) {
+                feeder.since = position;
+            }
+        }
     }
 
     /// How far a publisher's bytes have come by now.

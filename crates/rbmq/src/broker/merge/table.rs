@@ -86,6 +86,12 @@ impl Table {
         }
     }
 
+    /// For each run of those here that ends at or below `merged`, whose it is and where it ends there; in order.
+    pub(super) fn up_to(&self, merged: Position) -> impl Iterator<Item = (u32, Position)> {
+        let runs = self.entries.iter().take_while(move |entry| entry.merged <= merged);
+        runs.map(|entry| (entry.number, entry.position))
+    }
+
     /// How far the merged log must be consumed for a quarter of the entries to go: who waits for room is not woken for
     /// every single one.
     pub(super) fn quarter(&self) -> Option<Position> {

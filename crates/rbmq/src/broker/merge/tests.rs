@@ -19,6 +19,7 @@ struct Ring {
     complete: usize,
     given_back: usize,
     confirmed: Reached,
+    count: Count,
 }
 
 #[derive(Clone, Default)]
@@ -39,10 +40,11 @@ impl Source for Publisher {
         (!bytes.is_empty()).then(|| Whole { ring: self.clone(), bytes, end: ring.complete })
     }
 
-    fn confirm(&self, reached: Reached, _count: Count) {
+    fn confirm(&self, reached: Reached, count: Count) {
         let mut ring = self.0.borrow_mut();
         assert!(reached.delivered >= ring.confirmed.delivered && reached.consumed >= ring.confirmed.consumed);
         ring.confirmed = reached;
+        ring.count = count;
     }
 }
 
@@ -66,6 +68,7 @@ struct Merged {
     window: usize,
     delivered: usize,
     consumed: usize,
+    count: Count,
     over: bool,
     asked: Cell<u32>,
 }
@@ -84,7 +87,7 @@ impl Log for Merged {
     }
 
     fn confirmed(&self) -> (Position, Position, Count) {
-        (self.delivered as Position, self.consumed as Position, Count::ONE)
+        (self.delivered as Position, self.consumed as Position, self.count)
     }
 
     fn ask(&self, delivered: bool, consumed: bool) {
@@ -133,8 +136,15 @@ struct World {
 
 impl World {
     fn new(window: usize, table_limit: usize) -> Self {
-        let log =
-            Merged { bytes: Vec::new(), window, delivered: 0, consumed: 0, over: false, asked: Cell::new(0) };
+        let log = Merged {
+            bytes: Vec::new(),
+            window,
+            delivered: 0,
+            consumed: 0,
+            count: Count::ONE,
+            over: false,
+            asked: Cell::new(0),
+        };
         let mut world = Self {
             mover: Mover::new(table_limit),
             log,
@@ -356,4 +366,29 @@ fn who_waits_for_confirmation_is_told_until_it_has_it() {
     assert_eq!(confirmed(&mut world), (30, 30, false));
     assert_eq!(world.log.asked.get(), 3);
     assert_eq!(world.rings[&0].0.borrow().confirmed, Reached::default(), "it did not ask");
+}
+
+#[test]
+fn who_came_later_is_said_to_have_what_came_after() {
+    let mut world = World::new(1000, 1000);
+    for number in [0, 1, 0] {
+        world.step(&Step::Deliver(number, 30));
+    }
+    let run = 30 + RUN_HEADER_BYTES;
+    world.step(&Step::Receive(run, run));
+    world.mover.confirm(&world.log);
+    // Of three runs the second ends where somebody came.
+    world.log.count = Count { receivers: 2, since: 2 * run as Position, ..Count::ONE };
+    for number in [0, 1, 2] {
+        let signals = world.signals[&number].clone();
+        signals.delivered.store(60, Ordering::SeqCst);
+        world.mover.note(Note::Asked(number));
+    }
+    world.step(&Step::Receive(2 * run, 2 * run));
+    world.mover.confirm(&world.log);
+    let told = [0, 1, 2].map(|number| {
+        let ring = world.rings[&number].0.borrow();
+        (ring.confirmed.delivered, ring.count.receivers, ring.count.since)
+    });
+    assert_eq!(told, [(60, 2, 30), (30, 2, 30), (0, 2, 0)]);
 }
