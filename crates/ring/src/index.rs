@@ -7,6 +7,9 @@
 //!
 //! A slot keeps the *last* boundary of its block. A reader knows a slot for stale when the position in it lies
 //! in another block than the one it looked for, so a slot needs no lock and is never cleared.
+//!
+//! A full ring reaches into one block more than there are slots: its oldest bytes and its newest may share one. So what
+//! the newest block's first boundary displaces is kept beside the slots.
 
 use crate::Position;
 use crate::planted;
@@ -29,6 +32,8 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct BoundaryIndex {
     slots: Box<[AtomicU64]>,
+    /// What was in the slot of the newest block before.
+    displaced: AtomicU64,
     /// A block is `1 << shift` bytes.
     shift: u32,
 }
@@ -40,14 +45,20 @@ impl BoundaryIndex {
         let slots = (16 * capacity / max_delivery).max(MIN_SLOTS).next_power_of_two().min(capacity);
         // u64::MAX lies in no block that anybody asks for.
         let empty = (0..slots).map(|_| AtomicU64::new(u64::MAX)).collect();
-        BoundaryIndex { slots: empty, shift: (capacity / slots).trailing_zeros() }
+        let shift = (capacity / slots).trailing_zeros();
+        BoundaryIndex { slots: empty, displaced: AtomicU64::new(u64::MAX), shift }
     }
 
     /// A delivery ended at `at`. Called by the one writer before it publishes its boundary (Release), which is
     /// what makes the slot visible to those who read the boundary (Acquire) first.
     #[inline]
     pub(crate) fn record(&self, at: Position) {
-        self.slot(at >> self.shift).store(at, Ordering::Relaxed);
+        let slot = self.slot(at >> self.shift);
+        let before = slot.load(Ordering::Relaxed);
+        if before >> self.shift != at >> self.shift {
+            self.displaced.store(before, Ordering::Relaxed);
+        }
+        slot.store(at, Ordering::Relaxed);
     }
 
     /// The smallest known boundary that is at least `p`.
@@ -83,12 +94,13 @@ impl BoundaryIndex {
 
     /// The oldest block that can still have its slot when `last` is the newest.
     fn first_block(&self, last: u64) -> u64 {
-        last.saturating_sub(self.slots.len() as u64 - 1)
+        last.saturating_sub(self.slots.len() as u64)
     }
 
     fn read(&self, block: u64) -> Option<Position> {
+        let of_block = |at: &Position| at >> self.shift == block && *at != u64::MAX;
         let at = self.slot(block).load(Ordering::Relaxed);
-        (at >> self.shift == block && at != u64::MAX).then_some(at)
+        Some(at).filter(of_block).or_else(|| Some(self.displaced.load(Ordering::Relaxed)).filter(of_block))
     }
 
     #[inline]

@@ -86,7 +86,7 @@ impl Log {
         let known = self.boundaries.iter().copied().filter(|&b| {
             let next_in_block =
                 self.boundaries.range(b + 1..).next().is_some_and(|next| next / block == b / block);
-            let indexed = b != self.start && !next_in_block && b / block + slots > last_block;
+            let indexed = b != self.start && !next_in_block && b / block + slots >= last_block;
             b >= ring.tail() && (indexed || b == self.start || b == self.boundary())
         });
         known.collect()
