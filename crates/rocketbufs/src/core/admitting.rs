@@ -115,10 +115,10 @@ impl<T: Transport> Core<T> {
         let mut config = self.outbound_config(buffer, ring, subscribe, &terms);
         // Ahead of the answer: with it the receiver makes its ring.
         config.maps = self.transport.offer(conn, subscribe.wire, ring).then(|| ring.capacity());
-        time_to_catch_up(&mut config, ring, start.min(begin.levels[0]));
         let mut outbound = Outbound::new(config, start, self.now);
         let tally = known.as_ref().filter(|_| !restarted).map_or(Tally::default(), |known| known.tally);
         outbound.resume_at(begin.levels, tally);
+        outbound.begin_behind(ring);
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
         self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
@@ -280,12 +280,4 @@ fn begin(
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))
-}
-
-/// One that comes back is behind already: with `disconnect` it would be cut off again and again before it has caught up.
-fn time_to_catch_up(config: &mut OutboundConfig, ring: &Ring, landed: Position) {
-    if config.policy == Policy::Disconnect {
-        let behind = ring.head().saturating_sub(landed);
-        config.max_lag = config.max_lag.saturating_add(behind).min(ring.capacity() - ring.retain());
-    }
 }

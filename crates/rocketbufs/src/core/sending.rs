@@ -228,6 +228,9 @@ impl<T: Transport> Core<T> {
     fn moved_on(&mut self, conn: ConnId, wire: WireId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let (number, Some(out)) = (link.shared.id, link.outs.get_mut(&wire)) else { return };
+        if let Some(log) = out.buffer.log() {
+            out.outbound.catch_up(&log.ring);
+        }
         out.sub.publish(&out.outbound, &out.buffer);
         let (levels, count) = (out.outbound.levels(), out.sub.count());
         let buffer = out.buffer.clone();

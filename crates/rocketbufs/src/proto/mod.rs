@@ -18,5 +18,5 @@ pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,
     Start, Subscribe, Subscribed, VERSION,
 };
-pub use outbound::{End, Log, Outbound, OutboundConfig, Step};
+pub use outbound::{End, Outbound, OutboundConfig, Step};
 pub use session::{Session, SessionConfig, Tick, choose_version};

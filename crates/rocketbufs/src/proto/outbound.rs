@@ -14,44 +14,7 @@
 
 use super::credit::{AskedLevels, Credit, CreditError, Tally};
 use crate::types::{Level, Nanos, Policy, Position};
-use rocketring::{Gap, Ring};
-
-/// What the machine must know of a log. Implemented by [`Ring`]; tests use a plain model.
-pub trait Log {
-    /// End of what was written.
-    fn head(&self) -> Position;
-    /// End of the last complete delivery.
-    fn boundary(&self) -> Position;
-    /// First position that is stable.
-    fn tail(&self) -> Position;
-    /// Largest known end of a delivery at or below `p`.
-    fn boundary_at_or_before(&self, p: Position) -> Option<Position>;
-    /// Smallest known end of a delivery at or above `p`.
-    fn boundary_at_or_after(&self, p: Position) -> Option<Position>;
-    /// First hole that ends above `p`.
-    fn gap_after(&self, p: Position) -> Option<Gap>;
-}
-
-impl Log for Ring {
-    fn head(&self) -> Position {
-        Ring::head(self)
-    }
-    fn boundary(&self) -> Position {
-        Ring::boundary(self)
-    }
-    fn tail(&self) -> Position {
-        Ring::tail(self)
-    }
-    fn boundary_at_or_before(&self, p: Position) -> Option<Position> {
-        Ring::boundary_at_or_before(self, p)
-    }
-    fn boundary_at_or_after(&self, p: Position) -> Option<Position> {
-        Ring::boundary_at_or_after(self, p)
-    }
-    fn gap_after(&self, p: Position) -> Option<Gap> {
-        Ring::gap_after(self, p)
-    }
-}
+use rocketring::Ring;
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +111,8 @@ pub struct Outbound {
     ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
+    /// `disconnect`: how far it was behind when it came, or the least that it was since.
+    catching_up: u64,
 }
 
 impl Outbound {
@@ -172,7 +137,24 @@ impl Outbound {
             ended: false,
             last_progress: now,
             dropped_bytes: 0,
+            catching_up: 0,
         }
+    }
+
+    /// It begins behind the log's end, and gets as much more lag as that: with `disconnect` it would be cut off again each
+    /// time it comes, before it has caught up.
+    pub fn begin_behind(&mut self, log: &Ring) {
+        self.catching_up = self.behind(log);
+    }
+
+    /// It has told how far it is: what it has caught up with is not given a second time.
+    pub fn catch_up(&mut self, log: &Ring) {
+        self.catching_up = self.catching_up.min(self.behind(log));
+    }
+
+    /// By what it holds: a receiver that stops reading blocks others by that, not by `sent`.
+    fn behind(&self, log: &Ring) -> u64 {
+        log.head().saturating_sub(self.needed())
     }
 
     /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`Level`].
@@ -250,25 +232,27 @@ impl Outbound {
     }
 
     /// How far it is behind: bytes of the log that it was not yet sent.
-    pub fn lag(&self, log: &impl Log) -> u64 {
+    pub fn lag(&self, log: &Ring) -> u64 {
         log.head().saturating_sub(self.sent)
     }
 
     /// Whether it lags so far that its policy must act (`drop`: [`Outbound::drop_to_boundary`]; `disconnect`).
-    pub fn too_far_behind(&self, log: &impl Log) -> bool {
+    pub fn too_far_behind(&self, log: &Ring) -> bool {
+        let (behind, max_lag) = (self.behind(log), self.config.max_lag);
         match self.config.policy {
-            Policy::Drop | Policy::Disconnect => {
-                // This is what it holds: a receiver that stops reading blocks others by that, not by `sent`.
-                log.head().saturating_sub(self.needed()) >= self.config.max_lag
+            Policy::Drop => behind >= max_lag,
+            // More than the capacity it is never behind, as it holds that.
+            Policy::Disconnect => {
+                let most = self.catching_up.saturating_add(max_lag).min(log.capacity());
+                behind >= most && behind > self.catching_up
             }
             Policy::Block | Policy::Overwrite => false,
         }
     }
-        self.tally.skip(to);
 
     /// `drop`: skips to the end of the last complete delivery. The caller first detaches what the transport still
     /// reads from the ring. None if there is nothing to skip.
-    pub fn drop_to_boundary(&mut self, log: &impl Log) -> Option<Step> {
+    pub fn drop_to_boundary(&mut self, log: &Ring) -> Option<Step> {
         let to = log.boundary();
         let step = (to > self.sent).then(|| self.skip(self.sent_boundary, to));
         // What was handed over counts as landed from here on: it left, or was copied. Nobody waits for one that drops.
@@ -281,6 +265,7 @@ impl Outbound {
 
     fn skip(&mut self, from: Position, to: Position) -> Step {
         self.dropped_bytes += to.saturating_sub(from);
+        self.tally.skip(to);
         self.sent = to;
         self.sent_boundary = to;
         self.inside = false;
@@ -290,7 +275,7 @@ impl Outbound {
 
     /// Whether all that is pending, at least a byte and at most `most`, can be sent as it is: nothing of it is missing or
     /// beyond the grant, and nothing else is to be told first.
-    pub fn in_order(&self, log: &impl Log, most: u64) -> bool {
+    pub fn in_order(&self, log: &Ring, most: u64) -> bool {
         let (head, tail) = (log.head(), log.tail());
         let pending = head.saturating_sub(self.sent);
         (1..=most).contains(&pending)
@@ -302,7 +287,7 @@ impl Outbound {
 
     /// What to send next, at most `room` bytes if it is a write. The state moves on as if it was done; the caller
     /// must do it.
-    pub fn next(&mut self, log: &impl Log, end: Option<End>, room: u64) -> Step {
+    pub fn next(&mut self, log: &Ring, end: Option<End>, room: u64) -> Step {
         if self.ended {
             return Step::Idle;
         }
@@ -353,7 +338,7 @@ impl Outbound {
 
     /// Where the log ends for this receiver: what was sent before the end was known is part of what it has, up to the
     /// end of a delivery.
-    fn end_here(&self, log: &impl Log, end: End) -> Position {
+    fn end_here(&self, log: &Ring, end: End) -> Position {
         if self.sent <= end.position() {
             end.position()
         } else if self.sent == self.sent_boundary {
@@ -366,11 +351,11 @@ impl Outbound {
 
     /// Whether a delivery ends where the receiver has come back to, which it cannot know: what it had of it came with
     /// MORE. A transfer of no bytes tells it, once the first CREDIT has shown that it goes on with this log.
-    fn ends_untold(&self, log: &impl Log) -> bool {
+    fn ends_untold(&self, log: &Ring) -> bool {
         self.inside && self.credited && log.boundary_at_or_before(self.sent) == Some(self.sent)
     }
 
-    fn write(&mut self, log: &impl Log, limit: Position, room: u64) -> Step {
+    fn write(&mut self, log: &Ring, limit: Position, room: u64) -> Step {
         let from = self.sent;
         let reach = limit.min(from + self.config.max_transfer.min(room));
         // Inside a delivery the first known end is told: passing over it for a later one would make the distance
@@ -457,9 +442,10 @@ impl Outbound {
         self.last_progress = now;
     }
 
-    /// `block`: whether it made no progress for its timeout. Call it only while others wait for it.
+    /// Whether it made no progress for its timeout (`block`; `disconnect` while it catches up). Call it only while others
+    /// wait for it.
     pub fn stalled(&self, now: Nanos) -> bool {
-        self.config.policy == Policy::Block
+        matches!(self.config.policy, Policy::Block | Policy::Disconnect)
             && self.config.block_timeout > 0
             && now.saturating_sub(self.last_progress) >= self.config.block_timeout
     }

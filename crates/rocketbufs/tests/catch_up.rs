@@ -1,0 +1,129 @@
+//! The policy `disconnect`, for one that begins far behind: it is given time to catch up, and cut off when it falls back.
+
+use std::time::{Duration, Instant};
+
+use rocketbufs::{
+    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, Position, RIn, ROut, Received, Start,
+    SubscribeOptions,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+const BID: u32 = 3;
+
+struct Sender {
+    ctx: Context,
+    out: ROut,
+    listener: Listener,
+}
+
+impl Sender {
+    /// Of its ring, subscribers may hold a sixteenth against the writer; the rest is history.
+    fn new() -> Self {
+        let ctx = Context::new(Config::default()).unwrap();
+        let out = ROut::new(&ctx);
+        let options = BufferOptions {
+            size_bytes: 64 << 10,
+            retain_bytes: Some(60 << 10),
+            max_delivery_bytes: Some(2 << 10),
+            ..BufferOptions::default()
+        };
+        out.create_buffer_with(BID, options).unwrap();
+        let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+        let to = out.clone();
+        listener.set_conn_cb(move |conn| to.add_conn(&conn));
+        Self { ctx, out, listener }
+    }
+
+    fn write(&self) -> Position {
+        let segment = self.out.get_output_segment(BID, 1 << 10, Blocking::For(WAIT)).unwrap();
+        self.out.deliver(segment, 1 << 10, None).unwrap()
+    }
+
+    /// So that the oldest is as far behind as can be.
+    fn write_more_than_a_ring(&self) -> Position {
+        for _ in 0..199 {
+            self.write();
+        }
+        self.write()
+    }
+
+    /// One that takes no more than a ring of 4 KiB without reading, and where it begins.
+    fn reader(&self) -> (RIn, Position) {
+        let input = RIn::new(&Conn::connect(&self.ctx, &self.listener.local_addr(), b"").unwrap());
+        let options = SubscribeOptions {
+            size_bytes: 4 << 10,
+            start: Start::Oldest,
+            policy: Policy::Disconnect,
+            max_lag_bytes: 2 << 10,
+            ..SubscribeOptions::default()
+        };
+        input.subscribe_with(BID, options).unwrap();
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Subscribed { start, .. }) => (input, start),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn until_nobody_subscribes(&self) {
+        let started = Instant::now();
+        while self.out.subscriber_count(BID) > 0 {
+            assert!(started.elapsed() < WAIT, "it is still there: {:?}", self.out.subscribers(BID));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Reads up to a position.
+fn read_to(input: &RIn, end: Position) {
+    loop {
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                let at = view.end();
+                view.consume();
+                if at >= end {
+                    return;
+                }
+            }
+            other => panic!("before {end}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
+    let sender = Sender::new();
+    let written = sender.write_more_than_a_ring();
+    let (input, start) = sender.reader();
+    assert!(written - start >= 60 << 10, "it begins at {start} of {written}");
+    // The writer goes on meanwhile, by less than the lag that is allowed besides.
+    let end = sender.write();
+    read_to(&input, end);
+    for _ in 0..100 {
+        read_to(&input, sender.write());
+    }
+}
+
+#[test]
+fn one_that_falls_back_after_it_caught_up_is_cut_off() {
+    let sender = Sender::new();
+    let written = sender.write_more_than_a_ring();
+    let (input, _) = sender.reader();
+    read_to(&input, written);
+    sender.out.wait_landed(BID, written, WAIT).unwrap();
+    // It reads no more: what does not fit in its ring is its lag.
+    for _ in 0..10 {
+        sender.write();
+    }
+    sender.until_nobody_subscribes();
+}
+
+#[test]
+fn one_that_only_holds_the_writer_is_cut_off() {
+    let sender = Sender::new();
+    sender.write_more_than_a_ring();
+    let (_input, _) = sender.reader();
+    for _ in 0..100 {
+        sender.write();
+    }
+    sender.until_nobody_subscribes();
+}
