@@ -4,8 +4,8 @@
 //!   writer                              worker
 //!   append → Full (the ring says so)    a subscriber's positions move, the ring grants
 //!   what = Room, armed = true           ── fence ──
-//!   ── fence ──                         armed? reached? → disarm, tell Progress
-//!   reached already? → the same
+//!   ── fence ──                         armed? (lock) reached? → disarm, tell Progress
+//!   (lock) reached already? → the same
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -31,14 +31,15 @@ pub enum Progress {
 /// Whether somebody is to be told, and of what.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWatch {
+    /// Whether there is something, for those who only look. Written under the lock.
     armed: AtomicBool,
     what: Mutex<Option<Progress>>,
 }
 
 impl ROut {
-    /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once, on a worker thread, when `what` is so, also if it is already, or when the
-    /// buffer has ended. For writers that must not wait, such as callbacks. One at a time for each buffer: the last
-    /// call counts.
+    /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once, on a worker thread, when `what` is so, also if it is
+    /// already, or when the buffer has ended. For writers that must not wait, such as callbacks. One at a time for each
+    /// buffer: the last call counts. An event that was under way before is told besides.
     ///
     /// # Errors
     /// No such buffer.
@@ -52,8 +53,10 @@ impl ROut {
 impl Buffer {
     /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is so, now or later. The last word counts.
     pub(crate) fn watch_progress(self: &Arc<Self>, what: Progress) {
-        *lock(&self.watched.what) = Some(what);
+        let mut watched = lock(&self.watched.what);
+        *watched = Some(what);
         self.watched.armed.store(true, Ordering::SeqCst);
+        drop(watched);
         match what {
             Progress::Room => self.notify(),
             Progress::Consumed(position) => self.want([0, 0, position]),
@@ -69,13 +72,18 @@ impl Buffer {
         if !self.watched.armed.load(Ordering::SeqCst) {
             return;
         }
-        let Some(what) = *lock(&self.watched.what) else { return };
+        // Held until it is disarmed: what is asked for meanwhile is neither taken for this nor forgotten with it.
+        let mut watched = lock(&self.watched.what);
+        let Some(what) = *watched else { return };
         let reached = self.ended()
             || match what {
                 Progress::Room => self.log().is_none_or(|log| !log.ring.writer_waits()),
                 Progress::Consumed(position) => self.confirmed().consumed >= position,
             };
-        if reached && self.watched.armed.swap(false, Ordering::SeqCst) {
+        if reached {
+            *watched = None;
+            self.watched.armed.store(false, Ordering::SeqCst);
+            drop(watched);
             self.inner.workers[0].send(Command::Progress(self.clone()));
         }
     }
