@@ -35,6 +35,7 @@ mod context;
 pub mod core;
 mod error;
 mod events;
+pub mod fields;
 mod inbound;
 mod inspect;
 mod listener;

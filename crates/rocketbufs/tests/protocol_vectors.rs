@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Once;
 
-use rocketbufs::proto::{DecodeError, Message};
+use rocketbufs::fields::FieldError;
+use rocketbufs::proto::Message;
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header, MORE_BIT};
 use rocketring::{
     MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Pool, PoolConfig, RingConfig, verify, write_marks,
@@ -54,14 +55,14 @@ fn bytes(vector: &Value, field: &str) -> Vec<u8> {
     unhex(vector[field].as_str().unwrap_or_else(|| panic!("no {field} in {vector}")))
 }
 
-fn error_fields(error: &DecodeError) -> Value {
+fn error_fields(error: &FieldError) -> Value {
     match error {
-        DecodeError::Short { missing } => json!({"kind": "short", "missing": missing}),
-        DecodeError::Long { extra } => json!({"kind": "long", "extra": extra}),
-        DecodeError::Value { field, value } => {
+        FieldError::Short { missing } => json!({"kind": "short", "missing": missing}),
+        FieldError::Long { extra } => json!({"kind": "long", "extra": extra}),
+        FieldError::Value { field, value } => {
             json!({"kind": "value", "field": field, "value": value.to_string()})
         }
-        DecodeError::Text => json!({"kind": "text"}),
+        FieldError::Text { .. } => json!({"kind": "text"}),
         other => panic!("a name for {other:?} is missing"),
     }
 }
@@ -212,7 +213,7 @@ fn messages_are_the_same_both_ways() {
     // Every type has a vector, and no other byte is a type.
     for kind in 0..=u8::MAX {
         let unknown =
-            matches!(Message::decode(&[kind]), Err(DecodeError::Value { field: "message type", .. }));
+            matches!(Message::decode(&[kind]), Err(FieldError::Value { field: "message type", .. }));
         assert_eq!(kinds.contains(&kind), !unknown, "type {kind:#04x}");
     }
 }
@@ -234,13 +235,10 @@ fn a_message_that_ends_early_or_late_is_refused() {
         }
         let bytes = message.encode();
         for end in 0..bytes.len() {
-            assert!(
-                matches!(Message::decode(&bytes[..end]), Err(DecodeError::Short { .. })),
-                "{name}, {end}"
-            );
+            assert!(matches!(Message::decode(&bytes[..end]), Err(FieldError::Short { .. })), "{name}, {end}");
         }
         let long = Message::decode(&[&bytes[..], &[0]].concat());
-        assert_eq!(long, Err(DecodeError::Long { extra: 1 }), "{name}");
+        assert_eq!(long, Err(FieldError::Long { extra: 1 }), "{name}");
     }
 }
 

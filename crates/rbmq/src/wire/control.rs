@@ -1,6 +1,7 @@
 //! Control messages between clients and the broker.
 
-use super::fields::Reader;
+use rocketbufs::fields::{FieldError, Reader};
+
 use super::{DecodeError, Framing, TopicFilter, TopicName};
 
 /// Why the broker refused a buffer. The numbers are part of the protocol.
@@ -25,7 +26,7 @@ impl RefuseCode {
         [Self::Invalid, Self::Limit, Self::Size, Self::BidInUse, Self::Internal]
             .into_iter()
             .find(|known| *known as u8 == code)
-            .ok_or(DecodeError::Value { field: "reason for refusal", value: u64::from(code) })
+            .ok_or(DecodeError::value("reason for refusal", code))
     }
 }
 
@@ -252,7 +253,7 @@ impl Control {
     /// What the peer did wrong; its connection should be closed with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > Self::MAX_BYTES {
-            return Err(DecodeError::Long { extra: bytes.len() - Self::MAX_BYTES });
+            return Err(FieldError::Long { extra: bytes.len() - Self::MAX_BYTES }.into());
         }
         let mut r = Reader::new(bytes);
         let message = match r.u8()? {
@@ -320,7 +321,7 @@ impl Control {
                 let topic = get_buffer(r)?;
                 let hops = usize::from(r.u8()?);
                 if hops > Self::MAX_HOPS {
-                    return Err(DecodeError::Value { field: "number of brokers", value: hops as u64 });
+                    return Err(DecodeError::value("number of brokers", hops as u64));
                 }
                 let path = (0..hops).map(|_| r.u128()).collect::<Result<_, _>>()?;
                 Self::TopicVia { topic, path }
@@ -329,12 +330,12 @@ impl Control {
                 let bid = r.u32()?;
                 let yes = match r.u8()? {
                     flag @ (0 | 1) => flag == 1,
-                    other => return Err(DecodeError::Value { field: "flag", value: u64::from(other) }),
+                    other => return Err(DecodeError::value("flag", other)),
                 };
                 Self::Continues { bid, yes }
             }
             DOWNSTREAM => Self::Downstream { bid: r.u32()?, count: r.u32()? },
-            other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
+            other => return Err(DecodeError::value("type of message", other)),
         })
     }
 
@@ -394,7 +395,7 @@ fn put_text(b: &mut Vec<u8>, text: &str) {
 fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     let len = usize::from(r.u16()?);
     if len > Control::MAX_TEXT_BYTES {
-        return Err(DecodeError::Value { field: "length of a text", value: len as u64 });
+        return Err(DecodeError::value("length of a text", len as u64));
     }
     Ok(r.text(len, "text")?.to_owned())
 }
@@ -402,7 +403,7 @@ fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
 fn get_flags(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
     match r.u8()? {
         flags if flags & !FRESH == 0 => Ok(flags & FRESH != 0),
-        other => Err(DecodeError::Value { field: "flags", value: u64::from(other) }),
+        other => Err(DecodeError::value("flags", other)),
     }
 }
 
@@ -442,8 +443,11 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        assert!(matches!(Control::decode(&[0xee]), Err(DecodeError::Value { field: "type of message", .. })));
-        assert_eq!(Control::decode(&[]), Err(DecodeError::Short { missing: 1 }));
+        assert!(matches!(
+            Control::decode(&[0xee]),
+            Err(DecodeError::Field(FieldError::Value { field: "type of message", .. }))
+        ));
+        assert_eq!(Control::decode(&[]), Err(FieldError::Short { missing: 1 }.into()));
         let topics = b"\x10\x01\0\x02a#";
         assert!(matches!(Control::decode(topics), Err(DecodeError::Filter(FilterError::PartOfLevel { .. }))));
         let gone = b"\x12\x01\0\0\0\x01#";

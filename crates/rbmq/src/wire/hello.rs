@@ -1,7 +1,8 @@
 //! Who connects, and as what.
 
+use rocketbufs::fields::Reader;
+
 use super::DecodeError;
-use super::fields::Reader;
 
 const MAGIC: &[u8; 4] = b"RBMQ";
 const VERSION: u8 = 1;
@@ -77,11 +78,11 @@ impl Hello {
             2 => Role::Subscriber,
             3 => Role::Observer,
             4 => Role::Broker,
-            other => return Err(DecodeError::Value { field: "role", value: u64::from(other) }),
+            other => return Err(DecodeError::value("role", other)),
         };
         match r.u16()? {
             0 => {}
-            other => return Err(DecodeError::Value { field: "reserved field", value: u64::from(other) }),
+            other => return Err(DecodeError::value("reserved field", other)),
         }
         let client = r.u128()?;
         let len = usize::from(r.u8()?);
@@ -93,6 +94,8 @@ impl Hello {
 
 #[cfg(test)]
 mod tests {
+    use rocketbufs::fields::FieldError;
+
     use super::*;
 
     #[test]
@@ -109,10 +112,13 @@ mod tests {
         assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(DecodeError::NotRbmq));
         assert_eq!(Hello::decode(b""), Err(DecodeError::NotRbmq));
         assert_eq!(Hello::decode(b"RBMQ\x09\x01"), Err(DecodeError::Version { theirs: 9, ours: 1 }));
-        assert!(matches!(Hello::decode(b"RBMQ\x01\x07"), Err(DecodeError::Value { field: "role", .. })));
+        assert!(matches!(
+            Hello::decode(b"RBMQ\x01\x07"),
+            Err(DecodeError::Field(FieldError::Value { field: "role", .. }))
+        ));
         let mut long = Hello { role: Role::Publisher, client: 0, name: String::new() }.encode();
         long.push(0);
-        assert_eq!(Hello::decode(&long), Err(DecodeError::Long { extra: 1 }));
+        assert_eq!(Hello::decode(&long), Err(FieldError::Long { extra: 1 }.into()));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! byte for byte.
 
 mod control;
-mod fields;
+mod error;
 mod filter;
 mod hello;
 mod observe;
@@ -25,7 +25,7 @@ mod runs;
 mod topic;
 
 pub use control::{Control, RefuseCode, Terms, Topic};
-pub use fields::DecodeError;
+pub use error::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub(crate) use observe::Page;
@@ -63,7 +63,7 @@ impl Framing {
             0 => Ok(Self::Records),
             1 => Ok(Self::Raw),
             2 => Ok(Self::Merged),
-            other => Err(DecodeError::Value { field: "framing", value: u64::from(other) }),
+            other => Err(DecodeError::value("framing", other)),
         }
     }
 }

@@ -4,8 +4,9 @@
 //! their length. Decoding accepts exactly what encoding makes: a message that is too short, too long, or has a value
 //! out of range is an error of the peer, told with what was wrong.
 
-use super::codec::{DecodeError, Reader, Writer};
+use super::codec::{Writer, wire};
 use super::credit::{Count, Credit};
+use crate::fields::{FieldError, Reader};
 use crate::types::{Bid, Epoch, Policy, Position, WireId};
 
 /// First four bytes of every connection's first message, so that a stray client is told apart at once.
@@ -333,15 +334,15 @@ impl Message {
     ///
     /// # Errors
     /// What the peer did wrong; the connection should be closed with it.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
         let mut r = Reader::new(bytes);
         let message = match r.u8()? {
             HELLO => Self::Hello(decode_hello(&mut r)?),
             WELCOME => Self::Welcome(decode_hello(&mut r)?),
             BYE => {
                 let code = r.u16()?;
-                let code = ByeCode::from_u16(code).ok_or(DecodeError::value("bye code", code))?;
-                Self::Bye { code, text: r.text(MAX_TEXT_BYTES)? }
+                let code = ByeCode::from_u16(code).ok_or(FieldError::value("bye code", code))?;
+                Self::Bye { code, text: r.text16(MAX_TEXT_BYTES, "text")?.to_owned() }
             }
             PING => Self::Ping(r.u64()?),
             PONG => Self::Pong(r.u64()?),
@@ -349,19 +350,19 @@ impl Message {
             SUBSCRIBE => Self::Subscribe(decode_subscribe(&mut r)?),
             SUBSCRIBED => Self::Subscribed(decode_subscribed(&mut r)?),
             REFUSED => {
-                let wire = r.wire()?;
+                let wire = wire(&mut r)?;
                 let code = r.u16()?;
-                let code = RefuseCode::from_u16(code).ok_or(DecodeError::value("refuse code", code))?;
+                let code = RefuseCode::from_u16(code).ok_or(FieldError::value("refuse code", code))?;
                 Self::Refused { wire, code, a: r.u64()?, b: r.u64()? }
             }
-            UNSUBSCRIBE => Self::Unsubscribe(r.wire()?),
-            UNSUBSCRIBED => Self::Unsubscribed(r.wire()?),
-            CREDIT => Self::Credit { wire: r.wire()?, credit: decode_credit(&mut r)? },
-            ASK => Self::Ask { wire: r.wire()?, wanted: [r.u64()?, r.u64()?, r.u64()?] },
-            LOST => Self::Lost { wire: r.wire()?, from: r.u64()?, to: r.u64()? },
-            CLOSED => Self::Closed { wire: r.wire()?, end: r.u64()? },
-            GONE => Self::Gone { wire: r.wire()?, end: r.u64()? },
-            other => return Err(DecodeError::value("message type", other)),
+            UNSUBSCRIBE => Self::Unsubscribe(wire(&mut r)?),
+            UNSUBSCRIBED => Self::Unsubscribed(wire(&mut r)?),
+            CREDIT => Self::Credit { wire: wire(&mut r)?, credit: decode_credit(&mut r)? },
+            ASK => Self::Ask { wire: wire(&mut r)?, wanted: [r.u64()?, r.u64()?, r.u64()?] },
+            LOST => Self::Lost { wire: wire(&mut r)?, from: r.u64()?, to: r.u64()? },
+            CLOSED => Self::Closed { wire: wire(&mut r)?, end: r.u64()? },
+            GONE => Self::Gone { wire: wire(&mut r)?, end: r.u64()? },
+            other => return Err(FieldError::value("message type", other)),
         };
         r.end()?;
         Ok(message)
@@ -373,10 +374,10 @@ fn encode_hello(w: &mut Writer, kind: u8, hello: &Hello) {
     w.u128(hello.instance).u32(hello.heartbeat_ms).u32(hello.max_control_bytes).bytes16(&hello.hello);
 }
 
-fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, DecodeError> {
+fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, FieldError> {
     let magic = r.u32()?;
     if magic != MAGIC {
-        return Err(DecodeError::value("magic", magic));
+        return Err(FieldError::value("magic", magic));
     }
     Ok(Hello {
         min_version: r.u16()?,
@@ -394,7 +395,7 @@ fn encode_credit(w: &mut Writer, wire: WireId, c: &Credit) {
     w.u32(c.count.receivers).u32(c.count.left).u32(c.count.lost).u64(c.count.since);
 }
 
-fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, DecodeError> {
+fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
     Ok(Credit {
         landed: r.u64()?,
         delivered: r.u64()?,
@@ -417,20 +418,20 @@ fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
     w.u64(s.max_lag).u32(s.block_timeout_ms).u32(s.hold_ms).bytes8(&s.name);
 }
 
-fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, DecodeError> {
-    let (wire, bid, capacity) = (r.wire()?, r.u32()?, r.u64()?);
+fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, FieldError> {
+    let (wire, bid, capacity) = (wire(r)?, r.u32()?, r.u64()?);
     let policy = r.u8()?;
-    let policy = Policy::from_u8(policy).ok_or(DecodeError::value("policy", policy))?;
+    let policy = Policy::from_u8(policy).ok_or(FieldError::value("policy", policy))?;
     let (kind, epoch, position) = (r.u8()?, Epoch(r.u128()?), r.u64()?);
     let start = match kind {
-        0 | 1 | 3 if epoch != Epoch(0) || position != 0 => return Err(DecodeError::value("start", kind)),
-        4 if epoch != Epoch(0) => return Err(DecodeError::value("start", kind)),
+        0 | 1 | 3 if epoch != Epoch(0) || position != 0 => return Err(FieldError::value("start", kind)),
+        4 if epoch != Epoch(0) => return Err(FieldError::value("start", kind)),
         0 => Start::Newest,
         1 => Start::Oldest,
         2 => Start::Position(epoch, position),
         3 => Start::Last,
         4 => Start::Ago(position),
-        other => return Err(DecodeError::value("start", other)),
+        other => return Err(FieldError::value("start", other)),
     };
     Ok(Subscribe {
         wire,
@@ -445,10 +446,10 @@ fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, DecodeError> {
     })
 }
 
-fn decode_subscribed(r: &mut Reader<'_>) -> Result<Subscribed, DecodeError> {
-    let (wire, epoch, start, flags) = (r.wire()?, Epoch(r.u128()?), r.u64()?, r.u8()?);
+fn decode_subscribed(r: &mut Reader<'_>) -> Result<Subscribed, FieldError> {
+    let (wire, epoch, start, flags) = (wire(r)?, Epoch(r.u128()?), r.u64()?, r.u8()?);
     if flags & !3 != 0 {
-        return Err(DecodeError::value("flags", flags));
+        return Err(FieldError::value("flags", flags));
     }
     let (flow_control, restarted) = (flags & 1 != 0, flags & 2 != 0);
     Ok(Subscribed { wire, epoch, start, flow_control, restarted, capacity: r.u64()?, max_delivery: r.u64()? })

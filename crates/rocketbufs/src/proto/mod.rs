@@ -11,7 +11,6 @@ mod message;
 mod outbound;
 mod session;
 
-pub use codec::DecodeError;
 pub use credit::{Asked, AskedLevels, Count, Credit, CreditError, Tally};
 pub use inbound::Inbound;
 pub use message::{

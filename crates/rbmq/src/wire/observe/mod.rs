@@ -13,10 +13,11 @@
 
 mod rows;
 
+use rocketbufs::fields::{FieldError, Reader};
+
 pub use rows::{BrokerSummary, BufferStage, BufferStats, Place, Slowest, SubscriptionStats, TopicStats};
 use rows::{Row, get_name, put_name};
 
-use super::fields::Reader;
 use super::{Control, DecodeError, TopicFilter, TopicName};
 
 /// A message between an observer and the broker. Every one carries the observer's number of the request.
@@ -144,7 +145,7 @@ impl Observe {
     /// What the peer did wrong; its connection should be closed with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > Control::MAX_BYTES {
-            return Err(DecodeError::Long { extra: bytes.len() - Control::MAX_BYTES });
+            return Err(FieldError::Long { extra: bytes.len() - Control::MAX_BYTES }.into());
         }
         let mut r = Reader::new(bytes);
         let (kind, request) = (r.u8()?, r.u32()?);
@@ -174,7 +175,7 @@ impl Observe {
                 let (rows, next) = get_page(&mut r)?;
                 Self::SubscriptionsPage { request, rows, next }
             }
-            other => return Err(DecodeError::Value { field: "type of message", value: u64::from(other) }),
+            other => return Err(DecodeError::value("type of message", other)),
         };
         r.end()?;
         Ok(message)
@@ -249,7 +250,7 @@ fn get_next<N: Row>(r: &mut Reader<'_>) -> Result<Option<N>, DecodeError> {
     match r.u8()? {
         0 => Ok(None),
         1 => N::get(r).map(Some),
-        other => Err(DecodeError::Value { field: "flags", value: u64::from(other) }),
+        other => Err(DecodeError::value("flags", other)),
     }
 }
 
@@ -259,7 +260,7 @@ impl Row for u32 {
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.u32()
+        Ok(r.u32()?)
     }
 }
 
@@ -316,17 +317,17 @@ mod tests {
     fn says_what_is_wrong() {
         assert!(matches!(
             Observe::decode(b"\x3f\0\0\0\0"),
-            Err(DecodeError::Value { field: "type of message", .. })
+            Err(DecodeError::Field(FieldError::Value { field: "type of message", .. }))
         ));
-        assert_eq!(Observe::decode(b""), Err(DecodeError::Short { missing: 1 }));
-        assert_eq!(Observe::decode(b"\x30\0\0\0\0\0"), Err(DecodeError::Long { extra: 1 }));
+        assert_eq!(Observe::decode(b""), Err(FieldError::Short { missing: 1 }.into()));
+        assert_eq!(Observe::decode(b"\x30\0\0\0\0\0"), Err(FieldError::Long { extra: 1 }.into()));
         // A page that claims to be full of rows, and has none.
-        assert_eq!(Observe::decode(b"\x36\0\0\0\0\0\xff\xff"), Err(DecodeError::Short { missing: 4 }));
+        assert_eq!(Observe::decode(b"\x36\0\0\0\0\0\xff\xff"), Err(FieldError::Short { missing: 4 }.into()));
         assert!(matches!(
             Observe::decode(b"\x33\0\0\0\0\0\0\0\0\x02"),
-            Err(DecodeError::Value { field: "flags", .. })
+            Err(DecodeError::Field(FieldError::Value { field: "flags", .. }))
         ));
         let long = vec![0; Control::MAX_BYTES + 3];
-        assert_eq!(Observe::decode(&long), Err(DecodeError::Long { extra: 3 }));
+        assert_eq!(Observe::decode(&long), Err(FieldError::Long { extra: 3 }.into()));
     }
 }

@@ -1,9 +1,9 @@
 //! What an observer is told: rows of tables, field by field.
 
+use rocketbufs::fields::Reader;
 use rocketbufs::{Epoch, Policy};
 use serde::{Serialize, Serializer};
 
-use crate::wire::fields::Reader;
 use crate::wire::{DecodeError, Framing, TopicName};
 
 /// Most bytes of a name or an address in a row; longer ones are cut when encoded.
@@ -282,7 +282,7 @@ fn put_bits<const N: usize>(b: &mut Vec<u8>, bits: [bool; N]) {
 fn get_bits<const N: usize>(r: &mut Reader<'_>) -> Result<[bool; N], DecodeError> {
     let octet = r.u8()?;
     if u32::from(octet) >> N != 0 {
-        return Err(DecodeError::Value { field: "flags", value: u64::from(octet) });
+        return Err(DecodeError::value("flags", octet));
     }
     Ok(std::array::from_fn(|n| octet & (1 << n) != 0))
 }
@@ -292,7 +292,7 @@ fn get_policy(r: &mut Reader<'_>) -> Result<Policy, DecodeError> {
     [Policy::Block, Policy::Drop, Policy::Disconnect, Policy::Overwrite]
         .into_iter()
         .find(|known| *known as u8 == code)
-        .ok_or(DecodeError::Value { field: "policy", value: u64::from(code) })
+        .ok_or(DecodeError::value("policy", code))
 }
 
 /// A value that is there if its flag says so; otherwise it is written as nothing at all.
@@ -355,7 +355,7 @@ impl Row for TopicStats {
         topic.dropped_bytes = r.u64()?;
         topic.max_lag_bytes = r.u64()?;
         let [boundary, slowest] = get_bits(r)?;
-        topic.boundary = optional(boundary, || r.u64())?;
+        topic.boundary = optional(boundary, || Ok(r.u64()?))?;
         topic.slowest = optional(slowest, || Slowest::get(r))?;
         Ok(topic)
     }
@@ -382,7 +382,7 @@ impl BufferStage {
         [Self::Opening, Self::Live, Self::Closed, Self::Gone]
             .into_iter()
             .find(|known| *known as u8 == code)
-            .ok_or(DecodeError::Value { field: "stage", value: u64::from(code) })
+            .ok_or(DecodeError::value("stage", code))
     }
 }
 
@@ -458,7 +458,7 @@ impl Row for SubscriptionStats {
             sent: r.u64()?,
             landed: r.u64()?,
             consumed: r.u64()?,
-            holds: optional(holds, || r.u64())?,
+            holds: optional(holds, || Ok(r.u64()?))?,
             dropped_bytes: r.u64()?,
             idle_ms: r.u64()?,
             left_ms: r.u64()?,
