@@ -4,6 +4,8 @@
 //! 1.0, compact (variable-length integers, no field names), and read straight from the datagram. bincode, the other
 //! candidate, has ended: its last release refuses to compile.
 
+use std::panic::catch_unwind;
+
 use bytes::Bytes;
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
@@ -49,8 +51,9 @@ impl<'a> Shared<'a> {
 pub(crate) fn serde<T: Serialize + DeserializeOwned>() -> Codec<T> {
     Codec {
         encode: |message, out| postcard::serialize_with_flavor(message, Append(out)).is_ok(),
-        decode: |bytes, _| match postcard::take_from_bytes(bytes) {
-            Ok((message, [])) => Some(message),
+        // A type that panics on what somebody sent must not take the queue's thread with it.
+        decode: |bytes, _| match catch_unwind(|| postcard::take_from_bytes(bytes)) {
+            Ok(Ok((message, []))) => Some(message),
             _ => None,
         },
     }

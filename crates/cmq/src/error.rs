@@ -24,7 +24,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum PushError {
     /// An outcome, not a failure: `pending_bytes` wait for the network already. Push it again later, or not at all.
-    #[error("the network does not take what was pushed before; push again later")]
+    #[error("as many bytes wait to be sent as may; push again later")]
     Full,
     /// The caller's: it is larger than `max_message`, or than a datagram and `large` is `Refuse`.
     #[error("the message has {size} bytes, at most {limit} can be sent")]

@@ -110,6 +110,41 @@ fn raw_bytes_and_large_messages() {
     assert_eq!(error, PushError::TooLarge { size: 1371, limit: 1370 });
 }
 
+#[test]
+fn a_push_says_when_too_much_waits() {
+    let sender = queue(Config { pending_bytes: 100, ..Config::default().batches(60_000, LONG) });
+    let to = (sender.local_addr(), 0);
+    let taken = (0..1000).take_while(|number| sender.cw_push(to, number).is_ok()).count();
+    assert!((20..60).contains(&taken), "{taken} of three and four bytes");
+    assert_eq!(sender.cw_push(to, &1), Err(PushError::Full));
+    sender.flush();
+    sender.cw_push(to, &1).expect("there is room again");
+}
+
+/// A number that panics when it is not welcome.
+#[derive(Debug, PartialEq, serde::Serialize)]
+struct Touchy(u32);
+
+impl<'de> serde::Deserialize<'de> for Touchy {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Touchy, D::Error> {
+        let number = u32::deserialize(from)?;
+        assert_ne!(number, 13, "this panic is part of the test");
+        Ok(Touchy(number))
+    }
+}
+
+#[test]
+fn a_type_that_panics_does_not_end_the_queue() {
+    let receiver = new_rq_with::<Touchy>("127.0.0.1:0", Config::immediate()).expect("a queue");
+    let sender = queue(Config::immediate());
+    for number in [12, 13, 14] {
+        sender.cw_push((receiver.local_addr(), 0), &number).expect("room");
+    }
+    assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, Touchy(12));
+    assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, Touchy(14));
+    assert_eq!(receiver.stats().counts.undecodable, 1);
+}
+
 /// Cut by the kernel, or sent one by one in one call: the same datagrams.
 #[test]
 fn a_batch_of_many_datagrams_arrives_whole() {

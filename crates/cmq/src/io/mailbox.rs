@@ -97,13 +97,11 @@ impl<T> Queue<T> {
         }
         self.messages.fetch_add(added, Ordering::Relaxed);
         self.bytes.fetch_add(added_bytes, Ordering::Relaxed);
-        if added > 0 {
-            for waker in inbox.wakers.drain(..) {
-                waker.wake();
-            }
-        }
+        let wakers = if added > 0 { std::mem::take(&mut inbox.wakers) } else { Vec::new() };
         let sleepers = if added > 0 { inbox.sleepers } else { 0 };
         drop(inbox);
+        // Without the lock: what a waker does is the runtime's affair.
+        wakers.into_iter().for_each(Waker::wake);
         match sleepers {
             0 => {}
             1 => self.came.notify_one(),
