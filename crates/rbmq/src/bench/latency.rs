@@ -173,11 +173,11 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
         (Some(before), Some(after)) => before.messages_per_s(&after) * f64::from(args.beside_size),
         _ => 0.0,
     };
-    if Peer::of(trip.system).is_none() {
-        middle.process.kill();
-    }
     if let Some(beside) = &mut beside {
         beside.kill();
+    }
+    if Peer::of(trip.system).is_none() {
+        middle.process.kill();
     }
     drop((pinger, echo, beside));
     let setting = Setting::new(trip.system, &middle.version, &method.congestion);
