@@ -59,14 +59,13 @@ impl Link for Queue {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        let message = match self.queue.cw_pop() {
-            Some((message, _)) => message,
-            None => {
-                self.queue.flush();
-                let Some((message, _)) = self.queue.pop_timeout(wait) else { return Ok(None) };
-                message
-            }
+        let message = if self.queue.waiting() > 0 {
+            self.queue.cw_pop()
+        } else {
+            self.queue.flush();
+            self.queue.pop_timeout(wait)
         };
+        let Some((message, _)) = message else { return Ok(None) };
         copy(&message, into).map(Some)
     }
 
