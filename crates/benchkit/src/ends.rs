@@ -98,16 +98,15 @@ impl End {
         io::stdin().read_line(&mut line)?;
         end_with_harness(Arc::default());
         let tally = exchange::drive(link, &self.plan())?;
-        let (mean, deviation) = tally.mean_and_deviation();
         say(&format!(
             "done {} {} {} {} {} {} {}",
             tally.sent,
             tally.answers,
             link.lost(),
             tally.given_up,
-            tally.times.len(),
-            mean.as_nanos(),
-            deviation.as_nanos()
+            tally.times.count(),
+            tally.times.mean().as_nanos(),
+            tally.times.deviation().as_nanos()
         ));
         // Sockets stay open until the harness has what it needs.
         loop {

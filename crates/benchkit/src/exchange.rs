@@ -74,19 +74,41 @@ pub struct Tally {
     pub answers: u64,
     /// How often nothing came for so long that what was outstanding was given up.
     pub given_up: u64,
-    /// The time of each exchange that counts.
-    pub times: Vec<Duration>,
+    /// The times of the exchanges that count.
+    pub times: Times,
 }
 
-impl Tally {
-    /// Mean and standard deviation of the exchanges' times.
-    pub fn mean_and_deviation(&self) -> (Duration, Duration) {
-        let times: Vec<f64> = self.times.iter().map(Duration::as_secs_f64).collect();
-        let count = times.len().max(1) as f64;
-        let mean = times.iter().sum::<f64>() / count;
-        let squares = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>();
-        let deviation = (squares / (count - 1.0).max(1.0)).sqrt();
-        (Duration::from_secs_f64(mean), Duration::from_secs_f64(deviation))
+/// Mean and standard deviation of times, of which none is kept: a long exchange takes no more memory than a short one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Times {
+    count: u64,
+    mean_s: f64,
+    squares: f64,
+}
+
+impl Times {
+    /// Adds one (Welford's way, which loses no digits).
+    pub fn add(&mut self, time: Duration) {
+        self.count += 1;
+        let beyond = time.as_secs_f64() - self.mean_s;
+        self.mean_s += beyond / self.count as f64;
+        self.squares += beyond * (time.as_secs_f64() - self.mean_s);
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; zero if there were none.
+    pub fn mean(&self) -> Duration {
+        Duration::from_secs_f64(self.mean_s.max(0.0))
+    }
+
+    /// Their standard deviation, as of a sample.
+    pub fn deviation(&self) -> Duration {
+        let variance = self.squares / self.count.saturating_sub(1).max(1) as f64;
+        Duration::from_secs_f64(variance.max(0.0).sqrt())
     }
 }
 
@@ -186,14 +208,14 @@ struct Clock<'p> {
     /// Of the exchange that goes on.
     messages: u32,
     warmup: u32,
-    times: Vec<Duration>,
+    times: Times,
 }
 
 impl Clock<'_> {
     fn new(plan: &Plan) -> Clock<'_> {
         let began = Instant::now();
         let counting = (plan.warmup == 0).then_some(began);
-        Clock { plan, began, counting, messages: 0, warmup: plan.warmup, times: Vec::new() }
+        Clock { plan, began, counting, messages: 0, warmup: plan.warmup, times: Times::default() }
     }
 
     #[inline]
@@ -208,7 +230,7 @@ impl Clock<'_> {
     fn end_of_exchange(&mut self) {
         let now = Instant::now();
         if self.counting.is_some() {
-            self.times.push(now - self.began);
+            self.times.add(now - self.began);
         } else {
             self.warmup -= 1;
             self.counting = (self.warmup == 0).then_some(now);
@@ -218,7 +240,7 @@ impl Clock<'_> {
 
     #[inline]
     fn done(&self) -> bool {
-        self.times.len() >= self.plan.least as usize
+        self.times.count() >= u64::from(self.plan.least)
             && self.counting.is_some_and(|began| self.began - began >= self.plan.time)
     }
 }
@@ -323,7 +345,7 @@ mod tests {
     fn every_message_comes_back() {
         for outstanding in [1, 7, 100, 1000] {
             let (tally, received) = exchange(outstanding, 1, 0);
-            assert_eq!((tally.times.len(), tally.given_up), (3, 0));
+            assert_eq!((tally.times.count(), tally.given_up), (3, 0));
             assert_eq!(received, tally.sent);
             assert!((400..400 + u64::from(outstanding)).contains(&tally.sent), "{}", tally.sent);
         }
@@ -332,7 +354,7 @@ mod tests {
     #[test]
     fn one_answer_stands_for_many() {
         let (tally, received) = exchange(100, 25, 0);
-        assert_eq!((tally.times.len(), tally.given_up), (3, 0));
+        assert_eq!((tally.times.count(), tally.given_up), (3, 0));
         assert_eq!(received, tally.sent);
         assert!(tally.answers <= 20, "{}", tally.answers);
     }
@@ -340,7 +362,7 @@ mod tests {
     #[test]
     fn what_is_lost_holds_up_only_who_waits_for_it() {
         let (tally, received) = exchange(50, 1, 10);
-        assert_eq!(tally.times.len(), 3);
+        assert_eq!(tally.times.count(), 3);
         assert_eq!(received, tally.sent - tally.sent / 10);
         let (alone, _) = exchange(1, 1, 10);
         assert_eq!(alone.given_up, 40);
@@ -358,9 +380,9 @@ mod tests {
 
     #[test]
     fn mean_and_deviation_are_those_of_the_sample() {
-        let times = [9, 10, 11].map(Duration::from_millis).to_vec();
-        let tally = Tally { times, ..Tally::default() };
-        let (mean, deviation) = tally.mean_and_deviation();
-        assert_eq!((mean.as_micros(), deviation.as_micros()), (10_000, 1_000));
+        let mut times = Times::default();
+        [9, 10, 11].map(Duration::from_millis).into_iter().for_each(|time| times.add(time));
+        let (mean, deviation) = (times.mean(), times.deviation());
+        assert_eq!((times.count(), mean.as_micros(), deviation.as_micros()), (3, 10_000, 1_000));
     }
 }
