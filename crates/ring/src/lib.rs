@@ -33,7 +33,8 @@
 //!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows.
 //!
 //! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
-//! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work.
+//! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work; [`Seat`] says which
+//! thread that is.
 //!
 //! ```
 //! use rocketring::{Pool, PoolConfig, RingConfig};
@@ -66,6 +67,7 @@ mod pool;
 #[cfg(not(loom))]
 mod region;
 mod ring;
+mod seat;
 mod shape;
 pub mod sync;
 mod trim;
@@ -79,6 +81,7 @@ pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, wr
 pub use peer::{MapError, Maps, PeerRing};
 pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
 pub use ring::{Gap, Hold, Overwritten, Ring};
+pub use seat::Seat;
 pub use trim::Trimmed;
 pub use view::{Lapped, View};
 pub use wake::{PendingSet, Sleeper};

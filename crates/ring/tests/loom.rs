@@ -5,7 +5,7 @@
 
 use loom::thread;
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
-use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Seat, Sleeper};
 
 /// More than this many involuntary switches find nothing new here, and take minutes.
 const PREEMPTIONS: usize = 3;
@@ -302,5 +302,73 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
             sleeper.woken();
         }
         delivering.join().unwrap();
+    });
+}
+
+/// What is published is seen by whoever has the seat, or by the own thread when nobody has it: also while another thread
+/// takes the seat and leaves it. Timeouts never end in a model, so that nothing may depend on them.
+#[test]
+fn a_seat_that_changes_hands_leaves_nothing_behind() {
+    const LAST: u64 = 2;
+    /// What there is to see, and who sees it: one at a time, whoever has the seat.
+    struct Work {
+        seat: Seat,
+        set: PendingSet,
+        published: AtomicU64,
+        seen: AtomicU64,
+        in_it: AtomicU64,
+    }
+    impl Work {
+        fn look(&self) {
+            assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one seat");
+            self.set.drain(|_| self.seen.store(self.published.load(Ordering::Acquire), Ordering::Relaxed));
+            self.in_it.store(0, Ordering::Relaxed);
+        }
+    }
+    model(|| {
+        let work = Arc::new(Work {
+            seat: Seat::new().unwrap(),
+            set: PendingSet::new(1),
+            published: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            in_it: AtomicU64::new(0),
+        });
+        let publishing = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || {
+                for value in 1..=LAST {
+                    work.published.store(value, Ordering::Release);
+                    if work.set.mark(0) {
+                        work.seat.wake();
+                    }
+                }
+            })
+        };
+        let waiting = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || {
+                if work.seat.take() {
+                    work.look();
+                    // The model's own thread ends with the last; a real one would sleep on.
+                    let last = work.seen.load(Ordering::Relaxed) == LAST;
+                    work.seat.leave(|| last || !work.set.is_empty());
+                }
+            })
+        };
+        loop {
+            work.look();
+            if work.seen.load(Ordering::Relaxed) == LAST {
+                break;
+            }
+            work.seat.sleep();
+            if work.set.is_empty() {
+                work.seat.sleeper().sleep();
+            }
+            if !work.seat.woken() {
+                work.seat.park(std::time::Duration::from_millis(1));
+            }
+        }
+        publishing.join().unwrap();
+        waiting.join().unwrap();
     });
 }

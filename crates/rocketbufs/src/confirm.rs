@@ -293,6 +293,7 @@ impl ROut {
 
     /// Calls `callback` on a worker thread whenever a subscriber has told how far it is.
     pub fn set_subscriber_progress_cb(&self, callback: impl FnMut(SubscriberProgress) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.progress_cb.set(Box::new(callback));
     }
 }

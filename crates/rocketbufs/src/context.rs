@@ -1,6 +1,6 @@
 //! The memory and the threads of a process.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -65,6 +65,9 @@ pub(crate) struct ContextInner {
     next_conn: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
+    /// How many callbacks the application has set.
+    callbacks: AtomicUsize,
+    callbacks_in_calls: AtomicBool,
     /// Where the workers' time begins.
     started: Instant,
 }
@@ -92,7 +95,7 @@ impl Context {
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         for shared in &inner.workers {
             let settings = tcp_config(&inner.config);
-            let tcp = Tcp::with_maps(settings, shared.sleeper.clone(), inner.maps.clone());
+            let tcp = Tcp::with_maps(settings, shared.seat.sleeper().clone(), inner.maps.clone());
             let tcp = tcp.map_err(ContextError::Transport)?;
             let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), tcp);
             let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
@@ -114,7 +117,7 @@ impl Context {
         let inner = ContextInner::new(config, 1, entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         let shared = inner.workers[0].clone();
-        let transport = transport(shared.sleeper.clone());
+        let transport = transport(shared.seat.sleeper().clone());
         let core = Core::new(inner, shared, Arc::downgrade(&context.handle), transport);
         Ok((context, core))
     }
@@ -137,6 +140,13 @@ impl Context {
     /// Random 128-bit name of this process's endpoint, told to every peer.
     pub fn instance(&self) -> u128 {
         self.handle.inner.instance
+    }
+
+    /// Allows callbacks to run on any thread of the application that waits in [`RIn::recv`](crate::RIn::recv), inside that
+    /// call: such a thread then does a worker's work instead of waiting for it, which saves hand-overs between threads. Callbacks must not need what such a thread holds (a lock, say). Without callbacks it is
+    /// always so; with callbacks, unless this was called, they run on worker threads only.
+    pub fn allow_callbacks_in_calls(&self) {
+        self.handle.inner.callbacks_in_calls.store(true, Ordering::Relaxed);
     }
 
     /// Says goodbye to every peer, gives what is queued at most `grace` to leave, and stops the threads.
@@ -175,6 +185,8 @@ impl ContextInner {
             next_conn: AtomicU64::new(1),
             threads: Mutex::default(),
             stopping: AtomicBool::new(false),
+            callbacks: AtomicUsize::new(0),
+            callbacks_in_calls: AtomicBool::new(false),
             started: Instant::now(),
         }))
     }
@@ -190,6 +202,16 @@ impl ContextInner {
     /// The workers' time, where there are threads: for what is shown to people.
     pub(crate) fn now(&self) -> Nanos {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
+
+    /// The application has set a callback.
+    pub(crate) fn note_callback(&self) {
+        self.callbacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a thread that waits may do a worker's work, callbacks included.
+    pub(crate) fn may_drive(&self) -> bool {
+        self.callbacks.load(Ordering::Relaxed) == 0 || self.callbacks_in_calls.load(Ordering::Relaxed)
     }
 
     pub(crate) fn random(&self) -> u128 {

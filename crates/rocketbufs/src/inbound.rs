@@ -341,7 +341,7 @@ impl InboundShared {
     /// Has the worker send the credit that is due.
     fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
         if let (true, Some((conn, _))) = (due, wire) {
-            self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+            self.inner.workers[self.inner.worker_of(conn)].mark_for_later(self.slot);
         }
     }
 

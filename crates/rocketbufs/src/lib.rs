@@ -33,6 +33,7 @@ mod conn;
 mod context;
 #[doc(hidden)]
 pub mod core;
+mod drive;
 mod error;
 mod events;
 pub mod fields;

@@ -118,6 +118,7 @@ impl Listener {
 
     /// Calls `callback` for every connection, on a worker thread; for those that wait already, on this one.
     pub fn set_conn_cb(&self, callback: impl FnMut(Conn) + Send + 'static) {
+        self.context.inner().note_callback();
         self.shared.callback.set(Box::new(callback));
         let waiting = std::mem::take(&mut *lock(&self.shared.waiting));
         for conn in waiting {

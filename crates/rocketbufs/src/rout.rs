@@ -322,16 +322,19 @@ impl ROut {
     /// Calls `callback(bid, context)` on a worker thread when a delivery that was given a context has landed with every
     /// subscriber that was there.
     pub fn set_data_out_cb(&self, callback: impl FnMut(Bid, u64) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.data_out_cb.set(Box::new(callback));
     }
 
     /// Calls `callback` on a worker thread for every control message of the application at another end.
     pub fn set_control_msg_cb(&self, callback: impl FnMut(&Conn, &[u8]) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.control_cb.set(Box::new(callback));
     }
 
     /// Calls `callback` on a worker thread for every event.
     pub fn set_event_cb(&self, callback: impl FnMut(OutEvent) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.event_cb.set(Box::new(callback));
     }
 

@@ -3,17 +3,19 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rocketnet::Transport;
-use rocketring::{PendingSet, Sleeper};
+use rocketring::{PendingSet, Seat};
 
 use crate::context::lock;
 use crate::core::inline::{Inline, Sent, run_shared};
 use crate::core::{Command, Core};
+use crate::drive::Waiters;
 use crate::types::Nanos;
 
 thread_local! {
@@ -25,21 +27,33 @@ pub(crate) fn is_worker() -> bool {
     IS_WORKER.get()
 }
 
+/// Does something as the worker does it: callbacks that it runs must not wait.
+pub(crate) fn as_worker<R>(work: impl FnOnce() -> R) -> R {
+    let before = IS_WORKER.replace(true);
+    let done = work();
+    IS_WORKER.set(before);
+    done
+}
+
 /// What others see of a worker: where to leave work, and how to wake it.
 pub(crate) struct WorkerShared {
     pub(crate) index: usize,
-    pub(crate) sleeper: Arc<Sleeper>,
+    /// Who does its work, and how to wake him.
+    pub(crate) seat: Seat,
+    pub(crate) waiters: Waiters,
     pub(crate) pending: PendingSet,
     mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
-    /// The core, where other threads may send with it while the worker sleeps.
+    /// The core, where other threads may send with it while the worker sleeps, or do all of its work.
     borrow: OnceLock<Borrow>,
 }
 
 /// A core that can be borrowed, and the clock of its worker.
-struct Borrow {
+pub(crate) struct Borrow {
     core: Weak<Mutex<dyn Inline>>,
-    started: Instant,
+    pub(crate) started: Instant,
+    /// What to sleep on.
+    pub(crate) fd: Arc<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -53,7 +67,8 @@ impl WorkerShared {
     pub(crate) fn new(index: usize, slots: usize) -> io::Result<Self> {
         Ok(Self {
             index,
-            sleeper: Arc::new(Sleeper::new()?),
+            seat: Seat::new()?,
+            waiters: Waiters::default(),
             pending: PendingSet::new(slots),
             mailbox: Mutex::default(),
             has_mail: AtomicBool::new(false),
@@ -72,27 +87,39 @@ impl WorkerShared {
         mailbox.commands.push_back(command);
         drop(mailbox);
         self.has_mail.store(true, Ordering::SeqCst);
-        self.sleeper.wake();
+        self.seat.wake();
     }
 
     /// Says that a slot has something to do. Costs a fence and a load while it is already said.
     pub(crate) fn mark(&self, slot: u32) {
         if self.pending.mark(slot) {
-            self.sleeper.wake();
+            self.seat.wake();
         }
+    }
+
+    /// As [`WorkerShared::mark`], from a thread that comes back to wait for the worker, and does its work then.
+    pub(crate) fn mark_for_later(&self, slot: u32) {
+        if self.pending.mark(slot) {
+            self.seat.sleeper().wake();
+        }
+    }
+
+    /// The core, and what is needed to work with it; none where it cannot be borrowed.
+    pub(crate) fn borrowed(&self) -> Option<(Arc<Mutex<dyn Inline>>, &Borrow)> {
+        let borrow = self.borrow.get()?;
+        Some((borrow.core.upgrade()?, borrow))
     }
 
     /// As [`WorkerShared::mark`], from the thread that has just delivered: if the worker sleeps, this thread sends.
     #[inline]
     pub(crate) fn mark_or_send(&self, slot: u32) {
         if self.pending.mark(slot) && !self.sends_now(slot) {
-            self.sleeper.wake();
+            self.seat.wake();
         }
     }
 
     fn sends_now(&self, slot: u32) -> bool {
-        let Some(borrow) = self.borrow.get() else { return false };
-        let Some(core) = borrow.core.upgrade() else { return false };
+        let Some((core, borrow)) = self.borrowed() else { return false };
         // Taken: the worker is awake and looks for news before it sleeps, or another thread sends.
         let Ok(mut core) = core.try_lock() else { return false };
         core.send_now(slot, nanos_since(borrow.started)) == Sent::All
@@ -119,7 +146,7 @@ impl WorkerShared {
     }
 }
 
-fn nanos_since(started: Instant) -> Nanos {
+pub(crate) fn nanos_since(started: Instant) -> Nanos {
     started.elapsed().as_nanos() as Nanos
 }
 
@@ -145,7 +172,7 @@ pub(crate) fn spawn<T: Transport + Send + 'static>(
         };
         let core = Arc::new(Mutex::new(core));
         let borrowed: Weak<Mutex<dyn Inline>> = Arc::downgrade(&(core.clone() as Arc<Mutex<dyn Inline>>));
-        let _ = shared.borrow.set(Borrow { core: borrowed, started });
+        let _ = shared.borrow.set(Borrow { core: borrowed, started, fd: fd.clone() });
         while run_shared(&core, &shared, &fd, &clock) {}
     })
 }

@@ -7,7 +7,7 @@ use rocketbufs::{Config, Conn, Context, Policy, RIn};
 
 use super::error::ConnectError;
 use super::feed::{Feed, Options};
-use super::link::{Link, lock};
+use super::link::{Link, lock, own_context};
 use super::subscriber::Subscriber;
 use crate::wire::Role;
 
@@ -88,7 +88,7 @@ impl SubscriberBuilder {
     pub fn connect(self, addr: &str) -> Result<Subscriber, ConnectError> {
         let ctx = match self.context {
             Some(context) => context,
-            None => Context::new(self.config)?,
+            None => own_context(self.config)?,
         };
         let ring_bytes = self.ring_bytes.unwrap_or(ctx.config().buffers.size_bytes);
         // A place that is kept is one from which nothing is missed.

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rocketbufs::{Conn, ConnError, Context};
+use rocketbufs::{Config, Conn, ConnError, Context, ContextError};
 use tracing::{debug, info, warn};
 
 use super::error::ConnectError;
@@ -40,6 +40,14 @@ pub(crate) fn wait_while<T>(
     let (guard, result) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
     drop(guard);
     !result.timed_out()
+}
+
+/// A context of a client's own. Its callbacks are all the client's, and wait for nothing that a call holds: a thread that
+/// waits for data or for room does the worker's work itself.
+pub(super) fn own_context(config: Config) -> Result<Context, ContextError> {
+    let ctx = Context::new(config)?;
+    ctx.allow_callbacks_in_calls();
+    Ok(ctx)
 }
 
 /// A random number for a client's name.

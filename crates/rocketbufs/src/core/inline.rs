@@ -6,29 +6,38 @@
 //! ```
 //!
 //! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending it. A stream must
-//! not become a system call for each delivery: a thread sends itself only if nothing is queued, the connection's last
-//! send is `tcp.inline_idle_us` ago and little is pending; otherwise the worker does, and what is delivered meanwhile is
-//! its next batch. Nothing that could end in a callback is done here: none runs inside a call of the application.
+//! not become a system call for each delivery: a thread sends itself only if nothing is queued, and either the
+//! connection's last send is `tcp.inline_idle_us` ago and little is pending, or so much is pending that it is worth a
+//! system call; otherwise the worker does, and what is delivered meanwhile is its next batch. Nothing that could end in a callback is done here: none runs inside a call of the application.
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Core, LinkPhase};
 use crate::context::lock;
+use crate::drive::{LOOK_PERIOD, sleep_on};
 use crate::types::{Nanos, WireId};
 use crate::worker::WorkerShared;
 
 /// More than this is a batch: a thread that has so much to say says more soon, and the worker sends it meanwhile.
 const INLINE_BYTES: u64 = 16 << 10;
+/// From here on a system call costs little beside what it moves, and it moves it out of the cache of the thread that
+/// wrote it: another core would have to fetch it.
+const BATCH_BYTES: u64 = 48 << 10;
 
 /// What an application's thread may do with a worker's core.
 pub(crate) trait Inline: Send {
     /// Sends what is pending in a buffer, if that is a matter of one system call. False: it is the worker's.
     fn send_now(&mut self, slot: u32, now: Nanos) -> Sent;
+
+    /// A turn that waits for nothing, as the worker's own. False when the worker is done.
+    fn turn_now(&mut self, now: Nanos) -> bool;
+
+    /// How long whoever does the worker's work may sleep now.
+    fn may_wait(&self, now: Nanos) -> Duration;
 }
 
 /// What came of sending from the application's thread.
@@ -61,14 +70,30 @@ impl<T: Transport + Send> Inline for Core<T> {
         let Some(link) = self.links.get_mut(&conn) else { return Sent::Not };
         link.last_flush = self.now;
         if !left || !link.ready.is_empty() {
-            // What the kernel did not take it tells the worker; the rest is the worker's next turn.
+            // What the kernel did not take it tells the worker; the rest is the worker's next turn. Marked again, so that
+            // whoever looks whether there is work sees it.
             self.make_dirty(conn);
+            self.shared.pending.mark(slot);
             return Sent::Not;
         }
         if std::mem::take(&mut link.dirty) {
             self.dirty.retain(|dirty| *dirty != conn);
         }
         Sent::All
+    }
+
+    fn turn_now(&mut self, now: Nanos) -> bool {
+        let now = self.now.max(now);
+        self.turn(now);
+        !self.stopped
+    }
+
+    fn may_wait(&self, now: Nanos) -> Duration {
+        if !self.dirty.is_empty() {
+            return Duration::ZERO;
+        }
+        let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(now));
+        self.transport.poll_within().map_or(until_tick, |within| within.min(until_tick))
     }
 }
 
@@ -87,11 +112,9 @@ impl<T: Transport> Core<T> {
         let Some(out) = link.outs.get(&wire) else { return false };
         let Some(log) = out.buffer.log() else { return false };
         let idle = Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000;
-        let quiet = link.phase == LinkPhase::Up
-            && !link.dirty
-            && link.ready.is_empty()
-            && link.app.is_empty()
-            && now >= link.last_flush.saturating_add(idle);
+        let quiet =
+            link.phase == LinkPhase::Up && !link.dirty && link.ready.is_empty() && link.app.is_empty();
+        let lone = now >= link.last_flush.saturating_add(idle);
         let promises = self.transport.promises();
         // The whole queue is free: nothing waits in it.
         let empty = promises.ordered && self.transport.room(conn) == promises.max_write_bytes;
@@ -100,24 +123,14 @@ impl<T: Transport> Core<T> {
             && !out.queued
             && !out.buffer.ended()
             && !out.outbound.too_far_behind(&log.ring)
-            && out.outbound.in_order(&log.ring, INLINE_BYTES)
-    }
-}
-
-impl<T: Transport> Core<T> {
-    /// How long the worker may sleep.
-    fn may_wait(&self, now: Nanos) -> Duration {
-        if !self.dirty.is_empty() {
-            return Duration::ZERO;
-        }
-        let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(now));
-        self.transport.poll_within().map_or(until_tick, |within| within.min(until_tick))
+            && (out.outbound.in_order(&log.ring, BATCH_BYTES, u64::MAX)
+                || (lone && out.outbound.in_order(&log.ring, 1, INLINE_BYTES)))
     }
 }
 
 /// A worker's life where its core can be borrowed: as [`Core::run_once`], but asleep it does not hold the core.
 /// False once it is over.
-pub(crate) fn run_shared<T: Transport>(
+pub(crate) fn run_shared<T: Transport + Send>(
     core: &Mutex<Core<T>>,
     shared: &WorkerShared,
     fd: &OwnedFd,
@@ -127,20 +140,22 @@ pub(crate) fn run_shared<T: Transport>(
     let wait = core_now.may_wait(clock());
     if !wait.is_zero() {
         // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
-        shared.sleeper.prepare();
+        shared.seat.sleep();
         drop(core_now);
         if !shared.has_work() {
             sleep_on(fd, wait);
         }
-        shared.sleeper.woken();
+        if !shared.seat.woken() {
+            shared.seat.park(LOOK_PERIOD);
+        }
         core_now = lock(core);
     }
-    core_now.turn(clock());
-    !core_now.stopped
-}
-
-fn sleep_on(fd: &OwnedFd, wait: Duration) {
-    let wait = Timespec::try_from(wait).ok();
-    // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
-    let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], wait.as_ref());
+    let goes_on = core_now.turn_now(clock());
+    drop(core_now);
+    if goes_on && shared.waiters.want() {
+        shared.seat.release();
+        shared.waiters.tell();
+        shared.seat.park(LOOK_PERIOD);
+    }
+    goes_on
 }

@@ -266,7 +266,7 @@ impl<T: Transport> Core<T> {
     /// A turn that waits until there is something to do. False when the worker is done.
     pub(crate) fn run_once(&mut self, clock: &dyn Fn() -> Nanos) -> bool {
         let timeout = if self.dirty.is_empty() {
-            self.shared.sleeper.prepare();
+            self.shared.seat.sleeper().prepare();
             let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(clock()));
             if self.shared.has_work() { Duration::ZERO } else { until_tick }
         } else {
@@ -274,7 +274,7 @@ impl<T: Transport> Core<T> {
         };
         let mut events = std::mem::take(&mut self.events);
         self.transport.poll(Some(timeout), &mut events);
-        self.shared.sleeper.woken();
+        self.shared.seat.sleeper().woken();
         self.take_turn(clock(), &mut events);
         self.events = events;
         !self.stopped

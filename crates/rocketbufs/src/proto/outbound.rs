@@ -273,12 +273,12 @@ impl Outbound {
         Step::Lost { from, to }
     }
 
-    /// Whether all that is pending, at least a byte and at most `most`, can be sent as it is: nothing of it is missing or
-    /// beyond the grant, and nothing else is to be told first.
-    pub fn in_order(&self, log: &Ring, most: u64) -> bool {
+    /// Whether all that is pending, at least `least` bytes and at most `most`, can be sent as it is: nothing of it is
+    /// missing or beyond the grant, and nothing else is to be told first.
+    pub fn in_order(&self, log: &Ring, least: u64, most: u64) -> bool {
         let (head, tail) = (log.head(), log.tail());
         let pending = head.saturating_sub(self.sent);
-        (1..=most).contains(&pending)
+        (least..=most).contains(&pending)
             && !self.ended
             && self.sent >= tail
             && head <= self.grant

@@ -13,6 +13,7 @@ use crate::callback::Callback;
 use crate::conn::Conn;
 use crate::context::{Context, lock};
 use crate::core::{Command, Role};
+use crate::drive::Waiting;
 use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
@@ -163,12 +164,14 @@ impl RIn {
     /// one. Set it before subscribing. Data stays until it is given back with [`RIn::data_consumed`]; the segment's
     /// bytes stay as they are until the callback returns.
     pub fn set_data_in_cb(&self, callback: impl FnMut(Bid, &BufSeg<'_>) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.data_cb.set(Box::new(callback));
     }
 
     /// Calls `callback` on a worker thread for every event that is not data, also for those that came before it was set
     /// and were not received.
     pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.event_cb.set(Box::new(callback));
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
@@ -176,6 +179,7 @@ impl RIn {
     /// Calls `callback` on a worker thread for every control message of the application at the other end, also for
     /// those that came before it was set and were not read.
     pub fn set_control_msg_cb(&self, callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
+        self.shared.inner.note_callback();
         self.shared.control_cb.set(Box::new(callback));
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
@@ -227,6 +231,7 @@ impl RIn {
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let shared = &self.shared;
+        let mut waiting = None;
         let mut queue = lock(&shared.queue);
         loop {
             if let Some(notice) = queue.notices.pop_front() {
@@ -248,6 +253,16 @@ impl RIn {
             };
             if left.is_zero() {
                 return Ok(None);
+            }
+            if let Some(worker) = shared.worker_to_drive() {
+                drop(queue);
+                let waiting: &Waiting<'_> = waiting.get_or_insert_with(|| Waiting::new(worker));
+                let drove = waiting.drive(left, &|| !lock(&shared.queue).is_empty());
+                queue = lock(&shared.queue);
+                if drove || !queue.is_empty() {
+                    continue;
+                }
+                waiting.want(shared);
             }
             queue.waiting += 1;
             queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(|p| p.into_inner()).0;

@@ -14,6 +14,7 @@ use crate::inbound::{InboundShared, Item};
 use crate::proto::ByeCode;
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
+use crate::worker::WorkerShared;
 
 /// Notices that wait from which on holes are merged.
 const MAX_HOLES_WAITING: usize = 1024;
@@ -173,6 +174,21 @@ impl RInShared {
             // An eventfd takes a write unless it is at its maximum, where it is readable anyway.
             let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Wakes those who wait, though nothing came.
+    pub(crate) fn look_again(&self) {
+        let queue = lock(&self.queue);
+        self.arrived.notify_all();
+        drop(queue);
+    }
+
+    /// The worker of the connection, if a thread that waits may do its work.
+    pub(super) fn worker_to_drive(&self) -> Option<&WorkerShared> {
+        if !self.inner.may_drive() {
+            return None;
+        }
+        Some(&self.inner.workers[self.inner.worker_of(self.conn().id)])
     }
 
     pub(super) fn settle(&self, queue: &mut Queue) {

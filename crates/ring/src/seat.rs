@@ -1,0 +1,198 @@
+//! Who does a worker's work: its own thread, or a thread of the application's that would otherwise only wait for it.
+//!
+//! ```text
+//!     ┌── sleep ──▶ ASLEEP ◀── leave (not parked yet) ──┐
+//!     │              │   └──────────── take ──────────▶ │
+//!   WORKING ◀─ woken ┘                                TAKEN
+//!     │    ▲                   ┌────── take ──────────▶ │
+//!     │    └── park returns ── FREE ◀─ leave ───────────┘
+//!     └── release ────────────▶
+//! ```
+//!
+//! A hand-over from thread to thread costs more than what there is to do for a small message. So a thread that waits
+//! takes the seat and does the work itself. Between two such calls the seat stays free, and the worker's own thread, which
+//! is parked, only looks now and then whether anybody still comes; who publishes work while the seat is free calls it.
+//!
+//! Whoever has the seat has the [`Sleeper`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because
+//! both sides "write mine, fence, read yours": publish against leaving, and leaving against parking.
+
+use std::io;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::Sleeper;
+use crate::sync::{Apart, Arc, AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
+
+/// Its own thread works.
+const WORKING: u32 = 0;
+/// Its own thread sleeps on what wakes whoever has the seat.
+const ASLEEP: u32 = 1;
+/// Another thread has it.
+const TAKEN: u32 = 2;
+/// Nobody has it; its own thread is parked, or about to be.
+const FREE: u32 = 3;
+
+/// After so many looks at a seat that somebody sits in all the time the own thread looks no more.
+const LOOKS: u32 = 16;
+
+/// The right to do a worker's work. See the module's text.
+#[derive(Debug)]
+pub struct Seat {
+    state: Apart<AtomicU32>,
+    sleeper: Arc<Sleeper>,
+    /// Counts how often it was left, so that the parked thread sees whether anybody still comes.
+    left: AtomicU32,
+    /// The own thread sleeps until it is called, not on the sleeper's descriptor.
+    parked: AtomicBool,
+    /// It sleeps until it is called, however long that takes.
+    deep: AtomicBool,
+    called: Mutex<bool>,
+    calls: Condvar,
+}
+
+impl Seat {
+    /// A seat that the own thread has, awake.
+    ///
+    /// # Errors
+    /// The system gave no eventfd.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            state: Apart(AtomicU32::new(WORKING)),
+            sleeper: Arc::new(Sleeper::new()?),
+            left: AtomicU32::new(0),
+            parked: AtomicBool::new(false),
+            deep: AtomicBool::new(false),
+            called: Mutex::new(false),
+            calls: Condvar::new(),
+        })
+    }
+
+    /// What whoever has the seat sleeps on.
+    pub fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.sleeper
+    }
+
+    /// There is work, published before this call: wakes whoever has the seat if he sleeps, and the own thread if nobody
+    /// has it. Costs a fence and two loads while somebody works.
+    #[inline]
+    pub fn wake(&self) {
+        // Its fence pairs with the one in `leave` as well.
+        self.sleeper.wake();
+        if self.state.load(Ordering::Relaxed) == FREE {
+            self.call();
+        }
+    }
+
+    #[cold]
+    fn call(&self) {
+        *lock(&self.called) = true;
+        self.calls.notify_one();
+    }
+
+    /// The own thread is about to sleep on the sleeper's descriptor. It must look for work once more after this, and call
+    /// [`Seat::woken`] in any case.
+    pub fn sleep(&self) {
+        self.sleeper.prepare();
+        // Release: what the next one finds is what was left here. Pairs with the Acquire in `take`.
+        self.state.store(ASLEEP, Ordering::Release);
+    }
+
+    /// The own thread is awake again. False if the seat was taken meanwhile: then it must [`Seat::park`].
+    #[must_use]
+    pub fn woken(&self) -> bool {
+        let mine = self.state.compare_exchange(ASLEEP, WORKING, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if mine {
+            self.sleeper.woken();
+        }
+        mine
+    }
+
+    /// The own thread lets others have it. It must [`Seat::park`] then.
+    pub fn release(&self) {
+        self.parked.store(true, Ordering::Relaxed);
+        self.state.store(FREE, Ordering::Release);
+    }
+
+    /// The own thread waits until it has the seat again: because it was called, or because nobody used the seat from one
+    /// look to the next, `period` later.
+    pub fn park(&self, period: Duration) {
+        let mut called = lock(&self.called);
+        self.parked.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `leave`: who leaves sees us parked, or we see the seat as he left it.
+        fence(Ordering::SeqCst);
+        let (mut before, mut unchanged) = (None, 0);
+        loop {
+            let now = self.left.load(Ordering::Relaxed);
+            unchanged = if before == Some(now) { unchanged + 1 } else { 0 };
+            let slept = self.state.load(Ordering::Relaxed) == ASLEEP;
+            if (std::mem::take(&mut *called) || unchanged > 0 || slept) && self.take_back() {
+                self.parked.store(false, Ordering::Relaxed);
+                return;
+            }
+            before = Some(now);
+            called = if unchanged < LOOKS { self.wait(called, period) } else { self.wait_deep(called) };
+        }
+    }
+
+    fn take_back(&self) -> bool {
+        let from = |state| self.state.compare_exchange(state, WORKING, Ordering::Acquire, Ordering::Relaxed);
+        let mine = from(FREE).or_else(|_| from(ASLEEP)).is_ok();
+        if mine {
+            self.sleeper.woken();
+        }
+        mine
+    }
+
+    fn wait<'a>(&self, called: MutexGuard<'a, bool>, period: Duration) -> MutexGuard<'a, bool> {
+        self.calls.wait_timeout(called, period).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Somebody has been there for long: he says when he leaves, and looks go on.
+    fn wait_deep<'a>(&self, mut called: MutexGuard<'a, bool>) -> MutexGuard<'a, bool> {
+        self.deep.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `leave`.
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) == TAKEN {
+            called = self.calls.wait(called).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.deep.store(false, Ordering::Relaxed);
+        called
+    }
+
+    /// Another thread takes the seat, unless the own thread works or somebody else has it. True: it is awake in it, and
+    /// must [`Seat::leave`].
+    #[must_use]
+    pub fn take(&self) -> bool {
+        let from = |state| self.state.compare_exchange(state, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+        let mine = from(FREE).or_else(|_| from(ASLEEP)).is_ok();
+        if mine {
+            self.sleeper.woken();
+        }
+        mine
+    }
+
+    /// Whoever took the seat gives it back. `has_work` is asked when others can see that: work published before is seen
+    /// by it, and whoever publishes later wakes somebody.
+    pub fn leave(&self, has_work: impl FnOnce() -> bool) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+        let parked = self.parked.load(Ordering::Relaxed);
+        if parked {
+            self.state.store(FREE, Ordering::Release);
+        } else {
+            // The own thread has not noticed that the seat was taken, and sleeps as it did.
+            self.sleep();
+        }
+        fence(Ordering::SeqCst);
+        let work = has_work();
+        if !parked && work {
+            self.sleeper.wake();
+        }
+        let missed = parked != self.parked.load(Ordering::Relaxed);
+        if missed || (parked && work) {
+            self.call();
+        } else if self.deep.load(Ordering::Relaxed) {
+            drop(lock(&self.called));
+            self.calls.notify_one();
+        }
+    }
+}

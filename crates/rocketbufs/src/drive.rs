@@ -1,0 +1,144 @@
+//! A thread of the application's that would only wait for a worker does the worker's work.
+//!
+//! ```text
+//!   recv                  nothing there ─▶ take the seat: poll, read, … until there is ─▶ leave it
+//!   worker's own thread   parked, looks now and then whether somebody still comes; else it works itself
+//! ```
+//!
+//! What arrives is then read by the thread that wants it, into that core's cache, and nobody is woken. Only one thread that
+//! waits can do it; with a second one the worker's own thread works for both. Callbacks run on whoever works, so it is
+//! done only where the application has none, or allowed it
+//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). A writer that waits for room does not
+//! do it: measured, the worker's larger sends were worth more.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::context::lock;
+use crate::core::inline::Inline;
+use crate::rin::RInShared;
+use crate::worker::{Borrow, WorkerShared, as_worker, nanos_since};
+
+/// How long the worker's own thread leaves the seat alone that nobody sits in.
+pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
+
+/// Turns that a thread does after it has what it waited for, as long as something is left to do.
+const TURNS_MORE: u32 = 2;
+
+/// Who waits for what a worker does.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    count: AtomicU32,
+    wants: AtomicBool,
+    /// What the only one receives from, if it would do the work.
+    who: Mutex<Weak<RInShared>>,
+}
+
+impl Waiters {
+    /// Whether the worker's own thread should let somebody have the seat.
+    pub(crate) fn want(&self) -> bool {
+        self.wants.load(Ordering::Relaxed)
+    }
+
+    /// The seat is free: has the one who wanted it look again.
+    pub(crate) fn tell(&self) {
+        self.wants.store(false, Ordering::Relaxed);
+        let who = std::mem::take(&mut *lock(&self.who));
+        if let Some(rin) = who.upgrade() {
+            rin.look_again();
+        }
+    }
+}
+
+/// A thread that waits for a worker, as long as this lives.
+pub(crate) struct Waiting<'a> {
+    worker: &'a WorkerShared,
+    /// Nobody else waits for it: this thread may do the work.
+    alone: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(worker: &'a WorkerShared) -> Self {
+        let alone = worker.waiters.count.fetch_add(1, Ordering::SeqCst) == 0;
+        Self { worker, alone }
+    }
+
+    /// Does the worker's work on this thread until `done` or for `limit`. False if somebody else does it.
+    pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
+        if !self.alone {
+            return false;
+        }
+        let Some((core, borrow)) = self.worker.borrowed() else { return false };
+        if !self.worker.seat.take() {
+            return false;
+        }
+        let goes_on = drive(self.worker, (&*core, borrow), limit, done);
+        let others = || self.worker.waiters.count.load(Ordering::SeqCst) > 1;
+        self.worker.seat.leave(|| !goes_on || self.worker.has_work() || others());
+        goes_on
+    }
+
+    /// This thread sleeps now until it is told: also when the worker's own thread lets go of the seat.
+    pub(crate) fn want(&self, rin: &Arc<RInShared>) {
+        if self.alone && self.worker.borrowed().is_some() {
+            *lock(&self.worker.waiters.who) = Arc::downgrade(rin);
+            self.worker.waiters.wants.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.worker.waiters.want() && self.alone {
+            self.worker.waiters.wants.store(false, Ordering::Relaxed);
+            *lock(&self.worker.waiters.who) = Weak::new();
+        }
+        self.worker.waiters.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// False if there is nothing to do here any more: the worker has ended, or has more to do than this thread waits for.
+fn drive(
+    worker: &WorkerShared,
+    (core, borrow): (&Mutex<dyn Inline>, &Borrow),
+    limit: Duration,
+    done: &dyn Fn() -> bool,
+) -> bool {
+    let until = Instant::now().checked_add(limit);
+    let sleeper = worker.seat.sleeper();
+    let mut more = TURNS_MORE;
+    loop {
+        let mut locked = lock(core);
+        let now = nanos_since(borrow.started);
+        if !as_worker(|| locked.turn_now(now)) {
+            return false;
+        }
+        let wait = locked.may_wait(nanos_since(borrow.started));
+        // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
+        sleeper.prepare();
+        drop(locked);
+        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let over = left.is_zero() || done();
+        if !over && !wait.is_zero() && !worker.has_work() {
+            sleep_on(&borrow.fd, wait.min(left));
+        }
+        sleeper.woken();
+        if over {
+            if more == 0 || !wait.is_zero() {
+                return !wait.is_zero();
+            }
+            more -= 1;
+        }
+    }
+}
+
+/// Sleeps until the descriptor is readable, and no longer than `wait`.
+pub(crate) fn sleep_on(fd: &OwnedFd, wait: Duration) {
+    let wait = Timespec::try_from(wait).ok();
+    // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
+    let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], wait.as_ref());
+}

@@ -1,0 +1,169 @@
+//! A thread that waits in `recv` does the worker's work; where that would run callbacks, only if it may.
+
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut, Received};
+
+const WAIT: Duration = Duration::from_secs(20);
+const BUFFER: u32 = 1;
+
+struct Pair {
+    out: ROut,
+    input: RIn,
+    /// The threads on which control messages were heard at the receiving end.
+    heard_on: Receiver<ThreadId>,
+    _listener: Listener,
+}
+
+/// A receiving end with a callback, whose context is its own.
+fn pair(allow: bool) -> Pair {
+    let (out_ctx, in_ctx) = (context(), context());
+    if allow {
+        in_ctx.allow_callbacks_in_calls();
+    }
+    let out = ROut::new(&out_ctx);
+    out.create_buffer(BUFFER, 1 << 20).unwrap();
+    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    // Each message of the other end is sent back.
+    out.set_control_msg_cb(|conn, message| conn.send_control(message).unwrap());
+    let input = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
+    let (tell, heard_on) = mpsc::sync_channel(1024);
+    input.set_control_msg_cb(move |_, _| tell.send(thread::current().id()).unwrap());
+    input.subscribe(BUFFER, 1 << 20).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    Pair { out, input, heard_on, _listener: listener }
+}
+
+fn context() -> Context {
+    Context::new(Config::default()).unwrap()
+}
+
+fn publish(out: &ROut, bytes: &[u8]) {
+    out.writer(BUFFER).unwrap().append_blocking(&[bytes], Some(WAIT)).unwrap();
+}
+
+fn expect(input: &RIn, bytes: &[u8]) {
+    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data came") };
+    assert_eq!(view.as_slice(), Some(bytes));
+    view.consume();
+}
+
+/// Waits for data that comes a moment later, each time with a control message before it. Returns on which threads
+/// those were heard.
+fn threads_that_hear(pair: &Pair, times: u32) -> Vec<ThreadId> {
+    for n in 0..times {
+        let (out, bytes) = (pair.out.clone(), n.to_le_bytes());
+        pair.input.send_control(b"come back").unwrap();
+        let later = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(3));
+            publish(&out, &bytes);
+        });
+        expect(&pair.input, &n.to_le_bytes());
+        later.join().unwrap();
+    }
+    (0..times).map(|_| pair.heard_on.recv_timeout(WAIT).unwrap()).collect()
+}
+
+#[test]
+fn callbacks_run_inside_calls_where_that_is_allowed() {
+    let pair = pair(true);
+    let heard = threads_that_hear(&pair, 50);
+    assert!(heard.contains(&thread::current().id()), "the thread that waits did nothing");
+}
+
+#[test]
+fn callbacks_run_on_workers_only_by_default() {
+    let pair = pair(false);
+    let heard = threads_that_hear(&pair, 50);
+    assert!(!heard.contains(&thread::current().id()));
+}
+
+/// Who has waited and does so no more leaves nothing undone: the worker's own thread goes on.
+#[test]
+fn a_worker_goes_on_when_nobody_waits_any_more() {
+    let pair = pair(true);
+    for n in 0..20_u8 {
+        publish(&pair.out, &[n]);
+        expect(&pair.input, &[n]);
+        // Nobody waits in a call from here on; what is heard is heard by somebody.
+        pair.input.send_control(&[n]).unwrap();
+        let heard = pair.heard_on.recv_timeout(WAIT).unwrap();
+        assert_ne!(heard, thread::current().id());
+    }
+}
+
+/// Several threads that wait for one worker all get what is theirs, whoever of them comes and goes.
+#[test]
+fn threads_that_share_a_worker_all_get_their_data() {
+    const EACH: u32 = 300;
+    let out_ctx = context();
+    let out = ROut::new(&out_ctx);
+    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let in_ctx = context();
+    let readers: Vec<_> = (0..3_u32)
+        .map(|bid| {
+            out.create_buffer(bid, 1 << 16).unwrap();
+            let input = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
+            input.subscribe(bid, 1 << 16).unwrap();
+            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+            thread::spawn(move || {
+                let (mut got, until) = (0, Instant::now() + WAIT);
+                while got < EACH * 4 && Instant::now() < until {
+                    // Some look often and some wait long.
+                    let wait = Duration::from_micros(50 << (4 * bid));
+                    if let Some(Received::Data(view)) = input.recv(Some(wait)).unwrap() {
+                        got += view.len() as u32;
+                        view.consume();
+                    }
+                }
+                got
+            })
+        })
+        .collect();
+    let writers: Vec<_> = (0..3_u32)
+        .map(|bid| {
+            let mut writer = out.writer(bid).unwrap();
+            thread::spawn(move || {
+                for n in 0..EACH {
+                    writer.append_blocking(&[&n.to_le_bytes()], Some(WAIT)).unwrap();
+                    if n % 16 == bid {
+                        thread::sleep(Duration::from_micros(200));
+                    }
+                }
+                writer
+            })
+        })
+        .collect();
+    let _writers: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), EACH * 4);
+    }
+}
+
+/// Who waits hears that his connection is gone, also while he does the worker's work.
+#[test]
+fn the_end_of_the_connection_ends_a_wait() {
+    let pair = pair(true);
+    let conn = pair.input.conn();
+    let input = pair.input.clone();
+    let waiting = thread::spawn(move || {
+        let mut events = Vec::new();
+        while let Some(event) = input.recv(Some(WAIT)).unwrap() {
+            let down = matches!(event, Received::ConnDown { .. });
+            events.push(event);
+            if down {
+                break;
+            }
+        }
+        events
+    });
+    thread::sleep(Duration::from_millis(50));
+    conn.close("enough");
+    assert!(waiting.join().unwrap().iter().any(|event| matches!(event, Received::ConnDown { .. })));
+}
