@@ -89,6 +89,20 @@ fn publish(publisher: &Publisher, topic: &str, message: &str) {
     writer.close().unwrap();
 }
 
+/// A filter that is asked for when all that it matches was told for another one's sake waits for nothing more.
+#[test]
+fn a_filter_that_adds_nothing_ends_with_the_others() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    publish(&publisher, "a/b", "x");
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from("+/b", StartFrom::Oldest).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+    subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
+    assert!(subscriber.recv(LONG).unwrap().is_none());
+    assert!(subscriber.ended());
+}
+
 #[test]
 fn filters_that_overlap_deliver_each_topic_once() {
     let broker = broker_with(|_| {});

@@ -111,7 +111,8 @@ impl Subscriber {
         if let StartFrom::Positions(positions) = &from {
             state.positions.extend(positions.iter().copied());
         }
-        if state.wanted.add(&filter, from) {
+        let seen = state.buffers.any_of(&filter);
+        if state.wanted.add(&filter, from, seen) {
             drop(state);
             self.feed.ask(&self.link.conn(), &[filter]);
         }
@@ -247,7 +248,8 @@ impl Subscriber {
         self.link.conn().is_up()
     }
 
-    /// The context it uses: to share its memory and threads.
+    /// The context it uses: to share its memory and threads. If the subscriber made it, callbacks set on it may run inside
+    /// calls that wait ([`Context::allow_callbacks_in_calls`]).
     pub fn context(&self) -> &Context {
         &self.ctx
     }

@@ -29,15 +29,16 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Adds a filter; false if it was there, and only begins elsewhere now.
-    pub(super) fn add(&mut self, filter: &TopicFilter, from: StartFrom) -> bool {
+    /// Adds a filter; false if it was there, and only begins elsewhere now. `seen`: it matches a buffer that the broker
+    /// told of for another filter's sake, and of which it will tell no more.
+    pub(super) fn add(&mut self, filter: &TopicFilter, from: StartFrom, seen: bool) -> bool {
         if let Some(want) = self.filters.get_mut(filter.as_str()) {
             want.from = from;
             return false;
         }
         let order = self.filters.len();
-        self.filters.insert(filter.as_str(), Want { filter: filter.clone(), order, from, seen: false });
-        self.unseen += 1;
+        self.filters.insert(filter.as_str(), Want { filter: filter.clone(), order, from, seen });
+        self.unseen += usize::from(!seen);
         true
     }
 
@@ -107,6 +108,11 @@ pub(super) struct Buffers {
 impl Buffers {
     pub(super) fn get(&self, bid: Bid) -> Option<&Buffer> {
         self.all.get(&bid)
+    }
+
+    /// Whether there is one of a topic that the filter matches.
+    pub(super) fn any_of(&self, filter: &TopicFilter) -> bool {
+        self.all.values().any(|buffer| filter.matches(&buffer.topic))
     }
 
     /// The buffers of a log: more than one if its publisher was away for long, so that it goes on under another id.
@@ -180,13 +186,13 @@ mod tests {
     fn the_first_filter_says_where_to_begin() {
         let mut wanted = Wanted::default();
         assert!(!wanted.all_seen(), "nothing was asked for");
-        assert!(wanted.add(&filter("a/#"), StartFrom::Oldest));
-        assert!(wanted.add(&filter("a/b"), StartFrom::Position(7)));
-        assert!(wanted.add(&filter("c"), StartFrom::Newest));
+        assert!(wanted.add(&filter("a/#"), StartFrom::Oldest, false));
+        assert!(wanted.add(&filter("a/b"), StartFrom::Position(7), false));
+        assert!(wanted.add(&filter("c"), StartFrom::Newest, false));
         assert_eq!(wanted.saw(&topic("x")), None);
         assert_eq!(wanted.saw(&topic("a/b")), Some(StartFrom::Oldest));
         assert!(!wanted.all_seen());
-        assert!(!wanted.add(&filter("a/#"), StartFrom::Newest));
+        assert!(!wanted.add(&filter("a/#"), StartFrom::Newest, false));
         assert_eq!(wanted.saw(&topic("a/b")), Some(StartFrom::Newest));
         assert_eq!(wanted.saw(&topic("c")), Some(StartFrom::Newest));
         assert!(wanted.all_seen());
