@@ -387,7 +387,7 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
 
 #[test]
 fn publishers_that_come_and_go_use_one_log() {
-    let broker = broker_with(|config| config.broker.closed_linger_ms = 2000);
+    let broker = broker_with(|config| config.broker.closed_linger_ms = 8000);
     let crowd = Crowd::of(&broker);
     let mut receiver = Subscriber::connect(&broker.addr()).unwrap();
     receiver.subscribe("m/x").unwrap();
