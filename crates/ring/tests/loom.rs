@@ -305,34 +305,40 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
     });
 }
 
-/// What is published is seen by whoever has the seat, or by the own thread when nobody has it: also while another thread
-/// takes the seat and leaves it. Timeouts never end in a model, so that nothing may depend on them.
-#[test]
-fn a_seat_that_changes_hands_leaves_nothing_behind() {
-    const LAST: u64 = 2;
-    /// What there is to see, and who sees it: one at a time, whoever has the seat.
-    struct Work {
-        seat: Seat,
-        set: PendingSet,
-        published: AtomicU64,
-        seen: AtomicU64,
-        in_it: AtomicU64,
-    }
-    impl Work {
-        fn look(&self) {
-            assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one seat");
-            self.set.drain(|_| self.seen.store(self.published.load(Ordering::Acquire), Ordering::Relaxed));
-            self.in_it.store(0, Ordering::Relaxed);
-        }
-    }
-    model(|| {
-        let work = Arc::new(Work {
+/// What there is to see, and who sees it: one at a time, whoever has the seat.
+struct Work {
+    seat: Seat,
+    set: PendingSet,
+    published: AtomicU64,
+    seen: AtomicU64,
+    in_it: AtomicU64,
+}
+
+impl Work {
+    fn new() -> Work {
+        Work {
             seat: Seat::new().unwrap(),
             set: PendingSet::new(1),
             published: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             in_it: AtomicU64::new(0),
-        });
+        }
+    }
+
+    fn look(&self) {
+        assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one seat");
+        self.set.drain(|_| self.seen.store(self.published.load(Ordering::Acquire), Ordering::Relaxed));
+        self.in_it.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What is published is seen by whoever has the seat, or by the own thread when nobody has it: also while another thread
+/// takes the seat and leaves it. Timeouts never end in a model, so that nothing may depend on them.
+#[test]
+fn a_seat_that_changes_hands_leaves_nothing_behind() {
+    const LAST: u64 = 2;
+    model(|| {
+        let work = Arc::new(Work::new());
         let publishing = {
             let work = Arc::clone(&work);
             thread::spawn(move || {
