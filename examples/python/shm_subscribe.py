@@ -97,13 +97,13 @@ class Peer:
 class Subscription:
     def __init__(self, peer, out):
         self.peer, self.out = peer, out
-        self.ring, self.landed, self.boundary, self.told = None, 0, 0, 0
+        self.ring, self.start, self.landed, self.boundary, self.told = None, 0, 0, 0, 0
 
     def credit(self):
         """Everything whole was written out: it is needed no more, and the writer may go a ring beyond it."""
         self.told = self.boundary
         positions = self.landed, self.landed, self.boundary, self.boundary + self.ring.capacity
-        self.peer.say(CREDIT, struct.pack("<I4Q3I", WIRE, *positions, 1, 0, 0))
+        self.peer.say(CREDIT, struct.pack("<I4Q3IQ", WIRE, *positions, 1, 0, 0, self.start))
 
     def arrived(self, size, whole):
         self.landed += size
@@ -136,7 +136,7 @@ def main():
             if subscription.ring is None:
                 raise SystemExit("the ring of this buffer is not one that can be mapped")
             start = struct.unpack_from("<I16sQ", fields[0])[2]
-            subscription.landed = subscription.boundary = start
+            subscription.start = subscription.landed = subscription.boundary = start
             subscription.credit()
         elif kind == "range":
             subscription.arrived(fields[1], fields[2])
