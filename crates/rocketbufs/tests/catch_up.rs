@@ -99,6 +99,8 @@ fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
     let end = sender.write();
     read_to(&input, end);
     for _ in 0..100 {
+        // Two that it has not said to have would be the lag at which it is cut off.
+        sender.out.wait_landed(BID, sender.out.buffer_info(BID).unwrap().head, WAIT).unwrap();
         read_to(&input, sender.write());
     }
 }

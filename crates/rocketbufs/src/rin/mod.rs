@@ -3,7 +3,7 @@
 mod shared;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::options::SubscribeOptions;
 use crate::proto::{Count, MAX_NAME_BYTES};
-use crate::types::{Bid, Epoch, Position};
+use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
 
@@ -78,6 +78,7 @@ impl RIn {
             queue: Mutex::default(),
             arrived: Condvar::new(),
             pollable: OnceLock::new(),
+            keeps_up: AtomicBool::new(false),
         });
         conn.attach(Role::In(shared.clone()));
         Self { shared, context: conn.context.clone() }
@@ -128,6 +129,9 @@ impl RIn {
         let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&bid).is_some_and(|known| !known.is_over()) {
             return Err(SubscribeError::Exists(bid));
+        }
+        if options.policy != Policy::Block {
+            self.shared.keeps_up.store(true, Ordering::Relaxed);
         }
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
         let inbound = Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options));
