@@ -90,8 +90,12 @@ mod mapped {
     #[derive(Debug)]
     pub(crate) struct Mapping {
         base: *mut u8,
+        /// A power of two; [`NOTHING`] if nothing is mapped.
         bytes: usize,
     }
+
+    /// Makes every offset 0, and is no size of a mapping.
+    const NOTHING: usize = 1;
 
     // SAFETY: the mapping belongs to no thread; who may touch which bytes is the business of the methods' callers.
     unsafe impl Send for Mapping {}
@@ -137,11 +141,16 @@ mod mapped {
             Ok(mapping)
         }
 
+        /// No memory, for a ring in which nothing can lie.
+        pub(crate) fn nothing() -> Mapping {
+            Mapping { base: ptr::dangling_mut(), bytes: NOTHING }
+        }
+
         /// Where the byte of `position` lies. The `bytes` bytes from there on are mapped.
         #[inline]
         pub(crate) fn at(&self, position: u64) -> *mut u8 {
             let offset = position as usize & (self.bytes - 1);
-            // SAFETY: the offset is below `bytes`, and 2 × `bytes` are mapped.
+            // SAFETY: the offset is below `bytes`, and 2 × `bytes` are mapped; where nothing is, it is 0.
             unsafe { self.base.add(offset) }
         }
 
@@ -237,6 +246,9 @@ mod mapped {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
+            if self.bytes == NOTHING {
+                return;
+            }
             // SAFETY: the address space was reserved by `new` and nobody has a pointer into it any more: all of
             // them are borrowed from, or promised not to outlive, the ring that owns this mapping.
             let unmapped = unsafe { munmap(self.base.cast::<c_void>(), 2 * self.bytes) };
@@ -350,6 +362,12 @@ mod modelled {
             };
             let opaque = (0..2 * bytes).map(|_| std::cell::UnsafeCell::new(0)).collect();
             Ok(Mapping { cells, mask: bytes - 1, opaque })
+        }
+
+        pub(crate) fn nothing() -> Mapping {
+            let (cells, opaque) =
+                (Cells::Tracked(Box::default()), vec![std::cell::UnsafeCell::new(0)].into());
+            Mapping { cells, mask: 0, opaque }
         }
 
         pub(crate) fn at(&self, position: u64) -> *mut u8 {

@@ -236,9 +236,16 @@ pub(crate) enum Backing {
     /// Another process's.
     #[cfg(not(loom))]
     Peer { region: Region, _charge: crate::peer::Charge },
+    /// Nobody's: nothing can lie in the ring.
+    Nothing,
 }
 
 impl Memory {
+    /// Of a ring in which nothing can lie.
+    pub(crate) fn nothing() -> Memory {
+        Memory { mapping: Mapping::nothing(), backing: Backing::Nothing }
+    }
+
     #[cfg(not(loom))]
     pub(crate) fn of_peer(mapping: Mapping, region: Region, charge: crate::peer::Charge) -> Memory {
         Memory { mapping, backing: Backing::Peer { region, _charge: charge } }
@@ -249,7 +256,7 @@ impl Memory {
     #[inline]
     pub(crate) fn region(&self) -> Option<&Region> {
         match &self.backing {
-            Backing::Pool(_) => None,
+            Backing::Pool(_) | Backing::Nothing => None,
             Backing::Own { region, .. } | Backing::Peer { region, .. } => Some(region),
         }
     }
@@ -260,7 +267,7 @@ impl Memory {
     pub(crate) fn own_region(&self) -> Option<&Region> {
         match &self.backing {
             Backing::Own { region, .. } => Some(region),
-            Backing::Pool(_) | Backing::Peer { .. } => None,
+            Backing::Pool(_) | Backing::Peer { .. } | Backing::Nothing => None,
         }
     }
 
@@ -284,7 +291,6 @@ impl Memory {
     /// Gives the whole pages within `[from, to)`, positions at most a ring apart, back to the system; returns how
     /// many bytes that was. They read as zeros from now on. The caller knows that nobody reads or writes them.
     pub(crate) fn give_back(&self, from: Position, to: Position) -> u64 {
-        #[cfg_attr(loom, expect(irrefutable_let_patterns, reason = "models have no other memory"))]
         let Backing::Pool(extent) = &self.backing else { return 0 };
         let (page, capacity) = (page_bytes(), extent.bytes);
         debug_assert!(from <= to && to - from <= capacity, "a range longer than its ring");

@@ -185,7 +185,7 @@ impl Ring {
         let ring = Ring(Arc::new(Shared {
             shape,
             memory,
-            index: BoundaryIndex::new(shape.capacity, shape.max_delivery),
+            index: BoundaryIndex::new(shape.capacity.max(1), shape.max_delivery),
             control: Mutex::new(Control::new()),
             granted: Condvar::new(),
             end_taken: AtomicBool::new(false),
@@ -205,12 +205,18 @@ impl Ring {
         ring
     }
 
+    /// A ring of no bytes, of a log that goes on at `start`: it costs no address space and grants nothing. Its inlet takes
+    /// nothing but holes. A place in a log, for a reader that has no memory for it now.
+    pub fn bare(start: Position) -> Ring {
+        Ring::new(Memory::nothing(), Shape::bare(start))
+    }
+
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
     }
 
-    /// Bytes of the log that the ring keeps: a power of two.
+    /// Bytes of the log that the ring keeps: a power of two, or 0 ([`Ring::bare`]).
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.0.shape.capacity

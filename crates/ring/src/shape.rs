@@ -9,7 +9,7 @@ const LEAST_PART: u64 = 1024;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// A power of two.
+    /// A power of two; 0 of a ring in which nothing can lie.
     pub(crate) capacity: u64,
     pub(crate) retain: u64,
     pub(crate) max_delivery: u64,
@@ -32,6 +32,11 @@ impl Shape {
         }
         let (flow_control, start) = (config.flow_control, config.start);
         Ok(Shape { capacity, retain, max_delivery, flow_control, start })
+    }
+
+    /// Of a ring in which nothing can lie.
+    pub(crate) fn bare(start: Position) -> Shape {
+        Shape { capacity: 0, retain: 0, max_delivery: 1, flow_control: true, start }
     }
 
     /// How far an overwritable ring's horizon is announced ahead of what is written, if the next piece is not

@@ -272,3 +272,38 @@ fn landing_more_than_was_granted_is_refused() {
     let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
     ring.inlet().unwrap().land(4097);
 }
+
+#[test]
+fn a_bare_ring_is_a_place_and_takes_nothing_but_holes() {
+    let ring = Ring::bare(1000);
+    let mut inlet = ring.inlet().unwrap();
+    let hold = ring.hold(1000).unwrap();
+    assert_eq!((ring.capacity(), ring.head(), ring.boundary(), ring.grant()), (0, 1000, 1000, 1000));
+    assert_eq!((inlet.room(), inlet.copy_in(b"no")), (0, 0));
+    inlet.end();
+    assert_eq!(ring.boundary(), 1000);
+    assert_eq!(inlet.skip(5000), Gap { from: 1000, to: 5000 });
+    assert_eq!(ring.gap_after(1000), Some(Gap { from: 1000, to: 5000 }));
+    hold.advance(5000);
+    assert_eq!((ring.head(), ring.grant(), inlet.room()), (5000, 5000, 0));
+    assert_eq!(inlet.trim(0).left, 0);
+    assert_eq!(ring.view(5000, 5000).to_vec().unwrap(), b"");
+}
+
+#[test]
+fn a_partial_delivery_is_dropped_and_comes_again() {
+    let ring = ring(RingConfig { capacity_bytes: 4096, retain_bytes: Some(0), ..RingConfig::default() });
+    let mut inlet = ring.inlet().unwrap();
+    let hold = ring.hold(0).unwrap();
+    assert_eq!(inlet.copy_in(b"whole"), 5);
+    inlet.end();
+    assert_eq!(inlet.copy_in(b"begin"), 5);
+    inlet.drop_partial();
+    assert_eq!((ring.head(), ring.boundary(), inlet.room()), (5, 5, 4091));
+    assert_eq!(inlet.copy_in(b"begin and end"), 13);
+    inlet.end();
+    assert_eq!(ring.view(0, 18).to_vec().unwrap(), b"wholebegin and end");
+    hold.advance(18);
+    inlet.drop_partial();
+    assert_eq!(ring.head(), 18);
+}
