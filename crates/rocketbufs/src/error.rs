@@ -104,6 +104,11 @@ pub enum BufferError {
     /// The buffer belongs to a spliced rIn: only its remote writer writes.
     #[error("buffer {0} is spliced: only its remote writer writes into it")]
     Spliced(Bid),
+    /// The subscription shares a budget: its ring comes and goes, and cannot be another buffer's.
+    #[error(
+        "the subscription of buffer {0} shares a budget and cannot be spliced; give it a ring of its own"
+    )]
+    Budgeted(Bid),
     /// The writer of this buffer is in use by another thread.
     #[error("the writer of buffer {0} was taken; a buffer has one writer")]
     WriterTaken(Bid),
@@ -250,6 +255,19 @@ pub enum RefusedError {
     /// No memory for the ring here.
     #[error("no memory for the ring here: {0}")]
     Memory(String),
+    /// The budget here has no room for a ring of twice the largest delivery, rounded up to a power of two.
+    #[error(
+        "deliveries of up to {max_delivery} bytes need a ring of {least}, twice that rounded up to a power of two; \
+         the budget has {budget}: make it larger, or have the publisher make its max_delivery smaller"
+    )]
+    Budget {
+        /// The budget, in bytes.
+        budget: u64,
+        /// The buffer's largest delivery, in bytes.
+        max_delivery: u64,
+        /// What the budget must have, in bytes.
+        least: u64,
+    },
 }
 
 fn explain(code: RefuseCode, a: u64, b: u64) -> String {

@@ -10,6 +10,7 @@
 //! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. In a
 //! spliced subscription that is what the application was not told yet; the rest is held by the subscribers downstream.
 
+mod loan;
 mod log;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rocketring::{Hold, Inlet, View};
 
+use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
 use crate::context::{ContextInner, lock};
 use crate::core::{Command, Rest};
@@ -26,6 +28,8 @@ use crate::options::SubscribeOptions;
 use crate::proto::{Count, End, Inbound};
 use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
+
+pub(crate) use loan::{Loan, LoanStep};
 
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
@@ -62,6 +66,8 @@ pub(crate) struct InLog {
     pub(crate) inlet: Option<Inlet>,
     /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
     pub(crate) confirm_consumed: bool,
+    /// Where it has no ring of its own, but a share of a budget while there is data for it.
+    pub(crate) loan: Option<Loan>,
     /// What the application says of what it handed on (`SubscribeOptions::relays`).
     relayed: Option<Relayed>,
     hold: Option<Hold>,
@@ -190,9 +196,11 @@ impl InboundShared {
             if let Some(item) = in_log.next_item(pin, spliced) {
                 // Reading a hole, or what is copied out anyway, gives it back. A spliced one is told by the worker.
                 let gave = in_log.consumed != consumed && !spliced;
+                let calls = if gave { in_log.look_drained() } else { Calls::default() };
                 let due = gave && (ending || in_log.credit_due());
                 let resumes = state.resumes();
                 drop(state);
+                calls.run();
                 self.tell_worker(due, wire);
                 self.resume(resumes);
                 return Some(item);
@@ -321,9 +329,11 @@ impl InboundShared {
         let in_log = state.log.as_mut()?;
         let result = change(in_log);
         in_log.move_hold();
+        let calls = in_log.look_drained();
         let due = ending || in_log.credit_due() || self.rest.is_owed();
         let resumes = state.resumes();
         drop(state);
+        calls.run();
         self.tell_worker(due, wire);
         self.resume(resumes);
         Some(result)

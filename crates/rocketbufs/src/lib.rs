@@ -25,6 +25,7 @@
 
 #![deny(unsafe_code)]
 
+mod budget;
 mod buffer;
 mod callback;
 pub mod config;
@@ -55,6 +56,7 @@ mod types;
 mod view;
 mod worker;
 
+pub use budget::Budget;
 pub use config::{Config, ConfigError};
 pub use confirm::{Confirmed, SubscriberProgress};
 pub use conn::Conn;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::proto::Start;
 use crate::types::{Policy, Position};
 
@@ -38,6 +39,12 @@ pub struct SubscribeOptions {
     /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`): the
     /// bytes are copied once, and can be had as a plain slice. For applications that need either.
     pub own_memory: bool,
+    /// The budget from which the subscription's ring comes, and to which it goes back while there is no data for it; see
+    /// [`Budget`](crate::Budget). `size_bytes` is then the most that one ring takes. A budget that has no room for two of
+    /// a buffer's largest deliveries is refused ([`RefusedError::Budget`](crate::RefusedError::Budget)). What the
+    /// application has not given back counts; who keeps all of the budget gets nothing more. Cannot be spliced; no
+    /// effect on a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
+    pub budget: Option<Budget>,
 }
 
 impl Default for SubscribeOptions {
@@ -55,6 +62,7 @@ impl Default for SubscribeOptions {
             confirm_consumed: false,
             relays: false,
             own_memory: false,
+            budget: None,
         }
     }
 }

@@ -222,7 +222,7 @@ impl ROut {
     /// `retain_bytes`: a ring that exists before it is spliced keeps no history for subscribers that join later.
     ///
     /// # Errors
-    /// The id is taken here, or the rIn has no such subscription (or it is spliced already).
+    /// The id is taken here, or the rIn has no such subscription (or it is spliced already, or shares a budget).
     pub fn splice(&self, input: &RIn, bid: Bid) -> Result<(), BufferError> {
         self.splice_as(input, bid, bid)
     }
@@ -233,6 +233,9 @@ impl ROut {
     /// As [`ROut::splice`].
     pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<(), BufferError> {
         let inbound = input.shared.inbound(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        if inbound.options.budget.is_some() {
+            return Err(BufferError::Budgeted(bid));
+        }
         let buffer = self.make(out_bid, Some(Arc::downgrade(&inbound)), false)?;
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {

@@ -102,6 +102,8 @@ fn message() -> impl Strategy<Value = Message> {
         wire().prop_map(Message::Unsubscribed),
         (wire(), credit()).prop_map(|(wire, credit)| Message::Credit { wire, credit }),
         (wire(), any::<[u64; 3]>()).prop_map(|(wire, wanted)| Message::Ask { wire, wanted }),
+        wire().prop_map(Message::Recall),
+        (wire(), any::<u64>()).prop_map(|(wire, at)| Message::Recalled { wire, at }),
         (wire(), any::<(u64, u64)>()).prop_map(|(wire, (from, to))| Message::Lost { wire, from, to }),
         (wire(), any::<u64>()).prop_map(|(wire, end)| Message::Closed { wire, end }),
         (wire(), any::<u64>()).prop_map(|(wire, end)| Message::Gone { wire, end }),

@@ -10,7 +10,7 @@ use crate::buffer::Log;
 use crate::context::lock;
 use crate::error::RefusedError;
 use crate::events::Received;
-use crate::inbound::{Ending, InLog, InboundShared};
+use crate::inbound::{Ending, InLog, InboundShared, Loan};
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::terms::millis;
 use crate::types::{Position, WireId};
@@ -149,12 +149,13 @@ impl<T: Transport> Core<T> {
         offered: Option<Offer>,
     ) {
         let Subscribed { wire, epoch, start, .. } = *subscribed;
-        let Some(ring) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(inlet) = ring.inlet() else { return };
-        let credit = Inbound::new(start, window(&ring, subscribed));
+        let credit = Inbound::new(start, window(&ring, loan.as_ref(), subscribed));
         let log = Log { ring, epoch };
         let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
         in_log.confirm_consumed = inbound.options.confirm_consumed;
+        in_log.loan = loan;
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);
@@ -178,21 +179,32 @@ impl<T: Transport> Core<T> {
         self.tell_credit(conn, wire, inbound);
     }
 
-    /// A ring for the log; without one the subscription is refused.
+    /// A ring for the log, or its part in a budget and none until there is data; without either the subscription is
+    /// refused.
     fn ring_for(
         &mut self,
         conn: ConnId,
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
         offered: Option<Offer>,
-    ) -> Option<Ring> {
-        let error = match self.make_ring(inbound, subscribed, offered) {
-            Ok(ring) => return Some(ring),
-            Err(error) => RefusedError::Memory(error),
+    ) -> Option<(Ring, Option<Loan>)> {
+        // What lies in the sender's memory takes none here.
+        let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
+        let made = match loan {
+            Ok(Some(loan)) => Ok((Ring::bare(subscribed.start), Some(loan))),
+            Ok(None) => self
+                .make_ring(inbound, subscribed, offered)
+                .map(|ring| (ring, None))
+                .map_err(RefusedError::Memory),
+            Err(error) => Err(error),
         };
-        self.end_inbound(inbound, Ending::Refused(error));
-        self.leave(conn, subscribed.wire);
-        None
+        match made {
+            Ok(made) => Some(made),
+            Err(error) => {
+                self.refuse(conn, subscribed.wire, inbound, error);
+                None
+            }
+        }
     }
 
     fn make_ring(
@@ -262,6 +274,8 @@ impl<T: Transport> Core<T> {
         };
         self.transport.bind(conn, wire, inlet);
         self.tell_credit(conn, wire, inbound);
+        // What was asked of its ring meanwhile.
+        self.lend(inbound);
     }
 
     /// The log goes on in other memory; of what it had nothing is needed any more.
@@ -272,20 +286,27 @@ impl<T: Transport> Core<T> {
         subscribed: &Subscribed,
         offered: Option<Offer>,
     ) {
-        let Some(ring) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(inlet) = ring.inlet() else { return };
-        let credit = Inbound::new(subscribed.start, window(&ring, subscribed));
-        if let Some(in_log) = &mut lock(&inbound.state).log {
+        let credit = Inbound::new(subscribed.start, window(&ring, loan.as_ref(), subscribed));
+        let mut state = lock(&inbound.state);
+        let mut left = None;
+        if let Some(in_log) = &mut state.log {
             in_log.move_to(ring, subscribed.start, credit);
+            left = std::mem::replace(&mut in_log.loan, loan);
         }
+        drop(state);
+        // What it had of the budget goes to others, whose locks that takes.
+        drop(left);
         self.transport.bind(conn, subscribed.wire, inlet);
         self.tell_credit(conn, subscribed.wire, inbound);
     }
 }
 
 /// The smaller of what the two rings hold in flight.
-fn window(ring: &Ring, subscribed: &Subscribed) -> u64 {
-    (ring.capacity() - ring.retain()).min((subscribed.capacity / 2).max(1))
+fn window(ring: &Ring, loan: Option<&Loan>, subscribed: &Subscribed) -> u64 {
+    let room = loan.map_or(ring.capacity() - ring.retain(), Loan::full);
+    room.min((subscribed.capacity / 2).max(1))
 }
 
 /// Whether data that comes now comes into this ring's memory.

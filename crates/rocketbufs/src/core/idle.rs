@@ -234,6 +234,7 @@ impl<T: Transport> Core<T> {
     fn come_to_rest(&mut self, inbound: &Arc<InboundShared>, ring: &Ring) {
         self.idle.forget(inbound);
         self.tell_rest(inbound);
+        self.rest_loan(inbound);
         if ring.descriptor().is_some() {
             // Other processes see its memory, which does not go back in parts.
             return;

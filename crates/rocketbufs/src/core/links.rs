@@ -331,6 +331,8 @@ impl<T: Transport> Core<T> {
             Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),
             Message::Hello(_) | Message::Welcome(_) => {
                 self.close(conn, ByeCode::Protocol, "a second greeting");
+            Message::Recall(wire) => self.on_recall(conn, wire),
+            Message::Recalled { wire, at } => self.on_recalled(conn, wire, at),
             }
             Message::Bye { .. } => {}
         }

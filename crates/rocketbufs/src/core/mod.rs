@@ -9,6 +9,7 @@
 //! * `sending`: the same, from then on;
 //! * `asking`: our subscriptions, until they are answered;
 //! * `receiving`: the same, from then on;
+//! * `lending`: the same, where they share a budget;
 //! * `idle`: memory that rings at rest give back;
 //! * `inline`: sending from the application's thread;
 //! * `ticks`: what happens because time passed.
@@ -17,6 +18,7 @@ mod admitting;
 mod asking;
 mod idle;
 pub(crate) mod inline;
+mod lending;
 mod links;
 mod receiving;
 mod sending;

@@ -8,7 +8,7 @@ use super::{Command, Core};
 use crate::buffer::Buffer;
 use crate::context::lock;
 use crate::error::RefusedError;
-use crate::inbound::{Ending, InboundShared};
+use crate::inbound::{Ending, InLog, InboundShared};
 use crate::proto::{ByeCode, End, Message, RefuseCode};
 use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};
@@ -20,7 +20,7 @@ impl<T: Transport> Core<T> {
         let mut state = lock(&inbound.state);
         let Some(in_log) = &mut state.log else { return };
         let now = in_log.credit_now(downstream.as_deref());
-        let Some(credit) = in_log.credit.tell(now) else { return };
+        let Some(credit) = in_log.credit.tell(now).map(|credit| in_log.as_told(credit)) else { return };
         drop(state);
         self.send(conn, &Message::Credit { wire, credit });
     }
@@ -64,6 +64,7 @@ impl<T: Transport> Core<T> {
 
     /// CREDIT if it is due; a subscription whose end was told and given back is over.
     pub(super) fn give_credit(&mut self, inbound: &Arc<InboundShared>) {
+        self.lend(inbound);
         let downstream = inbound.spliced_to();
         let mut state = lock(&inbound.state);
         let Some((number, wire)) = state.wire else { return };
@@ -75,7 +76,7 @@ impl<T: Transport> Core<T> {
         let ending = state.ending.clone();
         let Some(in_log) = &mut state.log else { return };
         let now = in_log.credit_now(downstream.as_deref());
-        let due = in_log.credit.credit(now);
+        let due = in_log.next_credit(now);
         let finished = match ending {
             Some(Ending::End(end)) => now.consumed >= end.position(),
             _ => false,
@@ -101,7 +102,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         if let Some(in_log) = &mut lock(&inbound.state).log {
-            in_log.credit.on_ask(wanted);
+            in_log.on_ask(wanted);
         }
         inbound.want_confirmed(wanted);
         self.give_credit(&inbound);
@@ -160,7 +161,7 @@ impl<T: Transport> Core<T> {
         }
         let Some(in_sub) = link.ins.remove(&wire) else { return };
         self.transport.unbind(conn, wire);
-        lock(&in_sub.inbound.state).wire = None;
+        in_sub.inbound.detach();
         self.slots.remove(&in_sub.inbound.slot);
         let error = RefusedError::Peer { code, a, b };
         self.end_inbound(&in_sub.inbound, Ending::Refused(error));
@@ -215,7 +216,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         let inbound = in_sub.inbound.clone();
-        lock(&inbound.state).wire = None;
+        inbound.detach();
         self.slots.remove(&inbound.slot);
         self.send(conn, &Message::Unsubscribe(wire));
     }
@@ -250,10 +251,12 @@ impl<T: Transport> Core<T> {
                 in_log.inlet = Some(inlet);
             }
             state.wire = None;
+            let calls = state.log.as_mut().map(InLog::suspend_loan);
             self.idle.stirred(&inbound, self.now);
             let resumed = state.resume_on.take();
             let ended = state.ending.is_some();
             drop(state);
+            calls.unwrap_or_default().run();
             if let Some(next) = resumed {
                 let worker = self.inner.worker_of(next);
                 self.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });

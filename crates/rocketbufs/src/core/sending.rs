@@ -202,9 +202,20 @@ impl<T: Transport> Core<T> {
         let (wanted, all) = out.buffer.wanted(out.outbound.levels());
         // An end is told, and whoever destroyed the buffer waits until all have it.
         let all = all.or(out.outbound.ended().then_some(Level::Landed));
-        if let Some(wanted) = out.outbound.ask(wanted, all) {
+        let confirm = out.outbound.ask(wanted, all);
+        let more = out.buffer.log().and_then(|log| out.outbound.ask_for_more(&log.ring));
+        for wanted in [confirm, more.map(|to| [to, 0, 0])].into_iter().flatten() {
             self.send(conn, &Message::Ask { wire, wanted });
         }
+    }
+
+    pub(super) fn on_recall(&mut self, conn: ConnId, wire: WireId) {
+        // A subscription that just ended has no grant.
+        let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
+        let at = out.outbound.on_recall();
+        self.send(conn, &Message::Recalled { wire, at });
+        // Perhaps there is data for which it asks anew.
+        self.queue_out(conn, wire);
     }
 
     pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {

@@ -33,6 +33,7 @@ impl InLog {
             credit,
             inlet: Some(inlet),
             confirm_consumed,
+            loan: None,
             relayed: relays.then_some(nothing),
             hold,
             since: start,
@@ -65,14 +66,19 @@ impl InLog {
     /// The positions to tell upstream, as they are now.
     pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
         let ring = &self.log.ring;
-        let landed = ring.head();
+        // Where rings come and go, the begin of a delivery is dropped with the connection.
+        let landed = if self.loan.is_some() { ring.boundary() } else { ring.head() };
         #[cfg(feature = "planted-bugs")]
         let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
             landed + self.credit.quarter().min(64)
         } else {
             landed
         };
-        let grant = if ring.flow_control() { ring.grant() } else { landed };
+        let grant = match &self.loan {
+            Some(loan) => loan.grant(),
+            None if ring.flow_control() => ring.grant(),
+            None => landed,
+        };
         let Some(buffer) = downstream else {
             let consumed = self.consumed.min(landed);
             if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
@@ -95,7 +101,7 @@ impl InLog {
     }
 
     pub(super) fn credit_due(&self) -> bool {
-        self.credit.is_due(&self.credit_now(None))
+        self.loan_due() || self.credit.is_due(&self.credit_now(None))
     }
 
     pub(crate) fn ring(&self) -> &Ring {

@@ -34,6 +34,11 @@ impl Inbound {
         self.quarter
     }
 
+    /// What was granted and not used is void: RECALLED says so, or the connection is gone.
+    pub fn take_back(&mut self, grant: Position) {
+        self.told.grant = grant;
+    }
+
     /// The sender asked: tell as soon as one of these is reached.
     pub fn on_ask(&mut self, wanted: [Position; 3]) {
         for ((asked, wanted), told) in self.asked.iter_mut().zip(wanted).zip(self.told.levels()) {

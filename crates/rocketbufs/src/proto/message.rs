@@ -223,12 +223,22 @@ pub enum Message {
         /// How far it is.
         credit: Credit,
     },
-    /// Sender to receiver: send a CREDIT as soon as one of these is reached; somebody waits for it.
+    /// Sender to receiver: send a CREDIT as soon as one of these is reached; somebody waits for it. With a `landed` beyond
+    /// the grant: there is data up to there, and credit is wanted for it.
     Ask {
         /// The subscription.
         wire: WireId,
         /// Wanted, by [`Level`](crate::Level); 0 where nobody waits.
         wanted: [Position; 3],
+    },
+    /// Receiver to sender: what was granted and not used is wanted back.
+    Recall(WireId),
+    /// Sender to receiver: the grant ends at `at`, and nothing comes beyond it before the next one.
+    Recalled {
+        /// The subscription.
+        wire: WireId,
+        /// The end of the grant.
+        at: Position,
     },
     /// Sender to receiver: the log goes on at `to`; what lies between is gone.
     Lost {
@@ -271,6 +281,8 @@ const ASK: u8 = 0x16;
 const LOST: u8 = 0x17;
 const CLOSED: u8 = 0x18;
 const GONE: u8 = 0x19;
+const RECALL: u8 = 0x1A;
+const RECALLED: u8 = 0x1B;
 
 impl Message {
     /// The bytes of the message, without the transport's header.
@@ -317,6 +329,12 @@ impl Message {
             Self::Ask { wire, wanted: [landed, delivered, consumed] } => {
                 w.u8(ASK).u32(*wire).u64(*landed).u64(*delivered).u64(*consumed);
             }
+            Self::Recall(wire) => {
+                w.u8(RECALL).u32(*wire);
+            }
+            Self::Recalled { wire, at } => {
+                w.u8(RECALLED).u32(*wire).u64(*at);
+            }
             Self::Lost { wire, from, to } => {
                 w.u8(LOST).u32(*wire).u64(*from).u64(*to);
             }
@@ -359,6 +377,8 @@ impl Message {
             UNSUBSCRIBED => Self::Unsubscribed(wire(&mut r)?),
             CREDIT => Self::Credit { wire: wire(&mut r)?, credit: decode_credit(&mut r)? },
             ASK => Self::Ask { wire: wire(&mut r)?, wanted: [r.u64()?, r.u64()?, r.u64()?] },
+            RECALL => Self::Recall(wire(&mut r)?),
+            RECALLED => Self::Recalled { wire: wire(&mut r)?, at: r.u64()? },
             LOST => Self::Lost { wire: wire(&mut r)?, from: r.u64()?, to: r.u64()? },
             CLOSED => Self::Closed { wire: wire(&mut r)?, end: r.u64()? },
             GONE => Self::Gone { wire: wire(&mut r)?, end: r.u64()? },

@@ -12,9 +12,13 @@
 //! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
 //! bytes, at least one end of a delivery is told.
 
+mod lent;
+
+use lent::Lent;
+use rocketring::Ring;
+
 use super::credit::{AskedLevels, Credit, CreditError, Tally};
 use crate::types::{Level, Nanos, Policy, Position};
-use rocketring::Ring;
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +112,7 @@ pub struct Outbound {
     consumed: Position,
     tally: Tally,
     asked: AskedLevels,
+    lent: Lent,
     ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
@@ -134,6 +139,7 @@ impl Outbound {
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
             tally: Tally::default(),
             asked: AskedLevels::default(),
+            lent: Lent::default(),
             ended: false,
             last_progress: now,
             dropped_bytes: 0,
@@ -358,12 +364,7 @@ impl Outbound {
     fn write(&mut self, log: &Ring, limit: Position, room: u64) -> Step {
         let from = self.sent;
         let reach = limit.min(from + self.config.max_transfer.min(room));
-        // Inside a delivery the first known end is told: passing over it for a later one would make the distance
-        // between told ends grow with every hop of a chain, until a ring of twice the largest delivery holds none.
-        let end = match self.inside {
-            true => log.boundary_at_or_after(from + 1).filter(|end| *end <= reach),
-            false => log.boundary_at_or_before(reach).filter(|end| *end > from),
-        };
+        let end = self.end_to_tell(log, reach);
         let (to, more) = end.map_or((reach, true), |end| (end, false));
         #[cfg(feature = "planted-bugs")]
         let more = if crate::planted::is(crate::planted::MORE_LOST) { false } else { more };
@@ -391,7 +392,10 @@ impl Outbound {
             return Err(CreditError::ConsumedAheadOfDelivered { consumed, delivered });
         }
         let before = (self.landed, self.delivered, self.consumed, self.grant);
-        self.credited = true;
+        if !self.credited {
+            self.credited = true;
+            self.lent.begin(self.config.flow_control && grant <= self.start);
+        }
         self.landed = self.landed.max(landed);
         self.delivered = self.delivered.max(delivered);
         self.consumed = self.consumed.max(consumed);
@@ -410,7 +414,7 @@ impl Outbound {
     /// A transport that reports it: everything up to `landed` is in the peer's memory.
     pub fn on_landed(&mut self, landed: Position, now: Nanos) {
         let landed = landed.min(self.sent);
-        if landed > self.landed {
+        if landed > self.landed && !self.is_lent() {
             self.landed = landed;
             self.last_progress = now;
         }

@@ -4,6 +4,7 @@ use rocketbufs::{BufferInfo, Policy, ROut, SubscriberInfo};
 
 use rocketnet::sim::Mode;
 
+use super::subscriber::{Sub, Subscriber};
 use super::world::{App, Process, World};
 
 /// Where what still comes for an overwritable subscription that was left lands: a page.
@@ -226,6 +227,14 @@ impl World<'_> {
             App::Subscriber(subscriber) => {
                 subscriber.subs.iter().map(|s| (ring(s.plan.size) + LAND) * s.times).sum()
             }
+        };
+        let most = match &process.app {
+            App::Subscriber(Subscriber { budget: Some(budget), subs, .. }) => {
+                let own = |s: &&Sub| !self.plan.buffers[s.plan.buffer].flow_control;
+                let own = subs.iter().filter(own).map(|s| ring(s.plan.size) * s.times);
+                most.min(budget.bytes() + own.sum::<u64>() + subs.iter().map(|s| LAND * s.times).sum::<u64>())
+            }
+            _ => most,
         };
         let used = process.ctx.memory_in_use();
         self.env.check("memory is what was configured", used <= most, || {

@@ -102,6 +102,8 @@ pub struct NodePlan {
     pub parent_dials: bool,
     pub subs: Vec<SubPlan>,
     pub reader: Reader,
+    /// A subscriber's rings share so many bytes.
+    pub budget: Option<u64>,
 }
 
 /// How often in 100,000 steps.
@@ -153,7 +155,15 @@ impl Plan {
             buffer.keep = confirming.percent(30);
             buffer.asks = confirming.one_of(&[0, 2, 30, 100]);
         }
-        let nodes = nodes(&mut rng, flavour, &buffers);
+        let mut nodes = nodes(&mut rng, flavour, &buffers);
+        // As above.
+        let mut saving = Rng::new(seed ^ 0xB0D6_E7ED);
+        for node in nodes.iter_mut().filter(|node| node.kind == Kind::Subscriber) {
+            let least = node.subs.iter().map(|sub| buffers[sub.buffer].max_delivery).max();
+            let least = least.map_or(0, |bytes| (2 * bytes).next_power_of_two().max(4096));
+            node.budget =
+                saving.one_of(&[None, None, Some(1), Some(2), Some(5), Some(16)]).map(|n| n * least);
+        }
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
     }
@@ -328,6 +338,7 @@ fn node(rng: &mut Rng, kind: Kind, parent: usize, depth: usize, name: String) ->
             keeps: rng.one_of(&[0, 0, 2, 5]),
             looks: rng.percent(25),
         },
+        budget: None,
     }
 }
 

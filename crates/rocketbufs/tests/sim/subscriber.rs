@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rocketbufs::proto::RefuseCode;
 use rocketbufs::{
-    BufSeg, Conn, Epoch, InView, Policy, Position, RIn, Received, RefusedError, Start, SubscribeOptions,
+    Budget, BufSeg, Conn, Epoch, InView, Policy, Position, RIn, Received, RefusedError, Start,
+    SubscribeOptions,
 };
 
 use super::oracle::Env;
@@ -68,6 +69,7 @@ pub struct Sub {
 }
 
 pub struct Subscriber {
+    pub budget: Option<Budget>,
     node: usize,
     name: String,
     plan: NodePlan,
@@ -115,7 +117,8 @@ impl Subscriber {
             closed: false,
         };
         let subs = plan.subs.iter().enumerate().map(sub).collect();
-        Self { node, name: plan.name.clone(), plan: plan.clone(), rin, inbox, subs }
+        let budget = plan.budget.map(Budget::new);
+        Self { budget, node, name: plan.name.clone(), plan: plan.clone(), rin, inbox, subs }
     }
 
     /// Where a process that is killed now would go on.
@@ -157,7 +160,8 @@ impl Subscriber {
             sub.asked = sub.cursor;
             sub.state = State::Asked;
             sub.times += 1;
-            let asked = self.rin.subscribe_with(sub.plan.up_bid, options(&sub.plan, start));
+            let options = SubscribeOptions { budget: self.budget.clone(), ..options(&sub.plan, start) };
+            let asked = self.rin.subscribe_with(sub.plan.up_bid, options);
             env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
             env.event("subscriptions asked for");
             did = true;

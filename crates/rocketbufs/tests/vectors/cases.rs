@@ -158,6 +158,9 @@ fn subscription_messages() -> Named<Message> {
         ("CREDIT of a broker", Message::Credit { wire: 5, credit: of_many }),
         ("ASK for all", Message::Ask { wire: 5, wanted: [LONG, LONG - 1, LONG - 256] }),
         ("ASK for landed", Message::Ask { wire: 5, wanted: [LONG, 0, 0] }),
+        ("ASK for credit", Message::Ask { wire: 5, wanted: [LONG + 77, 0, 0] }),
+        ("RECALL", Message::Recall(5)),
+        ("RECALLED", Message::Recalled { wire: 5, at: LONG }),
         ("LOST", Message::Lost { wire: 5, from: LONG, to: LONG + 4096 }),
         ("CLOSED", Message::Closed { wire: 5, end: LONG }),
         ("GONE", Message::Gone { wire: 5, end: u64::MAX }),
@@ -184,7 +187,7 @@ pub fn rejects() -> Named<Vec<u8>> {
     [
         ("no bytes", Vec::new()),
         ("type 0", vec![0]),
-        ("an unknown type", unhex("1a01000000")),
+        ("an unknown type", unhex("1c01000000")),
         ("PING without its last byte", ping[..8].to_vec()),
         ("PING with a byte too many", longer(&ping)),
         ("HELLO of something else (HTTP)", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),

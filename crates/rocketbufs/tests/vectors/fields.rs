@@ -97,6 +97,8 @@ pub fn fields(message: &Message) -> Value {
             "type": "ASK", "wire": wire, "landed": landed.to_string(), "delivered": delivered.to_string(),
             "consumed": consumed.to_string(),
         }),
+        Message::Recall(wire) => json!({"type": "RECALL", "wire": wire}),
+        Message::Recalled { wire, at } => json!({"type": "RECALLED", "wire": wire, "at": at.to_string()}),
         Message::Lost { wire, from, to } => json!({
             "type": "LOST", "wire": wire, "from": from.to_string(), "to": to.to_string(),
         }),
@@ -209,6 +211,8 @@ pub fn message(v: &Value) -> Message {
             wire: wire(),
             wanted: [long(v, "landed"), long(v, "delivered"), long(v, "consumed")],
         },
+        "RECALL" => Message::Recall(wire()),
+        "RECALLED" => Message::Recalled { wire: wire(), at: long(v, "at") },
         "LOST" => Message::Lost { wire: wire(), from: long(v, "from"), to: long(v, "to") },
         "CLOSED" => Message::Closed { wire: wire(), end: long(v, "end") },
         "GONE" => Message::Gone { wire: wire(), end: long(v, "end") },

@@ -1,0 +1,329 @@
+//! Who has which part of a budget, who waits for one, and who could give one back.
+//!
+//! ```text
+//!              take                    drained                   called
+//!   nothing ──────────▶ busy ◀───────────────────▶ idle ────────────────▶ called ──▶ given back, or busy again
+//!      │                                busy
+//!      └── no room: waiting, first come, first served
+//! ```
+//!
+//! Nobody who waits has anything, and whoever has something can finish with it: so there is no deadlock as long as each
+//! takes at once what it needs for a whole delivery. Idle shares are called back one by one, the longest idle first, and
+//! only as many as the first who waits needs.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// A subscription.
+pub(super) type Key = u64;
+
+/// Shares that there are at most at a time: each is a ring, and a ring is two of the process's mappings.
+const MAX_SHARES: u64 = 4096;
+/// What a subscription needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// What the sender has for it now, in whole deliveries.
+    pub(crate) bytes: u64,
+    /// A ring that takes a whole delivery, however the deliveries come.
+    pub(crate) least: u64,
+    /// A ring as it would have without a budget.
+    pub(crate) full: u64,
+}
+
+/// A part of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// A power of two.
+    pub(crate) bytes: u64,
+    /// There is plenty: credit may be given for what the sender does not have yet.
+    pub(crate) ahead: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Waiting,
+    Busy,
+    Idle(u64),
+    Called,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    /// What it has, or, while it waits, needs.
+    bytes: u64,
+    place: Place,
+}
+
+/// See [the module](self).
+#[derive(Debug)]
+pub(super) struct Ledger {
+    bytes: u64,
+    /// The smallest share, in bytes.
+    unit: u64,
+    used: u64,
+    /// Of what is used, what was called back and has not come.
+    called: u64,
+    members: HashMap<Key, Member>,
+    waiting: VecDeque<Key>,
+    /// Whether the first who waits was told that there is room.
+    told: bool,
+    idle: BTreeMap<u64, Key>,
+    next_idle: u64,
+}
+
+impl Ledger {
+    /// `page`: the smallest ring, in bytes.
+    pub(super) fn new(bytes: u64, page: u64) -> Self {
+        Self {
+            bytes,
+            unit: (bytes / MAX_SHARES).max(page),
+            used: 0,
+            called: 0,
+            members: HashMap::new(),
+            waiting: VecDeque::new(),
+            told: false,
+            idle: BTreeMap::new(),
+            next_idle: 0,
+        }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether so many bytes more leave half of the budget for what is there and complete.
+    pub(super) fn is_plenty(&self, bytes: u64) -> bool {
+        self.waiting.is_empty() && self.used + bytes <= self.bytes / 2
+    }
+
+    /// A share for one that has none; none if it must wait.
+    pub(super) fn take(&mut self, key: Key, need: Need) -> Option<Share> {
+        let most = need.full.max(need.least);
+        let small =
+            need.bytes.max(self.unit).checked_next_power_of_two().map_or(most, |bytes| bytes.min(most));
+        let ahead = need.full >= need.least && self.is_plenty(need.full);
+        let share = Share { bytes: if ahead { need.full } else { small }, ahead };
+        let first = self.waiting.front().is_none_or(|first| *first == key);
+        if !first || self.used + share.bytes > self.bytes {
+            let waits = self.members.insert(key, Member { bytes: small, place: Place::Waiting });
+            if waits.is_none() {
+                self.waiting.push_back(key);
+            }
+            self.told &= !first;
+            return None;
+        }
+        if self.waiting.pop_front_if(|first| *first == key).is_some() {
+            self.told = false;
+        }
+        self.used += share.bytes;
+        self.members.insert(key, Member { bytes: share.bytes, place: Place::Busy });
+        Some(share)
+    }
+
+    /// It needs its share no more, or does not wait any more.
+    pub(super) fn leave(&mut self, key: Key) {
+        let Some(member) = self.members.remove(&key) else { return };
+        match member.place {
+            Place::Waiting => {
+                self.told &= self.waiting.front() != Some(&key);
+                self.waiting.retain(|other| *other != key);
+                return;
+            }
+            Place::Busy => {}
+            Place::Idle(at) => drop(self.idle.remove(&at)),
+            Place::Called => self.called -= member.bytes,
+        }
+        self.used -= member.bytes;
+    }
+
+    /// Nothing is in its ring now: it can be called back.
+    pub(super) fn idle(&mut self, key: Key) {
+        if let Some(member) = self.members.get_mut(&key)
+            && member.place == Place::Busy
+        {
+            member.place = Place::Idle(self.next_idle);
+            self.idle.insert(self.next_idle, key);
+            self.next_idle += 1;
+        }
+    }
+
+    /// It was called back, and cannot give its share back now.
+    pub(super) fn busy(&mut self, key: Key) {
+        let Some(member) = self.members.get_mut(&key) else { return };
+        match member.place {
+            Place::Called => self.called -= member.bytes,
+            Place::Idle(at) => drop(self.idle.remove(&at)),
+            Place::Waiting | Place::Busy => return,
+        }
+        member.place = Place::Busy;
+    }
+
+    /// Whom to call: the next one that is to give its share back, or the first who waits, if there is room for it now.
+    pub(super) fn next_to_call(&mut self) -> Option<Key> {
+        let first = *self.waiting.front()?;
+        let (need, free) = (self.members.get(&first)?.bytes, self.bytes - self.used);
+        if need <= free {
+            return (!std::mem::replace(&mut self.told, true)).then_some(first);
+        }
+        if need <= free + self.called {
+            return None;
+        }
+        let (_, key) = self.idle.pop_first()?;
+        let member = self.members.get_mut(&key)?;
+        member.place = Place::Called;
+        self.called += member.bytes;
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BYTES: u64 = 64 << 10;
+    const KEYS: u64 = 12;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// Data for it, if it has no share and does not wait.
+        Want(Key, u64),
+        Drained(Key),
+        Refilled(Key),
+        Gone(Key),
+        /// It answers a call: gives its share back, or (refilled meanwhile) does not.
+        Answer(usize, bool),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let key = || 0..KEYS;
+        prop_oneof![
+            6 => (key(), 1..20_000_u64).prop_map(|(key, bytes)| Step::Want(key, bytes)),
+            4 => key().prop_map(Step::Drained),
+            2 => key().prop_map(Step::Refilled),
+            1 => key().prop_map(Step::Gone),
+            4 => (any::<usize>(), any::<bool>()).prop_map(|(at, gives)| Step::Answer(at, gives)),
+        ]
+    }
+
+    fn need(bytes: u64) -> Need {
+        Need { bytes, least: 8 << 10, full: 16 << 10 }
+    }
+
+    /// What a plain list knows: who has how much, in which state, and who came when.
+    #[derive(Default)]
+    struct Model {
+        shares: BTreeMap<Key, u64>,
+        drained: Vec<Key>,
+        called: Vec<Key>,
+        queue: Vec<(Key, u64)>,
+    }
+
+    impl Model {
+        fn used(&self) -> u64 {
+            self.shares.values().sum()
+        }
+
+        fn take_off(&mut self, key: Key) {
+            self.shares.remove(&key);
+            self.drained.retain(|other| *other != key);
+            self.called.retain(|other| *other != key);
+            self.queue.retain(|(other, _)| *other != key);
+        }
+
+        fn took(&mut self, key: Key, bytes: u64, share: Option<Share>) -> Result<(), TestCaseError> {
+            let Some(share) = share else {
+                match self.queue.iter_mut().find(|(other, _)| *other == key) {
+                    // Its sender has more by now.
+                    Some((_, before)) => *before = bytes,
+                    None => self.queue.push((key, bytes)),
+                }
+                return Ok(());
+            };
+            prop_assert!(self.queue.first().is_none_or(|(first, _)| *first == key), "out of turn");
+            prop_assert!(share.bytes.is_power_of_two() && share.bytes >= bytes.min(16 << 10));
+            prop_assert!(!share.ahead || self.used() + share.bytes <= BYTES / 2, "ahead of its data");
+            self.queue.retain(|(other, _)| *other != key);
+            self.shares.insert(key, share.bytes);
+            Ok(())
+        }
+    }
+
+    fn settle(ledger: &mut Ledger, model: &mut Model) -> Result<(), TestCaseError> {
+        while let Some(key) = ledger.next_to_call() {
+            if let Some(at) = model.drained.iter().position(|other| *other == key) {
+                prop_assert_eq!(at, 0, "the longest idle first");
+                model.drained.remove(at);
+                model.called.push(key);
+                continue;
+            }
+            let (first, bytes) = model.queue[0];
+            prop_assert_eq!(key, first);
+            let share = ledger.take(key, need(bytes));
+            prop_assert!(share.is_some(), "it was told that there is room");
+            model.took(key, bytes, share)?;
+        }
+        prop_assert_eq!((ledger.used(), ledger.waiting()), (model.used(), model.queue.len()));
+        prop_assert!(model.used() <= BYTES);
+        // Nobody waits while there is room, or while somebody could make some and was not called.
+        if !model.queue.is_empty() {
+            let called: u64 = model.called.iter().map(|key| model.shares[key]).sum();
+            let needed = ledger.members[&model.queue[0].0].bytes;
+            prop_assert!(BYTES - model.used() < needed);
+            prop_assert!(BYTES - model.used() + called >= needed || model.drained.is_empty());
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_what_a_plain_list_says(steps in proptest::collection::vec(step(), 1..200)) {
+            let (mut ledger, mut model) = (Ledger::new(BYTES, 4096), Model::default());
+            for step in steps {
+                match step {
+                    Step::Want(key, bytes) if !model.shares.contains_key(&key) => {
+                        let share = ledger.take(key, need(bytes));
+                        model.took(key, bytes, share)?;
+                    }
+                    Step::Drained(key) if model.shares.contains_key(&key) => {
+                        ledger.idle(key);
+                        if !model.called.contains(&key) && !model.drained.contains(&key) {
+                            model.drained.push(key);
+                        }
+                    }
+                    Step::Refilled(key) => {
+                        ledger.busy(key);
+                        model.drained.retain(|other| *other != key);
+                        model.called.retain(|other| *other != key);
+                    }
+                    Step::Answer(at, gives) if !model.called.is_empty() => {
+                        let key = model.called.remove(at % model.called.len());
+                        if gives {
+                            ledger.leave(key);
+                            model.take_off(key);
+                        } else {
+                            ledger.busy(key);
+                        }
+                    }
+                    Step::Gone(key) => {
+                        ledger.leave(key);
+                        model.take_off(key);
+                    }
+                    _ => {}
+                }
+                settle(&mut ledger, &mut model)?;
+            }
+            // Everybody who has something gives it back in the end: then everybody who waits gets something.
+            while !model.queue.is_empty() {
+                let Some(key) = model.shares.keys().next().copied() else { panic!("they wait for nobody") };
+                ledger.leave(key);
+                model.take_off(key);
+                settle(&mut ledger, &mut model)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Subscriptions that share a budget: their rings come and go with the data.
+
+use std::sync::Arc;
+
+use rocketnet::{ConnId, Transport};
+use rocketring::{PoolError, Ring, RingConfig};
+
+use super::Core;
+use crate::budget::{Share, page_bytes};
+use crate::context::lock;
+use crate::error::RefusedError;
+use crate::inbound::{Ending, InboundShared, Loan, LoanStep};
+use crate::proto::{ByeCode, Message, Subscribed};
+use crate::types::{Position, WireId};
+
+impl<T: Transport> Core<T> {
+    /// The part in its budget of a subscription that has one and was answered; none without, or without flow control,
+    /// where nothing is granted.
+    pub(super) fn loan(
+        inbound: &Arc<InboundShared>,
+        subscribed: &Subscribed,
+    ) -> Result<Option<Loan>, RefusedError> {
+        let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
+            return Ok(None);
+        };
+        let (bytes, max_delivery) = (budget.bytes(), subscribed.max_delivery);
+        let twice = max_delivery.saturating_mul(2).max(page_bytes());
+        let least = twice.checked_next_power_of_two().unwrap_or(u64::MAX);
+        if least > bytes {
+            return Err(RefusedError::Budget { budget: bytes, max_delivery, least });
+        }
+        // The largest ring that the budget has room for.
+        let most = 1 << bytes.ilog2();
+        let full = inbound.options.size_bytes.next_power_of_two().clamp(least, most);
+        Ok(Some(Loan::new(budget.join(inbound), subscribed.start, least, full)))
+    }
+
+    /// The subscription cannot go on for a reason of this end's.
+    pub(super) fn refuse(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        inbound: &Arc<InboundShared>,
+        error: RefusedError,
+    ) {
+        self.end_inbound(inbound, Ending::Refused(error));
+        self.leave(conn, wire);
+    }
+
+    /// Where a subscription of a budget stands: its ring comes, goes, or is called back.
+    pub(super) fn lend(&mut self, inbound: &Arc<InboundShared>) {
+        if inbound.options.budget.is_none() {
+            return;
+        }
+        // A ring that goes may be followed by another one.
+        for _ in 0..2 {
+            let mut state = lock(&inbound.state);
+            let Some((number, wire)) = state.wire else { return };
+            let Some(in_log) = &mut state.log else { return };
+            let Some(&conn) = self.by_number.get(&number) else { return };
+            if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+                return;
+            }
+            let (step, calls) = in_log.loan_step();
+            drop(state);
+            calls.run();
+            if !self.take_loan_step(conn, wire, inbound, step) {
+                return;
+            }
+        }
+    }
+
+    /// True if there may be another step.
+    fn take_loan_step(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        inbound: &Arc<InboundShared>,
+        step: LoanStep,
+    ) -> bool {
+        match step {
+            LoanStep::Nothing => {}
+            LoanStep::Recall => {
+                if let Some(in_log) = &mut lock(&inbound.state).log {
+                    in_log.recalling();
+                }
+                self.send(conn, &Message::Recall(wire));
+            }
+            LoanStep::Release => {
+                self.swap_ring(conn, wire, inbound, None);
+                return true;
+            }
+            LoanStep::Take(need) => {
+                let mut state = lock(&inbound.state);
+                let Some(loan) = state.log.as_mut().and_then(|in_log| in_log.loan.as_mut()) else {
+                    return false;
+                };
+                let (share, calls) = loan.take(need);
+                drop(state);
+                calls.run();
+                if let Some(share) = share {
+                    self.swap_ring(conn, wire, inbound, Some(share));
+                }
+            }
+        }
+        false
+    }
+
+    /// Nothing came for a while: what is not needed goes back to the budget.
+    pub(super) fn rest_loan(&mut self, inbound: &Arc<InboundShared>) {
+        let state = lock(&inbound.state);
+        let (Some((number, wire)), Some(in_log)) = (state.wire, &state.log) else { return };
+        let step = in_log.loan_at_rest();
+        drop(state);
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+            self.take_loan_step(conn, wire, inbound, step);
+        }
+    }
+
+    pub(super) fn on_recalled(&mut self, conn: ConnId, wire: WireId, at: Position) {
+        let Some(in_sub) = self.in_sub(conn, wire) else { return };
+        if in_sub.leaving {
+            return;
+        }
+        let inbound = in_sub.inbound.clone();
+        let mut state = lock(&inbound.state);
+        let Some(in_log) = state.log.as_mut().filter(|in_log| in_log.loan.is_some()) else {
+            drop(state);
+            return self.close(conn, ByeCode::Protocol, "RECALLED for a grant that was not called back");
+        };
+        let answers = in_log.recalled(at);
+        let step = in_log.loan_at_rest();
+        drop(state);
+        if !answers {
+            return self.close(conn, ByeCode::Protocol, "RECALLED unasked, or for more than was granted");
+        }
+        if step == LoanStep::Release {
+            self.swap_ring(conn, wire, &inbound, None);
+        }
+        self.give_credit(&inbound);
+    }
+
+    /// The subscription has another ring from here on: one of its share, or one without memory.
+    fn swap_ring(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>, share: Option<Share>) {
+        let mut state = lock(&inbound.state);
+        let Some(in_log) = &mut state.log else { return };
+        let head = in_log.ring().head();
+        let ring = match share {
+            None => Ok(Ring::bare(head)),
+            Some(share) => self.ring_of(share, in_log.loan.as_ref(), head),
+        };
+        let ring = match ring {
+            Ok(ring) => ring,
+            Err(error) => {
+                drop(state);
+                return self.refuse(conn, wire, inbound, RefusedError::Memory(error.to_string()));
+            }
+        };
+        let (inlet, calls) = in_log.swap_ring(ring, share);
+        if let Some(inlet) = inlet {
+            self.transport.bind(conn, wire, inlet);
+        }
+        drop(state);
+        calls.run();
+    }
+
+    fn ring_of(&self, share: Share, loan: Option<&Loan>, start: Position) -> Result<Ring, PoolError> {
+        let max_delivery = loan.map_or(share.bytes, Loan::max_delivery).min(share.bytes / 2);
+        self.inner.pool.ring(RingConfig {
+            capacity_bytes: share.bytes,
+            retain_bytes: Some(0),
+            max_delivery_bytes: Some(max_delivery),
+            flow_control: true,
+            start,
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! Subscriptions that share a budget: whatever the senders have and whoever does not read, what was received and not
+//! given back stays within it, everybody gets a turn, and nothing is lost.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rocketbufs::{
+    Blocking, Budget, BufferError, BufferOptions, Config, Conn, Context, InView, Listener, RIn, ROut,
+    Received, RefusedError, SubscribeOptions,
+};
+
+const WAIT: Duration = Duration::from_secs(60);
+const KIB: u64 = 1 << 10;
+
+struct Ends {
+    out: ROut,
+    input: RIn,
+    budget: Budget,
+    /// The subscriber's own, so that its memory is its own.
+    ctx: Context,
+    _listener: Listener,
+}
+
+fn config(idle_trim_ms: u32) -> Config {
+    let mut config = Config::default();
+    config.buffers.idle_trim_ms = idle_trim_ms;
+    // However busy the machine is.
+    config.session.heartbeat_ms = 0;
+    config
+}
+
+/// A publisher of so many buffers with these options, and a subscriber of all of them with one budget.
+fn ends(buffers: u32, options: &BufferOptions, budget: u64, trim_ms: u32) -> Ends {
+    let ctx = Context::new(config(0)).unwrap();
+    let out = ROut::new(&ctx);
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let ctx = Context::new(config(trim_ms)).unwrap();
+    let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
+    let budget = Budget::new(budget);
+    for bid in 0..buffers {
+        out.create_buffer_with(bid, options.clone()).unwrap();
+        let with = SubscribeOptions {
+            size_bytes: options.size_bytes,
+            budget: Some(budget.clone()),
+            ..SubscribeOptions::default()
+        };
+        input.subscribe_with(bid, with).unwrap();
+    }
+    for _ in 0..buffers {
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    }
+    Ends { out, input, budget, ctx, _listener: listener }
+}
+
+fn options(size_bytes: u64, max_delivery: u64) -> BufferOptions {
+    BufferOptions { size_bytes, max_delivery_bytes: Some(max_delivery), ..BufferOptions::default() }
+}
+
+fn write(out: &ROut, bid: u32, size: u64) {
+    let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+    let at = segment.position();
+    for (byte, at) in segment.bytes_mut().iter_mut().zip(at..) {
+        *byte = (at % 251) as u8;
+    }
+    out.deliver(segment, size, None).unwrap();
+}
+
+/// What is there now, until nothing came for a while.
+fn take_all(input: &RIn) -> Vec<InView> {
+    let mut views = Vec::new();
+    while let Some(received) = input.recv(Some(Duration::from_millis(300))).unwrap() {
+        match received {
+            Received::Data(view) => views.push(view),
+            other => panic!("{other:?}"),
+        }
+    }
+    views
+}
+
+fn give_back(got: &mut HashMap<u32, u64>, view: InView) {
+    let at = got.entry(view.bid()).or_insert(view.position());
+    assert_eq!(*at, view.position(), "buffer {}: nothing is missing or twice", view.bid());
+    assert!(
+        view.as_slice().unwrap().iter().zip(view.position()..).all(|(byte, at)| *byte == (at % 251) as u8)
+    );
+    *at = view.end();
+    view.consume();
+}
+
+fn until(what: &str, ready: impl Fn() -> bool) {
+    let deadline = Instant::now() + WAIT;
+    while !ready() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Bytes that the rings of this process have backed, all contexts together, are seen by the system; what is checked here
+/// is what one context holds.
+#[test]
+fn an_application_that_stalls_on_all_buffers_stays_within_its_budget() {
+    const BUFFERS: u32 = 300;
+    const EACH: u64 = 48 * KIB;
+    let ends = ends(BUFFERS, &options(64 * KIB, 8 * KIB), 512 * KIB, 0);
+    assert_eq!(ends.ctx.memory_in_use(), 0, "a buffer without data has no ring");
+    for _ in 0..3 {
+        // Without a budget that is 300 rings of 64 KiB, most of them full.
+        for bid in 0..BUFFERS {
+            for _ in 0..EACH / 3 / (4 * KIB) {
+                write(&ends.out, bid, 4 * KIB);
+            }
+        }
+        assert!(ends.ctx.memory_in_use() <= 512 * KIB);
+    }
+    until("the budget is used up", || ends.budget.waiting() > 0);
+    let (mut got, mut most) = (HashMap::new(), 0);
+    let total = u64::from(BUFFERS) * EACH;
+    while got.values().sum::<u64>() < total {
+        // Nothing is given back while it looks at what there is.
+        let views = take_all(&ends.input);
+        let held: u64 = views.iter().map(|view| view.len() as u64).sum();
+        assert!(held > 0, "{} of {total} bytes came", got.values().sum::<u64>());
+        most = most.max(held);
+        assert!(held <= 512 * KIB, "{held} bytes are not given back");
+        assert!(ends.ctx.memory_in_use() <= 512 * KIB && ends.budget.in_use_bytes() <= 512 * KIB);
+        for view in views {
+            give_back(&mut got, view);
+        }
+    }
+    assert!(most >= 128 * KIB, "of 512 KiB only {most} bytes were of use");
+    assert_eq!(got.len(), BUFFERS as usize);
+    assert_eq!(ends.budget.waiting(), 0);
+}
+
+#[test]
+fn the_least_budget_moves_the_largest_deliveries_of_all() {
+    const BUFFERS: u32 = 7;
+    let ends = ends(BUFFERS, &options(256 * KIB, 60 * KIB), 128 * KIB, 0);
+    let out = ends.out.clone();
+    let writer = std::thread::spawn(move || {
+        for size in [60 * KIB, 1, 59 * KIB, 60 * KIB, 100, 60 * KIB] {
+            (0..BUFFERS).for_each(|bid| write(&out, bid, size));
+        }
+    });
+    let mut got = HashMap::new();
+    let total = u64::from(BUFFERS) * (239 * KIB + 101);
+    while got.values().sum::<u64>() < total {
+        match ends.input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => give_back(&mut got, view),
+            other => panic!("{other:?} after {got:?}"),
+        }
+    }
+    writer.join().unwrap();
+    assert!(got.values().all(|end| *end == 239 * KIB + 101));
+}
+
+#[test]
+fn one_stream_does_not_keep_the_others_waiting() {
+    let ends = ends(40, &options(64 * KIB, 16 * KIB), 128 * KIB, 0);
+    let (out, stop) = (ends.out.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let stopped = stop.clone();
+    let streams: Vec<_> = (0..4)
+        .map(|bid| {
+            let (out, stopped) = (out.clone(), stopped.clone());
+            std::thread::spawn(move || {
+                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                    if let Ok(segment) =
+                        out.get_output_segment(bid, 8 * KIB, Blocking::For(Duration::from_millis(50)))
+                    {
+                        out.deliver(segment, 8 * KIB, None).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for bid in 4..40 {
+        write(&ends.out, bid, 5000);
+    }
+    let mut heard = std::collections::HashSet::new();
+    let deadline = Instant::now() + WAIT;
+    while heard.len() < 40 {
+        assert!(Instant::now() < deadline, "heard of {heard:?} only");
+        if let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() {
+            heard.insert(view.bid());
+            view.consume();
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for stream in streams {
+        stream.join().unwrap();
+    }
+}
+
+#[test]
+fn rings_go_when_nothing_comes_and_come_again() {
+    let ends = ends(20, &options(64 * KIB, 8 * KIB), 8 << 20, 20);
+    let mut got = HashMap::new();
+    for round in 1..=3 {
+        for bid in 0..20 {
+            write(&ends.out, bid, 1000);
+        }
+        while got.values().sum::<u64>() < round * 20_000 {
+            match ends.input.recv(Some(WAIT)).unwrap() {
+                Some(Received::Data(view)) => give_back(&mut got, view),
+                other => panic!("{other:?}"),
+            }
+        }
+        // What was granted and not used is called back.
+        until("rings at rest go", || ends.ctx.memory_in_use() == 0 && ends.budget.in_use_bytes() == 0);
+    }
+}
+
+#[test]
+fn what_is_left_comes_when_a_view_is_let_go() {
+    // One ring is all there is, and a view keeps it.
+    let ends = ends(2, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
+    write(&ends.out, 0, 30_000);
+    let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    write(&ends.out, 1, 30_000);
+    until("the other one waits or has come", || {
+        ends.budget.waiting() > 0 || ends.budget.in_use_bytes() == 64 * KIB
+    });
+    view.consume();
+    let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    assert_eq!((view.bid(), view.len()), (1, 30_000));
+    // Who leaves with everything in its hands gives it back as well.
+    ends.input.unsubscribe(1);
+    drop(view);
+    write(&ends.out, 0, 30_000);
+    let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    assert_eq!(view.bid(), 0);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_arithmetic() {
+    let ctx = Context::new(config(0)).unwrap();
+    let out = ROut::new(&ctx);
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    out.create_buffer_with(1, options(1 << 20, 100_000)).unwrap();
+    let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
+    let budget = Some(Budget::new(200_000));
+    let with = SubscribeOptions { size_bytes: 1 << 20, budget, ..SubscribeOptions::default() };
+    input.subscribe_with(1, with).unwrap();
+    assert!(matches!(out.splice(&input, 1), Err(BufferError::Budgeted(1))));
+    let Some(Received::Refused { error, .. }) = input.recv(Some(WAIT)).unwrap() else { panic!("refused") };
+    assert_eq!(error, RefusedError::Budget { budget: 200_000, max_delivery: 100_000, least: 1 << 18 });
+    assert!(error.to_string().contains("262144"), "{error}");
+}
