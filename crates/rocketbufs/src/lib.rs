@@ -67,7 +67,7 @@ pub use error::{
 };
 pub use events::{InEvent, OutEvent, Received};
 pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
-pub use listener::Listener;
+pub use listener::{Listener, Stranger, StrangerReason};
 pub use options::{BufferOptions, SubscribeOptions};
 pub use progress::Progress;
 pub use proto::{Count, Start};

@@ -11,8 +11,71 @@ use crate::core::Command;
 use crate::error::ListenError;
 use crate::proto::ByeCode;
 use crate::worker::is_worker;
+use rocketnet::Down;
 
 type ConnCallback = dyn FnMut(Conn) + Send;
+type StrangerCallback = dyn FnMut(&Stranger) + Send;
+
+/// A connection that ended before the application could have it, and why. See [`Listener::set_stranger_cb`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stranger {
+    /// Where it came from.
+    pub peer: String,
+    /// Why it ended.
+    pub reason: StrangerReason,
+    /// The same for people.
+    pub why: String,
+}
+
+/// Why a connection ended before it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StrangerReason {
+    /// What it sent is not this protocol.
+    Protocol,
+    /// It speaks no version that this end speaks.
+    Version,
+    /// It said nothing within `session.handshake_timeout_ms`.
+    Silent,
+    /// It went before it had said anything whole: a probe, or a network that failed.
+    Left,
+    /// There was no place for it: `limits.max_connections`, descriptors, or too many that wait to be taken.
+    Limit,
+}
+
+impl StrangerReason {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
+
+    /// One word, for logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Protocol => "protocol",
+            Self::Version => "version",
+            Self::Silent => "silent",
+            Self::Left => "left",
+            Self::Limit => "limit",
+        }
+    }
+
+    pub(crate) fn of_close(code: ByeCode) -> Option<Self> {
+        match code {
+            ByeCode::Protocol => Some(Self::Protocol),
+            ByeCode::Version => Some(Self::Version),
+            ByeCode::Timeout => Some(Self::Silent),
+            ByeCode::Limit => Some(Self::Limit),
+            ByeCode::Normal | ByeCode::NotAccepted | ByeCode::ShuttingDown | ByeCode::TakenOver => None,
+        }
+    }
+
+    pub(crate) fn of_down(down: &Down) -> Option<Self> {
+        match down {
+            Down::Local(_) => None,
+            Down::PeerClosed | Down::Broken(_) => Some(Self::Left),
+            _ => Some(Self::Protocol),
+        }
+    }
+}
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
 /// stops listening; connections that were taken go on.
@@ -41,6 +104,7 @@ pub struct Listener {
 pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     callback: Callback<ConnCallback>,
+    strangers: Callback<StrangerCallback>,
     waiting: Mutex<VecDeque<Conn>>,
     arrived: Condvar,
     max_waiting: usize,
@@ -63,6 +127,13 @@ impl ListenerShared {
         waiting.push_back(conn);
         self.arrived.notify_one();
         None
+    }
+
+    /// A connection ended before it was offered.
+    pub(crate) fn turned_away(&self, peer: &str, reason: StrangerReason, why: &str) {
+        let stranger = Stranger { peer: peer.to_owned(), reason, why: why.to_owned() };
+        // Nobody asked to hear of it, or the callback panicked, which was told.
+        let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
     }
 
     fn call(&self, conn: Conn) -> Result<(), Conn> {
@@ -101,6 +172,7 @@ impl Listener {
         let shared = Arc::new(ListenerShared {
             id,
             callback: Callback::default(),
+            strangers: Callback::default(),
             waiting: Mutex::default(),
             arrived: Condvar::new(),
             max_waiting: context.config().tcp.backlog.max(1) as usize,
@@ -125,6 +197,12 @@ impl Listener {
             // There is a callback, it was just set.
             let _ = self.shared.call(conn);
         }
+    }
+
+    /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
+    /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
+    pub fn set_stranger_cb(&self, callback: impl FnMut(&Stranger) + Send + 'static) {
+        self.shared.strangers.set(Box::new(callback));
     }
 
     /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever). In a callback, which must

@@ -5,11 +5,11 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketnet::{Accepted, ConnId, Transport};
+use rocketnet::{Accepted, ConnId, Down, Transport};
 
 use super::{Command, Core, Link, LinkPhase, Role};
 use crate::conn::{Conn, ConnShared, Phase};
-use crate::listener::ListenerShared;
+use crate::listener::{ListenerShared, StrangerReason};
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::types::Nanos;
 
@@ -64,6 +64,9 @@ impl<T: Transport> Core<T> {
             }
             Err(error) => {
                 tracing::warn!(peer = shared.peer_addr(), %error, "a connection was not taken");
+                if let Some(listener) = listener.upgrade() {
+                    listener.turned_away(&shared.peer_addr(), StrangerReason::Limit, &error.to_string());
+                }
                 shared.set_phase(Phase::Down(error.to_string()));
             }
         }
@@ -195,8 +198,10 @@ impl<T: Transport> Core<T> {
             self.close(conn, ByeCode::ShuttingDown, "no longer listening");
             return;
         };
-        if listener.offer(Conn { shared, context }).is_some() {
-            self.close(conn, ByeCode::Limit, "too many connections wait to be accepted");
+        if let Some(refused) = listener.offer(Conn { shared, context }) {
+            let why = "too many connections wait to be accepted";
+            listener.turned_away(&refused.peer_addr(), StrangerReason::Limit, why);
+            self.close(conn, ByeCode::Limit, why);
         }
     }
 
@@ -326,13 +331,13 @@ impl<T: Transport> Core<T> {
             Message::Refused { wire, code, a, b } => self.on_refused(conn, wire, code, a, b),
             Message::Unsubscribed(wire) => self.on_unsubscribed(conn, wire),
             Message::Ask { wire, wanted } => self.on_ask(conn, wire, wanted),
+            Message::Recall(wire) => self.on_recall(conn, wire),
+            Message::Recalled { wire, at } => self.on_recalled(conn, wire, at),
             Message::Lost { wire, to, .. } => self.on_lost(conn, wire, to),
             Message::Closed { wire, end } => self.on_end(conn, wire, crate::proto::End::Closed(end)),
             Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),
             Message::Hello(_) | Message::Welcome(_) => {
                 self.close(conn, ByeCode::Protocol, "a second greeting");
-            Message::Recall(wire) => self.on_recall(conn, wire),
-            Message::Recalled { wire, at } => self.on_recalled(conn, wire, at),
             }
             Message::Bye { .. } => {}
         }
@@ -366,6 +371,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         let unheard = link.phase == LinkPhase::Connecting;
+        self.tell_stranger(conn, StrangerReason::of_close(code), why);
         if !unheard {
             self.send_last_app(conn);
             let bye = Message::Bye { code, text: why.to_owned() };
@@ -390,9 +396,22 @@ impl<T: Transport> Core<T> {
         }
     }
 
+    /// A connection that has not said a valid hello ends: its listener hears why, once.
+    fn tell_stranger(&mut self, conn: ConnId, reason: Option<StrangerReason>, why: &str) {
+        let Some(link) = self.links.get_mut(&conn).filter(|link| link.phase == LinkPhase::Fresh) else {
+            return;
+        };
+        let listener = link.listener.take().and_then(|listener| listener.upgrade());
+        if let (Some(reason), Some(listener)) = (reason, listener) {
+            listener.turned_away(&link.shared.peer_addr(), reason, why);
+        }
+    }
+
     /// The transport says that a connection is gone.
-    pub(super) fn on_down(&mut self, conn: ConnId, why: &str) {
-        self.take_down(conn, why);
+    pub(super) fn on_down(&mut self, conn: ConnId, down: &Down) {
+        let why = down.to_string();
+        self.tell_stranger(conn, StrangerReason::of_down(down), &why);
+        self.take_down(conn, &why);
         if let Some(link) = self.links.remove(&conn) {
             self.by_number.remove(&link.shared.id);
         }

@@ -339,7 +339,7 @@ impl<T: Transport> Core<T> {
             #[cfg(feature = "planted-bugs")]
             Event::Writable(_) if crate::planted::is(crate::planted::WRITABLE_IGNORED) => {}
             Event::Writable(conn) => self.make_dirty(conn),
-            Event::Down(conn, why) => self.on_down(conn, &why.to_string()),
+            Event::Down(conn, why) => self.on_down(conn, &why),
         }
     }
 
