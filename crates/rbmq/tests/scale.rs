@@ -128,6 +128,64 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     drop((topics, publishers));
 }
 
+/// A subscriber with memory of its own, so that it can be told apart from the publishers'.
+fn subscriber_of_all(addr: &str, budget_bytes: u64) -> Subscriber {
+    let context = Context::new(Config::default()).unwrap();
+    let builder = Subscriber::builder().context(&context).budget_bytes(budget_bytes);
+    let mut subscriber = builder.connect(addr).unwrap();
+    subscriber.subscribe("scale/#").unwrap();
+    subscriber
+}
+
+#[test]
+fn a_subscriber_of_all_topics_that_takes_nothing_stays_within_its_budget() {
+    const BUDGET_BYTES: u64 = 8 << 20;
+    const EACH: usize = 16 * (DELIVERY.len() + 4);
+    let (broker, _dir) = broker("");
+    let context = Context::new(Config::default()).unwrap();
+    let (publishers, mut topics) = topics(&context, &broker.addr);
+    let mut subscriber = subscriber_of_all(&broker.addr, BUDGET_BYTES);
+    for topic in &topics {
+        topic.wait_subscribers(1, LONG).unwrap();
+    }
+    let held = |subscriber: &Subscriber| subscriber.context().memory_in_use();
+    assert_eq!(held(&subscriber), 0, "a topic without data has no ring");
+    for _ in 0..16 {
+        for topic in &mut topics {
+            topic.publish(&DELIVERY).unwrap();
+        }
+    }
+    until("what came fills the budget", || held(&subscriber) > BUDGET_BYTES / 2);
+    // Whoever takes nothing for long, then little at a time, gets everything, and never has more than its budget.
+    let (mut got, mut batches) = (std::collections::HashMap::new(), 0_usize);
+    let deadline = Instant::now() + 2 * LONG;
+    while got.values().sum::<usize>() < TOPICS * EACH {
+        assert!(Instant::now() < deadline, "{} topics, {batches} batches", got.len());
+        if let Some(batch) =
+            subscriber.next_batch(Duration::from_secs(1)).expect("nothing is lost or refused")
+        {
+            *got.entry(batch.topic().clone()).or_insert(0) += batch.as_slice().len();
+        }
+        batches += 1;
+        if batches % 64 == 0 {
+            assert!(held(&subscriber) <= BUDGET_BYTES, "{} bytes of rings", held(&subscriber));
+        }
+    }
+    assert!(got.len() == TOPICS && got.values().all(|bytes| *bytes == EACH));
+    until("rings at rest go", || held(&subscriber) == 0);
+    drop((topics, publishers));
+}
+
+#[test]
+fn a_budget_that_no_delivery_fits_is_refused_with_the_arithmetic() {
+    let (broker, _dir) = broker("");
+    let publisher = Publisher::connect(&broker.addr).unwrap();
+    let _topic = publisher.topic(&name(0)).unwrap();
+    let mut subscriber = subscriber_of_all(&broker.addr, 100_000);
+    let error = subscriber.next_batch(LONG).unwrap_err().to_string();
+    assert!(error.contains("the budget has 100000") && error.contains("524288"), "{error}");
+}
+
 #[test]
 fn hundreds_of_connections_cost_little() {
     const CONNECTIONS: usize = 200;

@@ -72,6 +72,10 @@ pub(super) struct Args {
     /// Ring for each publisher's messages here
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     ring_bytes: Option<u64>,
+    /// What the rings of all topics that only patterns match take together, 64 MiB unless it is said; a slow reader holds
+    /// back publishers when they are full of it
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    budget: Option<u64>,
     #[command(flatten)]
     client: client::ClientArgs,
 }
@@ -146,6 +150,9 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         .config(args.client.config()?);
     if let Some(bytes) = args.ring_bytes {
         builder = builder.ring_bytes(bytes);
+    }
+    if let Some(bytes) = args.budget {
+        builder = builder.budget_bytes(bytes);
     }
     let mut subscriber = builder.connect(&args.client.broker).map_err(|e| args.client.explain(&e))?;
     let mut beginnings = Beginnings::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketbufs::{Config, Conn, Context, Policy, RIn};
+use rocketbufs::{Budget, Config, Conn, Context, Policy, RIn};
 
 use super::error::ConnectError;
 use super::feed::{Feed, Options};
@@ -18,7 +18,11 @@ pub struct SubscriberBuilder {
     config: Config,
     context: Option<Context>,
     ring_bytes: Option<u64>,
+    budget_bytes: Option<u64>,
 }
+
+/// The budget of a subscriber that names none.
+const BUDGET_BYTES: u64 = 64 << 20;
 
 impl SubscriberBuilder {
     /// What people see in the broker's log; with [`SubscriberBuilder::hold`] the name under which the broker keeps
@@ -69,6 +73,16 @@ impl SubscriberBuilder {
         self
     }
 
+    /// What the rings of all topics that were asked for by patterns (`sensors/+`, `#`) take together, in bytes; default
+    /// 64 MiB. Such a topic has a ring only while there is data for it, up to [`SubscriberBuilder::ring_bytes`]; a topic
+    /// that was asked for by its name has one of its own. When what was received and not released fills the budget,
+    /// topics wait for each other in turn: who keeps it full receives nothing more from patterns. Topics whose
+    /// deliveries need a larger ring than that are refused.
+    pub fn budget_bytes(mut self, bytes: u64) -> Self {
+        self.budget_bytes = Some(bytes);
+        self
+    }
+
     /// The framework's configuration, for a context of this subscriber's own.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -93,7 +107,8 @@ impl SubscriberBuilder {
         let ring_bytes = self.ring_bytes.unwrap_or(ctx.config().buffers.size_bytes);
         // A place that is kept is one from which nothing is missed.
         let confirm_released = self.options.confirm_released || !self.options.hold.is_zero();
-        let options = Options { ring_bytes, confirm_released, ..self.options };
+        let budget = Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES)));
+        let options = Options { ring_bytes, confirm_released, budget, ..self.options };
         let link = Link::connect(&ctx, addr, (Role::Subscriber, &options.name), |_| {})?;
         let feed = Arc::new(Feed { options, ..Feed::default() });
         let rin = feed.attach(&link.conn());

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rocketbufs::{Bid, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions};
+use rocketbufs::{Bid, Budget, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions};
 use tracing::{debug, warn};
 
 use super::link::lock;
@@ -52,6 +52,8 @@ pub(super) struct Options {
     pub(super) name: String,
     pub(super) hold: Duration,
     pub(super) confirm_released: bool,
+    /// Of the rings of topics that were asked for by patterns.
+    pub(super) budget: Option<Budget>,
 }
 
 #[derive(Debug, Default)]
@@ -192,11 +194,13 @@ impl Feed {
         state.awaited.remove(&epoch);
         let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
         state.buffers.insert(topic.bid, buffer);
+        let named = state.wanted.names(&topic.topic);
         let terms = state.terms;
         state.lowered.look(&self.options, terms, &topic.topic);
         drop(state);
         debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
-        let options = self.options.subscribe(start, topic.max_delivery_bytes);
+        let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
+        options.budget = self.options.budget.clone().filter(|_| !named);
         match rin.subscribe_with(topic.bid, options) {
             Ok(()) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {

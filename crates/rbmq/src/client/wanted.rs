@@ -65,6 +65,11 @@ impl Wanted {
         from
     }
 
+    /// Whether it was asked for by its name, not only by filters with wildcards.
+    pub(super) fn names(&self, topic: &TopicName) -> bool {
+        self.filters.get(topic.as_str()).is_some()
+    }
+
     /// All filters.
     pub(super) fn filters(&self) -> Vec<TopicFilter> {
         self.filters.values().map(|want| want.filter.clone()).collect()
