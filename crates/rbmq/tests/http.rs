@@ -276,3 +276,29 @@ fn an_address_that_cannot_be_had_is_said() {
     assert!(error.contains("http.listen = \"nowhere\": it must be an IP address and a port"), "{error}");
     assert!(error.contains("(argument)"), "{error}");
 }
+
+#[test]
+fn garbage_on_the_brokers_port_is_counted_and_told() {
+    let (broker, http) = watched(&[]);
+    let of = |reason: &str| format!("rbmq_refused_connections_total{{reason=\"{reason}\"}}");
+    // Every reason has its sample from the beginning.
+    assert!(
+        ["protocol", "version", "silent", "left", "limit"]
+            .iter()
+            .all(|reason| metrics(&http)[&of(reason)] == 0.0)
+    );
+    exchange(&broker.addr, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    exchange(&broker.addr, &[0xff; 64]);
+    exchange(&broker.addr, &[0; 4096]);
+    drop(TcpStream::connect(&broker.addr).unwrap());
+    until("they are counted", || {
+        let metrics = metrics(&http);
+        metrics[&of("protocol")] == 3.0 && metrics[&of("left")] == 1.0
+    });
+    broker.wait_log("a connection was refused");
+    broker.wait_log("it is no rbmq client: curl, browsers and Prometheus belong to the address of --http");
+    broker.wait_log("a connection went without a word");
+    // Clients are none of them.
+    publish(&broker, "news", "hello\n");
+    assert_eq!(metrics(&http)[&of("protocol")], 3.0);
+}

@@ -24,6 +24,7 @@ mod publishers;
 mod rules;
 mod session;
 mod stats;
+pub(crate) mod strangers;
 mod topics;
 mod upstream;
 mod watch;
@@ -144,9 +145,12 @@ impl Broker {
         let thread = std::thread::Builder::new().name("rbmq-broker".into());
         let thread = thread.spawn(move || state.run(&inbox)).map_err(BrokerError::Thread)?;
         let arrivals = events.clone();
+        let strangers = Arc::new(strangers::Strangers::default());
+        let came = strangers.clone();
+        listener.set_stranger_cb(move |stranger| came.came(stranger));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
-        let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series };
+        let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series, strangers };
         Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
     }
 

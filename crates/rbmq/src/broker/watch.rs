@@ -10,6 +10,7 @@ use rocketbufs::{Context, ROut};
 use super::control::Event;
 use super::inbox::Sender;
 use super::ledger::Census;
+use super::strangers::Strangers;
 use crate::wire::TopicStats;
 
 /// Looks at a broker from other threads, also while it ends. Costs the broker's thread a look at its tables for each
@@ -21,6 +22,7 @@ pub struct Watch {
     pub(super) events: Sender,
     pub(super) draining: Arc<AtomicBool>,
     pub(super) max_topic_series: Arc<AtomicUsize>,
+    pub(super) strangers: Arc<Strangers>,
 }
 
 impl Watch {
@@ -52,6 +54,10 @@ impl Watch {
         self.events.event(Event::Census { max_own, reply });
         answer.recv_timeout(timeout).ok()
     }
+    pub(crate) fn strangers(&self) -> &Strangers {
+        &self.strangers
+    }
+
 }
 
 impl std::fmt::Debug for Watch {

@@ -52,6 +52,8 @@ pub(super) struct Scrape {
     traffic: Traffic,
     ring_bytes: (u64, u64),
     draining: bool,
+    /// Connections to the broker's address that were none of a client, by reason.
+    strangers: Vec<(&'static str, u64)>,
     /// Requests, and connections that were one too many.
     http: [u64; 2],
     process: Process,
@@ -88,6 +90,7 @@ impl Scrape {
             traffic: memory.all,
             ring_bytes: watch.ring_bytes(),
             draining: watch.is_draining(),
+            strangers: watch.strangers().counts().collect(),
             http,
             process: Process::read(),
         }
@@ -236,6 +239,12 @@ impl Scrape {
         );
         to.family(about, "role", roles.into_iter())?;
         let reasons = Refusal::ALL.iter().map(|(_, name)| *name).zip(counts.refusals);
+        let about = (
+            "rbmq_refused_connections",
+            "Connections to the broker's address that ended before a valid hello",
+            COUNTER,
+        );
+        to.family(about, "reason", self.strangers.iter().copied())?;
         to.family(("rbmq_refusals", "Requests and clients that were refused", COUNTER), "reason", reasons)
     }
 

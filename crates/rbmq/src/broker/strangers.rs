@@ -1,0 +1,103 @@
+//! Who came to the broker's address and was no client: counted by reason, and told in the log, seldom enough that a
+//! flood of them is no flood of lines.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rocketbufs::{Stranger, StrangerReason};
+
+/// How often a reason is logged at most.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+const REASONS: usize = StrangerReason::ALL.len();
+
+/// Connections that ended before they said a valid hello.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    counts: [AtomicU64; REASONS],
+    /// By reason: when it was logged last, and how many came since.
+    logged: Mutex<[(Option<Instant>, u64); REASONS]>,
+}
+
+impl Strangers {
+    pub(super) fn came(&self, stranger: &Stranger) {
+        let Some(at) = StrangerReason::ALL.iter().position(|reason| *reason == stranger.reason) else {
+            return;
+        };
+        self.counts[at].fetch_add(1, Ordering::Relaxed);
+        let Some(more) = self.log_now(at, Instant::now()) else { return };
+        let Stranger { peer, reason, why } = stranger;
+        let advice = advice(*reason);
+        match reason {
+            StrangerReason::Left => {
+                tracing::info!(peer, more, "a connection went without a word: {why}; {advice}")
+            }
+            _ => tracing::warn!(peer, more, "a connection was refused: {why}; {advice}"),
+        }
+    }
+
+    /// How many of this reason came since the last line; none if a line would be one too many.
+    fn log_now(&self, at: usize, now: Instant) -> Option<u64> {
+        let mut logged = self.logged.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (last, since) = &mut logged[at];
+        if last.is_some_and(|last| now.saturating_duration_since(last) < LOG_EVERY) {
+            *since += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(since))
+    }
+
+    /// How many there were, by reason.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = StrangerReason::ALL.iter().map(|reason| reason.as_str());
+        names.zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+}
+
+/// Whose fault it is, and what to do.
+fn advice(reason: StrangerReason) -> &'static str {
+    match reason {
+        StrangerReason::Protocol => {
+            "it is no rbmq client: curl, browsers and Prometheus belong to the address of --http, others elsewhere"
+        }
+        StrangerReason::Version => {
+            "client and broker are of versions that do not go together: update the older one"
+        }
+        StrangerReason::Silent => {
+            "it said nothing in time: no rbmq client, or a network that loses what it says (session.handshake_timeout_ms)"
+        }
+        StrangerReason::Left => {
+            "a port scan or a health check of TCP alone does this; --http has /health for that"
+        }
+        _ => "this end has no place for more: limits.max_connections, or the limit on open files",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted_and_told_seldom() {
+        let strangers = Strangers::default();
+        let begin = Instant::now();
+        let second = Duration::from_secs(1);
+        assert_eq!(strangers.log_now(0, begin), Some(0));
+        assert_eq!((1..10).find_map(|n| strangers.log_now(0, begin + n * second)), None);
+        // Another reason has a line of its own.
+        assert_eq!(strangers.log_now(1, begin + second), Some(0));
+        assert_eq!(strangers.log_now(0, begin + LOG_EVERY), Some(9));
+        assert_eq!(strangers.log_now(0, begin + 2 * LOG_EVERY), Some(0));
+    }
+
+    #[test]
+    fn every_reason_is_counted_by_its_name() {
+        let strangers = Strangers::default();
+        for reason in StrangerReason::ALL {
+            strangers.came(&Stranger { peer: "somebody".into(), reason, why: "a test".into() });
+        }
+        assert!(strangers.counts().all(|(name, count)| !name.is_empty() && count == 1));
+    }
+}
