@@ -80,11 +80,11 @@ impl Waiting {
 impl Counts {
     /// Counts a message, if it is not one too many.
     fn add(&mut self, conn: u64, cost: usize) -> bool {
-        let of_peer = self.of_peers.entry(conn).or_default();
-        if *of_peer + cost > MAX_WAITING_OF_PEER || self.all + cost > MAX_WAITING {
+        let of_peer = self.of_peers.get(&conn).copied().unwrap_or(0) + cost;
+        if of_peer > MAX_WAITING_OF_PEER || self.all + cost > MAX_WAITING {
             return false;
         }
-        *of_peer += cost;
+        self.of_peers.insert(conn, of_peer);
         self.all += cost;
         true
     }
@@ -114,11 +114,15 @@ impl Sender {
         let _ = self.events.send(event);
     }
 
-    /// Leaves a publisher's message, which came over connection `conn`.
-    pub(super) fn publisher_control(&self, key: SessionKey, conn: u64, message: &[u8]) {
-        match self.admit(conn, message) {
+    /// Leaves a publisher's message, which came over this connection.
+    pub(super) fn publisher_control(&self, key: SessionKey, conn: &Conn, message: &[u8]) {
+        match self.admit(conn.id(), message) {
             Ok(message) => self.event(Event::PublisherControl { key, message }),
-            Err(why) => self.event(Event::Expel { key, why }),
+            Err(why) => {
+                // Here, not when the broker's thread comes to it: until then it could leave as many of these.
+                conn.close(why);
+                self.event(Event::Expel { key, why });
+            }
         }
     }
 
@@ -157,6 +161,10 @@ mod tests {
         waiting.pop();
         assert!(sender.admit(1, &[0; 64]).is_ok());
         drop(waiting);
+        // Who is refused for what others said is not remembered.
+        sender.waiting.lock().all = MAX_WAITING;
+        assert!(sender.admit(3, &[0; 64]).is_err());
+        sender.waiting.lock().all = 0;
         let waiting = sender.waiting.lock();
         assert_eq!((waiting.all, waiting.of_peers.len()), (0, 0));
     }

@@ -94,7 +94,7 @@ impl Session {
         });
         let control = events.clone();
         rin.set_control_msg_cb(move |rin, message| {
-            control.publisher_control(key, rin.conn().id(), message);
+            control.publisher_control(key, &rin.conn(), message);
         });
         let changes = events.clone();
         let asks = merged.clone();
