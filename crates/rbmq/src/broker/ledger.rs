@@ -25,6 +25,8 @@ pub(crate) enum Refusal {
     Draining,
     /// `broker.max_publishers`.
     Publishers,
+    /// `broker.max_observers`.
+    Observers,
     /// `broker.max_topics_per_subscriber`.
     TopicsOfSubscriber,
     /// A buffer was refused.
@@ -35,10 +37,11 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// All of them with their names in the metrics, in the order of [`Counts::refusals`].
-    pub(crate) const ALL: [(Self, &'static str); 10] = [
+    pub(crate) const ALL: [(Self, &'static str); 11] = [
         (Self::Hello, "hello"),
         (Self::Draining, "draining"),
         (Self::Publishers, "max_publishers"),
+        (Self::Observers, "max_observers"),
         (Self::TopicsOfSubscriber, "max_topics_per_subscriber"),
         (Self::Buffer(RefuseCode::Invalid), "buffer_invalid"),
         (Self::Buffer(RefuseCode::Limit), "buffer_limit"),

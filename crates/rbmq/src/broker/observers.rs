@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::config::BrokerSettings;
 use super::control::{Broker, Event, send_bytes};
 use super::inbox::Sender;
+use super::ledger::Refusal;
 use super::session::display_name;
 use super::topics::{Buffer, Stage};
 use crate::wire::{
@@ -102,6 +103,7 @@ impl Broker {
     pub(super) fn on_observer_conn(&mut self, conn: &Conn, hello: Hello) {
         let (open, max) = (self.observers.open.len(), self.settings.max_observers);
         if open >= max {
+            self.ledger.refused(Refusal::Observers);
             let why = format!("the broker has {open} observers; its limit (broker.max_observers) is {max}");
             warn!("refused observer at {}: {why}", conn.peer_addr());
             return conn.reject(&why);
