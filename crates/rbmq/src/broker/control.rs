@@ -42,6 +42,8 @@ pub(super) enum Event {
     Observer(ObserverEvent),
     /// Somebody wants the table of topics.
     Stats(mpsc::SyncSender<Vec<TopicStats>>),
+    /// Somebody wants to know whether this thread answers.
+    Alive(mpsc::SyncSender<()>),
     /// Somebody wants to know everything; at most so many topics by name.
     Census { max_own: usize, reply: mpsc::SyncSender<Census> },
     /// Take no more from publishers: the broker is about to end.
@@ -111,6 +113,7 @@ impl Broker {
                 // Whoever asked may have given up.
                 let _ = reply.try_send(self.stats());
             }
+            Event::Alive(reply) => drop(reply.try_send(())),
             Event::Census { max_own, reply } => {
                 let _ = reply.try_send(self.census(max_own));
             }

@@ -33,6 +33,13 @@ impl Watch {
         answer.recv_timeout(timeout).ok()
     }
 
+    /// Whether the thread that owns the broker's tables answers in time. Costs nothing but the question.
+    pub fn is_alive(&self, timeout: Duration) -> bool {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.events.event(Event::Alive(reply));
+        answer.recv_timeout(timeout).is_ok()
+    }
+
     /// Whether it was told to end, and only lets subscribers receive what is there.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
@@ -47,6 +54,10 @@ impl Watch {
         &self.out
     }
 
+    pub(crate) fn strangers(&self) -> &Strangers {
+        &self.strangers
+    }
+
     /// What only the broker's thread knows.
     pub(crate) fn census(&self, timeout: Duration) -> Option<Census> {
         let (reply, answer) = mpsc::sync_channel(1);
@@ -54,10 +65,6 @@ impl Watch {
         self.events.event(Event::Census { max_own, reply });
         answer.recv_timeout(timeout).ok()
     }
-    pub(crate) fn strangers(&self) -> &Strangers {
-        &self.strangers
-    }
-
 }
 
 impl std::fmt::Debug for Watch {

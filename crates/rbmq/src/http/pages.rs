@@ -76,7 +76,7 @@ impl Pages {
 
     /// It lives if the thread that owns its tables answers.
     fn health(&self) -> Answer {
-        if self.watch.census(ANSWER_WITHIN).is_none() {
+        if !self.watch.is_alive(ANSWER_WITHIN) {
             return no_answer();
         }
         json(StatusCode::OK, &serde_json::json!({ "healthy": true, "version": env!("CARGO_PKG_VERSION") }))
