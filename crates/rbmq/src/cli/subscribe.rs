@@ -130,17 +130,7 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
     }
 }
 
-pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
-    if args.max_lag.is_some() && args.policy == Policy::Block {
-        let text = "--max-lag needs --policy drop or --policy disconnect: with block nothing acts at a lag";
-        return Err(Failure::Usage(text.into()));
-    }
-    let stop = Stop::install()?;
-    let format = Format { json: args.json, print_topic: args.print_topic };
-    let sink = match &args.output {
-        None => Sink::stdout(format),
-        Some(output) => Sink::files(output, &args.topics, format)?,
-    };
+fn connect(args: &Args) -> Result<Subscriber, Failure> {
     let mut builder = Subscriber::builder()
         .name(args.name.as_deref().unwrap_or("rbmq sub"))
         .hold(if args.name.is_some() { Duration::from_secs(args.hold) } else { Duration::ZERO })
@@ -154,7 +144,21 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     if let Some(bytes) = args.budget {
         builder = builder.budget_bytes(bytes);
     }
-    let mut subscriber = builder.connect(&args.client.broker).map_err(|e| args.client.explain(&e))?;
+    builder.connect(&args.client.broker).map_err(|e| args.client.explain(&e))
+}
+
+pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
+    if args.max_lag.is_some() && args.policy == Policy::Block {
+        let text = "--max-lag needs --policy drop or --policy disconnect: with block nothing acts at a lag";
+        return Err(Failure::Usage(text.into()));
+    }
+    let stop = Stop::install()?;
+    let format = Format { json: args.json, print_topic: args.print_topic };
+    let sink = match &args.output {
+        None => Sink::stdout(format),
+        Some(output) => Sink::files(output, &args.topics, format)?,
+    };
+    let mut subscriber = connect(args)?;
     let mut beginnings = Beginnings::new();
     for topic in &args.topics {
         let from = match sink.positions(topic) {
