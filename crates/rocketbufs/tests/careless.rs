@@ -1,27 +1,17 @@
 //! Applications that are careless: what they do to themselves, they do to nobody else.
 
+mod ends;
 mod raw;
 
 use std::sync::mpsc;
 use std::time::Duration;
 
+use ends::{receiver, sender};
 use raw::WAIT;
 use rocketbufs::{
     Blocking, Config, Conn, ConnError, Context, ListenError, Listener, RIn, ROut, Received, RecvError,
     SegmentError, SubscribeOptions, WaitError,
 };
-
-fn publisher(ctx: &Context) -> (ROut, Listener) {
-    let out = ROut::new(ctx);
-    let listener = Listener::bind(ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    (out, listener)
-}
-
-fn subscriber(ctx: &Context, listener: &Listener) -> RIn {
-    RIn::new(&Conn::connect(ctx, &listener.local_addr(), b"test").unwrap())
-}
 
 fn subscribe(input: &RIn, bid: u32) {
     input.subscribe(bid, 1 << 16).unwrap();
@@ -58,12 +48,12 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 #[test]
 fn a_callback_that_panics_ends_its_own_connection_only() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
-    let good = subscriber(&ctx, &listener);
+    let good = receiver(&ctx, &listener);
     subscribe(&good, 1);
     let clumsy = |arrange: &dyn Fn(&RIn)| {
-        let bad = subscriber(&ctx, &listener);
+        let bad = receiver(&ctx, &listener);
         arrange(&bad);
         bad.subscribe(1, 1 << 16).unwrap();
         bad
@@ -77,7 +67,7 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
         let why = bad.conn().wait_down(WAIT).expect("its connection ends");
         assert!(why.contains("panicked"), "{why}");
     }
-    let in_control = subscriber(&ctx, &listener);
+    let in_control = receiver(&ctx, &listener);
     out.set_control_msg_cb(|_, bytes| assert!(bytes.is_empty(), "in a control callback"));
     in_control.send_control(b"boom").unwrap();
     assert!(in_control.conn().wait_down(WAIT).unwrap().contains("panicked"));
@@ -96,9 +86,9 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
 #[test]
 fn callbacks_may_do_anything_but_wait() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     let (tell, heard) = mpsc::sync_channel(16);
     let (inner_ctx, inner_out) = (ctx.clone(), out.clone());
     let address = listener.local_addr();
@@ -140,10 +130,10 @@ fn callbacks_may_do_anything_but_wait() {
 #[test]
 fn the_last_handle_may_go_inside_a_callback() {
     let server = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&server);
+    let (out, listener) = sender(&server);
     out.create_buffer(1, 1 << 16).unwrap();
     let ctx = Context::new(Config::default()).unwrap();
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     let mut handles = Some((ctx, input.clone()));
     let (tell, heard) = mpsc::sync_channel(16);
     input.set_event_cb(move |_| {
@@ -159,8 +149,8 @@ fn the_last_handle_may_go_inside_a_callback() {
 #[test]
 fn bursts_of_control_messages_wait_for_their_turn() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
-    let input = subscriber(&ctx, &listener);
+    let (out, listener) = sender(&ctx);
+    let input = receiver(&ctx, &listener);
     let size = 65_535;
     out.set_control_msg_cb(move |conn, _| {
         // On the worker, so that nothing leaves in between.
@@ -178,7 +168,7 @@ fn bursts_of_control_messages_wait_for_their_turn() {
 #[test]
 fn who_asks_a_context_that_was_shut_down_is_told() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (_out, listener) = publisher(&ctx);
+    let (_out, listener) = sender(&ctx);
     let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
     let input = RIn::new(&conn);
     ctx.shutdown(Duration::MAX);
@@ -195,11 +185,11 @@ fn places_are_given_up_in_time_on_every_worker() {
     let mut config = Config::default();
     config.tcp.tcp_num_threads = 4;
     let ctx = Context::new(config).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let clients = Context::new(Config::default()).unwrap();
     for round in 0_u8..4 {
-        let input = subscriber(&clients, &listener);
+        let input = receiver(&clients, &listener);
         let name = vec![round + 1];
         let hold = Duration::from_millis(100);
         input.subscribe_with(1, SubscribeOptions { name, hold, ..SubscribeOptions::default() }).unwrap();
@@ -226,11 +216,11 @@ fn subscribers_on_all_workers_and_buffers_in_plenty() {
     let mut config = Config::default();
     config.tcp.tcp_num_threads = 4;
     let ctx = Context::new(config).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     for bid in 0..1000 {
         out.create_buffer(bid, 4096).unwrap();
     }
-    let inputs: Vec<_> = (0..6).map(|_| subscriber(&ctx, &listener)).collect();
+    let inputs: Vec<_> = (0..6).map(|_| receiver(&ctx, &listener)).collect();
     for input in &inputs {
         for bid in 0..1000 {
             input.subscribe(bid, 4096).unwrap();
@@ -274,10 +264,10 @@ fn subscribers_on_all_workers_and_buffers_in_plenty() {
 #[test]
 fn destroying_while_others_write_and_wait() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     for bid in 0..40 {
         out.create_buffer(bid, 1 << 16).unwrap();
-        let input = subscriber(&ctx, &listener);
+        let input = receiver(&ctx, &listener);
         subscribe(&input, bid);
         let mut writer = out.writer(bid).unwrap();
         let other = out.clone();

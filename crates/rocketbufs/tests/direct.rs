@@ -1,26 +1,17 @@
 //! One rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
 
+mod ends;
+
 use std::sync::mpsc;
 use std::time::Duration;
 
+use ends::{receiver, sender};
 use rocketbufs::{
     Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SegmentError,
     Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
-
-fn publisher(ctx: &Context) -> (ROut, Listener) {
-    let out = ROut::new(ctx);
-    let listener = Listener::bind(ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    (out, listener)
-}
-
-fn subscriber(ctx: &Context, listener: &Listener) -> RIn {
-    RIn::new(&Conn::connect(ctx, &listener.local_addr(), b"test").unwrap())
-}
 
 fn wait_subscribed(input: &RIn, bid: u32) {
     match input.recv(Some(WAIT)).unwrap() {
@@ -67,10 +58,10 @@ fn write_pattern(out: &ROut, bid: u32, bytes: u64, piece: u64) {
 fn streams_more_than_the_rings_hold() {
     for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
         let ctx = Context::new(Config::default()).unwrap();
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer_with(1, BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() })
             .unwrap();
-        let input = subscriber(&ctx, &listener);
+        let input = receiver(&ctx, &listener);
         input.subscribe(1, 1 << 16).unwrap();
         wait_subscribed(&input, 1);
         let total = if piece == 1 { 50_000 } else { 3_000_000 };
@@ -85,7 +76,7 @@ fn streams_more_than_the_rings_hold() {
 #[test]
 fn callbacks_and_confirmations() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(5, 1 << 16).unwrap();
     let (landed, confirmed) = mpsc::sync_channel(1024);
     out.set_data_out_cb(move |bid, context| landed.send((bid, context)).unwrap());
@@ -94,7 +85,7 @@ fn callbacks_and_confirmations() {
     out.deliver(segment, 10, Some(1)).unwrap();
     assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 1));
 
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     let (tx, rx) = mpsc::sync_channel(1024);
     let events = tx.clone();
     let giver = input.clone();
@@ -119,11 +110,11 @@ fn callbacks_and_confirmations() {
 }
 
 #[test]
-fn a_full_buffer_says_so_and_waits_for_its_subscriber() {
+fn a_full_buffer_says_so_and_waits_for_its_receiver() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     input.subscribe(1, 1 << 16).unwrap();
     wait_subscribed(&input, 1);
     let mut written = 0;
@@ -147,19 +138,19 @@ fn a_full_buffer_says_so_and_waits_for_its_subscriber() {
 #[test]
 fn splices_through_two_brokers() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, source) = publisher(&ctx);
+    let (out, source) = sender(&ctx);
     out.create_buffer(1, 1 << 18).unwrap();
-    let (first, first_listener) = publisher(&ctx);
-    let into_first = subscriber(&ctx, &source);
+    let (first, first_listener) = sender(&ctx);
+    let into_first = receiver(&ctx, &source);
     into_first.subscribe(1, 1 << 18).unwrap();
     first.splice_as(&into_first, 1, 70).unwrap();
-    let (second, second_listener) = publisher(&ctx);
-    let into_second = subscriber(&ctx, &first_listener);
+    let (second, second_listener) = sender(&ctx);
+    let into_second = receiver(&ctx, &first_listener);
     into_second.subscribe(70, 1 << 18).unwrap();
     second.splice(&into_second, 70).unwrap();
     let leaves: Vec<_> = (0..3)
         .map(|_| {
-            let leaf = subscriber(&ctx, &second_listener);
+            let leaf = receiver(&ctx, &second_listener);
             leaf.subscribe(70, 1 << 18).unwrap();
             wait_subscribed(&leaf, 70);
             leaf
@@ -181,9 +172,9 @@ fn splices_through_two_brokers() {
 #[test]
 fn drop_skips_and_says_what_is_lost() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     let options =
         SubscribeOptions { policy: Policy::Drop, size_bytes: 1 << 16, ..SubscribeOptions::default() };
     input.subscribe_with(1, options).unwrap();
@@ -219,10 +210,10 @@ fn drop_skips_and_says_what_is_lost() {
 #[test]
 fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
     out.create_buffer_with(1, options).unwrap();
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     let options =
         SubscribeOptions { policy: Policy::Overwrite, size_bytes: 1 << 16, ..SubscribeOptions::default() };
     input.subscribe_with(1, options).unwrap();
@@ -256,9 +247,9 @@ fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
 #[test]
 fn resumes_over_another_connection_without_a_gap() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
-    let input = subscriber(&ctx, &listener);
+    let input = receiver(&ctx, &listener);
     let options = SubscribeOptions {
         name: b"me".to_vec(),
         hold: Duration::from_secs(30),
@@ -317,11 +308,11 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
 fn who_drains_and_ends_is_heard_as_closed() {
     for _ in 0..20 {
         let there = Context::new(Config::default()).unwrap();
-        let (out, listener) = publisher(&there);
+        let (out, listener) = sender(&there);
         out.create_buffer(1, 1 << 16).unwrap();
         out.create_buffer(2, 1 << 16).unwrap();
         let here = Context::new(Config::default()).unwrap();
-        let input = subscriber(&here, &listener);
+        let input = receiver(&here, &listener);
         for bid in [1, 2] {
             input.subscribe(bid, 1 << 16).unwrap();
             wait_subscribed(&input, bid);

@@ -1,10 +1,13 @@
 //! Deliveries that leave from the thread that makes them, in turn with those that a worker sends.
 
+mod ends;
+
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rocketbufs::{Blocking, Config, Conn, Context, Listener, OutSegment, RIn, ROut, Received, SegmentError};
+use ends::{receiver, sender};
+use rocketbufs::{Blocking, Config, Context, Listener, OutSegment, RIn, ROut, Received, SegmentError};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFERS: u32 = 3;
@@ -18,12 +21,8 @@ fn eager() -> Context {
 }
 
 fn connected(out_ctx: &Context, in_ctx: &Context) -> (ROut, RIn, Listener) {
-    let out = ROut::new(out_ctx);
-    let listener = Listener::bind(out_ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    let input = RIn::new(&Conn::connect(in_ctx, &listener.local_addr(), b"").unwrap());
-    (out, input, listener)
+    let (out, listener) = sender(out_ctx);
+    (out, receiver(in_ctx, &listener), listener)
 }
 
 fn subscribe(input: &RIn, buffers: u32) {

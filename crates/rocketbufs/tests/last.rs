@@ -1,8 +1,11 @@
 //! Who comes late may begin with the last delivery.
 
+mod ends;
+
 use std::time::Duration;
 
-use rocketbufs::{Config, Conn, Context, Listener, Position, RIn, ROut, Received, Start, SubscribeOptions};
+use ends::{receiver, sender};
+use rocketbufs::{Config, Context, Listener, Position, RIn, ROut, Received, Start, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BID: u32 = 7;
@@ -13,21 +16,17 @@ struct Sender {
     listener: Listener,
 }
 
-fn sender() -> Sender {
+fn served() -> Sender {
     let ctx = Context::new(Config::default()).unwrap();
-    let out = ROut::new(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(BID, 64 << 10).unwrap();
-    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
     Sender { ctx, out, listener }
 }
 
 impl Sender {
     /// A subscriber that begins at the last delivery, and where that is.
     fn late(&self, name: &[u8]) -> (RIn, Position) {
-        let addr = self.listener.local_addr();
-        let input = RIn::new(&Conn::connect(&self.ctx, &addr, b"late").unwrap());
+        let input = receiver(&self.ctx, &self.listener);
         let options = SubscribeOptions {
             size_bytes: 64 << 10,
             start: Start::Last,
@@ -56,7 +55,7 @@ fn received(input: &RIn) -> Vec<u8> {
 
 #[test]
 fn a_late_joiner_gets_the_last_delivery_and_what_follows() {
-    let sender = sender();
+    let sender = served();
     let mut writer = sender.out.writer(BID).unwrap();
     let before = (0..100_u32).map(|n| writer.append(&[&n.to_le_bytes(), &[7; 20]]).unwrap()).next_back();
     writer.append(&[b"the last"]).unwrap();
@@ -69,7 +68,7 @@ fn a_late_joiner_gets_the_last_delivery_and_what_follows() {
 
 #[test]
 fn without_any_delivery_it_is_as_newest() {
-    let sender = sender();
+    let sender = served();
     let (input, start) = sender.late(b"");
     assert_eq!(start, 0);
     sender.out.writer(BID).unwrap().append(&[b"first"]).unwrap();
@@ -78,7 +77,7 @@ fn without_any_delivery_it_is_as_newest() {
 
 #[test]
 fn a_place_that_is_kept_counts_more() {
-    let sender = sender();
+    let sender = served();
     let mut writer = sender.out.writer(BID).unwrap();
     writer.append(&[b"old"]).unwrap();
     let (input, _) = sender.late(b"me");

@@ -1,8 +1,11 @@
 //! An application that hands on what it receives says itself how far that is confirmed.
 
+mod ends;
+
 use std::time::Duration;
 
-use rocketbufs::{Config, Conn, Context, Count, Listener, RIn, ROut, Received, SubscribeOptions, WaitError};
+use ends::{receiver, sender};
+use rocketbufs::{Config, Context, Count, Received, SubscribeOptions, WaitError};
 
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -11,12 +14,9 @@ const BID: u32 = 7;
 #[test]
 fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
     let ctx = Context::new(Config::default()).unwrap();
-    let out = ROut::new(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(BID, 64 << 10).unwrap();
-    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"test").unwrap());
+    let input = receiver(&ctx, &listener);
     let options = SubscribeOptions { size_bytes: 64 << 10, relays: true, ..SubscribeOptions::default() };
     input.subscribe_with(BID, options).unwrap();
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
