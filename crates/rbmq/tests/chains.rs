@@ -4,21 +4,22 @@ mod common;
 
 use std::time::Duration;
 
+use common::inside::broker_with;
 use common::proxy::Proxy;
 use common::{LONG, until};
-use rbmq::{Broker, BrokerConfig, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
+use rbmq::{Broker, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
 
 fn broker(upstreams: &[&str]) -> Broker {
     broker_at("127.0.0.1:0", upstreams)
 }
 
 fn broker_at(addr: &str, upstreams: &[&str]) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = addr.into();
-    config.broker.upstream = upstreams.iter().map(|addr| UpstreamSettings::new(addr)).collect();
-    // How long a log is waited for before it comes by another way.
-    config.framework.session.linger_ms = 500;
-    Broker::start(config).unwrap()
+    broker_with(|config| {
+        config.broker.listen = addr.into();
+        config.broker.upstream = upstreams.iter().map(|addr| UpstreamSettings::new(addr)).collect();
+        // How long a log is waited for before it comes by another way.
+        config.framework.session.linger_ms = 500;
+    })
 }
 
 fn topic(at: &Broker, name: &str) -> TopicWriter {

@@ -8,17 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use common::inside::broker_with;
 use common::{BrokerProcess, LONG, until};
-use rbmq::{
-    Broker, BrokerConfig, ConfirmError, Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
-};
+use rbmq::{Broker, ConfirmError, Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 
 const SHORT: Duration = Duration::from_millis(40);
 
 fn broker() -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    Broker::start(config).unwrap()
+    broker_with(|_| {})
 }
 
 fn subscriber(addr: &str) -> Subscriber {

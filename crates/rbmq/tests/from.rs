@@ -1,21 +1,13 @@
-//! Where subscribers begin: with the last value.
+//! Where subscribers begin: with the oldest, the last value, or at a time.
 
 mod common;
 
 use std::io::{BufRead, Write};
 use std::time::{Duration, SystemTime};
 
+use common::inside::{broker_with, rule};
 use common::{BrokerProcess, LONG, Process, client, piped, until};
-use rbmq::{
-    Broker, BrokerConfig, Ingest, Publisher, Rule, StartFrom, Subscriber, TopicWriter, UpstreamSettings,
-};
-
-fn broker(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    change(&mut config);
-    Broker::start(config).unwrap()
-}
+use rbmq::{Broker, Ingest, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
 
 fn subscriber(at: &Broker, topic: &str, from: StartFrom) -> Subscriber {
     let mut subscriber = Subscriber::connect(&at.addr()).unwrap();
@@ -42,7 +34,7 @@ fn publish_slowly(writer: &mut TopicWriter, seen: &mut Subscriber, values: &[&st
 
 #[test]
 fn a_late_joiner_gets_the_last_value_of_each_topic() {
-    let broker = broker(|_| {});
+    let broker = broker_with(|_| {});
     let mut writers = Vec::new();
     for name in ["s/a", "s/b"] {
         let mut early = subscriber(&broker, name, StartFrom::Oldest);
@@ -58,8 +50,8 @@ fn a_late_joiner_gets_the_last_value_of_each_topic() {
 
 #[test]
 fn the_last_value_passes_through_two_brokers() {
-    let first = broker(|_| {});
-    let second = broker(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
+    let first = broker_with(|_| {});
+    let second = broker_with(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
     let mut early = subscriber(&second, "news", StartFrom::Newest);
     let mut writer = topic(&first, "news");
     writer.wait_subscribers(1, LONG).unwrap();
@@ -76,11 +68,11 @@ fn the_last_value_passes_through_two_brokers() {
 
 #[test]
 fn a_broker_that_comes_late_has_the_last_value_too() {
-    let first = broker(|_| {});
+    let first = broker_with(|_| {});
     let mut early = subscriber(&first, "news", StartFrom::Oldest);
     let mut writer = topic(&first, "news");
     publish_slowly(&mut writer, &mut early, &["1", "2", "3"]);
-    let second = broker(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
+    let second = broker_with(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
     until("the topic is there", || second.topics().iter().any(|topic| topic.subscribers == 0));
     // All came to the second broker at once: earlier values come along, and the last is the last.
     let mut late = subscriber(&second, "news", StartFrom::Last);
@@ -89,10 +81,8 @@ fn a_broker_that_comes_late_has_the_last_value_too() {
 
 #[test]
 fn publishers_of_a_merged_topic_share_a_last_value() {
-    let broker = broker(|config| {
-        let mut rule = Rule::new("m/#".parse().unwrap());
-        rule.ingest = Ingest::Merge;
-        config.broker.topics = vec![rule].into();
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
     });
     let mut early = subscriber(&broker, "m/all", StartFrom::Oldest);
     let mut writers = [topic(&broker, "m/all"), topic(&broker, "m/all")];
@@ -127,15 +117,13 @@ fn begins_in_between(broker: &Broker, name: &str) {
 
 #[test]
 fn a_late_joiner_gets_what_came_since_a_time() {
-    begins_in_between(&broker(|_| {}), "news");
+    begins_in_between(&broker_with(|_| {}), "news");
 }
 
 #[test]
 fn a_merged_topic_has_times_too() {
-    let broker = broker(|config| {
-        let mut rule = Rule::new("m/#".parse().unwrap());
-        rule.ingest = Ingest::Merge;
-        config.broker.topics = vec![rule].into();
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
     });
     begins_in_between(&broker, "m/all");
 }

@@ -1,20 +1,15 @@
 //! The client library against a broker in the same process.
 
+mod common;
+
 use std::time::Duration;
 
+use common::inside::{broker_with, rule};
+use common::{LONG, until};
 use rbmq::{
-    Broker, BrokerConfig, Framing, Ingest, Item, Notice, PublishError, Publisher, PublisherWaitError,
-    ReceiveError, Rule, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+    Broker, Framing, Ingest, Item, Notice, PublishError, Publisher, PublisherWaitError,
+    ReceiveError, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
-
-const LONG: Duration = Duration::from_secs(60);
-
-fn broker_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    change(&mut config);
-    Broker::start(config).unwrap()
-}
 
 /// A broker, a publisher of a topic, and a subscriber that has its place.
 fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
@@ -220,21 +215,17 @@ fn one_after_the_other(merged: bool) {
     let broker = broker_with(|config| {
         config.broker.max_publishers = 2;
         config.broker.closed_linger_ms = 3_600_000;
-        let mut rule = Rule::new("#".parse().unwrap());
-        if merged {
-            rule.ingest = Ingest::Merge;
-        }
-        config.broker.topics = vec![rule].into();
+        let ingest = if merged { Ingest::Merge } else { Ingest::Splice };
+        config.broker.topics = vec![rule("#", |rule| rule.ingest = ingest)].into();
     });
     for n in 0..5_u8 {
         // The broker hears that the one before is away when its connection is.
-        let connect = || {
-            Publisher::connect(&broker.addr()).ok().or_else(|| {
-                std::thread::sleep(Duration::from_millis(10));
-                None
-            })
-        };
-        let publisher = (0..1000).find_map(|_| connect()).expect("those before are done");
+        let mut publisher = None;
+        until("those before are done", || {
+            publisher = Publisher::connect(&broker.addr()).ok();
+            publisher.is_some()
+        });
+        let publisher = publisher.expect("it was waited for");
         let mut topic = publisher.topic("t").unwrap();
         topic.publish(&[n]).unwrap();
         topic.close().unwrap();
@@ -277,11 +268,7 @@ fn an_ended_topic_is_forgotten_with_its_memory() {
         topic.publish(b"x").unwrap();
         topic.close().unwrap();
     }
-    let deadline = std::time::Instant::now() + LONG;
-    while broker.memory_in_use() > 0 || !broker.topics().is_empty() {
-        assert!(std::time::Instant::now() < deadline, "{:?}", broker.topics());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("nothing is left of it", || broker.memory_in_use() == 0 && broker.topics().is_empty());
 }
 
 #[test]

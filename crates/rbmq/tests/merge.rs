@@ -5,29 +5,27 @@ mod common;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use common::inside::{broker_with, rule};
 use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::UnpackError;
 use rbmq::{
-    Broker, BrokerConfig, Framing, Ingest, Message, PublishError, Publisher, ReceiveError, Rule, StartFrom,
+    Broker, BrokerConfig, Framing, Ingest, Message, PublishError, Publisher, ReceiveError, StartFrom,
     Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rocketbufs::{Config, Context};
 
 /// A broker on which `m/#` is merged.
-fn broker_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    config.broker.closed_linger_ms = 300;
-    let mut rule = Rule::new("m/#".parse().unwrap());
-    rule.ingest = Ingest::Merge;
-    config.broker.topics = vec![rule].into();
-    change(&mut config);
-    Broker::start(config).unwrap()
+fn merging_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
+    broker_with(|config| {
+        config.broker.closed_linger_ms = 300;
+        config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
+        change(config);
+    })
 }
 
 fn broker() -> Broker {
-    broker_with(|_| {})
+    merging_with(|_| {})
 }
 
 fn tiny() -> TopicOptions {
@@ -97,7 +95,7 @@ fn next(subscriber: &mut Subscriber) -> Message {
 #[test]
 fn all_records_of_200_publishers_come_once_and_in_order_to_slow_and_fast_subscribers() {
     const EACH: u32 = 200;
-    let broker = broker_with(|config| config.broker.merge_ring_bytes = 256 << 10);
+    let broker = merging_with(|config| config.broker.merge_ring_bytes = 256 << 10);
     let crowd = Crowd::of(&broker);
     let mut writers: Vec<_> = (0..200_u32).map(|_| crowd.join("m/many")).collect();
     let receive = |slow: bool| {
@@ -167,7 +165,7 @@ fn memory_is_a_small_ring_each_and_one_for_the_topic() {
 
 #[test]
 fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
-    let broker = broker_with(|config| config.framework.session.linger_ms = 200);
+    let broker = merging_with(|config| config.framework.session.linger_ms = 200);
     let proxy = Proxy::to(&broker.addr());
     let crowd = Crowd::of(&broker);
     let (_others, mut other) = crowd.join("m/x");
@@ -230,7 +228,7 @@ fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped(
 
 #[test]
 fn a_publisher_that_was_gone_comes_back_under_its_number_and_goes_on_where_it_stopped() {
-    let broker = broker_with(|config| config.framework.session.linger_ms = 100);
+    let broker = merging_with(|config| config.framework.session.linger_ms = 100);
     let proxy = Proxy::to(&broker.addr());
     let crowd = Crowd::of(&broker);
     let (_others, other) = crowd.join("m/x");
@@ -259,7 +257,7 @@ fn a_publisher_that_was_gone_comes_back_under_its_number_and_goes_on_where_it_st
 
 #[test]
 fn a_full_table_makes_publishers_wait_and_recovers() {
-    let broker = broker_with(|config| config.broker.merge_table_entries = 8);
+    let broker = merging_with(|config| config.broker.merge_table_entries = 8);
     let crowd = Crowd::of(&broker);
     let (_publisher, mut writer) = crowd.join("m/x");
     let (_other, mut other) = crowd.join("m/x");
@@ -305,7 +303,7 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
 
 #[test]
 fn a_slow_subscriber_makes_publishers_wait_and_all_go_on_when_it_does() {
-    let broker = broker_with(|config| {
+    let broker = merging_with(|config| {
         config.broker.merge_ring_bytes = 64 << 10;
         config.framework.session.block_timeout_ms = 0;
     });
@@ -360,7 +358,7 @@ fn garbage_of_one_publisher_is_told_and_the_others_are_whole() {
 
 #[test]
 fn what_cannot_be_merged_is_refused_with_the_reason() {
-    let broker = broker_with(|config| {
+    let broker = merging_with(|config| {
         config.broker.merge_ring_bytes = 256 << 10;
         config.broker.merge_max_publishers = 2;
     });
@@ -387,7 +385,7 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
 
 #[test]
 fn publishers_that_come_and_go_use_one_log() {
-    let broker = broker_with(|config| config.broker.closed_linger_ms = 8000);
+    let broker = merging_with(|config| config.broker.closed_linger_ms = 8000);
     let crowd = Crowd::of(&broker);
     let mut receiver = Subscriber::connect(&broker.addr()).unwrap();
     receiver.subscribe("m/x").unwrap();

@@ -4,9 +4,10 @@ mod common;
 
 use std::time::Duration;
 
+use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Framing, Hello, Role, push_record};
-use rbmq::{Broker, BrokerConfig, Ingest, Rule, Subscriber};
+use rbmq::{Ingest, Subscriber};
 use rocketbufs::{Config, Conn, Context, Position, ROut, WaitError};
 
 /// A publisher made of the framework alone, which sees how far it is confirmed.
@@ -50,12 +51,8 @@ impl Bare {
 
 #[test]
 fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    let mut rule = Rule::new("m/#".parse().unwrap());
-    rule.ingest = Ingest::Merge;
-    config.broker.topics = vec![rule].into();
-    let broker = Broker::start(config).unwrap();
+    let merged = || vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)];
+    let broker = broker_with(|config| config.broker.topics = merged().into());
     let ctx = Context::new(Config::default()).unwrap();
     let [first, second] = [1, 2].map(|client| Bare::join(&ctx, &broker.addr(), client, "m/x"));
     // With nobody there everything is confirmed at once, for nobody.

@@ -4,20 +4,14 @@ mod common;
 
 use std::time::Duration;
 
+use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Hello, Observe, Role};
 use rbmq::{
-    Broker, BrokerConfig, BufferStage, Framing, Ingest, Observer, Publisher, Rule, StartFrom, Subscriber,
-    TopicDetail, TopicFilter, TopicOptions, TopicWriter,
+    Broker, BufferStage, Framing, Ingest, Observer, Publisher, StartFrom, Subscriber, TopicDetail,
+    TopicFilter, TopicOptions, TopicWriter,
 };
 use rocketbufs::{Config, Conn, Context, Policy, RIn};
-
-fn broker_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    change(&mut config);
-    Broker::start(config).unwrap()
-}
 
 fn topic(broker: &Broker, name: &str) -> TopicWriter {
     let publisher = Publisher::builder().name("camera").connect(&broker.addr()).unwrap();
@@ -261,9 +255,7 @@ fn says_that_the_broker_is_gone() {
 #[test]
 fn a_merged_topic_has_one_ring_for_all_its_publishers() {
     let broker = broker_with(|config| {
-        let mut rule = Rule::new("tiny/#".parse().unwrap());
-        rule.ingest = Ingest::Merge;
-        config.broker.topics = vec![rule].into();
+        config.broker.topics = vec![rule("tiny/#", |rule| rule.ingest = Ingest::Merge)].into();
     });
     let mut writers = [topic(&broker, "tiny/t"), topic(&broker, "tiny/t")];
     for writer in &mut writers {

@@ -5,26 +5,9 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{BrokerProcess, lines, until};
-use rbmq::{
-    Broker, BrokerConfig, Publisher, ReceiveError, Rule, StartFrom, SubscribeTopicError, Subscriber,
-    TopicOptions,
-};
-
-const LONG: Duration = Duration::from_secs(60);
-
-fn broker_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    change(&mut config);
-    Broker::start(config).unwrap()
-}
-
-fn rule(pattern: &str, change: impl FnOnce(&mut Rule)) -> Rule {
-    let mut rule = Rule::new(pattern.parse().unwrap());
-    change(&mut rule);
-    rule
-}
+use common::inside::{broker_with, rule};
+use common::{BrokerProcess, LONG, lines, until};
+use rbmq::{Broker, Publisher, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, TopicOptions};
 
 /// How many of the messages of 1,000 bytes that a topic was filled with are there for who comes later.
 fn kept(broker: &Broker, topic: &str) -> usize {
@@ -189,12 +172,7 @@ fn wrong_filters_and_too_many_of_them_are_refused() {
 
 #[test]
 fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
-    let config = |listen: &str| {
-        let mut config = BrokerConfig::default();
-        config.broker.listen = listen.to_owned();
-        config
-    };
-    let broker = Broker::start(config("127.0.0.1:0")).unwrap();
+    let broker = broker_with(|_| {});
     let addr = broker.addr();
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writers: Vec<_> = (0..3).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
@@ -208,7 +186,7 @@ fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
         subscriber.recv(LONG).unwrap().unwrap();
     }
     drop(broker);
-    let _broker = Broker::start(config(&addr)).unwrap();
+    let _broker = broker_with(|config| config.broker.listen.clone_from(&addr));
     for mut writer in writers {
         writer.publish(b"2").unwrap();
         writer.close().unwrap();

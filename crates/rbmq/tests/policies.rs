@@ -4,27 +4,18 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BrokerProcess, lines, piped, rbmq, until};
+use common::inside::{broker_with, rule};
+use common::{BrokerProcess, LONG, lines, piped, rbmq, until};
 use rbmq::{
-    Broker, BrokerConfig, Item, Notice, PublishError, Publisher, ReceiveError, Rule, Subscriber,
-    SubscriberBuilder, TopicOptions, TopicWriter,
+    Broker, Item, Notice, PublishError, Publisher, ReceiveError, Rule, Subscriber, SubscriberBuilder,
+    TopicOptions, TopicWriter,
 };
 use rocketbufs::Policy;
 
-const LONG: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn rule(pattern: &str, change: impl FnOnce(&mut Rule)) -> Rule {
-    let mut rule = Rule::new(pattern.parse().unwrap());
-    change(&mut rule);
-    rule
-}
-
-fn broker_with(rules: Vec<Rule>) -> Broker {
-    let mut config = BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
-    config.broker.topics = rules.into();
-    Broker::start(config).unwrap()
+fn broker_of(rules: Vec<Rule>) -> Broker {
+    broker_with(|config| config.broker.topics = rules.into())
 }
 
 /// A topic whose deliveries are small, so that its subscriber's ring can be.
@@ -62,7 +53,7 @@ fn lowered(notice: Notice) -> Option<String> {
 #[test]
 fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
     let broker =
-        broker_with(vec![rule("fast/#", |rule| rule.policies = vec![Policy::Drop, Policy::Disconnect])]);
+        broker_of(vec![rule("fast/#", |rule| rule.policies = vec![Policy::Drop, Policy::Disconnect])]);
     let (mut fast, mut other) = (topic(&broker, "fast/a"), topic(&broker, "other"));
     for (policy, allowed) in [(Policy::Block, false), (Policy::Drop, true), (Policy::Disconnect, true)] {
         let mut subscriber = subscriber(&broker, "fast/a", Subscriber::builder().policy(policy));
@@ -86,7 +77,7 @@ fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
 
 #[test]
 fn a_place_is_kept_no_longer_than_the_rule_says() {
-    let broker = broker_with(vec![rule("short", |rule| rule.max_hold_ms = Some(50))]);
+    let broker = broker_of(vec![rule("short", |rule| rule.max_hold_ms = Some(50))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
         let mut subscriber = subscriber(&broker, name, Subscriber::builder().name("s").hold(HOUR));
@@ -104,7 +95,7 @@ fn a_place_is_kept_no_longer_than_the_rule_says() {
 #[test]
 fn a_lag_is_no_larger_than_the_rule_says() {
     let large = |rule: &mut Rule| rule.ring_bytes = Some(1 << 20);
-    let broker = broker_with(vec![
+    let broker = broker_of(vec![
         rule("small", |rule| {
             large(rule);
             rule.max_lag_bytes = Some(8192);
@@ -138,7 +129,7 @@ fn a_lag_is_no_larger_than_the_rule_says() {
 
 #[test]
 fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_says() {
-    let broker = broker_with(vec![rule("short", |rule| rule.block_timeout_ms = Some(100))]);
+    let broker = broker_of(vec![rule("short", |rule| rule.block_timeout_ms = Some(100))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
         let builder = Subscriber::builder().block_timeout(Duration::ZERO);

@@ -78,24 +78,22 @@ fn buffer_row() -> impl Strategy<Value = BufferStats> {
 }
 
 fn subscription_row() -> impl Strategy<Value = SubscriptionStats> {
-    let who = (".{0,40}", "[0-9.:]{0,20}", ".{0,40}", policy(), any::<bool>());
-    (any::<u32>(), who, any::<Option<u64>>(), any::<[u64; 8]>()).prop_map(
-        |(wire, (client, address, name, policy, absent), holds, n)| SubscriptionStats {
-            conn: n[0],
-            wire,
-            client,
-            address,
-            name,
-            policy,
-            absent,
-            start: n[1],
-            sent: n[2],
-            landed: n[3],
-            consumed: n[4],
-            holds,
-            dropped_bytes: n[5],
-            idle_ms: n[6],
-            left_ms: n[7],
+    let texts = [".{0,40}", "[0-9.:]{0,20}", ".{0,40}"];
+    (any::<u32>(), texts, policy(), any::<bool>(), any::<Option<u64>>(), any::<[u64; 8]>()).prop_map(
+        |(wire, texts, policy, absent, holds, n)| {
+            let mut row = SubscriptionStats { wire, policy, absent, holds, ..SubscriptionStats::default() };
+            [row.client, row.address, row.name] = texts;
+            [
+                row.conn,
+                row.start,
+                row.sent,
+                row.landed,
+                row.consumed,
+                row.dropped_bytes,
+                row.idle_ms,
+                row.left_ms,
+            ] = n;
+            row
         },
     )
 }

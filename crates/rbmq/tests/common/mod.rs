@@ -1,6 +1,7 @@
 //! Real processes on free ports of the loopback, bounded in time; nothing is left behind.
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
+pub mod inside;
 pub mod operator;
 pub mod proxy;
 
