@@ -232,7 +232,10 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
     let below = format!("cannot write {out}/below:");
     fails(client("sub", &broker.addr, &format!("a --output {out}/below")), &[&below]);
     std::fs::write(&config, "[broker]\nmax_topic = 1\n").unwrap();
-    fails(rbmq(["serve", "--config", config.to_str().unwrap()]), &["unknown field `max_topic`"]);
+    fails(
+        rbmq(["serve", "--config", config.to_str().unwrap()]),
+        &["no setting 'broker.max_topic'", "did you mean 'broker.max_topics'?"],
+    );
 }
 
 #[test]

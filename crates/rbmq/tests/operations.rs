@@ -79,7 +79,7 @@ fn a_broken_file_changes_nothing_and_says_why() {
     for (text, why) in [
         ("[broker]\nmax_topics = 2\nmax_publishers = 0\n", "rbmq.toml, line 3)"),
         ("[broker\n", "rbmq.toml, line 1"),
-        ("[broker]\nmax_topic = 2\n", "unknown field `max_topic`"),
+        ("[broker]\nmax_topic = 2\n", "did you mean 'broker.max_topics'?"),
     ] {
         config(dir.path(), text);
         broker.signal("HUP");

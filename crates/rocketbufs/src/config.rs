@@ -35,8 +35,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-pub use error::{ConfigError, Origin, Relation};
-pub use knob::Knob;
+pub use error::{ConfigError, Origin, Relation, nearest};
+pub use knob::{Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};

@@ -243,10 +243,11 @@ A program reads a TOML file, over it the environment, over that its arguments:
 | environment | `ROCKETBUFS_<SECTION>_<FIELD>` | `ROCKETBUFS_TCP_NODELAY=false` |
 | program | `Config::set(\"section.field\", \"value\")`, or the public fields | `tcp.nodelay`, `false` |
 
-Sizes in bytes may be written with a unit, in a file as a text: `size_bytes = \"64 MiB\"` (B, KiB, MiB, GiB, TiB). In
-the environment and in arguments an empty text unsets an optional setting. A name that does not exist is an error that
-names the nearest one, also for an environment variable that begins with `ROCKETBUFS_` and a section's name; a value
-out of range is an error that names the value, where it came from (file and line, variable, argument) and the range.
+Sizes in bytes may be written with a unit, in a file as a text: `size_bytes = \"64 MiB\"` (KiB, MiB, GiB, TiB or k, M,
+G, T: of 1024; kB, MB, GB, TB: of 1000). In the environment and in arguments an empty text unsets an optional setting.
+A name that does not exist is an error that names the nearest one, also for an environment variable that begins with
+`ROCKETBUFS_` and a section's name; a value out of range is an error that names the value, where it came from (file and
+line, variable, argument) and the range.
 Other sections of the same file belong to the program that reads it (RBMQ's `[broker]`).
 
 `examples/rocketbufs.toml` is a file with every setting. What belongs to one buffer or one subscription (its size,

@@ -8,6 +8,7 @@
 mod described;
 mod reload;
 mod sections;
+pub(super) mod sizes;
 mod sources;
 mod upstream;
 
@@ -113,9 +114,11 @@ pub struct BrokerSettings {
     pub max_observer_requests: usize,
     /// Smallest ring of a buffer, in bytes; publishers that ask for less get this. Default 64 KiB. Small rings stop
     /// their publisher often.
+    #[serde(deserialize_with = "sizes::bytes")]
     pub min_ring_bytes: u64,
     /// Largest ring of a buffer, in bytes; publishers that ask for more are refused. Default 256 MiB, at least
     /// `min_ring_bytes`. The sum of all rings is limited by `buffers.max_ring_bytes`.
+    #[serde(deserialize_with = "sizes::bytes")]
     pub max_ring_bytes: u64,
     /// How long the buffer of a topic that was closed (or whose publisher is gone for good) stays readable, in
     /// milliseconds. Default 60,000. Small: late subscribers find nothing. Large: its ring's memory is held for as long.
@@ -127,9 +130,11 @@ pub struct BrokerSettings {
     pub drain_timeout_ms: u64,
     /// Ring of a merged topic (`ingest = "merge"`) whose rule names none, in bytes. Default 4 MiB, at least 64 KiB. What
     /// is in the ring of one publisher must fit into a quarter of it. Subscribers need half as much for it.
+    #[serde(deserialize_with = "sizes::bytes")]
     pub merge_ring_bytes: u64,
     /// Ring in which each publisher of a merged topic arrives, in bytes; larger where its deliveries need it (twice the
     /// largest). Default 32 KiB, at least 4 KiB. Small: publishers stop often. Large: memory for each of many.
+    #[serde(deserialize_with = "sizes::bytes")]
     pub merge_publisher_ring_bytes: u64,
     /// Runs of a merged topic that not every subscriber has given back yet: publishers wait when there are so many.
     /// Default 65,536, at least 1. Each costs 24 bytes. Small: slow subscribers of tiny messages are felt early.
@@ -284,6 +289,7 @@ impl BrokerConfig {
         if let Some(name) = rest.keys().find(|name| !OWN_SECTIONS.contains(&name.as_str())) {
             return Err(BrokerConfigError::Unknown { origin: sources.origin(name), name: name.clone() });
         }
+        sources.check_names()?;
         let Own { broker, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
                 origin: sources.line_of(error.span().map(|span| span.start)),
@@ -337,9 +343,30 @@ mod tests {
     }
 
     #[test]
+    fn sizes_may_have_a_unit() {
+        let config = load(
+            "[broker]\nmin_ring_bytes = '64k'\nmax_ring_bytes = '64 MiB'\n[[broker.topics]]\npattern = 'x'\n\
+             ring_bytes = '1 MiB'\nretain_bytes = '100 kB'\nmax_lag_bytes = 4096\n\
+             [[broker.upstream]]\naddress = 'a:1'\nring_bytes = '2M'\n",
+        );
+        let broker = config.unwrap().broker;
+        assert_eq!((broker.min_ring_bytes, broker.max_ring_bytes), (65536, 64 << 20));
+        let rule = broker.topics.of(&"x".parse().unwrap());
+        assert_eq!(
+            (rule.ring_bytes, rule.retain_bytes, rule.max_lag_bytes),
+            (Some(1 << 20), Some(100_000), Some(4096))
+        );
+        assert_eq!(broker.upstream[0].ring_bytes, Some(2 << 20));
+    }
+
+    #[test]
     fn says_what_is_wrong() {
         let text = |result: Result<BrokerConfig, BrokerConfigError>| result.unwrap_err().to_string();
-        assert!(text(load("[broker]\nmax_topic = 3\n")).contains("unknown field `max_topic`"));
+        assert!(
+            text(load("[broker]\nmax_topic = 3\n"))
+                .contains("rbmq.toml, line 2); did you mean 'broker.max_topics'?")
+        );
+        assert!(text(load("[http]\nport = 3\n")).contains("there is no setting 'http.port' ("));
         assert!(text(load("[brokers]\n")).contains("'brokers' is no setting"));
         let error = text(load("[broker]\nmin_ring_bytes = 8192\nmax_ring_bytes = 4096\n"));
         assert!(error.contains("broker.max_ring_bytes = 4096"), "{error}");
@@ -350,6 +377,8 @@ mod tests {
         assert!(error.contains("'#' is the rest of a topic"), "{error}");
         let error = text(load("[broker]\n\nmax_topics = 'many'\n"));
         assert!(error.contains("rbmq.toml, line 3: invalid type: string \"many\""), "{error}");
+        let error = text(load("[broker]\nmin_ring_bytes = '64 mb'\n"));
+        assert!(error.contains("rbmq.toml, line 2: '64 mb' is no number of bytes"), "{error}");
         let error = text(load("[log]\nlevel = 'loud'\n"));
         assert!(error.contains("log.level = \"loud\": it must be a level"), "{error}");
         for section in ["[broker]\nlisten", "[[broker.upstream]]\naddress"] {

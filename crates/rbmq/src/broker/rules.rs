@@ -15,6 +15,7 @@ use std::time::Duration;
 use rocketbufs::Policy;
 use serde::{Deserialize, Serialize};
 
+use super::config::sizes::optional_bytes;
 use crate::wire::{Terms, TopicFilter, TopicName};
 
 /// Most rules: they are looked through one by one whenever a buffer appears.
@@ -48,14 +49,14 @@ pub struct Rule {
     /// Bytes of a buffer's ring at the broker, whatever its publisher asks for, within `broker.min_ring_bytes` and
     /// `broker.max_ring_bytes`; a publisher's larger deliveries get the ring that they need. Default: what the
     /// publisher asks for. Small: little history, and slow subscribers are felt soon. Large: memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub ring_bytes: Option<u64>,
     /// History kept in each ring for those who join, in bytes, at most half of the ring. Default: `buffers.retain_bytes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub retain_bytes: Option<u64>,
     /// The largest lag that a subscriber with `drop` or `disconnect` may ask for, and what it gets if it asks for none,
     /// in bytes. Default: `session.max_lag_bytes`, and whatever is asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub max_lag_bytes: Option<u64>,
     /// How long a subscriber with `block` may hold the publishers without progress at most, and what it gets if it
     /// asks for nothing, in milliseconds; 0: for ever. Default: `session.block_timeout_ms`, and whatever is asked for.

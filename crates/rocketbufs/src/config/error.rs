@@ -116,8 +116,8 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default()
 }
 
-/// The candidate that looks most like `name`, if one is close.
-pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+/// The candidate that looks most like `name`, if one is close: for errors of those who have settings of their own.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     let close = 1 + name.len() / 4;
     let best = candidates.map(|c| (distance(name, c), c)).min()?;
     (best.0 <= close).then(|| best.1.to_owned())

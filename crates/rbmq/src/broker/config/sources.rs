@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rocketbufs::config::{Origin, example_toml, knobs};
+use rocketbufs::config::{ConfigError, Origin, example_toml, knobs, nearest};
 use serde::Serialize;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -21,6 +21,10 @@ pub struct Setting {
     /// Who set it.
     pub origin: Origin,
 }
+
+/// The broker's own sections and what is in them.
+const OWN_FIELDS: [(&str, &[(&str, &str)]); 3] =
+    [("broker", BrokerSettings::FIELDS), ("log", LogSettings::FIELDS), ("http", HttpSettings::FIELDS)];
 
 /// Who set what in the broker's own sections, if it was not left at its default.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +66,20 @@ impl Sources {
     pub(super) fn origin(&self, name: &str) -> Origin {
         let line = || self.lines.get(name).map(|line| self.file(Some(*line)));
         self.changed.get(name).cloned().or_else(line).unwrap_or(Origin::Default)
+    }
+
+    /// Refuses names in the broker's own sections that are none, before somebody else does who does not know the nearest.
+    pub(super) fn check_names(&self) -> Result<(), ConfigError> {
+        for name in self.lines.keys() {
+            let Some((section, field)) = name.split_once('.') else { continue };
+            let Some((_, fields)) = OWN_FIELDS.iter().find(|(own, _)| *own == section) else { continue };
+            if fields.iter().all(|(known, _)| *known != field) {
+                let nearest = nearest(field, fields.iter().map(|(known, _)| *known));
+                let nearest = nearest.map(|known| format!("{section}.{known}"));
+                return Err(ConfigError::Unknown { name: name.clone(), origin: self.origin(name), nearest });
+            }
+        }
+        Ok(())
     }
 
     /// The line of the file in which an octet stands.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::sizes::optional_bytes;
 use crate::wire::TopicFilter;
 
 /// Most other brokers that one receives from: each has a thread.
@@ -19,7 +20,7 @@ pub struct UpstreamSettings {
     #[serde(default = "UpstreamSettings::all_topics")]
     pub topics: Vec<TopicFilter>,
     /// Bytes of the ring of each of its buffers here. Default `buffers.size_bytes`, and what its deliveries need.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub ring_bytes: Option<u64>,
     /// How long it keeps this broker's place while the connection is lost, in milliseconds. Default 10,000. Small: what
     /// it keeps no longer by then is lost. Large: its publishers wait as long for a broker that does not come back.
