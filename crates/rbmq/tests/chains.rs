@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::io::BufRead;
 use std::time::Duration;
 
 use common::inside::broker_with;
 use common::proxy::Proxy;
-use common::{LONG, until};
+use common::{LONG, Process, rbmq, until};
 use rbmq::{Broker, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
 
 fn broker(upstreams: &[&str]) -> Broker {
@@ -199,4 +200,20 @@ fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
     let mut second = Subscriber::connect(&a.addr()).unwrap();
     second.subscribe_from("news", StartFrom::Positions(vec![(last.epoch, last.end)])).unwrap();
     expect(&mut second, 500..1000);
+}
+
+#[test]
+fn a_broker_that_names_itself_is_told_so() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = held.local_addr().unwrap().to_string();
+    drop(held);
+    let mut command = rbmq(["serve", "--listen", &addr, "--upstream", &addr]);
+    command.stdout(std::process::Stdio::null());
+    let mut broker = Process::start(command);
+    let told = broker
+        .stderr()
+        .lines()
+        .map(Result::unwrap)
+        .find(|line| line.contains("does not receive from itself"));
+    assert!(told.is_some_and(|line| line.contains(&addr)));
 }

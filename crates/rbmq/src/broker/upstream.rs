@@ -63,6 +63,12 @@ impl Shared {
     fn run(&self, ctx: &Context, (index, addr): (usize, &str), hello: &[u8], events: &Sender) {
         let mut backoff = Backoff::new();
         while let Some(conn) = self.dial(ctx, addr, hello, &mut backoff) {
+            if conn.peer_instance() == ctx.instance() {
+                conn.close("a broker does not receive from itself");
+                return warn!(
+                    "the broker at {addr} is this one: it does not receive from itself; remove that upstream"
+                );
+            }
             info!("connected to the broker at {addr}");
             let up = Instant::now();
             events.event(Event::UpstreamUp { index, conn: conn.clone() });
