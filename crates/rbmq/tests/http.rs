@@ -21,10 +21,13 @@ fn exchange(addr: &str, request: &[u8]) -> String {
 }
 
 fn request(addr: &str, method: &str, path: &str) -> (u16, String) {
-    let answer = exchange(
-        addr,
-        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes(),
-    );
+    request_with(addr, method, path, "")
+}
+
+/// With more header lines.
+fn request_with(addr: &str, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+    let answer = exchange(addr, head.as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
@@ -35,7 +38,8 @@ fn get(addr: &str, path: &str) -> (u16, String) {
 
 /// The samples by name and labels; what the text says of itself is checked.
 fn metrics(addr: &str) -> BTreeMap<String, f64> {
-    let (status, text) = get(addr, "/metrics");
+    let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1\r\n";
+    let (status, text) = request_with(addr, "GET", "/metrics", accept);
     assert_eq!(status, 200, "{text}");
     assert!(text.ends_with("# EOF\n"), "it is whole");
     let mut samples = BTreeMap::new();
@@ -65,6 +69,19 @@ fn publish(broker: &Operated, args: &str, text: &str) {
     let mut publisher = Process::start(piped(client("pub", &broker.addr, args)));
     publisher.feed(text.as_bytes());
     publisher.finish().good();
+}
+
+#[test]
+fn who_does_not_read_open_metrics_gets_the_form_before_it() {
+    let (broker, http) = watched(&[]);
+    let (status, text) = get(&http, "/metrics");
+    assert_eq!(status, 200, "{text}");
+    assert!(
+        text.contains("\n# TYPE rbmq_received_bytes_total counter\nrbmq_received_bytes_total 0\n"),
+        "{text}"
+    );
+    assert!(!text.contains("# EOF"));
+    broker.end();
 }
 
 #[test]

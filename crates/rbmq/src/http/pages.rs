@@ -1,12 +1,13 @@
 //! What there is to ask for, and the answers.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::Counters;
@@ -18,6 +19,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const INDEX: &str = "\
 rbmq
@@ -52,7 +54,7 @@ impl Pages {
         }
         match request.uri().path() {
             "/" => page(StatusCode::OK, "text/plain; charset=utf-8", INDEX.to_owned()),
-            "/metrics" => self.metrics(),
+            "/metrics" => self.metrics(takes_open_metrics(request)),
             "/health" => self.health(),
             "/ready" => self.ready(),
             "/topics" => self.topics(),
@@ -60,7 +62,7 @@ impl Pages {
         }
     }
 
-    fn metrics(&self) -> Answer {
+    fn metrics(&self, open: bool) -> Answer {
         let Some(census) = self.watch.census(ANSWER_WITHIN) else { return no_answer() };
         let scrape = {
             let mut memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -69,7 +71,8 @@ impl Pages {
             Scrape::take(&self.watch, census, http, &mut memory)
         };
         match scrape.encode() {
-            Ok(text) => page(StatusCode::OK, OPEN_METRICS, text),
+            Ok(text) if open => page(StatusCode::OK, OPEN_METRICS, text),
+            Ok(text) => page(StatusCode::OK, CLASSIC, classic(&text)),
             Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written"),
         }
     }
@@ -95,6 +98,33 @@ impl Pages {
     }
 }
 
+/// Whether whoever asks reads OpenMetrics, as Prometheus does.
+fn takes_open_metrics<B>(request: &Request<B>) -> bool {
+    let mut accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.any(|value| value.contains("application/openmetrics-text"))
+}
+
+/// OpenMetrics in the form before it, which many tools know only: a counter is named with its `_total` everywhere, and
+/// the end is not said.
+fn classic(open: &str) -> String {
+    let is_counter = |line: &str| line.starts_with("# TYPE ") && line.ends_with(" counter");
+    let counters: HashSet<&str> =
+        open.lines().filter(|line| is_counter(line)).filter_map(|line| line.split(' ').nth(2)).collect();
+    let mut text = String::with_capacity(open.len());
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", what, name, rest] if counters.contains(name) => {
+                text.push_str(&format!("# {what} {name}_total {rest}\n"));
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
 fn no_answer() -> Answer {
     refuse(StatusCode::SERVICE_UNAVAILABLE, "the broker does not answer, or has ended")
 }
@@ -116,4 +146,18 @@ fn page(status: StatusCode, content_type: &'static str, body: String) -> Answer 
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_classic_form_names_counters_as_their_samples_are() {
+        let open = "# HELP a_bytes All bytes # TYPE\n# TYPE a_bytes counter\na_bytes_total{x=\"# TYPE y counter\"} 1\n\
+                    # HELP b Some\n# TYPE b gauge\nb 2\n# EOF\n";
+        let expected = "# HELP a_bytes_total All bytes # TYPE\n# TYPE a_bytes_total counter\n\
+                        a_bytes_total{x=\"# TYPE y counter\"} 1\n# HELP b Some\n# TYPE b gauge\nb 2\n";
+        assert_eq!(classic(open), expected);
+    }
 }
