@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
-use rbmq::{Publisher, StartFrom, Subscriber};
+use rbmq::{Publisher, StartFrom, Subscriber, TopicOptions};
 
 #[test]
 fn both_sides_reconnect_and_nothing_is_lost() {
@@ -34,6 +34,36 @@ fn both_sides_reconnect_and_nothing_is_lost() {
     sub.finish().good();
     assert_same(&out, &bytes);
     assert!(in_proxy.connections() >= 4 && out_proxy.connections() >= 4);
+}
+
+#[test]
+fn thousands_of_long_names_are_asked_for_and_told_again_after_a_cut() {
+    let broker = BrokerProcess::start_with(&["--config", "/dev/null"]);
+    let proxy = Proxy::to(&broker.addr);
+    const MANY: usize = 8_000;
+    let name = |n: usize| format!("{n:0>250}");
+    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    for n in 0..MANY {
+        subscriber.subscribe(&name(n)).unwrap();
+    }
+    let publisher = Publisher::connect(&proxy.addr).unwrap();
+    let options = || TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let wanted: Vec<usize> = (0..MANY).step_by(MANY / 100).chain([MANY - 1]).collect();
+    let mut writers: Vec<_> =
+        wanted.iter().map(|n| publisher.topic_with(&name(*n), options()).unwrap()).collect();
+    for part in [&b"before"[..], b"after"] {
+        for writer in &mut writers {
+            writer.wait_subscribers(1, LONG).unwrap();
+            writer.publish(part).unwrap();
+        }
+        for _ in &wanted {
+            assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, part);
+        }
+        proxy.cut();
+        until("the publisher knows", || !publisher.is_connected());
+        proxy.restore();
+        until("it is back", || publisher.is_connected());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::{
-    Broker, Framing, Ingest, Item, Notice, PublishError, Publisher, PublisherWaitError,
+    Broker, Framing, Ingest, Item, Level, Notice, Observer, PublishError, Publisher, PublisherWaitError,
     ReceiveError, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 
@@ -258,6 +258,20 @@ fn waits_tell_what_is_missing() {
     let too_large = topic.publish(&vec![0; 1 << 20]).unwrap_err();
     assert_eq!(too_large, PublishError::TooLarge { size: 1 << 20, max: 256 << 10 });
     assert!(topic.publish(&vec![0; (256 << 10) - 4]).is_ok());
+}
+
+#[test]
+fn waits_may_be_for_ever() {
+    let (broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let end = topic.publish_timeout(b"x", Duration::MAX).unwrap();
+    assert_eq!(subscriber.recv(Duration::MAX).unwrap().unwrap().bytes, b"x");
+    topic.confirm(end, Level::Accepted, Duration::MAX).unwrap();
+    topic.flush(Duration::MAX).unwrap();
+    topic.close_timeout(Duration::MAX).unwrap();
+    assert_eq!(subscriber.recv(Duration::MAX).unwrap(), None);
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    observer.set_patience(Duration::MAX);
+    assert_eq!(observer.summary().unwrap().topics, 1);
 }
 
 #[test]

@@ -19,6 +19,9 @@ const WINDOW: usize = 1024;
 /// How long one wait lasts before it is looked whether to go on.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Longer than anybody waits.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
 /// What `--confirm` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Confirm {
@@ -137,7 +140,7 @@ impl Confirming {
         drop(self.sender.take());
         while !self.thread.is_finished() {
             if stop.asked() {
-                lock(&self.shared).until.get_or_insert(Instant::now() + timeout);
+                lock(&self.shared).until.get_or_insert_with(|| Instant::now() + timeout.min(YEAR));
             }
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -14,11 +14,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use rocketbufs::{Bid, Budget, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::link::lock;
+use super::link::{lock, send_patiently};
 use super::lowered::Lowered;
 use super::notice::Notice;
+use super::places::Places;
 use super::wanted::{Buffer, Buffers, Stage, Wanted};
 use crate::wire::{Control, Terms, Topic, TopicFilter, TopicName};
 
@@ -42,6 +43,9 @@ pub enum StartFrom {
     Positions(Vec<(Epoch, Position)>),
 }
 
+/// Refusals are added to what the application was not told yet up to so many.
+const MAX_UNTOLD: usize = 1024;
+
 /// How a subscriber takes part; the same for all of its topics.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
@@ -61,7 +65,7 @@ pub(super) struct State {
     pub(super) wanted: Wanted,
     pub(super) buffers: Buffers,
     /// Where logs were left whose buffers are not known under their present id.
-    pub(super) positions: HashMap<Epoch, Position>,
+    pub(super) positions: Places,
     /// How many TOPICS the broker has not answered, and over which connection they went.
     pub(super) asked: (u64, usize),
     /// What buffers that are told now give at most, and what was told of that.
@@ -113,7 +117,7 @@ impl Feed {
         rin
     }
 
-    /// Asks the broker for what filters match.
+    /// Asks the broker for what filters match. Not for callbacks.
     pub(super) fn ask(&self, conn: &Conn, filters: &[TopicFilter]) {
         for message in Control::topics(filters) {
             let mut state = lock(&self.state);
@@ -122,9 +126,9 @@ impl Feed {
             }
             state.asked.1 += 1;
             drop(state);
-            if let Err(error) = conn.send_control(&message.encode()) {
+            if !send_patiently(conn, &message) {
                 // The next connection asks for everything again.
-                return debug!("the broker was not asked for its topics: {error}");
+                return debug!("the broker was not asked for its topics");
             }
         }
     }
@@ -167,10 +171,16 @@ impl Feed {
         }
     }
 
-    /// Tells the application's thread, when it looks next.
+    /// Tells the application's thread, when it looks next. One that does not look while a broker refuses without an end
+    /// gets the first of it.
     fn problem(&self, problem: String) {
-        warn!("{problem}");
-        lock(&self.state).notices.push_back(Notice::Refused(problem));
+        let mut state = lock(&self.state);
+        if state.notices.len() < MAX_UNTOLD {
+            state.notices.push_back(Notice::Refused(problem));
+        } else {
+            debug!("not told, as {MAX_UNTOLD} others wait to be: {problem}");
+        }
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -235,7 +245,7 @@ fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
     // The same log under an earlier id of this rIn: a publisher that was away for long. What it received counts.
     let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);
     let received = earlier.and_then(|(bid, _)| rin.position(bid)).map(|(_, position)| position);
-    if let Some(position) = received.or_else(|| state.positions.get(&epoch).copied()) {
+    if let Some(position) = received.or_else(|| state.positions.get(epoch)) {
         return Start::Position(epoch, position);
     }
     if topic.fresh || state.came_back {
@@ -270,5 +280,19 @@ impl Options {
             confirm_consumed: self.confirm_released,
             ..SubscribeOptions::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_that_nobody_reads_are_bounded() {
+        let feed = Feed::default();
+        (0..2 * MAX_UNTOLD).for_each(|n| feed.problem(n.to_string()));
+        let state = lock(&feed.state);
+        assert_eq!(state.notices.len(), MAX_UNTOLD);
+        assert_eq!(state.notices[0], Notice::Refused("0".into()));
     }
 }

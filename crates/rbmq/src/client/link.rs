@@ -5,17 +5,23 @@
 //! all of that, so that the clients of a broker that restarts do not come back at the same moment.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rocketbufs::{Config, Conn, ConnError, Context, ContextError};
+use rocketbufs::{Config, Conn, ConnError, Context, ContextError, ControlError};
 use tracing::{debug, info, warn};
 
 use super::error::ConnectError;
-use crate::wire::{Hello, Role};
+use crate::wire::{Control, Hello, Role};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts to connect.
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// A broker that takes no control message for so long is not waited for.
+const STALLED: Duration = Duration::from_secs(10);
+
+/// How often it is looked for room for one.
+const ROOM_LOOK: Duration = Duration::from_millis(1);
 
 /// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
 const WATCH: Duration = Duration::from_secs(3600);
@@ -48,6 +54,40 @@ pub(super) fn own_context(config: Config) -> Result<Context, ContextError> {
     let ctx = Context::new(config)?;
     ctx.allow_callbacks_in_calls();
     Ok(ctx)
+}
+
+/// When a wait ends, however long it may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// In `timeout` from now; never, if that is beyond what clocks know.
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// How long it still is.
+    pub(crate) fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Sends a control message, waiting while too many others wait to be sent: whoever has thousands of topics names them
+/// all at once when it is connected again. Not for callbacks, as it is the worker that makes room. False if the
+/// connection is down, or goes down because of it; the next one begins again.
+pub(super) fn send_patiently(conn: &Conn, message: &Control) -> bool {
+    let (bytes, deadline) = (message.encode(), Deadline::after(STALLED));
+    loop {
+        match conn.send_control(&bytes) {
+            Ok(()) => return true,
+            Err(ControlError::Down) => return false,
+            Err(ControlError::Full { .. }) if !deadline.left().is_zero() => std::thread::sleep(ROOM_LOOK),
+            Err(error) => {
+                conn.close(&format!("the broker was not told what it must know: {error}"));
+                return false;
+            }
+        }
+    }
 }
 
 /// A random number for a client's name.

@@ -1,6 +1,7 @@
 //! What the broker gives less of than was asked for: told once for each value, not for each of ten thousand topics.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use rocketbufs::Policy;
 
@@ -21,16 +22,20 @@ const MAX_TOLD: usize = 64;
 impl Lowered {
     /// Compares what a subscription of this topic asks for with what it gets.
     pub(super) fn look(&mut self, options: &Options, terms: Terms, topic: &TopicName) {
-        let hold = options.hold.as_millis();
-        if hold > terms.max_hold_ms.into() {
-            let most = terms.max_hold_ms;
-            let why = format!("its place is kept for {most} ms while it is away, not for {hold}");
-            self.tell("hold", most.into(), topic, &why);
+        let (asked, most) = (options.hold, Duration::from_millis(terms.max_hold_ms.into()));
+        if terms.max_hold_ms != u32::MAX && asked > most {
+            let why = format!(
+                "its place is kept for {most:?} while it is away, not for {asked:?} (max_hold_ms, of its rule or \
+                 of the limits)"
+            );
+            self.tell("hold", terms.max_hold_ms.into(), topic, &why);
         }
         let (asked, most) = (options.max_lag_bytes, terms.max_lag_bytes);
         if options.policy != Policy::Block && most != 0 && asked > most {
-            let why =
-                format!("the policy '{}' acts at a lag of {most} bytes, not of {asked}", options.policy);
+            let why = format!(
+                "the policy '{}' acts at a lag of {most} bytes, not of {asked} (max_lag_bytes)",
+                options.policy
+            );
             self.tell("lag", most, topic, &why);
         }
         let most = terms.block_timeout_ms;
@@ -38,9 +43,12 @@ impl Lowered {
             && most != 0
             && (asked.is_zero() || asked.as_millis() > most.into())
         {
-            let asked = if asked.is_zero() { "ever".into() } else { format!("{} ms", asked.as_millis()) };
-            let why = format!("it may hold the publishers without progress for {most} ms, not for {asked}");
-            self.tell("timeout", most.into(), topic, &why);
+            let asked = if asked.is_zero() { "ever".into() } else { format!("{asked:?}") };
+            let most = Duration::from_millis(most.into());
+            let why = format!(
+                "it may hold the publishers without progress for {most:?}, not for {asked} (block_timeout_ms)"
+            );
+            self.tell("timeout", terms.block_timeout_ms.into(), topic, &why);
         }
     }
 

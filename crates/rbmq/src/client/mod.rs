@@ -21,6 +21,7 @@ pub(crate) mod link;
 mod lowered;
 mod notice;
 mod observer;
+mod places;
 mod publisher;
 mod subscriber;
 mod wanted;

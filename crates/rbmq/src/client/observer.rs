@@ -1,11 +1,11 @@
 //! Somebody who looks at a broker: what `rbmq top` is made of.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketbufs::{Bid, Config, Conn, Context, RIn};
 
 use super::error::{ConnectError, ObserveError};
-use super::link::random;
+use super::link::{Deadline, random};
 use crate::wire::{
     BrokerSummary, BufferStats, Hello, Observe, Place, Role, SubscriptionStats, TopicFilter, TopicName,
     TopicStats,
@@ -198,18 +198,19 @@ impl Observer {
         if let Err(error) = self.conn.send_control(&message(request).encode()) {
             return Err(down(&self.conn).unwrap_or_else(|| ObserveError::Down(error.to_string())));
         }
-        let deadline = Instant::now() + self.patience;
+        let deadline = Deadline::after(self.patience);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.left();
             if let Some(bytes) = self.rin.recv_control(left.min(LOOK)) {
                 let answer = Observe::decode(&bytes).map_err(ObserveError::Malformed)?;
-                // What was asked before and not waited for any more is passed over.
                 if answer.request() == request {
                     return Ok(answer);
                 }
+                // What was asked before and not waited for any more is passed over.
             } else if let Some(down) = down(&self.conn) {
                 return Err(down);
-            } else if left.is_zero() {
+            }
+            if left.is_zero() {
                 return Err(ObserveError::TimedOut { waited: self.patience });
             }
         }

@@ -6,21 +6,23 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, OutEvent, ROut};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::confirm::{Confirms, Level, Questions};
 use super::error::{ConnectError, PublisherWaitError, TopicOpenError};
-use super::link::{Link, lock, own_context, wait_while};
+use super::link::{Link, lock, own_context, send_patiently, wait_while};
 use super::writer::TopicWriter;
 use crate::wire::{Control, Framing, RefuseCode, Role, TopicName};
 
+/// How long closing may take, unless it is said otherwise.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How a publisher connects.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct PublisherBuilder {
     name: String,
     config: Config,
     context: Option<Context>,
-    close_timeout: Duration,
 }
 
 /// How a topic is opened for publishing.
@@ -53,17 +55,6 @@ impl Default for TopicOptions {
     }
 }
 
-impl Default for PublisherBuilder {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            config: Config::default(),
-            context: None,
-            close_timeout: Duration::from_secs(10),
-        }
-    }
-}
-
 impl PublisherBuilder {
     /// What people see in the broker's log.
     pub fn name(mut self, name: &str) -> Self {
@@ -77,7 +68,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// Shares the memory and threads of a context that exists.
+    /// Shares the memory and threads of a context that exists. What the broker has not taken is then kept while it is
+    /// away for `limits.max_hold_ms` of that context at most; a context of the publisher's own keeps it for ever.
     pub fn context(mut self, context: &Context) -> Self {
         self.context = Some(context.clone());
         self
@@ -106,17 +98,17 @@ impl PublisherBuilder {
         let link =
             Link::connect(&ctx, addr, (Role::Publisher, &self.name), move |conn| conns.add_conn(conn))?;
         let name_again = move |conn: &Conn| {
-            // The lock keeps a topic that is being opened from being named twice or not at all.
-            for topic in lock(&table).values() {
-                topic.begin(conn);
-            }
+            // Without the lock, which the worker that makes room for more names may wait for. A topic that is being
+            // opened may be named twice, which is answered twice and does no harm.
+            let known: Vec<_> = lock(&table).values().cloned().collect();
+            known.iter().for_each(|topic| topic.begin(conn));
         };
         // Nobody takes over a publisher's place but itself.
         link.watch(name_again, |_| {})?;
         let inner = Inner { link, out, topics, ctx, next_bid: AtomicU32::new(0) };
         let inner = Arc::new(inner);
         let _ = asks.set(Arc::downgrade(&inner));
-        Ok(Publisher { inner, close_timeout: self.close_timeout })
+        Ok(Publisher { inner })
     }
 }
 
@@ -143,7 +135,6 @@ impl PublisherBuilder {
 /// ```
 pub struct Publisher {
     inner: Arc<Inner>,
-    close_timeout: Duration,
 }
 
 /// What a publisher shares with its topics' writers.
@@ -193,9 +184,9 @@ impl TopicState {
             max_delivery_bytes: self.max_delivery_bytes,
             topic: self.topic.clone(),
         };
-        if let Err(error) = conn.send_control(&create.encode()) {
+        if !send_patiently(conn, &create) {
             // The next connection begins again.
-            debug!("topic '{}' was not named to the broker: {error}", self.topic);
+            debug!("topic '{}' was not named to the broker", self.topic);
         }
     }
 
@@ -279,7 +270,8 @@ fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
         Control::Created { bid } => find(bid).into_iter().for_each(|t| t.update(|s| s.taken = true)),
         Control::Refused { bid, code, reason } => {
             if let Some(topic) = find(bid) {
-                warn!("the broker refused topic '{}': {reason}", topic.topic);
+                // Whoever opens it, publishes or waits is told.
+                debug!("the broker refused topic '{}': {reason}", topic.topic);
                 topic.confirms.refuse(&reason);
                 topic.update(|state| state.refusal = Some((code, reason)));
             }
@@ -341,12 +333,10 @@ impl Publisher {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let mut topics = lock(&inner.topics);
-        topics.insert(bid, state.clone());
+        // In this order: whoever names the topics again on a new connection finds it, or it is named on that one.
+        lock(&inner.topics).insert(bid, state.clone());
         state.begin(&inner.link.conn());
-        drop(topics);
-        let (max, close_timeout) = (info.max_delivery_bytes, self.close_timeout);
-        let writer = TopicWriter::new(inner.clone(), state.clone(), writer, max, close_timeout);
+        let writer = TopicWriter::new(inner.clone(), state.clone(), writer, info.max_delivery_bytes);
         let waited = options.timeout;
         state.wait(waited, |s| s.taken || s.refusal.is_some());
         if let Some((code, reason)) = state.refusal() {
@@ -364,9 +354,9 @@ impl Publisher {
         self.inner.link.conn().is_up()
     }
 
-    /// Ends the connection in order; topics should be closed before. Waits at most the time that closing takes.
+    /// Ends the connection in order; topics should be closed before. Waits at most 10 s.
     pub fn close(self) {
-        self.inner.link.close(self.close_timeout);
+        self.inner.link.close(CLOSE_TIMEOUT);
     }
 }
 

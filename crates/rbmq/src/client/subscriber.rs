@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketbufs::{Bid, Context, Epoch, InView, Position, RIn, Received, RefusedError};
 use tracing::debug;
@@ -13,7 +13,7 @@ use super::builder::SubscriberBuilder;
 use super::current::Current;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use super::feed::{Feed, StartFrom, State};
-use super::link::{Link, lock, wait_while};
+use super::link::{Deadline, Link, lock, wait_while};
 use super::notice::{Item, Notice};
 use crate::wire::{Framing, TopicFilter, TopicName};
 
@@ -109,7 +109,7 @@ impl Subscriber {
         }
         let mut state = lock(&self.feed.state);
         if let StartFrom::Positions(positions) = &from {
-            state.positions.extend(positions.iter().copied());
+            state.positions.give(positions);
         }
         let seen = state.buffers.any_of(&filter);
         if state.wanted.add(&filter, from, seen) {
@@ -122,14 +122,14 @@ impl Subscriber {
     /// What comes next, waiting at most `timeout`; none if nothing came.
     ///
     /// # Errors
-    /// StartFrom a callback of the framework, which must not wait.
+    /// The connection is over for good, or the call came from a callback of the framework, which must not wait.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Item<'_>>, ReceiveError> {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         loop {
             if let Some(notice) = self.untold() {
                 return Ok(Some(Item::Notice(notice)));
             }
-            let left = deadline.map_or(LOOK, |d| d.saturating_duration_since(Instant::now()));
+            let left = deadline.left();
             // What was received before the connection was lost is still there, and comes first.
             let away = self.away();
             let wait = if away { Duration::ZERO } else { left.min(LOOK) };
@@ -140,12 +140,12 @@ impl Subscriber {
                         let batch = Batch { bytes: Some(bytes), topic, framing, subscriber };
                         return Ok(Some(Item::Batch(batch)));
                     }
-                    continue;
                 }
-                Some(event) => match self.on_event(event) {
-                    Some(notice) => return Ok(Some(Item::Notice(notice))),
-                    None => continue,
-                },
+                Some(event) => {
+                    if let Some(notice) = self.on_event(event) {
+                        return Ok(Some(Item::Notice(notice)));
+                    }
+                }
                 None if let Some(why) = self.over() => return Err(ReceiveError::Down(why)),
                 None if away && self.wait_back(left) => {
                     return Ok(Some(Item::Notice(Notice::Reconnected)));
@@ -261,12 +261,12 @@ impl Subscriber {
 
     /// The next bytes; what is missing or refused is an error, what else happens is passed over.
     fn wait_bytes(&mut self, timeout: Duration) -> Result<Option<(Bytes, TopicName, Framing)>, ReceiveError> {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         loop {
             if self.ended() {
                 return Ok(None);
             }
-            let left = deadline.map_or(timeout, |d| d.saturating_duration_since(Instant::now()));
+            let left = deadline.left();
             // That all has ended may be known only when the broker's last word has come, which wakes nobody.
             let step = left.min(LOOK);
             match self.next(step)? {
@@ -305,8 +305,9 @@ impl Subscriber {
             }
             Received::Closed { bid, end } => {
                 let (topic, epoch) = state.buffers.end(bid)?;
-                state.positions.insert(epoch, end);
+                state.positions.leave(epoch, end);
                 drop(state);
+                self.handed.remove(&epoch);
                 self.feed.go_on(&self.rin, epoch);
                 Some(Notice::Closed { topic, epoch, end })
             }
@@ -315,17 +316,14 @@ impl Subscriber {
                 self.on_gone(bid, end)
             }
             Received::Restarted { bid, .. } => {
-                let (topic, _) = state.buffers.end(bid)?;
+                let (topic, epoch) = state.buffers.end(bid)?;
+                drop(state);
+                self.handed.remove(&epoch);
                 Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
             }
             Received::Refused { bid, error } => {
-                let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch);
-                let notice = refused(&mut state, bid, &error);
                 drop(state);
-                if let Some(epoch) = epoch {
-                    self.feed.go_on(&self.rin, epoch);
-                }
-                notice
+                self.on_refused(bid, &error)
             }
             Received::ConnDown { why } => {
                 drop(state);
@@ -339,12 +337,26 @@ impl Subscriber {
         }
     }
 
+    /// A subscription was refused, or ended by the broker: what was handed out counts if its log comes again.
+    fn on_refused(&mut self, bid: Bid, error: &RefusedError) -> Option<Notice> {
+        let mut state = lock(&self.feed.state);
+        let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch)?;
+        let notice = refused(&mut state, bid, error);
+        if let Some(position) = self.handed.remove(&epoch) {
+            state.positions.leave(epoch, position);
+        }
+        drop(state);
+        self.feed.go_on(&self.rin, epoch);
+        notice
+    }
+
     /// A buffer's publisher is gone: it may come back, with the same log under another id, or the log may be there
     /// already by another broker.
-    fn on_gone(&self, bid: Bid, end: Position) -> Option<Notice> {
+    fn on_gone(&mut self, bid: Bid, end: Position) -> Option<Notice> {
         let mut state = lock(&self.feed.state);
         let (topic, epoch) = state.buffers.end(bid)?;
-        state.positions.insert(epoch, end);
+        state.positions.leave(epoch, end);
+        self.handed.remove(&epoch);
         let goes_on = state.continues.remove(&bid) || state.later.contains_key(&epoch);
         if goes_on {
             state.awaited.insert(epoch, (bid, topic.clone(), end));
@@ -388,7 +400,7 @@ impl Subscriber {
             state.later.clear();
             state.continues.clear();
             state.awaited.clear();
-            state.positions.extend(self.handed.drain());
+            self.handed.drain().for_each(|(epoch, position)| state.positions.leave(epoch, position));
             drop(state);
             self.rin = self.feed.attach(&conn);
             self.feed.ask_all(&conn);

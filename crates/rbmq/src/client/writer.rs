@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketbufs::{Blocking, BufWriter, OutSegment, Position, SegmentError, WaitError};
 
 use super::confirm::{ConfirmResult, Confirmation, Level};
 use super::error::{PublishError, PublisherWaitError};
-use super::publisher::{Inner, TopicState};
+use super::link::Deadline;
+use super::publisher::{CLOSE_TIMEOUT, Inner, TopicState};
 use crate::wire::{Framing, RECORD_HEADER_BYTES, TopicName, record_header};
 
 /// How often a publisher that waits for room looks whether the broker still wants the topic.
@@ -24,7 +25,6 @@ pub struct TopicWriter {
     state: Arc<TopicState>,
     writer: BufWriter,
     max_delivery: u64,
-    close_timeout: Duration,
 }
 
 impl TopicWriter {
@@ -33,9 +33,8 @@ impl TopicWriter {
         state: Arc<TopicState>,
         writer: BufWriter,
         max_delivery: u64,
-        close_timeout: Duration,
     ) -> Self {
-        Self { inner, state, writer, max_delivery, close_timeout }
+        Self { inner, state, writer, max_delivery }
     }
 
     /// The topic.
@@ -194,12 +193,12 @@ impl TopicWriter {
     /// Not within `timeout`: tells what is confirmed.
     pub fn flush(&self, timeout: Duration) -> Result<(), PublisherWaitError> {
         let (topic, end) = (self.topic().clone(), self.writer.head());
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             if let Some((_, reason)) = self.state.refusal() {
                 return Err(PublisherWaitError::Refused { topic, reason });
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.left();
             let landed = self.inner.out.wait_landed(self.state.bid, end, left.min(LOOK));
             // Nobody has it as long as nobody is there: a broker that is away counts for nothing with the framework.
             let broker = self.inner.out.subscribers(self.state.bid).into_iter().next();
@@ -224,8 +223,7 @@ impl TopicWriter {
     /// # Errors
     /// Not in time: the broker is away.
     pub fn close(self) -> Result<(), PublisherWaitError> {
-        let timeout = self.close_timeout;
-        self.close_timeout(timeout)
+        self.close_timeout(CLOSE_TIMEOUT)
     }
 
     /// As [`TopicWriter::close`], waiting at most `timeout`.
@@ -233,13 +231,13 @@ impl TopicWriter {
     /// # Errors
     /// As there. The topic is then dropped.
     pub fn close_timeout(self, timeout: Duration) -> Result<(), PublisherWaitError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         self.flush(timeout)?;
         let end = self.writer.head();
         let (topic, bid) = (self.topic().clone(), self.state.bid);
         // What else could fail here is that it is gone already.
         let _ = self.inner.out.destroy_buffer(bid);
-        if self.state.wait_ended(deadline.saturating_duration_since(Instant::now())) {
+        if self.state.wait_ended(deadline.left()) {
             return Ok(());
         }
         if let Some((_, reason)) = self.state.refusal() {
@@ -294,12 +292,12 @@ impl TopicWriter {
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut BufWriter, Duration) -> Result<T, SegmentError>,
     ) -> Result<T, PublishError> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = Deadline::after(timeout.unwrap_or(Duration::MAX));
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match attempt(&mut self.writer, left.unwrap_or(LOOK).min(LOOK)) {
+            let left = deadline.left();
+            match attempt(&mut self.writer, left.min(LOOK)) {
                 Ok(done) => return Ok(done),
-                Err(SegmentError::TimedOut | SegmentError::Full) if left.is_some_and(|l| l.is_zero()) => {
+                Err(SegmentError::TimedOut | SegmentError::Full) if left.is_zero() => {
                     return Err(PublishError::TimedOut { last_error: self.inner.link.last_error() });
                 }
                 Err(SegmentError::TimedOut | SegmentError::Full) => self.check(self.state.framing)?,
