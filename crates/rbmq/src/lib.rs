@@ -36,7 +36,7 @@ pub mod wire;
 pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules, UpstreamSettings};
 pub use client::{
     Batch, BufferDetail, ConfirmError, Confirmation, Confirmed, ConnectError, Item, Kept, Level, Message,
-    MessageRef, Notice, ObserveError, Observer, PublishError, Publisher, PublisherBuilder,
+    MessageRef, Notice, ObserveError, Observer, OutputState, PublishError, Publisher, PublisherBuilder,
     PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
     TopicDetail, TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
 };

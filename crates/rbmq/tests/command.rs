@@ -282,3 +282,23 @@ fn a_publisher_says_that_its_broker_is_away() {
     errors.read_line(&mut line).unwrap();
     assert!(line.contains("is away") && line.contains("trying again"), "{line}");
 }
+
+#[test]
+fn a_reader_that_goes_away_while_nothing_comes_ends_it_too() {
+    let broker = BrokerProcess::start();
+    let mut sub = broker.sub("quiet");
+    drop(sub.stdout());
+    sub.finish().good();
+}
+
+#[test]
+fn a_refusal_is_told_once_and_moves_no_cursor() {
+    let broker = BrokerProcess::start_with(&["--config", "/dev/null"]);
+    let refused = broker.publish("t --ring-bytes 1T", b"").finish();
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    for args in ["completions bash", "man", "config --default"] {
+        let mut process = Process::start(rbmq(args.split(' ')));
+        drop(process.stdout());
+        process.finish().good();
+    }
+}

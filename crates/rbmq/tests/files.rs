@@ -148,3 +148,52 @@ fn a_subscriber_that_drops_says_what_it_lost() {
     let lost: u64 = text.len() as u64 + 3 * 400_000 - (got.len() as u64 + 3 * got.lines().count() as u64);
     assert!(outcome.stderr.contains(&format!("not complete: {lost} bytes were lost")), "{}", outcome.stderr);
 }
+
+#[test]
+fn two_do_not_write_to_one_file() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = format!("x --until-closed --sync --output {}", out.display());
+    let first = broker.sub(&args);
+    until("the file is its own", || dir.path().join("out.rbmq-state").exists());
+    let second = broker.sub(&args).finish();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(second.stderr.contains("another process writes to"), "{}", second.stderr);
+    let text = lines("x", 10_000);
+    broker.publish_all("x --wait-subscribers 1", text.as_bytes());
+    first.finish().good();
+    assert_same(&out, text.as_bytes());
+}
+
+#[test]
+fn publishers_that_are_done_are_remembered_as_such() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let publish = |n: usize| broker.publish_all("x", format!("{n}\n").as_bytes());
+    let args = format!("x --from oldest --until-closed --output {}", out.display());
+    for n in 0..3 {
+        publish(n);
+    }
+    // All of them are readable still, and none comes again.
+    for n in 3..5 {
+        broker.sub(&args).finish().good();
+        publish(n);
+    }
+    broker.sub(&args).finish().good();
+    let mut got: Vec<String> = std::fs::read_to_string(&out).unwrap().lines().map(str::to_owned).collect();
+    got.sort();
+    assert_eq!(got, ["0", "1", "2", "3", "4"]);
+    let state = std::fs::read_to_string(dir.path().join("out.rbmq-state")).unwrap();
+    assert_eq!(state.lines().filter(|line| line.starts_with("ended ")).count(), 5, "{state}");
+    assert!(!state.contains("\nlog "), "{state}");
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let broker = BrokerProcess::start();
+    let outcome = broker.sub("x --output /dev/null").finish();
+    assert_eq!(outcome.status.code(), Some(1));
+    assert!(outcome.stderr.contains("/dev/null is no regular file"), "{}", outcome.stderr);
+}

@@ -6,7 +6,7 @@ use std::io::{BufRead, Write};
 use std::time::{Duration, SystemTime};
 
 use common::inside::{broker_with, rule};
-use common::{BrokerProcess, LONG, Process, client, piped, until};
+use common::{BrokerProcess, LONG, Process, client, lines, piped, until};
 use rbmq::{Broker, Ingest, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
 
 fn subscriber(at: &Broker, topic: &str, from: StartFrom) -> Subscriber {
@@ -157,4 +157,29 @@ fn the_command_begins_with_the_last_line() {
     }
     let late = broker.sub("chat --from last --count 1");
     assert_eq!(late.finish().good().text(), "three\n");
+}
+
+#[test]
+fn who_wants_the_oldest_is_told_what_is_not_kept() {
+    let broker = BrokerProcess::start();
+    let many = lines("line", 60_000);
+    broker.publish_all("s/long", many.as_bytes());
+    for n in 0..4 {
+        broker.publish_all(&format!("s/{n} --ring-bytes 64k"), lines("line", 20_000).as_bytes());
+    }
+    broker.publish_all("short", b"one\n");
+    let long = broker.sub("s/long --from oldest --until-closed").finish().good();
+    let (first, told) = (long.text(), long.stderr);
+    assert!(first.len() < many.len() && many.ends_with(&first), "{} of {}", first.len(), many.len());
+    let lost = (many.len() + 3 * 60_000) - (first.len() + 3 * first.lines().count());
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains(&format!("topic 's/long': begins at position {lost}: what was before")), "{told}");
+    assert_eq!(broker.sub("short --from oldest --until-closed").finish().good().stderr, "");
+    // Of many the first few are named.
+    let mut command = client("sub", &broker.addr, "s/# --from oldest");
+    command.stdout(std::process::Stdio::null());
+    let mut all = Process::start(command);
+    let told: Vec<String> = all.stderr().lines().take(4).map(Result::unwrap).collect();
+    assert!(told[..3].iter().all(|line| line.contains("begins at position")), "{told:?}");
+    assert_eq!(told[3], "rbmq: 2 more logs begin late: what was before is not kept any more");
 }

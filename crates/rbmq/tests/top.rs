@@ -158,7 +158,7 @@ impl Terminal {
     fn run(&self, broker: &BrokerProcess, args: &str) -> Process {
         let mut command = client("top", &broker.addr, args);
         let end = || Stdio::from(self.end.try_clone().expect("a descriptor"));
-        command.stdin(end()).stdout(end());
+        command.stdin(end()).stdout(end()).env("TERM", "xterm");
         Process::start(command)
     }
 
@@ -190,6 +190,39 @@ fn takes_a_terminal_over_and_gives_it_back() {
     assert!(process.finish().status.success());
     terminal.shows(LEAVE);
     assert!(terminal.echoes());
+}
+
+#[test]
+fn an_impatient_end_gives_the_terminal_back_too() {
+    let (broker, _writer, _slow) = slow("sensors/kitchen");
+    let terminal = Terminal::open();
+    let mut process = terminal.run(&broker, "--interval 0.1");
+    terminal.shows("sensors/kitchen");
+    // It waits for an answer, and hears the second signal alone.
+    broker.process.signal("STOP");
+    until("it is told to end, and again", || {
+        process.signal("INT");
+        !process.is_running()
+    });
+    broker.process.signal("CONT");
+    let code = process.finish().status.code();
+    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+    terminal.shows(LEAVE);
+    assert!(terminal.echoes());
+}
+
+#[test]
+fn a_terminal_that_only_shows_gets_lines() {
+    let (broker, _writer, _slow) = slow("sensors/kitchen");
+    let terminal = Terminal::open();
+    let mut command = client("top", &broker.addr, "--interval 0.1");
+    let end = || Stdio::from(terminal.end.try_clone().expect("a descriptor"));
+    command.stdin(end()).stdout(end()).env("TERM", "dumb");
+    let process = Process::start(command);
+    terminal.shows("sensors/kitchen");
+    assert!(!terminal.text().contains('\x1b') && terminal.echoes());
+    process.signal("INT");
+    process.finish().good();
 }
 
 #[test]

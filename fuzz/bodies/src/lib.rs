@@ -10,6 +10,7 @@ mod cmq_wire;
 mod framework;
 mod marks;
 pub mod mutate;
+mod rbmq_state;
 mod rbmq_wire;
 mod tcp;
 
@@ -18,6 +19,7 @@ use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
+pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use tcp::tcp_receive;
 
@@ -36,6 +38,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rbmq_observe", rbmq_observe),
     ("rbmq_records", rbmq_records),
     ("rbmq_runs", rbmq_runs),
+    ("rbmq_state", rbmq_state),
     ("tcp_receive", tcp_receive),
     ("wire_header", wire_header),
 ];

@@ -35,11 +35,19 @@ pub(super) struct Beginnings {
     /// Filters that match no publisher's topic, in the order of the arguments; empty when that was told.
     absent: Vec<TopicFilter>,
     silent: HashMap<Epoch, Silent>,
+    /// How many logs of which the oldest was asked for had lost some of it, and of how many that was not told yet.
+    cut: (usize, usize),
 }
 
 impl Beginnings {
     pub(super) fn new() -> Self {
-        Self { since: Instant::now(), from: Vec::new(), absent: Vec::new(), silent: HashMap::new() }
+        Self {
+            since: Instant::now(),
+            from: Vec::new(),
+            absent: Vec::new(),
+            silent: HashMap::new(),
+            cut: (0, 0),
+        }
     }
 
     /// A filter is subscribed to. `from` is none if where it begins is not what the arguments say.
@@ -55,7 +63,8 @@ impl Beginnings {
         self.from.iter().find(|(filter, _)| filter.matches(topic)).and_then(|(_, from)| from.as_ref())
     }
 
-    pub(super) fn on_notice(&mut self, notice: &Notice) {
+    /// Returns what is to be told at once.
+    pub(super) fn on_notice(&mut self, notice: &Notice) -> Option<String> {
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 self.absent.retain(|absent| !absent.matches(topic));
@@ -63,7 +72,8 @@ impl Beginnings {
                     Some(StartFrom::Position(position)) => position == start,
                     Some(StartFrom::Positions(positions)) => positions.contains(&(*epoch, *start)),
                     Some(StartFrom::Newest) => false,
-                    _ => return,
+                    Some(StartFrom::Oldest) if *start > 0 => return self.on_cut(topic, *start),
+                    _ => return None,
                 };
                 // A log of which nothing was published yet has nothing that could be missed.
                 if *start > 0 {
@@ -83,6 +93,20 @@ impl Beginnings {
             }
             _ => {}
         }
+        None
+    }
+
+    /// The first bytes of a log are no longer kept. Of thousands the first few are named.
+    fn on_cut(&mut self, topic: &TopicName, start: Position) -> Option<String> {
+        self.cut.0 += 1;
+        if self.cut.0 > NAMED {
+            self.cut.1 += 1;
+            return None;
+        }
+        Some(format!(
+            "topic '{topic}': begins at position {start}: what was before is not kept any more; a larger \
+             --ring-bytes of its publisher keeps more (half of it)"
+        ))
     }
 
     /// The first messages of a log show whether it was begun at a message.
@@ -105,8 +129,13 @@ impl Beginnings {
         }
     }
 
-    /// Whom it waits for, if that is to be told now; positions from which nothing comes are logged.
+    /// Whom it waits for or what else begins late, if that is to be told now; positions from which nothing comes are
+    /// logged.
     pub(super) fn overdue(&mut self, connected: bool) -> Option<String> {
+        if self.cut.1 > 0 && self.since.elapsed() >= PATIENCE {
+            let more = std::mem::take(&mut self.cut.1);
+            return Some(format!("{more} more logs begin late: what was before is not kept any more"));
+        }
         for silent in self.silent.values_mut().filter(|s| s.asked && s.since.elapsed() >= PATIENCE) {
             silent.tell_beyond();
         }

@@ -1,16 +1,15 @@
 //! Output to files that goes on where it stopped.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rbmq::{Kept, TopicName};
+use rbmq::{Kept, OutputState, TopicName};
 use rocketbufs::{Epoch, Position};
 
 use super::Failure;
-use super::state::{Recorded, path_of};
 
 /// What was written is recorded after this time, or when there is nothing else to do.
 const RECORD_AFTER: Duration = Duration::from_millis(50);
@@ -18,15 +17,21 @@ const RECORD_AFTER: Duration = Duration::from_millis(50);
 /// Written bytes after which they are recorded at once, so that the space they hold in the ring is given back.
 const RECORD_BYTES: u64 = 256 << 10;
 
+/// How long one that was killed a moment ago may still have its file, and how often it is looked.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_LOOK: Duration = Duration::from_millis(10);
+
 /// One output file and its state.
 pub(super) struct OutputFile {
     /// None while it is closed because others are needed.
     file: Option<File>,
     path: PathBuf,
     state_path: PathBuf,
-    recorded: Recorded,
+    recorded: OutputState,
     /// Written, not recorded yet.
     pending: Pending,
+    /// Whether what is recorded is on the disk by then.
+    durable: bool,
 }
 
 #[derive(Default)]
@@ -35,6 +40,8 @@ struct Pending {
     /// Of those, the last that do not count yet.
     loose: u64,
     logs: HashMap<Epoch, Position>,
+    /// Of which logs nothing more comes.
+    ended: Vec<Epoch>,
     kept: HashMap<Epoch, Kept>,
     since: Option<Instant>,
 }
@@ -62,17 +69,13 @@ fn fnv(text: &str) -> u32 {
 }
 
 impl OutputFile {
-    /// Opens an output: a new one, or one that goes on where its state says.
-    pub(super) fn open(path: &Path, topic: &TopicName) -> Result<Self, Failure> {
-        let state_path = path_of(path);
-        let cannot = |what: &str, path: &Path, e: io::Error| {
-            Failure::Failed(format!("cannot {what} {}: {e}", path.display()))
-        };
-        // First, so that a wrong path is told by the name that was given.
-        let file =
-            OpenOptions::new().append(true).create(true).open(path).map_err(|e| cannot("write", path, e))?;
-        let recorded = Recorded::read(&state_path).map_err(|e| cannot("read", &state_path, e))?;
-        let length = file.metadata().map_err(|e| cannot("read", path, e))?.len();
+    /// Opens an output: a new one, or one that goes on where its state says. `durable`: what is recorded is on the disk.
+    pub(super) fn open(path: &Path, topic: &TopicName, durable: bool) -> Result<Self, Failure> {
+        let state_path = OutputState::path_of(path);
+        // First, so that a wrong path is told by the name that was given, and nobody else is at either file.
+        let file = open_to_write(path, true)?;
+        let recorded = OutputState::read(&state_path).map_err(|e| cannot("read", &state_path, &e))?;
+        let length = file.metadata().map_err(|e| cannot("read", path, &e))?.len();
         let recorded = match recorded {
             None if length > 0 => {
                 return Err(Failure::Failed(format!(
@@ -81,7 +84,7 @@ impl OutputFile {
                     state_path.display()
                 )));
             }
-            None => Recorded { topic: topic.to_string(), ..Recorded::default() },
+            None => OutputState::new(topic.as_str()),
             Some(recorded) => recorded,
         };
         if recorded.topic != topic.as_str() {
@@ -93,22 +96,23 @@ impl OutputFile {
         }
         if length < recorded.length {
             return Err(Failure::Failed(format!(
-                "{} has {length} bytes, but {} says {}; somebody changed it: remove both to start over",
+                "{} has {length} bytes, but {} says {}; somebody changed it, or the machine went down without --sync: \
+                 remove both to start over",
                 path.display(),
                 state_path.display(),
                 recorded.length
             )));
         }
-        file.set_len(recorded.length).map_err(|e| cannot("cut", path, e))?;
-        recorded.write(&state_path).map_err(|e| cannot("write", &state_path, e))?;
-        let file = Some(file);
-        Ok(Self { file, path: path.to_owned(), state_path, recorded, pending: Pending::default() })
+        file.set_len(recorded.length).map_err(|e| cannot("cut", path, &e))?;
+        recorded.write(&state_path, durable).map_err(|e| cannot("write", &state_path, &e))?;
+        let (file, path, pending) = (Some(file), path.to_owned(), Pending::default());
+        Ok(Self { file, path, state_path, recorded, pending, durable })
     }
 
     /// Whether it goes on, and where.
     pub(super) fn positions(&self) -> Option<Vec<(Epoch, Position)>> {
-        let logs = &self.recorded.logs;
-        (!logs.is_empty()).then(|| logs.iter().map(|(epoch, position)| (*epoch, *position)).collect())
+        let positions = self.recorded.positions();
+        (!positions.is_empty()).then_some(positions)
     }
 
     /// Gives up its descriptor; writing takes one again.
@@ -118,23 +122,42 @@ impl OutputFile {
 
     /// A log begins at a position, unless it is known how far it is.
     pub(super) fn begin(&mut self, epoch: Epoch, start: Position) {
-        if !self.recorded.logs.contains_key(&epoch) && !self.pending.logs.contains_key(&epoch) {
+        if self.recorded.position(epoch).is_none() && !self.pending.logs.contains_key(&epoch) {
             self.pending.logs.insert(epoch, start);
             self.pending.since.get_or_insert_with(Instant::now);
         }
     }
 
+    /// Nothing more comes of a log.
+    pub(super) fn end(&mut self, epoch: Epoch) {
+        self.pending.ended.push(epoch);
+        self.pending.since.get_or_insert_with(Instant::now);
+    }
+
     /// Writes bytes; they count when [`OutputFile::reached`] has told which.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.path.display()));
-        let mut file = match &self.file {
-            Some(file) => file,
-            None => self.file.insert(OpenOptions::new().append(true).open(&self.path).map_err(cannot)?),
-        };
-        file.write_all(bytes).map_err(cannot)?;
+        self.opened()?.write_all(bytes).map_err(|e| cannot("write", &self.path, &e))?;
         self.pending.bytes += bytes.len() as u64;
         self.pending.loose += bytes.len() as u64;
         Ok(())
+    }
+
+    /// The file. One that was closed is looked at: what somebody else did to it meanwhile must not get lost in the middle.
+    fn opened(&mut self) -> Result<&File, Failure> {
+        match self.file {
+            Some(ref file) => Ok(file),
+            None => {
+                let file = open_to_write(&self.path, false)?;
+                let expected = self.recorded.length + self.pending.bytes;
+                match file.metadata().map_err(|e| cannot("read", &self.path, &e))?.len() {
+                    length if length == expected => Ok(self.file.insert(file)),
+                    length => Err(Failure::Failed(format!(
+                        "{} has {length} bytes, not {expected}: somebody else writes to it",
+                        self.path.display()
+                    ))),
+                }
+            }
+        }
     }
 
     /// What was written so far, but for the last `loose` bytes, is everything of `epoch` below `position`. `kept` is
@@ -170,11 +193,47 @@ impl OutputFile {
         // Loose bytes are cut off when the file is opened again, and come again.
         (self.pending.bytes, self.pending.loose) = (pending.loose, pending.loose);
         self.recorded.length += pending.bytes - pending.loose;
-        self.recorded.logs.extend(pending.logs);
-        let cannot = |e| Failure::Failed(format!("cannot write {}: {e}", self.state_path.display()));
-        self.recorded.write(&self.state_path).map_err(cannot)?;
+        pending.logs.into_iter().for_each(|(epoch, position)| self.recorded.reached(epoch, position));
+        pending.ended.into_iter().for_each(|epoch| self.recorded.end(epoch));
+        if self.durable && pending.bytes > 0 {
+            self.opened()?.sync_data().map_err(|e| cannot("write", &self.path, &e))?;
+        }
+        let written = self.recorded.write(&self.state_path, self.durable);
+        written.map_err(|e| cannot("write", &self.state_path, &e))?;
         pending.kept.into_values().for_each(Kept::release);
         Ok(())
+    }
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// Opens a file to be written to by this process alone.
+fn open_to_write(path: &Path, create: bool) -> Result<File, Failure> {
+    let opened = OpenOptions::new().append(true).create(create).open(path);
+    let file = opened.map_err(|e| cannot("write", path, &e))?;
+    if !file.metadata().map_err(|e| cannot("read", path, &e))?.is_file() {
+        return Err(Failure::Failed(format!(
+            "{} is no regular file, so nothing could go on there; without --output messages go to standard output",
+            path.display()
+        )));
+    }
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_LOOK)
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::Failed(format!(
+                    "another process writes to {}; wait for its end or choose another file",
+                    path.display()
+                )));
+            }
+            // Some file systems have no locks; then it is on whoever starts two.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
     }
 }
 

@@ -4,13 +4,13 @@
 //!   RBMQ_LOG ──▶ -v, -q ──▶ log.level of the configuration (a broker's; changes with SIGHUP) ──▶ the default
 //! ```
 
-use std::io::IsTerminal;
-
 use rbmq::broker::{LogFormat, LogSettings};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
+
+use super::colors;
 
 /// What the command line says.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ impl Wishes {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(colors(&std::io::stderr()))
             .with_target(false)
             .init();
     }
@@ -44,7 +44,7 @@ impl Wishes {
         let registry = tracing_subscriber::registry().with(filter);
         match settings.format {
             LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
-            _ => registry.with(lines.with_ansi(std::io::stderr().is_terminal()).with_target(false)).init(),
+            _ => registry.with(lines.with_ansi(colors(&std::io::stderr())).with_target(false)).init(),
         }
         BrokerLog { handle, wishes: self }
     }

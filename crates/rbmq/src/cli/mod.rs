@@ -16,12 +16,12 @@ mod reload;
 mod serve;
 mod sink;
 mod source;
-mod state;
 mod stop;
 mod subscribe;
 mod supervisor;
 mod top;
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -122,23 +122,54 @@ pub fn main() -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "rbmq", &mut std::io::stdout());
-            Ok(())
-        }
+        Command::Completions { shell } => completions(shell),
     };
     match result {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => Cli::command().error(ErrorKind::ArgumentConflict, message).exit(),
         Err(Failure::Failed(message)) => {
-            eprintln!("rbmq: {message}");
+            tell(&message);
             ExitCode::from(1)
         }
         Err(Failure::Lost(message)) => {
-            eprintln!("rbmq: {message}");
+            tell(&message);
             ExitCode::from(3)
         }
     }
+}
+
+fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "rbmq", &mut script);
+    std::io::stdout().write_all(&script).map_err(|error| Failure::output(&error))
+}
+
+/// Whether words may be coloured there: on a terminal whose owner has not said otherwise (`NO_COLOR`).
+fn colors(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether the terminal shows what it is sent and does nothing else.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Says something on standard error. Nobody needs to be there to read it, and no peer's words move the cursor.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "rbmq: {}", printable(text));
+}
+
+/// A text with its control characters written as escapes, but for ends of lines.
+fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => safe.push('\n'),
+            other if other.is_control() => safe.extend(other.escape_debug()),
+            other => safe.push(other),
+        }
+    }
+    safe
 }
 
 #[cfg(test)]
@@ -148,5 +179,10 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_peers_say_cannot_move_the_cursor() {
+        assert_eq!(printable("refused:\n\x1b[2J\u{9b}2Jä 'x'"), "refused:\n\\u{1b}[2J\\u{9b}2Jä 'x'");
     }
 }

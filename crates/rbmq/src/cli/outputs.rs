@@ -6,12 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use rbmq::{Kept, TopicFilter, TopicName};
+use rbmq::{Kept, OutputState, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 
 use super::Failure;
 use super::files::{OutputFile, file_name};
-use super::state::{Recorded, STATE_SUFFIX, path_of};
 
 /// Most files that are open at once: a process may often have no more than 1,024.
 const MAX_OPEN: usize = 256;
@@ -25,11 +24,12 @@ pub(super) struct Outputs {
     /// Those that have something written and not recorded.
     pending: HashSet<TopicName>,
     open: HashSet<TopicName>,
+    durable: bool,
 }
 
 impl Outputs {
-    /// `output` itself for one topic, files in it if it is a directory.
-    pub(super) fn new(output: &Path, filters: &[TopicFilter]) -> Result<Self, Failure> {
+    /// `output` itself for one topic, files in it if it is a directory. `durable`: what is recorded is on the disk.
+    pub(super) fn new(output: &Path, filters: &[TopicFilter], durable: bool) -> Result<Self, Failure> {
         let directory = output.is_dir();
         let several = filters.len() > 1 || filters.iter().any(TopicFilter::has_wildcards);
         if several && !directory {
@@ -43,7 +43,7 @@ impl Outputs {
             )));
         }
         let (files, pending, open) = Default::default();
-        let mut outputs = Self { output: output.to_owned(), directory, files, pending, open };
+        let mut outputs = Self { output: output.to_owned(), directory, files, pending, open, durable };
         filters.iter().filter_map(TopicFilter::as_topic).try_for_each(|topic| outputs.add(&topic))?;
         if filters.iter().any(TopicFilter::has_wildcards) {
             outputs.find(filters)?;
@@ -60,13 +60,15 @@ impl Outputs {
         let cannot = |path: &Path, e| Failure::Failed(format!("cannot read {}: {e}", path.display()));
         for entry in std::fs::read_dir(&self.output).map_err(|e| cannot(&self.output, e))? {
             let path = entry.map_err(|e| cannot(&self.output, e))?.path();
-            if !path.as_os_str().as_encoded_bytes().ends_with(STATE_SUFFIX.as_bytes()) {
+            if !path.as_os_str().as_encoded_bytes().ends_with(OutputState::SUFFIX.as_bytes()) {
                 continue;
             }
-            let Some(recorded) = Recorded::read(&path).map_err(|e| cannot(&path, e))? else { continue };
+            let Some(recorded) = OutputState::read(&path).map_err(|e| cannot(&path, e))? else { continue };
             // A file that was renamed is somebody else's business.
             let Ok(topic) = recorded.topic.parse::<TopicName>() else { continue };
-            if path == path_of(&self.path(&topic)) && filters.iter().any(|filter| filter.matches(&topic)) {
+            if path == OutputState::path_of(&self.path(&topic))
+                && filters.iter().any(|filter| filter.matches(&topic))
+            {
                 self.add(&topic)?;
             }
         }
@@ -77,7 +79,7 @@ impl Outputs {
     fn add(&mut self, topic: &TopicName) -> Result<(), Failure> {
         if !self.files.contains_key(topic) {
             self.make_room()?;
-            self.files.insert(topic.clone(), OutputFile::open(&self.path(topic), topic)?);
+            self.files.insert(topic.clone(), OutputFile::open(&self.path(topic), topic, self.durable)?);
             self.open.insert(topic.clone());
         }
         Ok(())
@@ -122,6 +124,14 @@ impl Outputs {
         self.file(topic)?.begin(epoch, start);
         self.pending.insert(topic.clone());
         Ok(())
+    }
+
+    /// Nothing more comes of a log of a topic.
+    pub(super) fn end(&mut self, topic: &TopicName, epoch: Epoch) {
+        if let Some(file) = self.files.get_mut(topic) {
+            file.end(epoch);
+            self.pending.insert(topic.clone());
+        }
     }
 
     /// As [`OutputFile::write`].
@@ -175,7 +185,7 @@ mod tests {
     fn many_topics_have_a_file_each_and_go_on_with_a_pattern() {
         let dir = tempfile::tempdir().unwrap();
         let topics: Vec<TopicName> = (0..MAX_OPEN + 50).map(|n| format!("a/{n}").parse().unwrap()).collect();
-        let mut outputs = Outputs::new(dir.path(), &filters("a/#")).unwrap();
+        let mut outputs = Outputs::new(dir.path(), &filters("a/#"), false).unwrap();
         assert_eq!(outputs.positions(&filters("a/#")[0]), None);
         for round in 0..2 {
             for topic in &topics {
@@ -186,7 +196,7 @@ mod tests {
         }
         outputs.record().unwrap();
         drop(outputs);
-        let outputs = Outputs::new(dir.path(), &filters("+/7 b a/8")).unwrap();
+        let outputs = Outputs::new(dir.path(), &filters("+/7 b a/8"), true).unwrap();
         let positions = |filter: &str| outputs.positions(&filters(filter)[0]).unwrap_or_default();
         assert_eq!(positions("+/7"), [(Epoch(1), 5)]);
         assert_eq!(positions("#").len(), 2);
@@ -202,11 +212,11 @@ mod tests {
         for (wanted, what) in
             [("a b", "2 topics need a directory"), ("a/#", "the topics of 'a/#' need a directory")]
         {
-            let Err(Failure::Failed(error)) = Outputs::new(&file, &filters(wanted)) else {
+            let Err(Failure::Failed(error)) = Outputs::new(&file, &filters(wanted), false) else {
                 panic!("{wanted}")
             };
             assert!(error.starts_with(what), "{error}");
         }
-        assert!(Outputs::new(&file, &filters("a")).is_ok());
+        assert!(Outputs::new(&file, &filters("a"), false).is_ok());
     }
 }

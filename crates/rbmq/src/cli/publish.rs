@@ -10,7 +10,7 @@ use tracing::info;
 use super::confirm::{Confirm, Confirming, Telling};
 use super::input::{Input, Lines};
 use super::stop::Stop;
-use super::{Failure, bytes, client};
+use super::{Failure, bytes, client, is_dumb};
 
 /// How long one wait lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -300,7 +300,7 @@ impl Progress {
         );
         let mut stderr = std::io::stderr();
         // Nobody needs to be there to read it.
-        let _ = match (stderr.is_terminal(), last) {
+        let _ = match (stderr.is_terminal() && !is_dumb(), last) {
             (true, false) => write!(stderr, "\r\x1b[K{line}"),
             (true, true) => writeln!(stderr, "\r\x1b[K{line}"),
             (false, _) => writeln!(stderr, "{line}"),

@@ -1,17 +1,24 @@
 //! Where `sub` puts what it receives.
 
-use std::io::{BufWriter, StdoutLock, Write};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, ReceiveError, TopicFilter, TopicName};
+use rbmq::{Batch, Framing, Kept, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 use tracing::warn;
 
 use super::Failure;
 use super::outputs::Outputs;
 use super::stop::Stop;
+
+/// Lines are gathered up to this before they are written, as long as more are there.
+const GATHERED_BYTES: usize = 64 << 10;
 
 /// How messages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,34 +37,56 @@ struct Written {
 }
 
 /// The output of a subscriber.
-pub(super) enum Sink {
-    Stdout(BufWriter<StdoutLock<'static>>, Format),
-    Files(Outputs, Format),
+pub(super) struct Sink {
+    to: To,
+    format: Format,
+    /// Lines that are not written yet; those of files are of one batch.
+    lines: Vec<u8>,
+}
+
+enum To {
+    /// Not as the library has it, which looks for ends of lines.
+    Stdout(File),
+    Files(Outputs),
 }
 
 impl Sink {
-    pub(super) fn stdout(format: Format) -> Self {
-        Self::Stdout(BufWriter::with_capacity(64 << 10, std::io::stdout().lock()), format)
+    pub(super) fn stdout(format: Format) -> Result<Self, Failure> {
+        let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(|e| Failure::output(&e))?;
+        Ok(Self { to: To::Stdout(stdout.into()), format, lines: Vec::new() })
     }
 
-    /// One file for each topic: `output` itself, or files in it if it is a directory.
-    pub(super) fn files(output: &Path, filters: &[TopicFilter], format: Format) -> Result<Self, Failure> {
-        Ok(Self::Files(Outputs::new(output, filters)?, format))
+    /// One file for each topic: `output` itself, or files in it if it is a directory. `durable`: what counts as written
+    /// is on the disk.
+    pub(super) fn files(
+        output: &Path,
+        filters: &[TopicFilter],
+        format: Format,
+        durable: bool,
+    ) -> Result<Self, Failure> {
+        Ok(Self { to: To::Files(Outputs::new(output, filters, durable)?), format, lines: Vec::new() })
     }
 
     /// Where the topics that a filter matches go on, if they do.
     pub(super) fn positions(&self, filter: &TopicFilter) -> Option<Vec<(Epoch, Position)>> {
-        match self {
-            Self::Stdout(..) => None,
-            Self::Files(outputs, _) => outputs.positions(filter),
+        match &self.to {
+            To::Stdout(_) => None,
+            To::Files(outputs) => outputs.positions(filter),
         }
     }
 
     /// A log of a topic begins at a position.
     pub(super) fn begin(&mut self, topic: &TopicName, epoch: Epoch, start: Position) -> Result<(), Failure> {
-        match self {
-            Self::Stdout(..) => Ok(()),
-            Self::Files(outputs, _) => outputs.begin(topic, epoch, start),
+        match &mut self.to {
+            To::Stdout(_) => Ok(()),
+            To::Files(outputs) => outputs.begin(topic, epoch, start),
+        }
+    }
+
+    /// Nothing more comes of a log of a topic.
+    pub(super) fn end(&mut self, topic: &TopicName, epoch: Epoch) {
+        if let To::Files(outputs) = &mut self.to {
+            outputs.end(topic, epoch);
         }
     }
 
@@ -67,17 +96,44 @@ impl Sink {
             Framing::Raw => self.write_raw(&batch, pace)?,
             Framing::Records | Framing::Merged => self.write_records(&batch, most, pace)?,
         };
-        if let Self::Files(outputs, _) = self {
+        if matches!(self.to, To::Files(_)) {
+            self.put_lines(batch.topic())?;
             let (topic, epoch) = (batch.topic().clone(), batch.epoch());
-            outputs.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
+            self.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
         }
         Ok(written.count)
+    }
+
+    fn reached(
+        &mut self,
+        topic: &TopicName,
+        at: (Epoch, Position),
+        loose: u64,
+        kept: Kept,
+    ) -> Result<(), Failure> {
+        match &mut self.to {
+            To::Stdout(_) => Ok(()),
+            To::Files(outputs) => outputs.reached(topic, at, loose, kept),
+        }
     }
 
     fn write_raw(&mut self, batch: &Batch<'_>, pace: &mut Pace<'_>) -> Result<Written, Failure> {
         let piece = pace.piece();
         for (n, bytes) in batch.as_slice().chunks(piece).enumerate() {
-            self.put_line(batch, (bytes, None), batch.position() + (n * piece) as u64, pace)?;
+            if self.format.json {
+                self.format.line(
+                    batch,
+                    (bytes, None),
+                    batch.position() + (n * piece) as u64,
+                    &mut self.lines,
+                );
+            }
+            self.put_lines(batch.topic())?;
+            if !self.format.json {
+                self.put(batch.topic(), bytes)?;
+            }
+            pace.spend(bytes.len());
+            pace.wait();
         }
         Ok(Written { count: 1, end: batch.end(), loose: 0 })
     }
@@ -105,53 +161,91 @@ impl Sink {
                 }
             };
             let at = batch.position() + piece.from as u64;
-            written.loose += self.put_line(batch, (piece.record, piece.publisher), at, pace)?;
+            let before = self.lines.len();
+            self.format.line(batch, (piece.record, piece.publisher), at, &mut self.lines);
+            written.loose += (self.lines.len() - before) as u64;
             written.count += 1;
             if piece.to > piece.from {
                 (written.end, written.loose) = (batch.position() + piece.to as u64, 0);
+            }
+            let wait = pace.spend(piece.record.len());
+            if wait || self.lines.len() >= GATHERED_BYTES {
+                self.put_lines(batch.topic())?;
+            }
+            if wait {
+                pace.wait();
             }
         }
         Ok(written)
     }
 
-    /// Writes one message; returns how many bytes it is.
-    fn put_line(
-        &mut self,
-        batch: &Batch<'_>,
-        message: (&[u8], Option<u32>),
-        at: Position,
-        pace: &mut Pace<'_>,
-    ) -> Result<u64, Failure> {
-        let (Self::Stdout(_, format) | Self::Files(_, format)) = self;
-        let mut line = Vec::with_capacity(message.0.len() + 1);
-        format.line(batch, message, at, &mut line);
-        self.put(batch.topic(), &line)?;
-        pace.spend(message.0.len());
-        Ok(line.len() as u64)
+    /// Writes the lines that were gathered.
+    fn put_lines(&mut self, topic: &TopicName) -> Result<(), Failure> {
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        let put = self.put(topic, &lines);
+        // One huge message leaves its room to nobody.
+        lines.clear();
+        lines.shrink_to(2 * GATHERED_BYTES);
+        self.lines = lines;
+        put
     }
 
     fn put(&mut self, topic: &TopicName, bytes: &[u8]) -> Result<(), Failure> {
-        match self {
-            Self::Stdout(out, _) => out.write_all(bytes).map_err(|e| Failure::output(&e)),
-            Self::Files(outputs, _) => outputs.write(topic, bytes),
+        match &mut self.to {
+            To::Stdout(out) => out.write_all(bytes).map_err(|e| Failure::output(&e)),
+            To::Files(outputs) => outputs.write(topic, bytes),
         }
     }
 
     /// Whether something is written that [`Sink::settle`] would push on.
     pub(super) fn is_pending(&self) -> bool {
-        match self {
-            Self::Stdout(out, _) => !out.buffer().is_empty(),
-            Self::Files(outputs, _) => outputs.is_pending(),
+        match &self.to {
+            To::Stdout(_) => !self.lines.is_empty(),
+            To::Files(outputs) => outputs.is_pending(),
         }
     }
 
     /// There is nothing else to do now: pushes out and records what was written.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
-        match self {
-            Self::Stdout(out, _) => out.flush().map_err(|e| Failure::output(&e)),
-            Self::Files(outputs, _) => outputs.record(),
+        match &mut self.to {
+            To::Stdout(out) => {
+                let put = out.write_all(&self.lines).map_err(|e| Failure::output(&e));
+                self.lines.clear();
+                put
+            }
+            To::Files(outputs) => outputs.record(),
         }
     }
+
+    /// Whether whoever read the output has gone away. Only a pipe or a socket can tell.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let To::Stdout(out) = &self.to else { return false };
+        let mut polled = [PollFd::new(out, PollFlags::empty())];
+        let looked = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        looked.is_ok() && polled[0].revents().contains(PollFlags::ERR)
+    }
+}
+
+/// A message as an object. What is no text is given byte by byte: JSON has no bytes.
+#[derive(Serialize)]
+struct Object<'m> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<&'m [u8]>,
+    #[serde(serialize_with = "as_text")]
+    epoch: Epoch,
+    position: Position,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    publisher: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'m str>,
+    topic: &'m str,
+}
+
+fn as_text<S: serde::Serializer>(epoch: &Epoch, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(epoch)
 }
 
 impl Format {
@@ -163,32 +257,19 @@ impl Format {
         line: &mut Vec<u8>,
     ) {
         if self.json {
-            let mut object = serde_json::json!({
-                "topic": batch.topic().as_str(),
-                "epoch": batch.epoch().to_string(),
-                "position": at,
-            });
-            if let Some(publisher) = publisher {
-                object["publisher"] = publisher.into();
+            let text = std::str::from_utf8(message).ok();
+            let bytes = text.is_none().then_some(message);
+            let (epoch, topic) = (batch.epoch(), batch.topic().as_str());
+            let object = Object { bytes, epoch, position: at, publisher, text, topic };
+            // Numbers and texts into memory: nothing of it can fail.
+            let _ = serde_json::to_writer(&mut *line, &object);
+        } else {
+            if self.print_topic {
+                line.extend_from_slice(batch.topic().as_str().as_bytes());
+                line.push(b'\t');
             }
-            match std::str::from_utf8(message) {
-                Ok(text) => object["text"] = text.into(),
-                // What is no text is given byte by byte: JSON has no bytes.
-                Err(_) => object["bytes"] = message.into(),
-            }
-            line.extend_from_slice(object.to_string().as_bytes());
-            line.push(b'\n');
-            return;
-        }
-        if batch.framing() == Framing::Raw {
             line.extend_from_slice(message);
-            return;
         }
-        if self.print_topic {
-            line.extend_from_slice(batch.topic().as_str().as_bytes());
-            line.push(b'\t');
-        }
-        line.extend_from_slice(message);
         line.push(b'\n');
     }
 }
@@ -214,12 +295,18 @@ impl<'a> Pace<'a> {
         }
     }
 
-    fn spend(&mut self, bytes: usize) {
-        let Some(rate) = self.rate else { return };
+    /// So many bytes were read; true if it is too early for more.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let Some(rate) = self.rate else { return false };
         let now = Instant::now();
         self.due = self.due.max(now) + Duration::from_secs_f64(bytes as f64 / rate);
-        let ahead = self.due.saturating_duration_since(now);
-        if ahead > Duration::from_millis(20) && !self.stop.asked() {
+        self.due.saturating_duration_since(now) > Duration::from_millis(20)
+    }
+
+    /// Waits until what was spent is paid for, or it was asked to end.
+    fn wait(&self) {
+        let ahead = self.due.saturating_duration_since(Instant::now());
+        if self.rate.is_some() && ahead > Duration::from_millis(20) && !self.stop.asked() {
             self.stop.wait(Some(ahead));
         }
     }

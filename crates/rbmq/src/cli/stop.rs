@@ -14,6 +14,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Failure;
 
+/// The exit status of a command that was told twice to end.
+pub(super) const IMPATIENT: i32 = 128 + SIGINT;
+
 /// Tells whether the command was asked to end.
 pub(super) struct Stop {
     asked: Arc<AtomicBool>,
@@ -38,10 +41,15 @@ pub(super) enum Asked {
 impl Stop {
     /// Takes over the signals.
     pub(super) fn install() -> Result<Self, Failure> {
-        Self::register().map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+        Self::register(true).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
     }
 
-    fn register() -> io::Result<Self> {
+    /// As [`Stop::install`], but a second SIGINT is the business of whoever has taken over the terminal.
+    pub(super) fn install_for_screen() -> Result<Self, Failure> {
+        Self::register(false).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+    }
+
+    fn register(second_ends: bool) -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -49,7 +57,9 @@ impl Stop {
         sender.set_nonblocking(true)?;
         // Before the flag is registered: only a second signal finds it set. Not so SIGTERM, which supervisors may send
         // both to a process and to its group.
-        signal_hook::flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, asked.clone())?;
+        if second_ends {
+            signal_hook::flag::register_conditional_shutdown(SIGINT, IMPATIENT, asked.clone())?;
+        }
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, asked.clone())?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;

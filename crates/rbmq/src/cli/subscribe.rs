@@ -48,6 +48,10 @@ pub(super) struct Args {
     /// Write to this file, and go on where it stopped; with several topics or a pattern, to files in this directory
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// With --output: have everything on the disk before it counts as received, so that also a crash of the machine costs
+    /// nothing; slower
+    #[arg(long, requires = "output")]
+    sync: bool,
     /// Name of this subscriber: in the broker's log, and for --hold
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -155,8 +159,8 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let format = Format { json: args.json, print_topic: args.print_topic };
     let sink = match &args.output {
-        None => Sink::stdout(format),
-        Some(output) => Sink::files(output, &args.topics, format)?,
+        None => Sink::stdout(format)?,
+        Some(output) => Sink::files(output, &args.topics, format, args.sync)?,
     };
     let mut subscriber = connect(args)?;
     let mut beginnings = Beginnings::new();
@@ -233,14 +237,21 @@ impl Job {
                 }
                 Some(Item::Notice(notice)) => self.on_notice(notice)?,
                 Some(_) => {}
-                None => self.sink.settle()?,
+                None => {
+                    self.sink.settle()?;
+                    if self.sink.is_abandoned() {
+                        return Err(Failure::OutputClosed);
+                    }
+                }
             }
         }
         Ok(())
     }
 
     fn on_notice(&mut self, notice: Notice) -> Result<(), Failure> {
-        self.beginnings.on_notice(&notice);
+        if let Some(text) = self.beginnings.on_notice(&notice) {
+            self.report(&text);
+        }
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 debug!("topic '{topic}': receiving log {epoch} from position {start}");
@@ -255,9 +266,13 @@ impl Job {
                     to.saturating_sub(from)
                 ));
             }
-            Notice::Closed { topic, end, .. } => info!("topic '{topic}': closed at {end}"),
-            Notice::Gone { topic, end, .. } => {
+            Notice::Closed { topic, epoch, end } => {
+                info!("topic '{topic}': closed at {end}");
+                self.sink.end(&topic, epoch);
+            }
+            Notice::Gone { topic, epoch, end } => {
                 self.gone += 1;
+                self.sink.end(&topic, epoch);
                 self.report(&format!("topic '{topic}': its publisher is gone; its log ends at {end}"));
             }
             Notice::Lowered(text) => self.report(&text),
@@ -272,7 +287,7 @@ impl Job {
     /// What is missing or waited for is told whatever the level of logging, but for --quiet.
     fn report(&self, text: &str) {
         if !self.quiet {
-            eprintln!("rbmq: {text}");
+            super::tell(text);
         }
     }
 }

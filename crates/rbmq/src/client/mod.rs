@@ -21,6 +21,7 @@ pub(crate) mod link;
 mod lowered;
 mod notice;
 mod observer;
+mod output_state;
 mod places;
 mod publisher;
 mod subscriber;
@@ -37,6 +38,7 @@ pub use error::{
 pub use feed::StartFrom;
 pub use notice::{Item, Notice};
 pub use observer::{BufferDetail, Observer, TopicDetail};
+pub use output_state::OutputState;
 pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
 pub use subscriber::{Messages, Subscriber};
 pub use writer::{Batch as WriteBatch, TopicWriter};

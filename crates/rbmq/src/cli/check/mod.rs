@@ -7,12 +7,12 @@
 mod facts;
 mod rules;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use serde::Serialize;
 
-use super::Failure;
 use super::source::Source;
+use super::{Failure, colors};
 use facts::Facts;
 
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let line = |finding| serde_json::to_string(finding).map(|text| text + "\n");
         findings.iter().map(line).collect::<Result<_, _>>().map_err(Failure::failed)?
     } else {
-        let color = std::io::stdout().is_terminal();
+        let color = colors(&std::io::stdout());
         findings.iter().map(|finding| lines(finding, color)).collect()
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;

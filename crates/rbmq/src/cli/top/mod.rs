@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 
-use super::Failure;
 use super::client::ClientArgs;
 use super::stop::Stop;
+use super::{Failure, is_dumb};
 use reading::{Reading, Subject};
 use screen::{Key, Screen};
 use table::Sort;
@@ -93,7 +93,8 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// `rbmq top`.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let stop = Stop::install()?;
+    let live = !args.once && !args.json && screen::is_terminal() && !is_dumb();
+    let stop = if live { Stop::install_for_screen() } else { Stop::install() }?;
     let mut observer = connect(&args.client)?;
     let subject = match &args.filter {
         Some(filter) => match filter.as_topic() {
@@ -107,10 +108,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.once {
         return top.once(&stop, &mut observer, &first);
     }
-    if args.json || !screen::is_terminal() {
-        return top.print_on(&stop, observer, first);
+    if live {
+        return top.live(&stop, observer, first);
     }
-    top.live(&stop, observer, first)
+    top.print_on(&stop, observer, first)
 }
 
 struct Top<'a> {

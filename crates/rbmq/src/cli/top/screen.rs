@@ -5,7 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
-use signal_hook::consts::SIGWINCH;
+use signal_hook::consts::{SIGINT, SIGWINCH};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::cli::stop::IMPATIENT;
 
 /// What the screen had to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(super) struct Screen {
     keyboard: Option<Termios>,
     /// Readable when the window has another size.
     resized: UnixStream,
+    /// Ends the thread that looks for impatience.
+    impatience: Handle,
 }
 
 /// Whether there is a terminal to take over.
@@ -59,8 +64,17 @@ impl Screen {
             quiet.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &quiet)?;
         }
-        let screen = Self { keyboard, resized };
-        screen.write("\x1b[?1049h\x1b[?25l")?;
+        let mut signals = Signals::new([SIGINT])?;
+        let screen = Self { keyboard: keyboard.clone(), resized, impatience: signals.handle() };
+        let second = move || {
+            // The first is heard of by those who wait; a broker that does not answer is not waited for twice.
+            if signals.forever().nth(1).is_some() {
+                give_back(keyboard.as_ref());
+                std::process::exit(IMPATIENT);
+            }
+        };
+        std::thread::Builder::new().name("rbmq-screen".into()).spawn(second)?;
+        write("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }
 
@@ -74,7 +88,7 @@ impl Screen {
             text.push_str("\x1b[K");
         }
         text.push_str("\x1b[J");
-        self.write(&text)
+        write(&text)
     }
 
     /// What to wait for besides time and signals.
@@ -100,20 +114,25 @@ impl Screen {
             Ok(_) => Key::Redraw,
         }
     }
+}
 
-    fn write(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// The terminal as it was. Whoever closed it does not need it back.
+fn give_back(keyboard: Option<&Termios>) {
+    let _ = write("\x1b[?25h\x1b[?1049l");
+    if let Some(keyboard) = keyboard {
+        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, keyboard);
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Whoever closed the terminal does not need it back.
-        let _ = self.write("\x1b[?25h\x1b[?1049l");
-        if let Some(keyboard) = &self.keyboard {
-            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, keyboard);
-        }
+        self.impatience.close();
+        give_back(self.keyboard.as_ref());
     }
 }

@@ -1,0 +1,235 @@
+//! The file beside an output file that says which bytes of which log are in it, as `rbmq sub --output` keeps it.
+//!
+//! ```text
+//!   out            the data, of which the first `length` bytes are accounted for
+//!   out.rbmq-state rbmq-state 1
+//!                  topic news
+//!                  length 123456
+//!                  log 0123456789abcdef0123456789abcdef 130000
+//!                  ended 89abcdef0123456789abcdef01234567 4096
+//! ```
+//!
+//! Length and positions are replaced together, by a rename. Whatever moment the process ends at, the file says a
+//! length and exactly the positions that belong to it: started again, the output is cut to that length and receiving
+//! goes on there. What a crash of the machine leaves is another matter: see [`OutputState::write`].
+//!
+//! A topic may have a log for each of thousands of publishers that come and go. Those that have ended are kept in the
+//! order in which they did, and only the last of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rocketbufs::{Epoch, Position};
+
+/// What an output file has in it, and where to go on.
+///
+/// ```
+/// use rbmq::OutputState;
+/// use rocketbufs::Epoch;
+///
+/// let mut state = OutputState::new("news");
+/// state.length = 100;
+/// state.reached(Epoch(7), 4096);
+/// assert_eq!(OutputState::parse(&state.to_string()), Some(state));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OutputState {
+    /// The topic that it is written from.
+    pub topic: String,
+    /// Bytes of the output that are accounted for.
+    pub length: u64,
+    /// How far each log that may go on is in the output.
+    logs: BTreeMap<Epoch, Position>,
+    /// The same of logs that have ended, in the order in which they did.
+    ended: VecDeque<(Epoch, Position)>,
+}
+
+impl OutputState {
+    /// What the name of an output file has behind it where its state is kept.
+    pub const SUFFIX: &'static str = ".rbmq-state";
+
+    /// Logs that have ended and are remembered; a broker that still offers one that is not is received from again. Each
+    /// costs 55 bytes of the file.
+    pub const MAX_ENDED: usize = 4096;
+
+    /// Nothing of a topic was written yet.
+    pub fn new(topic: &str) -> Self {
+        Self { topic: topic.to_owned(), ..Self::default() }
+    }
+
+    /// Where the state of an output file is kept.
+    pub fn path_of(output: &Path) -> PathBuf {
+        let mut name = output.as_os_str().to_owned();
+        name.push(Self::SUFFIX);
+        name.into()
+    }
+
+    /// Everything of a log below `position` is in the output.
+    pub fn reached(&mut self, epoch: Epoch, position: Position) {
+        if let Some(known) = self.logs.get_mut(&epoch) {
+            *known = position;
+            return;
+        }
+        self.ended.retain(|(ended, _)| *ended != epoch);
+        self.logs.insert(epoch, position);
+    }
+
+    /// A log that is known has ended, and may be forgotten when many others have too.
+    pub fn end(&mut self, epoch: Epoch) {
+        if let Some(position) = self.logs.remove(&epoch) {
+            self.ended.push_back((epoch, position));
+            if self.ended.len() > Self::MAX_ENDED {
+                self.ended.pop_front();
+            }
+        }
+    }
+
+    /// How far a log is in the output; none if nothing of it is, or it was forgotten.
+    pub fn position(&self, epoch: Epoch) -> Option<Position> {
+        let ended = || self.ended.iter().find(|(ended, _)| *ended == epoch).map(|(_, position)| *position);
+        self.logs.get(&epoch).copied().or_else(ended)
+    }
+
+    /// Where to go on in each log that is known.
+    pub fn positions(&self) -> Vec<(Epoch, Position)> {
+        self.logs
+            .iter()
+            .map(|(epoch, position)| (*epoch, *position))
+            .chain(self.ended.iter().copied())
+            .collect()
+    }
+
+    /// Reads a state file; none if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no state file.
+    pub fn read(path: &Path) -> io::Result<Option<Self>> {
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text)
+                .map(Some)
+                .ok_or_else(|| io::Error::other("it is not a state file of rbmq; remove it to start over")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the text of a state file says; none if it is not exactly what [`OutputState`] is written as. What a log that
+    /// stands there twice is at is said last.
+    pub fn parse(text: &str) -> Option<Self> {
+        // A file that was cut has lost the end of its last line.
+        let mut lines = text.strip_suffix('\n')?.split('\n');
+        if lines.next()? != "rbmq-state 1" {
+            return None;
+        }
+        let mut state = Self::new(lines.next()?.strip_prefix("topic ")?);
+        state.length = lines.next()?.strip_prefix("length ")?.parse().ok()?;
+        for line in lines {
+            let (word, rest) = line.split_once(' ')?;
+            let (epoch, position) = rest.split_once(' ')?;
+            let epoch = Epoch(u128::from_str_radix(epoch, 16).ok()?);
+            state.reached(epoch, position.parse().ok()?);
+            match word {
+                "log" => {}
+                "ended" => state.end(epoch),
+                _ => return None,
+            }
+        }
+        Some(state)
+    }
+
+    /// Replaces the state file. Whenever the process ends, one of the two is there, and whole. `durable`: also when the
+    /// machine does; the output's data must then be on the disk before (`File::sync_data`).
+    ///
+    /// # Errors
+    /// It could not be written; the old one is still there.
+    pub fn write(&self, path: &Path, durable: bool) -> io::Result<()> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        let new = PathBuf::from(name);
+        let mut file = File::create(&new)?;
+        file.write_all(self.to_string().as_bytes())?;
+        if durable {
+            file.sync_all()?;
+        }
+        fs::rename(&new, path)?;
+        match path.parent() {
+            Some(dir) if durable => {
+                let here = dir.as_os_str().is_empty();
+                File::open(if here { Path::new(".") } else { dir })?.sync_all()
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Display for OutputState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rbmq-state 1\ntopic {}\nlength {}\n", self.topic, self.length)?;
+        let logs = self.logs.iter().map(|(epoch, position)| ("log", epoch, position));
+        let ended = self.ended.iter().map(|(epoch, position)| ("ended", epoch, position));
+        logs.chain(ended).try_for_each(|(word, epoch, position)| writeln!(f, "{word} {epoch} {position}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back_as_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = OutputState::path_of(&dir.path().join("out"));
+        assert_eq!(OutputState::read(&path).unwrap(), None);
+        let mut state = OutputState::new("a b");
+        for (epoch, position) in [(1, 2), (u128::MAX, u64::MAX), (7, 0), (3, 9)] {
+            state.reached(Epoch(epoch), position);
+        }
+        state.end(Epoch(7));
+        state.end(Epoch(3));
+        for durable in [false, true] {
+            state.length += 7;
+            state.write(&path, durable).unwrap();
+            assert_eq!(OutputState::read(&path).unwrap().as_ref(), Some(&state));
+        }
+    }
+
+    #[test]
+    fn what_ended_first_is_forgotten_first_and_what_may_go_on_never() {
+        let mut state = OutputState::new("t");
+        state.reached(Epoch(0), 1);
+        let last = OutputState::MAX_ENDED as u128 + 1;
+        for n in 1..=last {
+            state.reached(Epoch(n), 5);
+            state.end(Epoch(n));
+        }
+        let position = |n: u128| state.position(Epoch(n));
+        assert_eq!(
+            (position(0), position(1), position(2), position(last)),
+            (Some(1), None, Some(5), Some(5))
+        );
+        assert_eq!(state.positions().len(), OutputState::MAX_ENDED + 1);
+        // One that goes on after all is not forgotten.
+        state.reached(Epoch(2), 6);
+        assert_eq!(state.position(Epoch(2)), Some(6));
+        assert_eq!(state.positions().len(), OutputState::MAX_ENDED + 1);
+        state.end(Epoch(u128::MAX));
+        assert_eq!(state.position(Epoch(u128::MAX)), None);
+    }
+
+    #[test]
+    fn refuses_what_is_no_state() {
+        for text in [
+            "",
+            "rbmq-state 2\n",
+            "rbmq-state 1\ntopic x\nlength -1\n",
+            "rbmq-state 1\ntopic x\nlength 1",
+            "rbmq-state 1\ntopic x\nlength 1\nlog 1\n",
+            "rbmq-state 1\ntopic x\nlength 1\nlog 1 12345",
+            "rbmq-state 1\ntopic x\nlength 1\nlost 1 2\n",
+        ] {
+            assert_eq!(OutputState::parse(text), None, "{text:?}");
+        }
+    }
+}

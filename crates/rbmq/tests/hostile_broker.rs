@@ -1,0 +1,182 @@
+//! Clients against a broker that lies, floods and breaks the protocol: they say whose fault it is, and stay bounded.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{LONG, Process, client, until};
+use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
+use rbmq::{
+    Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicOpenError, TopicStats,
+};
+use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut};
+
+/// Something that listens where a broker should, and answers what a client says with `answer`.
+struct Impostor {
+    addr: String,
+    _parts: (Context, Listener, ROut),
+}
+
+impl Impostor {
+    /// For subscribers and observers.
+    fn start(answer: impl Fn(&Conn, &[u8]) + Send + Sync + 'static) -> Self {
+        let ctx = Context::new(Config::default()).unwrap();
+        let (out, listener) = (ROut::new(&ctx), Listener::bind(&ctx, "127.0.0.1:0").unwrap());
+        out.set_control_msg_cb(move |conn, message| answer(conn, message));
+        let to = out.clone();
+        listener.set_conn_cb(move |conn| to.add_conn(&conn));
+        Self { addr: listener.local_addr(), _parts: (ctx, listener, out) }
+    }
+
+    /// For publishers, whose end is the other one.
+    fn start_receiving(answer: impl Fn(&Conn, &[u8]) + Send + Sync + Clone + 'static) -> Self {
+        let ctx = Context::new(Config::default()).unwrap();
+        let (out, listener) = (ROut::new(&ctx), Listener::bind(&ctx, "127.0.0.1:0").unwrap());
+        listener.set_conn_cb(move |conn| {
+            let answer = answer.clone();
+            RIn::new(&conn).set_control_msg_cb(move |rin, message| answer(&rin.conn(), message));
+        });
+        Self { addr: listener.local_addr(), _parts: (ctx, listener, out) }
+    }
+}
+
+fn topic(bid: u32, name: &str) -> Control {
+    let topic = name.parse().unwrap();
+    Control::Topic(Topic {
+        bid,
+        epoch: u128::from(bid),
+        framing: Framing::Records,
+        fresh: false,
+        max_delivery_bytes: 1 << 10,
+        topic,
+    })
+}
+
+/// Sends as many as leave; a connection that has no room for more gets no more.
+fn flood(conn: &Conn, messages: impl Iterator<Item = Control>) {
+    for message in messages {
+        if conn.send_control(&message.encode()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_refusals_is_told_as_what_it_is() {
+    let reason = || Control::Rejected { reason: "no\x1b[2J".into() };
+    let broker = Impostor::start(move |conn, _| {
+        flood(conn, (0..3000).map(|_| reason()));
+        flood(conn, std::iter::once(Control::Told));
+    });
+    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    let mut refused = 0;
+    while let Some(item) = subscriber.next(Duration::from_secs(1)).unwrap() {
+        match item {
+            Item::Notice(Notice::Refused(_)) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..=3000).contains(&refused), "{refused}");
+    let outcome = Process::start(client("sub", &broker.addr, "t")).finish();
+    assert_eq!(outcome.status.code(), Some(1));
+    assert_eq!(outcome.stderr, "rbmq: the broker refused: no\\u{1b}[2J\n");
+}
+
+#[test]
+fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
+    let broker = Impostor::start(|conn, _| {
+        let huge = |bid| match topic(bid, "t") {
+            Control::Topic(topic) => Control::Topic(Topic { max_delivery_bytes: u64::MAX, ..topic }),
+            other => other,
+        };
+        flood(conn, (0..100).map(|bid| topic(bid, "other")));
+        flood(conn, (100..200).map(|bid| topic(bid, "t")));
+        flood(
+            conn,
+            [huge(300), Control::Continues { bid: 7, yes: true }, Control::Continues { bid: 7, yes: false }]
+                .into_iter(),
+        );
+        flood(conn, (0..200).map(|bid| Control::TopicGone { bid, topic: "t".parse().unwrap() }));
+        flood(conn, std::iter::once(Control::Told));
+    });
+    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    match subscriber.recv(LONG) {
+        Err(ReceiveError::Refused(why)) => assert!(why.contains("cannot subscribe to topic 't'"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(subscriber.recv(Duration::from_millis(100)), Ok(None));
+    assert!(subscriber.is_connected());
+}
+
+#[test]
+fn nonsense_ends_the_connection_and_names_the_broker() {
+    let broker = Impostor::start(|conn, _| drop(conn.send_control(b"\xee nonsense")));
+    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    match subscriber.next(LONG).unwrap() {
+        Some(Item::Notice(Notice::Disconnected(why))) => {
+            assert!(why.contains("0xee is no valid type"), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let broker = Impostor::start(|conn, _| flood(conn, std::iter::once(Control::Created { bid: 0 })));
+    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    match subscriber.next(LONG).unwrap() {
+        Some(Item::Notice(Notice::Disconnected(why))) => {
+            assert!(why.contains("not for subscribers"), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_publisher_is_not_misled_about_others_buffers() {
+    let broker = Impostor::start_receiving(|conn, message| {
+        let Ok(Control::Create { bid, .. }) = Control::decode(message) else { return };
+        let reason = || "\x1b]0;title\x07".to_owned();
+        flood(conn, (0..1000).map(|n| Control::Created { bid: 1000 + n }));
+        flood(conn, (0..1000).map(|n| Control::Ended { bid: 1000 + n, end: u64::MAX }));
+        flood(conn, [Control::Refused { bid, code: RefuseCode::Internal, reason: reason() }].into_iter());
+    });
+    let publisher = Publisher::connect(&broker.addr).unwrap();
+    match publisher.topic("t").map(drop) {
+        Err(TopicOpenError::Refused { code: RefuseCode::Internal, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    let outcome = Process::start(client("pub", &broker.addr, "t")).finish();
+    assert_eq!(outcome.status.code(), Some(1));
+    assert_eq!(outcome.stderr, "rbmq: the broker refused topic 't': \\u{1b}]0;title\\u{7}\n");
+}
+
+#[test]
+fn an_observer_is_kept_no_longer_than_its_patience() {
+    // It answers what was not asked, again and again; and what was asked never.
+    static SAID: AtomicU64 = AtomicU64::new(0);
+    let broker = Impostor::start(|conn, message| {
+        let Ok(asked) = Observe::decode(message) else { return };
+        let (conn, request) = (conn.clone(), asked.request().wrapping_add(1));
+        std::thread::spawn(move || {
+            let row = TopicStats::new("t".parse().unwrap());
+            let page = Observe::TopicsPage { request, rows: vec![row; 10], next: None }.encode();
+            while conn.is_up() {
+                match conn.send_control(&page) {
+                    Ok(()) => drop(SAID.fetch_add(1, Ordering::Relaxed)),
+                    Err(_) => std::thread::yield_now(),
+                }
+            }
+        });
+    });
+    let mut observer = Observer::connect(&broker.addr).unwrap();
+    observer.set_patience(Duration::from_millis(300));
+    match observer.topics(None) {
+        // One that is told more than it asked for may be disconnected before.
+        Err(ObserveError::TimedOut { .. } | ObserveError::Down(_)) => {}
+        other => panic!("{other:?}"),
+    }
+    drop(observer);
+    until("it has said a lot", || SAID.load(Ordering::Relaxed) > 0);
+}
