@@ -215,10 +215,13 @@ fn a_publisher_that_dies_is_told() {
     input.write_all(b"last words\n").unwrap();
     let mut sub = broker.sub("t --until-closed");
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut sub.stdout(), &mut line).unwrap();
+    // Kept: it ends when nobody reads what it writes.
+    let mut output = sub.stdout();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     assert_eq!(line, "last words\n");
     publisher.signal("KILL");
     let outcome = sub.finish();
+    drop(output);
     assert_eq!(outcome.status.code(), Some(3), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("its publisher is gone"), "{}", outcome.stderr);
 }
