@@ -158,7 +158,11 @@ impl InboundShared {
         }
         let ending = state.ending.clone();
         let boundary = state.log.as_ref().map_or(0, |in_log| in_log.ring().boundary());
+        let wire = state.wire;
         drop(state);
+        if let Some((conn, _)) = wire {
+            self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+        }
         if buffer.log().is_some() {
             buffer.unpark();
         }

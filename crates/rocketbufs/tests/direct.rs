@@ -334,3 +334,45 @@ fn who_drains_and_ends_is_heard_as_closed() {
         }
     }
 }
+
+/// What arrived before it was spliced is held by nobody but the subscribers: a ring that was full by then goes on.
+#[test]
+fn what_came_before_a_splice_holds_nothing_up() {
+    const RING: u64 = 1 << 16;
+    let ctx = Context::new(Config::default()).unwrap();
+    let (source, listener) = sender(&ctx);
+    let all = BufferOptions { size_bytes: RING, retain_bytes: Some(0), ..BufferOptions::default() };
+    source.create_buffer_with(1, all).unwrap();
+    let input = receiver(&ctx, &listener);
+    input.subscribe(1, RING).unwrap();
+    wait_subscribed(&input, 1);
+    let write = |bytes: u64| {
+        let segment = source.get_output_segment(1, bytes, Blocking::For(WAIT));
+        source.deliver(segment.unwrap(), bytes, None).unwrap()
+    };
+    // All that fits: from here on nothing more arrives until somebody gives back.
+    let mut end = 0;
+    while end < RING {
+        end = write(4 << 10);
+    }
+    source.wait_landed(1, end, WAIT).unwrap();
+    let (broker, broker_listener) = sender(&ctx);
+    broker.splice(&input, 1).unwrap();
+    let output = receiver(&ctx, &broker_listener);
+    output
+        .subscribe_with(
+            1,
+            SubscribeOptions { start: Start::Oldest, size_bytes: RING, ..SubscribeOptions::default() },
+        )
+        .unwrap();
+    wait_subscribed(&output, 1);
+    let mut got = 0;
+    for _ in 0..64 {
+        end = write(4 << 10);
+        while got < end {
+            let Some(Received::Data(view)) = output.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
+            got = view.end();
+            view.consume();
+        }
+    }
+}

@@ -382,6 +382,10 @@ impl<T: Transport> Core<T> {
         let Some(used) = self.slots.get(&slot) else { return };
         if let Some(inbound) = used.inbound.clone() {
             self.idle.on_pending(&inbound, self.now);
+            if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
+                // What came before it was spliced is held for an application that is not told of it any more.
+                rin.on_news(&inbound);
+            }
             self.give_credit(&inbound);
         }
         let Some(used) = self.slots.get(&slot) else { return };
