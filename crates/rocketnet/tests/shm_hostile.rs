@@ -150,10 +150,16 @@ fn rings_are_declined_for_a_while_and_not_without_end() {
     wait(&mut scene.link, |event| matches!(event, Event::Control(..)).then_some(()));
     assert!(!scene.link.offer(conn, 4, &ring), "it was declined");
     assert!(scene.link.offer(conn, 4, &ring), "once");
-    for wire in 0..2_000 {
-        scene.say(LOCAL_COPY, wire, 0);
-    }
+    // From a thread of its own: more than the socket takes before it is read.
+    let mut peer = scene.peer.try_clone().expect("a descriptor");
+    let floods = std::thread::spawn(move || {
+        let range = |wire| Header { wire, more: false, size: 0 };
+        // It fails where the other end has had enough.
+        (0..2_000).try_for_each(|wire| peer.write_all(&local_message(LOCAL_COPY, range(wire)))).is_ok()
+    });
     assert!(matches!(scene.down(), Down::Broken(_)));
+    drop(scene);
+    floods.join().expect("a thread that writes");
 }
 
 #[test]
