@@ -56,7 +56,7 @@ impl Library {
 
 /// A connected pair's end.
 pub struct Pair {
-    library: Library,
+    nng: Library,
     socket: Socket,
     wait: Option<Duration>,
 }
@@ -64,22 +64,22 @@ pub struct Pair {
 impl Pair {
     /// The answerer listens, the driver dials.
     pub fn open(end: &End) -> io::Result<Pair> {
-        let library = Library::load()?;
+        let nng = Library::load()?;
         let mut socket = Socket { id: 0 };
         // SAFETY: the socket is written by the call.
-        done(unsafe { (library.open)(&raw mut socket) })?;
+        done(unsafe { (nng.open)(&raw mut socket) })?;
         for option in [c"recv-buffer", c"send-buffer"] {
             // SAFETY: both options take an int.
-            done(unsafe { (library.set_int)(socket, option.as_ptr(), BUFFERED) })?;
+            done(unsafe { (nng.set_int)(socket, option.as_ptr(), BUFFERED) })?;
         }
         let (addr, begin) = match end.role {
-            Role::Answer => (end.bind, library.listen),
-            Role::Drive => (end.to, library.dial),
+            Role::Answer => (end.bind, nng.listen),
+            Role::Drive => (end.to, nng.dial),
         };
         let url = CString::new(format!("tcp://{addr}")).expect("an address has no zero byte");
         // SAFETY: the socket is open, the text ends with zero, and nobody wants the listener or dialer back.
         done(unsafe { begin(socket, url.as_ptr(), ptr::null_mut(), 0) })?;
-        Ok(Pair { library, socket, wait: None })
+        Ok(Pair { nng, socket, wait: None })
     }
 }
 
@@ -91,7 +91,7 @@ impl Link for Pair {
     #[inline]
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
         // SAFETY: the library copies the message.
-        done(unsafe { (self.library.send)(self.socket, message.as_ptr().cast(), message.len(), 0) })
+        done(unsafe { (self.nng.send)(self.socket, message.as_ptr().cast(), message.len(), 0) })
     }
 
     #[inline]
@@ -99,12 +99,12 @@ impl Link for Pair {
         if self.wait != Some(wait) {
             let name = c"recv-timeout";
             // SAFETY: the option takes milliseconds.
-            done(unsafe { (self.library.set_ms)(self.socket, name.as_ptr(), wait.as_millis() as i32) })?;
+            done(unsafe { (self.nng.set_ms)(self.socket, name.as_ptr(), wait.as_millis() as i32) })?;
             self.wait = Some(wait);
         }
         let mut len = into.len();
         // SAFETY: the library writes at most `len` bytes, and how many.
-        let code = unsafe { (self.library.recv)(self.socket, into.as_mut_ptr().cast(), &raw mut len, 0) };
+        let code = unsafe { (self.nng.recv)(self.socket, into.as_mut_ptr().cast(), &raw mut len, 0) };
         if code == TIMED_OUT { Ok(None) } else { done(code).map(|()| Some(len)) }
     }
 }

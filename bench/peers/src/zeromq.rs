@@ -54,7 +54,7 @@ impl Library {
 
 /// A connected pair's end.
 pub struct Pair {
-    library: Library,
+    zmq: Library,
     socket: *mut c_void,
     wait: Option<Duration>,
 }
@@ -62,20 +62,20 @@ pub struct Pair {
 impl Pair {
     /// The answerer binds, the driver connects.
     pub fn open(end: &End) -> io::Result<Pair> {
-        let library = Library::load()?;
+        let zmq = Library::load()?;
         // SAFETY: a new context and a new socket in it; both live until the process ends.
-        let socket = unsafe { (library.socket)((library.ctx_new)(), PAIR) };
+        let socket = unsafe { (zmq.socket)((zmq.ctx_new)(), PAIR) };
         if socket.is_null() {
             return Err(io::Error::other("zmq_socket failed"));
         }
-        let mut pair = Pair { library, socket, wait: None };
+        let mut pair = Pair { zmq, socket, wait: None };
         // Nothing is held back or dropped: what is outstanding is limited by the exchange.
         for (option, value) in [(SEND_HIGH_WATER, 0), (RECEIVE_HIGH_WATER, 0), (LINGER, 0)] {
             pair.set(option, value)?;
         }
         let (addr, begin) = match end.role {
-            Role::Answer => (end.bind, pair.library.bind),
-            Role::Drive => (end.to, pair.library.connect),
+            Role::Answer => (end.bind, pair.zmq.bind),
+            Role::Drive => (end.to, pair.zmq.connect),
         };
         let url = CString::new(format!("tcp://{addr}")).expect("an address has no zero byte");
         // SAFETY: the socket is open and the text ends with zero.
@@ -86,7 +86,7 @@ impl Pair {
     fn set(&mut self, option: c_int, value: c_int) -> io::Result<()> {
         // SAFETY: the options used here take an int.
         let code = unsafe {
-            (self.library.setsockopt)(self.socket, option, (&raw const value).cast(), size_of::<c_int>())
+            (self.zmq.setsockopt)(self.socket, option, (&raw const value).cast(), size_of::<c_int>())
         };
         self.done(code).map(drop)
     }
@@ -94,7 +94,7 @@ impl Pair {
     fn done(&self, code: c_int) -> io::Result<usize> {
         usize::try_from(code).map_err(|_| {
             // SAFETY: reads a number of this thread.
-            io::Error::from_raw_os_error(unsafe { (self.library.errno)() })
+            io::Error::from_raw_os_error(unsafe { (self.zmq.errno)() })
         })
     }
 }
@@ -103,7 +103,7 @@ impl Link for Pair {
     #[inline]
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
         // SAFETY: the library copies the message.
-        let code = unsafe { (self.library.send)(self.socket, message.as_ptr().cast(), message.len(), 0) };
+        let code = unsafe { (self.zmq.send)(self.socket, message.as_ptr().cast(), message.len(), 0) };
         self.done(code).map(drop)
     }
 
@@ -114,7 +114,7 @@ impl Link for Pair {
             self.wait = Some(wait);
         }
         // SAFETY: the library writes at most so many bytes.
-        let code = unsafe { (self.library.recv)(self.socket, into.as_mut_ptr().cast(), into.len(), 0) };
+        let code = unsafe { (self.zmq.recv)(self.socket, into.as_mut_ptr().cast(), into.len(), 0) };
         match self.done(code) {
             Ok(len) => Ok(Some(len)),
             Err(error) if error.raw_os_error() == Some(EAGAIN) => Ok(None),
