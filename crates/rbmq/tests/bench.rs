@@ -57,6 +57,28 @@ fn throughput_writes_rows_table_and_plots() {
 }
 
 #[test]
+fn every_transport_carries_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let ways = ["tcp", "shm", "tcp-shm", "shm-tcp"];
+    let over = format!("--against relay --transport {}", ways.join(","));
+    let outcome = bench(&format!("throughput {over} --sizes 8,70000 --subscribers 2"), folder.path());
+    let throughput = rows(folder.path(), "throughput");
+    throughput.iter().for_each(nothing_missing);
+    assert!(outcome.text().contains("| 70000 | 2 | 2 | rbmq batch over shm-tcp |"), "{}", outcome.text());
+    bench(&format!("latency {over} --rates 500"), folder.path());
+    let latency = rows(folder.path(), "latency");
+    latency.iter().for_each(|row| assert_eq!(row["lost"], 0, "{row}"));
+    bench(&format!("cpu {over} --loads 256@2000 --subscribers 1"), folder.path());
+    for (rows, times) in [(throughput, 2), (latency, 1), (rows(folder.path(), "cpu"), 1)] {
+        let count = |of: &str, over: &str| {
+            rows.iter().filter(|row| row["system"] == of && row["transport"] == over).count()
+        };
+        assert_eq!(ways.map(|way| count("rbmq", way)), [times; 4], "{rows:?}");
+        assert_eq!((count("relay", "tcp"), rows.len()), (times, 5 * times), "the relay is on TCP: {rows:?}");
+    }
+}
+
+#[test]
 fn the_number_of_publishers_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let line = "throughput --sizes 64 --subscribers 1 --publishers 1,2,auto --most-publishers 2";

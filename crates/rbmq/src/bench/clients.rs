@@ -17,6 +17,7 @@ use super::{
     rbmq_peers,
     relay::{PUBLISHER, SUBSCRIBER},
     relay_peers,
+    ways::Way,
 };
 
 /// A receiver that has nothing looks around this often.
@@ -34,6 +35,9 @@ pub struct Whom {
     /// Address of the broker or relay
     #[arg(long)]
     pub addr: String,
+    /// What carries RBMQ's bytes
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub transport: Way,
     /// Congestion control to set on every socket
     #[arg(long)]
     pub congestion: Option<String>,

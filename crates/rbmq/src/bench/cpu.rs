@@ -15,6 +15,7 @@ use super::{
     measure::Point,
     report,
     report::Row,
+    ways::Ways,
 };
 
 /// What `rbmq bench cpu` can be told.
@@ -22,6 +23,8 @@ use super::{
 pub struct CpuArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    ways: Ways,
     /// Loads: payload bytes @ messages per second of all publishers together
     #[arg(long, value_delimiter = ',', default_value = "256@500000,8192@30000")]
     loads: Vec<FixedLoad>,
@@ -85,8 +88,11 @@ fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
         for load in &args.loads {
             let of = |system: System| {
                 let apis = args.api.iter().filter(move |api| system.has(**api, Confirm::None));
-                apis.map(move |&api| Point {
+                let kinds =
+                    apis.flat_map(move |&api| args.ways.of(system).iter().map(move |&way| (api, way)));
+                kinds.map(move |(api, way)| Point {
                     system,
+                    way,
                     api,
                     size: load.size as usize,
                     publishers: args.publishers,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rocketbufs::{
     Blocking, BufferOptions, Conn, Context, InView, Listener, Policy, RIn, ROut, Received, SubscribeOptions,
+    config::TransportKind,
 };
 
 use super::{
@@ -75,7 +76,7 @@ pub struct Hop {
 
 impl Buffer {
     fn context(&self) -> Result<Context, BenchError> {
-        Context::new(config(self.congestion.as_deref())?).map_err(failed)
+        Context::new(config(TransportKind::Tcp, self.congestion.as_deref())?).map_err(failed)
     }
 }
 

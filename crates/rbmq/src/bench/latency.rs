@@ -22,6 +22,7 @@ use super::{
     peers::Peer,
     ping,
     report::Setting,
+    ways::{Way, Ways},
 };
 
 /// What `rbmq bench latency` can be told.
@@ -29,6 +30,8 @@ use super::{
 pub struct LatencyArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    ways: Ways,
     /// Messages per second
     #[arg(long, value_delimiter = ',', default_value = "10000,50000,100000,200000")]
     rates: Vec<f64>,
@@ -47,6 +50,8 @@ pub struct LatencyArgs {
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     system: System,
+    /// What carried the bytes: to the broker, and from it.
+    transport: Way,
     size_bytes: usize,
     rep: u32,
     beside_saturated: bool,
@@ -71,6 +76,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Bucket {
     system: System,
+    transport: Way,
     beside_saturated: bool,
     asked_per_s: f64,
     /// Up to so many microseconds.
@@ -81,7 +87,11 @@ struct Bucket {
 impl Row {
     fn series(&self) -> String {
         let beside = if self.beside_saturated { ", beside saturated" } else { "" };
-        format!("{}{beside}", self.system.name())
+        let over = match self.transport {
+            Way::Tcp => String::new(),
+            other => format!(" over {}", other.name()),
+        };
+        format!("{}{over}{beside}", self.system.name())
     }
 
     fn same_point(&self, other: &Row) -> bool {
@@ -93,6 +103,7 @@ impl Row {
 #[derive(Clone, Copy)]
 struct Trip {
     system: System,
+    way: Way,
     rate: f64,
     beside: bool,
 }
@@ -139,19 +150,21 @@ fn trips(args: &LatencyArgs, systems: &[System]) -> Vec<Vec<Trip>> {
     let at = |rate: f64| {
         systems
             .iter()
-            .flat_map(|&system| beside.iter().map(move |&beside| Trip { system, rate, beside }))
+            .flat_map(|&system| args.ways.of(system).iter().map(move |&way| (system, way)))
+            .flat_map(|(system, way)| beside.iter().map(move |&beside| Trip { system, way, rate, beside }))
             .collect()
     };
     args.rates.iter().map(|&rate| at(rate)).collect()
 }
 
 fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<Row, BenchError> {
-    let mut middle = Middle::start(trip.system, method)?;
+    let mut middle = Middle::start(trip.system, trip.way, method)?;
     let mut beside = match trip.beside {
-        true => Some(Beside::start(args, method, trip.system, &middle)?),
+        true => Some(Beside::start(args, method, trip, &middle)?),
         false => None,
     };
-    let mut whom = words(&["--system", trip.system.name(), "--addr", &middle.addr]);
+    let mut whom = words(&["--system", trip.system.name(), "--transport", trip.way.name()]);
+    whom.extend(words(&["--addr", &middle.addr]));
     add_congestion(&mut whom, method.congestion.for_sockets());
     let mut echo_args = words(&["echo"]);
     echo_args.extend_from_slice(&whom);
@@ -194,14 +207,10 @@ struct Counted {
 }
 
 impl Beside {
-    fn start(
-        args: &LatencyArgs,
-        method: &Method,
-        system: System,
-        middle: &Middle,
-    ) -> Result<Self, BenchError> {
+    fn start(args: &LatencyArgs, method: &Method, trip: Trip, middle: &Middle) -> Result<Self, BenchError> {
         let point = Point {
-            system,
+            system: trip.system,
+            way: trip.way,
             api: Api::Batch,
             size: args.beside_size as usize,
             publishers: 1,
@@ -245,6 +254,7 @@ fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setti
     let us = |nanos: u64| nanos as f64 / 1e3;
     Row {
         system: trip.system,
+        transport: trip.way,
         size_bytes: args.size as usize,
         rep,
         beside_saturated: trip.beside,
@@ -365,11 +375,12 @@ fn log_buckets(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
 
 fn buckets(rows: &[Row]) -> Vec<Bucket> {
     let of = |point: &Row| {
-        let (system, beside_saturated, asked_per_s) =
-            (point.system, point.beside_saturated, point.asked_per_s);
+        let (system, transport) = (point.system, point.transport);
+        let (beside_saturated, asked_per_s) = (point.beside_saturated, point.asked_per_s);
         let buckets = log_buckets(&merged(rows, point)).into_iter();
         buckets.map(move |(up_to_us, round_trips)| Bucket {
             system,
+            transport,
             beside_saturated,
             asked_per_s,
             up_to_us,

@@ -11,11 +11,13 @@ use std::{
 };
 
 use benchkit::{fleet::Process, netns::Congestion, sys};
+use rocketbufs::config::TransportKind;
 
 use super::{
     Api, BenchError, Confirm, System, credit,
     peers::Peer,
     report::{Row, Setting},
+    ways::Way,
 };
 
 /// RabbitMQ takes seconds to start, more of them on a busy machine.
@@ -26,6 +28,8 @@ const SERVER_READY_WITHIN: Duration = Duration::from_secs(120);
 pub struct Point {
     /// Who is in the middle.
     pub system: System,
+    /// What carries the bytes.
+    pub way: Way,
     /// Message by message or in batches.
     pub api: Api,
     /// Bytes of a message.
@@ -113,7 +117,7 @@ pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchErr
     let handled = if point.subscribers == 0 { publishers.messages } else { subscribers.messages };
     Ok(Row {
         system: point.system,
-        transport: "tcp",
+        transport: point.way,
         api: point.api,
         confirm: point.confirm,
         size_bytes: point.size,
@@ -140,7 +144,7 @@ impl Middle {
     ///
     /// # Errors
     /// It is not installed, or did not start.
-    pub fn start(system: System, method: &Method) -> Result<Middle, BenchError> {
+    pub fn start(system: System, way: Way, method: &Method) -> Result<Middle, BenchError> {
         let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
         let folder = std::env::temp_dir().join(name);
         let mut args = match Peer::of(system) {
@@ -148,7 +152,7 @@ impl Middle {
             None if system == System::Relay => {
                 words(&["relay", "--read-bytes", &method.relay_read_bytes.to_string()])
             }
-            None => words(&["broker"]),
+            None => words(&["broker", "--transport", way.of_broker().as_str()]),
         };
         if Peer::of(system).is_none() {
             add_congestion(&mut args, method.congestion.for_sockets());
@@ -204,8 +208,8 @@ impl Clients {
             credit::create(folder, point.publishers)?;
         }
         let load = load(point, method, addr, folder);
-        let start = |role, which: &str, own: &[String]| {
-            let mut args = words(&[which]);
+        let start = |role, which: &str, transport: TransportKind, own: &[String]| {
+            let mut args = words(&[which, "--transport", transport.as_str()]);
             args.extend_from_slice(own);
             args.extend_from_slice(&load);
             Process::start(role, &args)
@@ -214,14 +218,17 @@ impl Clients {
         let subscribers: Vec<Process> = (0..point.subscribers)
             .map(|n| {
                 let own = words(&["--topics", &topics, "--number", &n.to_string()]);
-                start("subscriber", "subscriber", &own)
+                start("subscriber", "subscriber", point.way.of_subscribers(), &own)
             })
             .collect::<Result<_, _>>()?;
         for subscriber in &subscribers {
             subscriber.answer("ready")?;
         }
         let publishers: Vec<Process> = (0..point.publishers)
-            .map(|topic| start("publisher", "publisher", &words(&["--topic", &topic.to_string()])))
+            .map(|topic| {
+                let own = words(&["--topic", &topic.to_string()]);
+                start("publisher", "publisher", point.way.of_publishers(), &own)
+            })
             .collect::<Result<_, _>>()?;
         for publisher in &publishers {
             publisher.answer("ready")?;
@@ -232,7 +239,8 @@ impl Clients {
 
 impl Fleet {
     fn start(point: &Point, method: &Method) -> Result<Fleet, BenchError> {
-        let Middle { process: broker, addr, version, folder } = Middle::start(point.system, method)?;
+        let Middle { process: broker, addr, version, folder } =
+            Middle::start(point.system, point.way, method)?;
         let clients = Clients::start(point, method, &addr, &folder)?;
         let Clients { publishers, subscribers } = clients;
         Ok(Fleet { publishers, subscribers, broker, version })

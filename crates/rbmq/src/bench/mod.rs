@@ -7,7 +7,7 @@
 //!                                   └── …                 another      └── …
 //! ```
 //!
-//! Every box is a process of its own, joined by loopback TCP; all but other systems' servers are made of this same
+//! Every box is a process of its own, joined by loopback TCP or by shared memory (`ways`); all but other systems' servers are made of this same
 //! program. Every byte that
 //! arrives is compared with what that topic has to hold at that place (`pattern`). Repetitions of the systems
 //! alternate, so that what disturbs the machine disturbs them alike. What is measured, and what cannot be
@@ -43,6 +43,7 @@ mod scale;
 mod search;
 mod summary;
 mod throughput;
+mod ways;
 mod worker;
 
 use clap::{Subcommand, ValueEnum};
@@ -58,7 +59,7 @@ pub use throughput::ThroughputArgs;
 /// Measure the broker
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Messages per second from publishers through the broker to subscribers, on loopback TCP
+    /// Messages per second from publishers through the broker to subscribers, on one machine
     Throughput(ThroughputArgs),
     /// What ten thousand topics and a thousand connections cost while they do nothing
     Scale(scale::ScaleArgs),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rocketbufs::Config;
+use rocketbufs::{Config, config::TransportKind};
 
 use super::{
     Api, BenchError,
@@ -38,8 +38,9 @@ pub fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchErr
 ///
 /// # Errors
 /// A `ROCKETBUFS_…` variable is wrong.
-pub fn config(congestion: Option<&str>) -> Result<Config, BenchError> {
+pub fn config(transport: TransportKind, congestion: Option<&str>) -> Result<Config, BenchError> {
     let mut config = Config::load(None).map_err(failed)?;
+    config.transport = transport;
     if let Some(name) = congestion {
         config.tcp.congestion_control = Some(name.to_owned());
     }
@@ -54,9 +55,14 @@ fn topic_name(number: u8) -> String {
 ///
 /// # Errors
 /// The broker could not start.
-pub fn serve(control: &Control, listen: &str, congestion: Option<&str>) -> Result<(), BenchError> {
+pub fn serve(
+    control: &Control,
+    listen: &str,
+    transport: TransportKind,
+    congestion: Option<&str>,
+) -> Result<(), BenchError> {
     let mut settings = BrokerConfig::load(None).map_err(failed)?;
-    settings.framework = config(congestion)?;
+    settings.framework = config(transport, congestion)?;
     settings.broker.listen = listen.to_owned();
     let broker = Broker::start(settings).map_err(failed)?;
     control.ready(&broker.addr());
@@ -71,7 +77,7 @@ pub fn serve(control: &Control, listen: &str, congestion: Option<&str>) -> Resul
 /// The broker is gone or refused the topic.
 pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchError> {
     let pattern = Pattern::new(u32::from(topic), load.size);
-    let config = config(load.congestion.as_deref())?;
+    let config = config(load.transport, load.congestion.as_deref())?;
     let ring_bytes = (RING_MESSAGES * pattern.record_bytes()).next_power_of_two() as u64;
     let ring_bytes = load.ring_bytes.unwrap_or(ring_bytes.max(config.buffers.size_bytes));
     let publisher = Publisher::builder().config(config).connect(&load.addr).map_err(failed)?;
@@ -150,7 +156,7 @@ struct Stream<'a> {
 /// The broker is gone, something was lost, or a byte was not what it had to be.
 pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), BenchError> {
     let patterns: Vec<Pattern> = (0..topics).map(|topic| Pattern::new(u32::from(topic), load.size)).collect();
-    let config = config(load.congestion.as_deref())?;
+    let config = config(load.transport, load.congestion.as_deref())?;
     let mut builder = Subscriber::builder().config(config);
     if let Some(bytes) = load.ring_bytes {
         builder = builder.ring_bytes(bytes);
@@ -226,7 +232,7 @@ pub struct OneSender {
 /// # Errors
 /// The broker is not there or refuses, or nobody subscribes.
 pub fn one_sender(whom: &Whom, topic: u8) -> Result<OneSender, BenchError> {
-    let config = config(whom.congestion.as_deref())?;
+    let config = config(whom.transport.of_publishers(), whom.congestion.as_deref())?;
     let publisher = Publisher::builder().config(config).connect(&whom.addr).map_err(failed)?;
     let writer = publisher.topic(&topic_name(topic)).map_err(failed)?;
     writer.wait_subscribers(1, SET_UP_WITHIN).map_err(failed)?;
@@ -253,7 +259,7 @@ pub struct OneReceiver {
 /// # Errors
 /// The broker is not there or refuses.
 pub fn one_receiver(whom: &Whom, topic: u8) -> Result<OneReceiver, BenchError> {
-    let config = config(whom.congestion.as_deref())?;
+    let config = config(whom.transport.of_subscribers(), whom.congestion.as_deref())?;
     let mut subscriber = Subscriber::builder().config(config).connect(&whom.addr).map_err(failed)?;
     subscriber.subscribe(&topic_name(topic)).map_err(failed)?;
     Ok(OneReceiver { subscriber })

@@ -23,6 +23,7 @@ use super::{
     measure::{Method, Middle, add_congestion, words},
     proxy::Proxy,
     report::Setting,
+    ways::Way,
 };
 
 /// A pause that begins within this time after the cut is the cut's: what was in buffers still comes.
@@ -138,7 +139,7 @@ fn measure(
     cut: Cut,
     rep: u32,
 ) -> Result<Row, BenchError> {
-    let mut middle = Middle::start(system, method)?;
+    let mut middle = Middle::start(system, Way::Tcp, method)?;
     let proxy = Proxy::start(&middle.addr)?;
     let (mut publisher, mut subscriber) = clients(args, method, system, cut, &middle.addr, &proxy)?;
     publisher.tell("go")?;

@@ -9,7 +9,7 @@ use benchkit::{
 };
 use serde::Serialize;
 
-use super::{Api, Confirm, System};
+use super::{Api, Confirm, System, ways::Way};
 
 /// What a row was measured on and with.
 #[derive(Debug, Clone, Serialize)]
@@ -51,8 +51,8 @@ impl Setting {
 pub struct Row {
     /// Who was between publishers and subscribers.
     pub system: System,
-    /// Always `tcp`.
-    pub transport: &'static str,
+    /// What carried the bytes, to the broker and from it.
+    pub transport: Way,
     /// Message by message or in batches.
     pub api: Api,
     /// What publishers waited for.
@@ -113,6 +113,9 @@ impl Row {
     /// What tells lines of one plot apart.
     pub fn series(&self) -> String {
         let mut name = format!("{} {}", self.system.name(), self.api.name());
+        if self.transport != Way::Tcp {
+            name = format!("{name} over {}", self.transport.name());
+        }
         if self.confirm != Confirm::None {
             name = format!("{name}, {}", self.confirm.name());
         }
@@ -156,11 +159,14 @@ fn references(rows: &[Row]) -> Vec<System> {
 
 /// A Markdown table with one line per point: medians over the repetitions with their 95 % intervals, and how many
 /// times the others' rates ours is, from pairs that were measured in turn. Where somebody waited for confirmations, also
-/// how many times its own rate without.
+/// how many times its own rate without; where something else than TCP carried ours, how many times its rate over TCP.
 pub fn table(rows: &[Row]) -> String {
     let mut references: Vec<Reference> = references(rows).into_iter().map(Reference::Other).collect();
     if rows.iter().any(|row| row.confirm != Confirm::None) {
         references.push(Reference::Unconfirmed);
+    }
+    if rows.iter().any(|row| row.transport != Way::Tcp) {
+        references.push(Reference::Tcp);
     }
     let times: String = references.iter().map(|reference| format!(" ×{} |", reference.name())).collect();
     let mut out = format!(
@@ -181,6 +187,8 @@ enum Reference {
     Other(System),
     /// Anybody's with its own where nobody waits for confirmations.
     Unconfirmed,
+    /// Ours with its own over TCP on both sides.
+    Tcp,
 }
 
 impl Reference {
@@ -188,6 +196,7 @@ impl Reference {
         match self {
             Reference::Other(system) => system.name(),
             Reference::Unconfirmed => "unconfirmed",
+            Reference::Tcp => "tcp",
         }
     }
 
@@ -200,8 +209,14 @@ impl Reference {
             Reference::Unconfirmed => {
                 row.confirm != Confirm::None
                     && other.confirm == Confirm::None
-                    && (other.system, other.api) == (row.system, row.api)
+                    && (other.system, other.api, other.transport) == (row.system, row.api, row.transport)
                     && other.same_load(row)
+            }
+            Reference::Tcp => {
+                row.transport != Way::Tcp
+                    && other.transport == Way::Tcp
+                    && other.system == row.system
+                    && other.is_reference_of(row)
             }
         }
     }
@@ -255,7 +270,7 @@ mod tests {
     fn row(system: System, rep: u32, delivered_per_s: f64) -> Row {
         Row {
             system,
-            transport: "tcp",
+            transport: Way::Tcp,
             api: Api::Batch,
             confirm: Confirm::None,
             size_bytes: 8,
@@ -301,6 +316,15 @@ mod tests {
         );
         assert!(table.contains("| redis batch | 4.00 M |  | 0.03 |  |  |"), "{table}");
         assert!(table.contains("| redis batch, accepted | 3.00 M |  | 0.02 |  | 0.75 |"), "{table}");
+    }
+
+    #[test]
+    fn another_transport_is_compared_with_ones_own_over_tcp() {
+        let shm = Row { transport: Way::Shm, ..row(System::Rbmq, 0, 8e6) };
+        let table = table(&[row(System::Rbmq, 0, 4e6), shm, row(System::Relay, 0, 2e6)]);
+        assert!(table.contains("| ×relay | ×tcp |"), "{table}");
+        assert!(table.contains("| rbmq batch | 4.00 M |  | 0.03 | 2.00 |  |"), "{table}");
+        assert!(table.contains("| rbmq batch over shm | 8.00 M |  | 0.06 | 4.00 | 2.00 |"), "{table}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use benchkit::{
     stats, sys,
 };
 use clap::Args;
-use rocketbufs::{Config, Context};
+use rocketbufs::{Config, Context, config::TransportKind};
 use serde::Serialize;
 
 use super::{
@@ -187,7 +187,7 @@ impl<'a> Bench<'a> {
         let subscriber = Process::start("subscriber of all topics", &words_of_all)?;
         subscriber.answer("ready")?;
         crate::broker::raise_descriptor_limit();
-        let mut config: Config = config(congestion.for_sockets())?;
+        let mut config: Config = config(TransportKind::Tcp, congestion.for_sockets())?;
         config.limits.max_hold_ms = u32::MAX;
         let context = Context::new(config).map_err(failed)?;
         Ok(Bench { args, broker, subscriber, context, addr, congestion })
@@ -366,7 +366,7 @@ fn rounds(args: &ScaleArgs) -> u64 {
 /// The broker is gone, or a byte was not what it had to be.
 pub fn subscribe(args: &All) -> Result<(), BenchError> {
     let control = Control::start();
-    let mut builder = Subscriber::builder().config(config(args.congestion.as_deref())?);
+    let mut builder = Subscriber::builder().config(config(TransportKind::Tcp, args.congestion.as_deref())?);
     if let Some(bytes) = args.ring_bytes {
         builder = builder.ring_bytes(bytes);
     }

@@ -9,11 +9,12 @@ use benchkit::plot;
 use clap::Args;
 
 use super::{
-    Api, BenchError, Confirm,
+    Api, BenchError, Confirm, System,
     campaign::{self, Common},
     measure::{Method, Point},
     report::{self, Row},
     search,
+    ways::{Way, Ways},
 };
 
 /// What `rbmq bench throughput` can be told.
@@ -21,6 +22,8 @@ use super::{
 pub struct ThroughputArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    ways: Ways,
     /// One public call per message, or a segment filled with many; the relay knows batches only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
     api: Vec<Api>,
@@ -81,19 +84,17 @@ pub fn run(args: &ThroughputArgs) -> Result<(), BenchError> {
 }
 
 /// All points, those with the same load together: they are measured in turn.
-fn loads(args: &ThroughputArgs, systems: &[super::System]) -> Vec<Vec<Point>> {
+fn loads(args: &ThroughputArgs, systems: &[System]) -> Vec<Vec<Point>> {
     let mut loads = Vec::new();
     for &subscribers in &args.subscribers {
         for &publishers in &args.publishers {
             for &size in &args.sizes {
                 let mut load: Vec<Point> = Vec::new();
-                for (&system, &confirm) in systems
-                    .iter()
-                    .flat_map(|system| args.confirm.iter().map(move |confirm| (system, confirm)))
-                {
+                for (system, way, confirm) in kinds(args, systems) {
                     let apis = args.api.iter().filter(|api| system.has(**api, confirm));
                     load.extend(apis.map(|&api| Point {
                         system,
+                        way,
                         api,
                         size: size as usize,
                         // Of auto the number is found later.
@@ -111,6 +112,12 @@ fn loads(args: &ThroughputArgs, systems: &[super::System]) -> Vec<Vec<Point>> {
         }
     }
     loads
+}
+
+/// Every system over everything that carries it, with and without confirmations.
+fn kinds(args: &ThroughputArgs, systems: &[System]) -> Vec<(System, Way, Confirm)> {
+    let ways = systems.iter().flat_map(|&system| args.ways.of(system).iter().map(move |&way| (system, way)));
+    ways.flat_map(|(system, way)| args.confirm.iter().map(move |&confirm| (system, way, confirm))).collect()
 }
 
 /// Finds for each point the number of publishers that carries the most, with one undisturbed measurement per number.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use rocketbufs::config::TransportKind;
 
 use super::{
     Api, BenchError, Confirm, System,
@@ -24,6 +25,9 @@ pub enum Worker {
         /// Where it listens
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: String,
+        /// What carries the bytes
+        #[arg(long, default_value_t)]
+        transport: TransportKind,
         /// Congestion control to set on every socket
         #[arg(long)]
         congestion: Option<String>,
@@ -103,6 +107,9 @@ pub struct Load {
     /// Address of the broker or relay
     #[arg(long)]
     pub addr: String,
+    /// What carries RBMQ's bytes
+    #[arg(long, default_value_t)]
+    pub transport: TransportKind,
     /// Bytes of a message
     #[arg(long)]
     pub size: usize,
@@ -144,8 +151,8 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
             None => Err(BenchError::NothingToMeasure),
         },
         Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),
-        Worker::Broker { listen, congestion } => {
-            rbmq_peers::serve(&Control::start(), &listen, congestion.as_deref())
+        Worker::Broker { listen, transport, congestion } => {
+            rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
         }
         Worker::Relay { read_bytes, congestion } => {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
