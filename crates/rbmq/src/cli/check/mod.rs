@@ -3,8 +3,11 @@
 //! ```text
 //!   facts (read from the system) ──▶ rules (pure functions of facts and configuration) ──▶ findings
 //! ```
+//!
+//! `rbmq check rdma` looks at what that transport needs instead.
 
 mod facts;
+mod rdma;
 mod rules;
 
 use std::io::Write;
@@ -19,16 +22,26 @@ use facts::Facts;
 #[command(after_help = "Examples:
   rbmq check
   rbmq check --config /etc/rbmq/rbmq.toml --json
+  rbmq check rdma
 
 Run it as the user and with the limits that the broker will have: `systemd-run --user`, `sudo -u rbmq rbmq check`.
 
 Exit status: 0 if nothing is bad, also with warnings; 1 if something is.")]
 pub(super) struct Args {
+    /// Look at this alone: rdma (libraries, devices, addresses, permissions)
+    #[arg(value_name = "WHAT")]
+    what: Option<What>,
     #[command(flatten)]
     source: Source,
     /// Print one JSON object per finding: check, level, found, means, mend
     #[arg(long)]
     json: bool,
+}
+
+/// What is looked at, if not the machine as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    Rdma,
 }
 
 /// How bad it is.
@@ -58,7 +71,10 @@ struct Finding {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
-    let findings = rules::findings(&Facts::read(&config), &config);
+    let findings = match args.what {
+        None => rules::findings(&Facts::read(&config), &config),
+        Some(What::Rdma) => rdma::findings(&rocketnet_rdma::probe(), &config),
+    };
     let text: String = if args.json {
         let line = |finding| serde_json::to_string(finding).map(|text| text + "\n");
         findings.iter().map(line).collect::<Result<_, _>>().map_err(Failure::failed)?

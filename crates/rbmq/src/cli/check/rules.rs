@@ -28,11 +28,17 @@ pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
 }
 
 impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, level: Level::Ok, found: found.into(), means: String::new(), mend: None }
     }
 
-    fn new(check: &'static str, level: Level, found: String, means: impl Into<String>, mend: String) -> Self {
+    pub(super) fn new(
+        check: &'static str,
+        level: Level,
+        found: String,
+        means: impl Into<String>,
+        mend: String,
+    ) -> Self {
         Self { check, level, found, means: means.into(), mend: Some(mend) }
     }
 }

@@ -1,0 +1,139 @@
+//! What a device says of itself.
+
+use std::ffi::CStr;
+use std::io;
+
+use super::abi::{IbvContext, IbvDevice, IbvDeviceAttr, IbvPortAttr};
+use super::load::{Functions, functions};
+
+/// What a device can do, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Its firmware, for people.
+    pub firmware: String,
+    /// Queue pairs, one for each connection.
+    pub queue_pairs: u32,
+    /// Work requests that one queue holds.
+    pub work_requests: u32,
+    /// Completions that one completion queue holds.
+    pub completions: u32,
+    /// Registrations of memory.
+    pub registrations: u32,
+    /// Bytes of the largest registration.
+    pub registration_bytes: u64,
+    /// Its ports, the first being number 1.
+    pub ports: Vec<PortState>,
+}
+
+/// What a port is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortState {
+    /// Packets go in and out.
+    pub active: bool,
+    /// Payload of the largest packet now, in bytes.
+    pub mtu: u32,
+    /// The largest that the port could have.
+    pub max_mtu: u32,
+    /// Bytes of the largest single write.
+    pub max_message: u32,
+}
+
+/// `IBV_PORT_ACTIVE`.
+const ACTIVE: i32 = 4;
+
+/// Asks the device of this name.
+///
+/// # Errors
+/// The libraries are missing, there is no such device for them (perhaps its provider is not installed), or it cannot be
+/// opened (perhaps `/dev/infiniband` is not this user's).
+pub fn limits(name: &str) -> io::Result<DeviceLimits> {
+    let library = functions().map_err(io::Error::other)?;
+    let device = Open::new(library, name)?;
+    // SAFETY: integers and bytes, all of which may be zero.
+    let mut attr: IbvDeviceAttr = unsafe { std::mem::zeroed() };
+    // SAFETY: the device is open, and `attr` has room for what the function writes.
+    check(unsafe { (library.ibv_query_device)(device.context, &mut attr) })?;
+    let ports = (1..=attr.phys_port_cnt).map(|port| device.port(port)).collect::<io::Result<_>>()?;
+    let unsigned = |n: i32| u32::try_from(n).unwrap_or(0);
+    let firmware = attr.fw_ver.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
+    Ok(DeviceLimits {
+        firmware: String::from_utf8(firmware).unwrap_or_default(),
+        queue_pairs: unsigned(attr.max_qp),
+        work_requests: unsigned(attr.max_qp_wr),
+        completions: unsigned(attr.max_cqe),
+        registrations: unsigned(attr.max_mr),
+        registration_bytes: attr.max_mr_size,
+        ports,
+    })
+}
+
+/// An open device; closed when dropped.
+struct Open {
+    library: &'static Functions,
+    context: *mut IbvContext,
+}
+
+impl Open {
+    fn new(library: &'static Functions, name: &str) -> io::Result<Self> {
+        // SAFETY: the count may be left out; the list ends with a null pointer.
+        let list = unsafe { (library.ibv_get_device_list)(std::ptr::null_mut()) };
+        if list.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let opened = named(library, list, name).map(|device| {
+            // SAFETY: a device of the list, which is freed below.
+            unsafe { (library.ibv_open_device)(device) }
+        });
+        let error = io::Error::last_os_error();
+        // SAFETY: the list came from the function that goes with this one; an open device stays valid without it.
+        unsafe { (library.ibv_free_device_list)(list) };
+        match opened {
+            Some(context) if !context.is_null() => Ok(Self { library, context }),
+            Some(_) => Err(error),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, "libibverbs has no driver for it")),
+        }
+    }
+
+    fn port(&self, number: u8) -> io::Result<PortState> {
+        // SAFETY: integers and bytes, all of which may be zero.
+        let mut attr: IbvPortAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: the device is open, and `attr` has room for what the function writes.
+        check(unsafe { (self.library.ibv_query_port)(self.context, number, &mut attr) })?;
+        // An enumeration from 1: 256 bytes.
+        let bytes = |mtu: i32| 128_u32.checked_shl(mtu.clamp(0, 8) as u32).unwrap_or(0);
+        Ok(PortState {
+            active: attr.state == ACTIVE,
+            mtu: bytes(attr.active_mtu),
+            max_mtu: bytes(attr.max_mtu),
+            max_message: attr.max_msg_sz,
+        })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: opened by `new`, and nothing of it is in use.
+        unsafe { (self.library.ibv_close_device)(self.context) };
+    }
+}
+
+fn named(library: &Functions, list: *mut *mut IbvDevice, name: &str) -> Option<*mut IbvDevice> {
+    for at in 0.. {
+        // SAFETY: the list is not read past its null pointer.
+        let device = unsafe { *list.add(at) };
+        if device.is_null() {
+            return None;
+        }
+        // SAFETY: a device of the list; its name ends with a zero.
+        let own = unsafe { CStr::from_ptr((library.ibv_get_device_name)(device)) };
+        if own.to_str() == Ok(name) {
+            return Some(device);
+        }
+    }
+    None
+}
+
+/// These functions return the error's number.
+fn check(code: i32) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
