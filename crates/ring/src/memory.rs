@@ -182,19 +182,46 @@ mod mapped {
         }
 
         /// Copies from `position` into `to`, in whatever state the bytes are: somebody may be writing them.
-        ///
-        /// Volatile loads, a word at a time, tell the compiler that nothing may be concluded from what is read.
         pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
             assert!(to.len() <= self.bytes, "a range longer than its ring");
             let from = self.at(position).cast_const();
-            let lead = from.align_offset(size_of::<u64>()).min(to.len());
-            let (head, body) = to.split_at_mut(lead);
-            // SAFETY: the three pieces lie one after the other in `bytes` mapped bytes; the middle is aligned.
+            // SAFETY: by the assertion so many bytes are mapped from there.
+            unsafe { read_racing(from, to) };
+        }
+    }
+
+    /// From here on one string move is faster than single loads.
+    #[cfg(target_arch = "x86_64")]
+    const STRING_BYTES: usize = 256;
+
+    /// Loads that the compiler knows nothing of, so that it concludes nothing from what is read: a string move, two to
+    /// three times as fast as loops of volatile loads, and those where there is none.
+    ///
+    /// # Safety
+    /// `to.len()` bytes are mapped at `from`, and are no part of `to`.
+    unsafe fn read_racing(from: *const u8, to: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if to.len() >= STRING_BYTES {
+            // SAFETY: reads and writes as many bytes as there are at both places by the caller's promise; the direction
+            // flag is clear, as everywhere between instructions of Rust. Whatever else memory holds is left alone.
             unsafe {
-                read_bytes(from, head);
-                let words = read_words(from.add(lead).cast::<u64>(), body);
-                read_bytes(from.add(lead + words), &mut body[words..]);
+                std::arch::asm!(
+                    "rep movsb",
+                    inout("rcx") to.len() => _,
+                    inout("rsi") from => _,
+                    inout("rdi") to.as_mut_ptr() => _,
+                    options(nostack, preserves_flags)
+                );
             }
+            return;
+        }
+        let lead = from.align_offset(size_of::<u64>()).min(to.len());
+        let (head, body) = to.split_at_mut(lead);
+        // SAFETY: the three pieces lie one after the other in what is mapped; the middle is aligned.
+        unsafe {
+            read_bytes(from, head);
+            let words = read_words(from.add(lead).cast::<u64>(), body);
+            read_bytes(from.add(lead + words), &mut body[words..]);
         }
     }
 

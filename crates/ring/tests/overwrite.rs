@@ -47,6 +47,23 @@ proptest! {
     }
 }
 
+/// How bytes are copied depends on their number and on where they lie.
+#[test]
+fn any_piece_is_copied_right() {
+    let ring = ring(overwritable(0, 4000));
+    let mut writer = ring.writer().unwrap();
+    let bytes = content(1, 4000);
+    writer.append(&[&bytes]).unwrap();
+    for (from, len) in
+        (0..17).flat_map(|from| [0, 1, 7, 8, 33, 255, 256, 257, 1024, 3983].map(|len| (from, len)))
+    {
+        let mut copy = vec![0xAA; len + 2];
+        ring.view(0, 4000).copy_to(from, &mut copy[1..=len]).unwrap();
+        assert!(copy[1..=len] == bytes[from..from + len], "{len} bytes from {from}");
+        assert_eq!((copy[0], copy[len + 1]), (0xAA, 0xAA), "{len} bytes from {from}");
+    }
+}
+
 #[test]
 fn holds_do_not_stop_the_writer() {
     let ring = ring(overwritable(0, 1000));
