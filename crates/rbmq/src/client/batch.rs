@@ -1,7 +1,5 @@
 //! What a subscriber receives: several messages at once, where they landed, or one message copied.
 
-use std::marker::PhantomData;
-
 use rocketbufs::{Epoch, InView, Position};
 
 use super::error::ReceiveError;
@@ -46,26 +44,31 @@ impl MessageRef<'_> {
     }
 }
 
-/// The bytes of a view: where they landed, or copied out of an overwritable buffer.
+/// The bytes of a view: where they landed, or copied out of memory that others may write, an overwritable buffer or
+/// another process's (transport `shm`): at the beginning of a vector as long as the longest view so far.
 pub(super) enum Bytes {
     Landed(InView),
     Copied(Vec<u8>, InView),
 }
 
 impl Bytes {
-    pub(super) fn of(view: InView) -> Option<Self> {
+    /// Copies, if it must, into `spare`, which is given back by [`Bytes::consume`].
+    pub(super) fn of(view: InView, spare: &mut Vec<u8>) -> Option<Self> {
         if view.as_slice().is_some() {
             return Some(Self::Landed(view));
         }
+        if spare.len() < view.len() {
+            spare.resize(view.len(), 0);
+        }
         // Lapped between its arrival and now: the framework tells it as lost.
-        let copy = view.to_vec().ok()?;
-        Some(Self::Copied(copy, view))
+        view.copy_to(0, &mut spare[..view.len()]).ok()?;
+        Some(Self::Copied(std::mem::take(spare), view))
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Landed(view) => view.as_slice().unwrap_or_default(),
-            Self::Copied(copy, _) => copy,
+            Self::Copied(copy, view) => &copy[..view.len()],
         }
     }
 
@@ -74,9 +77,19 @@ impl Bytes {
         view
     }
 
-    pub(super) fn into_view(self) -> InView {
-        let (Self::Landed(view) | Self::Copied(_, view)) = self;
-        view
+    fn into_view(self, spare: &mut Vec<u8>) -> InView {
+        match self {
+            Self::Landed(view) => view,
+            Self::Copied(copy, view) => {
+                *spare = copy;
+                view
+            }
+        }
+    }
+
+    /// Gives the space of the bytes back to their writer, and that of a copy to `spare`.
+    pub(super) fn consume(self, spare: &mut Vec<u8>) {
+        self.into_view(spare).consume();
     }
 }
 
@@ -86,8 +99,8 @@ pub struct Batch<'s> {
     pub(super) bytes: Option<Bytes>,
     pub(super) topic: TopicName,
     pub(super) framing: Framing,
-    /// One at a time: the next call of the subscriber waits until this one is dropped.
-    pub(super) subscriber: PhantomData<&'s mut ()>,
+    /// The subscriber's, for its next copy; and so there is one batch at a time.
+    pub(super) spare: &'s mut Vec<u8>,
 }
 
 impl Batch<'_> {
@@ -172,14 +185,14 @@ impl Batch<'_> {
     /// Keeps the space: what comes later is received, but nothing from here on is given back until
     /// [`Kept::release`]. For those who work on data later, or confirm it only when it is safe elsewhere.
     pub fn keep(mut self) -> Kept {
-        Kept(self.bytes.take().map(Bytes::into_view))
+        Kept(self.bytes.take().map(|bytes| bytes.into_view(self.spare)))
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if let Some(bytes) = self.bytes.take() {
-            bytes.into_view().consume();
+            bytes.consume(self.spare);
         }
     }
 }

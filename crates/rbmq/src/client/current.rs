@@ -31,8 +31,8 @@ impl Current {
     }
 
     /// All of it was taken: gives its space back.
-    pub(super) fn consume(self) {
-        self.bytes.into_view().consume();
+    pub(super) fn consume(self, spare: &mut Vec<u8>) {
+        self.bytes.consume(spare);
     }
 
     /// Goes on to the next message: where its bytes begin and end; none after the last.

@@ -1,7 +1,6 @@
 //! The receiving end of the client library.
 
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,13 +55,15 @@ pub struct Subscriber {
     /// How far each log was handed out.
     handed: HashMap<Epoch, Position>,
     current: Option<Current>,
+    /// What bytes are copied to that are in memory which others may write.
+    spare: Vec<u8>,
     /// How many losses of the connection were told.
     downs: u64,
 }
 
 impl Subscriber {
     pub(super) fn new(ctx: Context, link: Link, feed: Arc<Feed>, rin: RIn) -> Self {
-        Self { feed, link, rin, ctx, handed: HashMap::new(), current: None, downs: 0 }
+        Self { feed, link, rin, ctx, handed: HashMap::new(), current: None, spare: Vec::new(), downs: 0 }
     }
 
     /// Connects to a broker with the defaults.
@@ -136,8 +137,8 @@ impl Subscriber {
             match self.rin.recv(Some(wait))? {
                 Some(Received::Data(view)) => {
                     if let Some((bytes, topic, framing)) = self.take(view) {
-                        let subscriber = PhantomData;
-                        let batch = Batch { bytes: Some(bytes), topic, framing, subscriber };
+                        let spare = &mut self.spare;
+                        let batch = Batch { bytes: Some(bytes), topic, framing, spare };
                         return Ok(Some(Item::Batch(batch)));
                     }
                 }
@@ -178,8 +179,8 @@ impl Subscriber {
     /// Something is missing or refused; each is told once, and receiving goes on with the next call.
     pub fn next_batch(&mut self, timeout: Duration) -> Result<Option<Batch<'_>>, ReceiveError> {
         let next = self.wait_bytes(timeout)?;
-        let subscriber = PhantomData;
-        Ok(next.map(|(bytes, topic, framing)| Batch { bytes: Some(bytes), topic, framing, subscriber }))
+        let spare = &mut self.spare;
+        Ok(next.map(|(bytes, topic, framing)| Batch { bytes: Some(bytes), topic, framing, spare }))
     }
 
     /// The next message, copied, waiting at most `timeout`; none if nothing came, or if every topic has ended.
@@ -226,7 +227,7 @@ impl Subscriber {
     /// Gives back the batch whose messages were all taken, and waits for another one.
     fn next_current(&mut self, timeout: Duration) -> Result<bool, ReceiveError> {
         if let Some(taken) = self.current.take() {
-            taken.consume();
+            taken.consume(&mut self.spare);
         }
         let next = self.wait_bytes(timeout)?;
         self.current = next.map(|(bytes, topic, framing)| Current::new(bytes, topic, framing));
@@ -287,7 +288,7 @@ impl Subscriber {
     fn take(&mut self, view: InView) -> Option<(Bytes, TopicName, Framing)> {
         let buffer = lock(&self.feed.state).buffers.get(view.bid()).cloned()?;
         self.handed.insert(view.epoch(), view.end());
-        Some((Bytes::of(view)?, buffer.topic, buffer.framing))
+        Some((Bytes::of(view, &mut self.spare)?, buffer.topic, buffer.framing))
     }
 
     fn on_event(&mut self, event: Received) -> Option<Notice> {
