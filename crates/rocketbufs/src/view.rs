@@ -24,7 +24,7 @@ impl<'a> BufSeg<'a> {
     }
 
     /// The pieces of memory, one or two. Rings are mapped twice, so it is one here; none if the buffer is
-    /// overwritable, or in memory that another process writes (transport `shm`).
+    /// overwritable, or in memory that another process writes (transport `shm`, without `shm.trust_writers`).
     pub fn vecs(&self) -> &[IoSlice<'a>] {
         self.slice.as_ref().map_or(&[], |slice| slice.as_slice())
     }
@@ -34,8 +34,8 @@ impl<'a> BufSeg<'a> {
         self.vecs().len()
     }
 
-    /// All bytes; none if the buffer is overwritable, or in memory that another process writes (transport `shm`): then
-    /// use [`BufSeg::copy_to`].
+    /// All bytes; none if the buffer is overwritable, or in memory that another process writes (transport `shm`, without
+    /// `shm.trust_writers`): then use [`BufSeg::copy_to`].
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.slice.as_ref().map(|[slice]| &**slice)
     }
@@ -139,11 +139,13 @@ impl InView {
     }
 
     /// The bytes where they lie; none if the buffer is overwritable, or in memory that another process writes (transport
-    /// `shm`): then use [`InView::copy_to`].
+    /// `shm`) whose word is not taken for it (`shm.trust_writers`): then use [`InView::copy_to`].
     pub fn as_slice(&self) -> Option<&[u8]> {
+        let kept = !self.view.is_peers() || self.inbound.inner.config.shm.trust_writers;
         // SAFETY: the pin keeps the ring's hold at or below the first byte for as long as `self` lives, and a
-        // private flow-controlled ring is written only above the horizon that the hold allows.
-        self.pin.filter(|_| !self.view.is_peers()).map(|_| unsafe { self.view.as_slice() })
+        // private flow-controlled ring is written only above the horizon that the hold allows. Of one that another
+        // process writes, whoever set `trust_writers` promised the same.
+        self.pin.filter(|_| kept).map(|_| unsafe { self.view.as_slice() })
     }
 
     /// The bytes where they lie, also in memory that another process writes; none if the buffer is overwritable.

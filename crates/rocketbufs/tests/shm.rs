@@ -135,6 +135,25 @@ fn what_the_application_sees_is_the_writers_memory() {
     }
 }
 
+/// Who takes their word for it borrows what other processes write.
+#[test]
+fn bytes_of_trusted_writers_are_borrowed() {
+    for kind in KINDS {
+        let ctx = context(kind);
+        let mut trusting = config(kind);
+        trusting.shm.trust_writers = true;
+        let other = Context::new(trusting).unwrap();
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        subscribe(&input, 1, ring_of(1 << 16));
+        write(&out, 1, 5_000, 5_000);
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        assert_eq!(view.as_slice().unwrap(), pattern(0, 5_000));
+        assert_eq!(other.memory_in_use() == 0, kind != TransportKind::Tcp, "it has no ring of its own");
+    }
+}
+
 /// Who needs plain bytes, or a ring no larger than asked for, gets them copied.
 #[test]
 fn an_application_can_have_memory_of_its_own() {
