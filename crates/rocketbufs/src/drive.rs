@@ -68,11 +68,20 @@ impl<'a> Waiting<'a> {
         Self { worker, alone }
     }
 
-    /// Does the worker's work on this thread until `done` or for `limit`. False if somebody else does it.
+    /// Whether this thread may do the work.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// The worker's bit: there are 64 at most.
+    pub(crate) fn bit(&self) -> u64 {
+        1 << self.worker.index
+    }
+
+    /// Does the worker's work on this thread until `done` or for `limit`, for one who is alone. False if somebody else
+    /// does it.
     pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
-        if !self.alone {
-            return false;
-        }
+        debug_assert!(self.alone, "with another thread that waits the worker's own does the work");
         let Some((core, borrow)) = self.worker.borrowed() else { return false };
         if !self.worker.seat.take() {
             return false;
@@ -85,7 +94,7 @@ impl<'a> Waiting<'a> {
 
     /// This thread sleeps now until it is told: also when the worker's own thread lets go of the seat.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
-        if self.alone && self.worker.borrowed().is_some() {
+        if self.worker.borrowed().is_some() {
             *lock(&self.worker.waiters.who) = Arc::downgrade(rin);
             self.worker.waiters.wants.store(true, Ordering::Relaxed);
         }

@@ -167,3 +167,36 @@ fn the_end_of_the_connection_ends_a_wait() {
     conn.close("enough");
     assert!(waiting.join().unwrap().iter().any(|event| matches!(event, Received::ConnDown { .. })));
 }
+
+/// It goes on over a connection of another worker while a thread does the first one's work: that thread is woken.
+#[test]
+fn what_comes_over_another_connection_wakes_who_works_for_the_first() {
+    let out_ctx = context();
+    let mut config = Config::default();
+    config.tcp.tcp_num_threads = 2;
+    config.session.heartbeat_ms = 0;
+    let in_ctx = Context::new(config).unwrap();
+    let out = ROut::new(&out_ctx);
+    out.create_buffer(BUFFER, 1 << 20).unwrap();
+    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let connect = || Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap();
+    let input = RIn::new(&connect());
+    input.subscribe(BUFFER, 1 << 20).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    let reader = input.clone();
+    let (tell, told) = mpsc::sync_channel(1);
+    let reading = thread::spawn(move || {
+        let received = reader.recv(None).unwrap();
+        assert!(matches!(received, Some(Received::Data(view)) if view.as_slice() == Some(b"there")));
+        tell.send(()).unwrap();
+    });
+    thread::sleep(Duration::from_millis(50));
+    input.resume(&connect());
+    // Until the first worker has no connection and sleeps for an hour.
+    thread::sleep(Duration::from_millis(1500));
+    publish(&out, b"there");
+    told.recv_timeout(WAIT).expect("it was not woken");
+    reading.join().unwrap();
+}

@@ -235,7 +235,6 @@ impl RIn {
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let shared = &self.shared;
-        let mut waiting = None;
         let mut queue = lock(&shared.queue);
         loop {
             if let Some(notice) = queue.notices.pop_front() {
@@ -258,11 +257,14 @@ impl RIn {
             if left.is_zero() {
                 return Ok(None);
             }
-            if let Some(worker) = shared.worker_to_drive() {
+            // Anew each time: it may go on over a connection of another worker.
+            let waiting = shared.worker_to_drive().map(Waiting::new);
+            if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
+                queue.driven |= waiting.bit();
                 drop(queue);
-                let waiting: &Waiting<'_> = waiting.get_or_insert_with(|| Waiting::new(worker));
                 let drove = waiting.drive(left, &|| !lock(&shared.queue).is_empty());
                 queue = lock(&shared.queue);
+                queue.driven &= !waiting.bit();
                 if drove || !queue.is_empty() {
                     continue;
                 }

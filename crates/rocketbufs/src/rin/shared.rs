@@ -46,6 +46,8 @@ pub(super) struct Queue {
     pub(super) control: VecDeque<Vec<u8>>,
     control_bytes: usize,
     pub(super) waiting: usize,
+    /// Bit n: a thread that would otherwise wait here does the work of worker n.
+    pub(super) driven: u64,
     signalled: bool,
 }
 
@@ -168,6 +170,12 @@ impl RInShared {
     pub(super) fn signal(&self, queue: &mut Queue) {
         if queue.waiting > 0 {
             self.arrived.notify_all();
+        }
+        // It may sleep there, while this comes from another worker. Costs a fence where it comes from that one.
+        let mut driven = queue.driven;
+        while driven != 0 {
+            self.inner.workers[driven.trailing_zeros() as usize].seat.wake();
+            driven &= driven - 1;
         }
         if let Some(fd) = self.pollable.get()
             && !queue.signalled
