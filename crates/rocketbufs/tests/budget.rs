@@ -18,7 +18,7 @@ struct Ends {
     budget: Budget,
     /// The subscriber's own, so that its memory is its own.
     ctx: Context,
-    _listener: Listener,
+    listener: Listener,
 }
 
 fn config(idle_trim_ms: u32) -> Config {
@@ -51,7 +51,7 @@ fn ends(buffers: u32, options: &BufferOptions, budget: u64, trim_ms: u32) -> End
     for _ in 0..buffers {
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
     }
-    Ends { out, input, budget, ctx, _listener: listener }
+    Ends { out, input, budget, ctx, listener }
 }
 
 fn options(size_bytes: u64, max_delivery: u64) -> BufferOptions {
@@ -231,6 +231,42 @@ fn what_is_left_comes_when_a_view_is_let_go() {
     write(&ends.out, 0, 30_000);
     let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
     assert_eq!(view.bid(), 0);
+}
+
+/// What a subscription without a connection has is the budget's again once it was given back.
+#[test]
+fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
+    // There is place for two deliveries.
+    let ends = ends(1, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
+    let mut inputs = vec![ends.input.clone()];
+    for _ in 0..2 {
+        let input = RIn::new(&Conn::connect(&ends.ctx, &ends.listener.local_addr(), b"").unwrap());
+        let budget = Some(ends.budget.clone());
+        let with = SubscribeOptions { size_bytes: 64 * KIB, budget, ..SubscribeOptions::default() };
+        input.subscribe_with(0, with).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        inputs.push(input);
+    }
+    write(&ends.out, 0, 30_000);
+    until("two have it and one waits", || ends.budget.waiting() == 1);
+    let mut have = Vec::new();
+    while have.len() < 2 {
+        inputs.retain(|input| match input.recv(Some(Duration::from_millis(1))).unwrap() {
+            Some(Received::Data(view)) => {
+                have.push((input.clone(), view));
+                false
+            }
+            Some(other) => panic!("{other:?}"),
+            None => true,
+        });
+    }
+    let (away, view) = have.swap_remove(0);
+    away.conn().close("lost");
+    assert!(matches!(away.recv(Some(WAIT)).unwrap(), Some(Received::ConnDown { .. })));
+    assert_eq!(ends.budget.waiting(), 1);
+    view.consume();
+    let received = inputs[0].recv(Some(WAIT)).unwrap();
+    assert!(matches!(received, Some(Received::Data(view)) if view.len() == 30_000));
 }
 
 #[test]

@@ -140,16 +140,26 @@ impl InLog {
         }
     }
 
-    /// The application gave something back: if that was all, the budget hears that the ring can be called back.
+    /// The application gave something back: if that was all, the budget hears that the ring can be called back. Without a
+    /// connection it goes at once: nobody could bring more, or be called.
     pub(super) fn look_drained(&mut self) -> Calls {
         let drained = self.is_drained();
         match &mut self.loan {
-            Some(loan) if loan.share > 0 && drained && !loan.idle => {
-                loan.idle = true;
-                loan.member.idle()
+            Some(loan) if loan.share > 0 && drained => {
+                if self.inlet.is_some() {
+                    return self.free_ring();
+                }
+                if std::mem::replace(&mut loan.idle, true) { Calls::default() } else { loan.member.idle() }
             }
             _ => Calls::default(),
         }
+    }
+
+    /// The ring goes, where the landing end is here.
+    fn free_ring(&mut self) -> Calls {
+        let (inlet, calls) = self.swap_ring(Ring::bare(self.log.ring.head()), None);
+        self.inlet = inlet;
+        calls
     }
 
     /// What to do now, and whom that concerns. What may be granted is in the next CREDIT.
@@ -285,9 +295,7 @@ impl InLog {
         let share = loan.share;
         self.credit.take_back(head);
         if share > 0 && drained {
-            let (inlet, freed) = self.swap_ring(Ring::bare(head), None);
-            self.inlet = inlet;
-            calls.add(freed);
+            calls.add(self.free_ring());
         }
         calls
     }
