@@ -9,7 +9,8 @@
 //!
 //! Nobody who waits has anything, and whoever has something can finish with it: so there is no deadlock as long as each
 //! takes at once what it needs for a whole delivery. Idle shares are called back one by one, the longest idle first, and
-//! only as many as the first who waits needs.
+//! only as many as the first who waits needs. Who was called and finds that nobody waits any more does nothing: as soon as
+//! nobody waits all who were called are idle again, as if they had not been.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -43,7 +44,7 @@ enum Place {
     Waiting,
     Busy,
     Idle(u64),
-    Called,
+    Called(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,12 +62,14 @@ pub(super) struct Ledger {
     unit: u64,
     used: u64,
     /// Of what is used, what was called back and has not come.
-    called: u64,
+    called_bytes: u64,
     members: HashMap<Key, Member>,
     waiting: VecDeque<Key>,
     /// Whether the first who waits was told that there is room.
     told: bool,
+    /// By when they became so, as their places say.
     idle: BTreeMap<u64, Key>,
+    called: BTreeMap<u64, Key>,
     next_idle: u64,
 }
 
@@ -77,11 +80,12 @@ impl Ledger {
             bytes,
             unit: (bytes / MAX_SHARES).max(page),
             used: 0,
-            called: 0,
+            called_bytes: 0,
             members: HashMap::new(),
             waiting: VecDeque::new(),
             told: false,
             idle: BTreeMap::new(),
+            called: BTreeMap::new(),
             next_idle: 0,
         }
     }
@@ -120,6 +124,7 @@ impl Ledger {
         }
         self.used += share.bytes;
         self.members.insert(key, Member { bytes: share.bytes, place: Place::Busy });
+        self.call_off();
         Some(share)
     }
 
@@ -130,13 +135,32 @@ impl Ledger {
             Place::Waiting => {
                 self.told &= self.waiting.front() != Some(&key);
                 self.waiting.retain(|other| *other != key);
+                self.call_off();
                 return;
             }
             Place::Busy => {}
             Place::Idle(at) => drop(self.idle.remove(&at)),
-            Place::Called => self.called -= member.bytes,
+            Place::Called(at) => self.answered(at, member.bytes),
         }
         self.used -= member.bytes;
+    }
+
+    fn answered(&mut self, at: u64, bytes: u64) {
+        self.called.remove(&at);
+        self.called_bytes -= bytes;
+    }
+
+    /// If nobody waits any more, calls that were not answered never will be.
+    fn call_off(&mut self) {
+        if self.waiting.is_empty() {
+            self.called_bytes = 0;
+            for (at, key) in std::mem::take(&mut self.called) {
+                if let Some(member) = self.members.get_mut(&key) {
+                    member.place = Place::Idle(at);
+                    self.idle.insert(at, key);
+                }
+            }
+        }
     }
 
     /// Nothing is in its ring now: it can be called back.
@@ -152,13 +176,13 @@ impl Ledger {
 
     /// It was called back, and cannot give its share back now.
     pub(super) fn busy(&mut self, key: Key) {
-        let Some(member) = self.members.get_mut(&key) else { return };
-        match member.place {
-            Place::Called => self.called -= member.bytes,
+        let Some(&Member { bytes, place }) = self.members.get(&key) else { return };
+        match place {
+            Place::Called(at) => self.answered(at, bytes),
             Place::Idle(at) => drop(self.idle.remove(&at)),
             Place::Waiting | Place::Busy => return,
         }
-        member.place = Place::Busy;
+        self.members.insert(key, Member { bytes, place: Place::Busy });
     }
 
     /// Whom to call: the next one that is to give its share back, or the first who waits, if there is room for it now.
@@ -168,13 +192,14 @@ impl Ledger {
         if need <= free {
             return (!std::mem::replace(&mut self.told, true)).then_some(first);
         }
-        if need <= free + self.called {
+        if need <= free + self.called_bytes {
             return None;
         }
-        let (_, key) = self.idle.pop_first()?;
+        let (at, key) = self.idle.pop_first()?;
         let member = self.members.get_mut(&key)?;
-        member.place = Place::Called;
-        self.called += member.bytes;
+        member.place = Place::Called(at);
+        self.called.insert(at, key);
+        self.called_bytes += member.bytes;
         Some(key)
     }
 }
@@ -275,6 +300,9 @@ mod tests {
             let needed = ledger.members[&model.queue[0].0].bytes;
             prop_assert!(BYTES - model.used() < needed);
             prop_assert!(BYTES - model.used() + called >= needed || model.drained.is_empty());
+        } else {
+            // Whoever was called looks, finds that nobody waits any more, and keeps what it has. It may be called again.
+            model.drained.splice(0..0, model.called.drain(..));
         }
         Ok(())
     }
