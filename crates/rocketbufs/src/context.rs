@@ -144,7 +144,8 @@ impl Context {
 
     /// Allows callbacks to run on any thread of the application that waits in [`RIn::recv`](crate::RIn::recv), inside that
     /// call: such a thread then does a worker's work instead of waiting for it, which saves hand-overs between threads. Callbacks must not need what such a thread holds (a lock, say). Without callbacks it is
-    /// always so; with callbacks, unless this was called, they run on worker threads only.
+    /// always so; with callbacks, unless this was called, they run on worker threads only. One that is set while a thread
+    /// waits so may run there once more: set callbacks first.
     pub fn allow_callbacks_in_calls(&self) {
         self.handle.inner.callbacks_in_calls.store(true, Ordering::Relaxed);
     }
@@ -204,9 +205,18 @@ impl ContextInner {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// The application has set a callback.
+    /// The application sets a callback: threads of its own that do a worker's work leave that, unless callbacks may run
+    /// there.
     pub(crate) fn note_callback(&self) {
         self.callbacks.fetch_add(1, Ordering::Relaxed);
+        self.look_who_drives();
+    }
+
+    /// What [`ContextInner::may_drive`] says has changed, before this: whoever works and may not any more sees it.
+    fn look_who_drives(&self) {
+        if !self.may_drive() {
+            self.workers.iter().for_each(|worker| worker.seat.wake());
+        }
     }
 
     /// Whether a thread that waits may do a worker's work, callbacks included.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::context::lock;
+use crate::context::{ContextInner, lock};
 use crate::core::inline::Inline;
 use crate::rin::RInShared;
 use crate::worker::{Borrow, WorkerShared, as_worker, nanos_since};
@@ -57,15 +57,16 @@ impl Waiters {
 
 /// A thread that waits for a worker, as long as this lives.
 pub(crate) struct Waiting<'a> {
+    context: &'a ContextInner,
     worker: &'a WorkerShared,
     /// Nobody else waits for it: this thread may do the work.
     alone: bool,
 }
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(worker: &'a WorkerShared) -> Self {
+    pub(crate) fn new(context: &'a ContextInner, worker: &'a WorkerShared) -> Self {
         let alone = worker.waiters.count.fetch_add(1, Ordering::SeqCst) == 0;
-        Self { worker, alone }
+        Self { context, worker, alone }
     }
 
     /// Whether this thread may do the work.
@@ -86,15 +87,52 @@ impl<'a> Waiting<'a> {
         if !self.worker.seat.take() {
             return false;
         }
-        let goes_on = drive(self.worker, (&*core, borrow), limit, done);
+        let goes_on = self.turns((&*core, borrow), limit, done);
         let others = || self.worker.waiters.count.load(Ordering::SeqCst) > 1;
         self.worker.seat.leave(|| !goes_on || self.worker.has_work() || others());
         goes_on
     }
 
+    /// False if there is nothing to do here any more: the worker has ended, or has more to do than this thread waits for,
+    /// or its work must not be done here any more.
+    fn turns(
+        &self,
+        (core, borrow): (&Mutex<dyn Inline>, &Borrow),
+        limit: Duration,
+        done: &dyn Fn() -> bool,
+    ) -> bool {
+        let until = Instant::now().checked_add(limit);
+        let sleeper = self.worker.seat.sleeper();
+        let mut more = TURNS_MORE;
+        while self.context.may_drive() {
+            let mut locked = lock(core);
+            let now = nanos_since(borrow.started);
+            if !as_worker(|| locked.turn_now(now)) {
+                return false;
+            }
+            let wait = locked.may_wait(nanos_since(borrow.started));
+            // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
+            sleeper.prepare();
+            drop(locked);
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let over = left.is_zero() || done();
+            if !over && !wait.is_zero() && !self.worker.has_work() && self.context.may_drive() {
+                sleep_on(&borrow.fd, wait.min(left));
+            }
+            sleeper.woken();
+            if over {
+                if more == 0 || !wait.is_zero() {
+                    return !wait.is_zero();
+                }
+                more -= 1;
+            }
+        }
+        false
+    }
+
     /// This thread sleeps now until it is told: also when the worker's own thread lets go of the seat.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
-        if self.worker.borrowed().is_some() {
+        if self.context.may_drive() && self.worker.borrowed().is_some() {
             *lock(&self.worker.waiters.who) = Arc::downgrade(rin);
             self.worker.waiters.wants.store(true, Ordering::Relaxed);
         }
@@ -108,41 +146,6 @@ impl Drop for Waiting<'_> {
             *lock(&self.worker.waiters.who) = Weak::new();
         }
         self.worker.waiters.count.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// False if there is nothing to do here any more: the worker has ended, or has more to do than this thread waits for.
-fn drive(
-    worker: &WorkerShared,
-    (core, borrow): (&Mutex<dyn Inline>, &Borrow),
-    limit: Duration,
-    done: &dyn Fn() -> bool,
-) -> bool {
-    let until = Instant::now().checked_add(limit);
-    let sleeper = worker.seat.sleeper();
-    let mut more = TURNS_MORE;
-    loop {
-        let mut locked = lock(core);
-        let now = nanos_since(borrow.started);
-        if !as_worker(|| locked.turn_now(now)) {
-            return false;
-        }
-        let wait = locked.may_wait(nanos_since(borrow.started));
-        // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
-        sleeper.prepare();
-        drop(locked);
-        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-        let over = left.is_zero() || done();
-        if !over && !wait.is_zero() && !worker.has_work() {
-            sleep_on(&borrow.fd, wait.min(left));
-        }
-        sleeper.woken();
-        if over {
-            if more == 0 || !wait.is_zero() {
-                return !wait.is_zero();
-            }
-            more -= 1;
-        }
     }
 }
 

@@ -202,6 +202,7 @@ impl Listener {
     /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
     /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
     pub fn set_stranger_cb(&self, callback: impl FnMut(&Stranger) + Send + 'static) {
+        self.context.inner().note_callback();
         self.shared.strangers.set(Box::new(callback));
     }
 

@@ -1,5 +1,7 @@
 //! A thread that waits in `recv` does the worker's work; where that would run callbacks, only if it may.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -199,4 +201,65 @@ fn what_comes_over_another_connection_wakes_who_works_for_the_first() {
     publish(&out, b"there");
     told.recv_timeout(WAIT).expect("it was not woken");
     reading.join().unwrap();
+}
+
+/// Somebody who waits for data that does not come, on a context whose only worker he works for.
+fn waiting(in_ctx: &Context, listener: &Listener) -> (RIn, thread::JoinHandle<()>) {
+    let input = RIn::new(&Conn::connect(in_ctx, &listener.local_addr(), b"").unwrap());
+    input.subscribe(BUFFER, 1 << 20).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    let waits = input.clone();
+    let waiting =
+        thread::spawn(move || while !matches!(waits.recv(None), Ok(Some(Received::ConnDown { .. }))) {});
+    thread::sleep(Duration::from_millis(50));
+    (input, waiting)
+}
+
+fn one_worker() -> Context {
+    let mut config = Config::default();
+    config.tcp.tcp_num_threads = 1;
+    Context::new(config).unwrap()
+}
+
+/// A callback that is set while a thread does the worker's work is none that it was made for.
+#[test]
+fn callbacks_that_are_set_meanwhile_run_on_workers() {
+    let (out_ctx, in_ctx) = (context(), one_worker());
+    let out = ROut::new(&out_ctx);
+    out.create_buffer(BUFFER, 1 << 20).unwrap();
+    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    out.set_control_msg_cb(|conn, message| conn.send_control(message).unwrap());
+    let (input, waiting) = waiting(&in_ctx, &listener);
+    let other = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
+    let (tell, heard_on) = mpsc::sync_channel(16);
+    other.set_control_msg_cb(move |_, _| tell.send(thread::current().id()).unwrap());
+    for _ in 0..20 {
+        other.send_control(b"come back").unwrap();
+        assert_ne!(heard_on.recv_timeout(WAIT).unwrap(), waiting.thread().id());
+    }
+    input.conn().close("enough");
+    waiting.join().unwrap();
+}
+
+#[test]
+fn strangers_are_heard_on_workers() {
+    let (out_ctx, in_ctx) = (context(), one_worker());
+    let out = ROut::new(&out_ctx);
+    out.create_buffer(BUFFER, 1 << 20).unwrap();
+    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let (input, waiting) = waiting(&in_ctx, &listener);
+    let own = Listener::bind(&in_ctx, "127.0.0.1:0").unwrap();
+    let (tell, heard_on) = mpsc::sync_channel(16);
+    own.set_stranger_cb(move |_| tell.send(thread::current().id()).unwrap());
+    for _ in 0..20 {
+        let mut stranger = TcpStream::connect(own.local_addr()).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert_ne!(heard_on.recv_timeout(WAIT).unwrap(), waiting.thread().id());
+    }
+    input.conn().close("enough");
+    waiting.join().unwrap();
 }

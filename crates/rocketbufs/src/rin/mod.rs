@@ -258,7 +258,7 @@ impl RIn {
                 return Ok(None);
             }
             // Anew each time: it may go on over a connection of another worker.
-            let waiting = shared.worker_to_drive().map(Waiting::new);
+            let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
             if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
                 queue.driven |= waiting.bit();
                 drop(queue);
