@@ -68,6 +68,8 @@ pub(crate) struct ContextInner {
     /// How many callbacks the application has set.
     callbacks: AtomicUsize,
     callbacks_in_calls: AtomicBool,
+    /// There was a subscription that loses something if what comes for it is not read at once.
+    keeps_up: AtomicBool,
     /// Where the workers' time begins.
     started: Instant,
 }
@@ -188,6 +190,7 @@ impl ContextInner {
             stopping: AtomicBool::new(false),
             callbacks: AtomicUsize::new(0),
             callbacks_in_calls: AtomicBool::new(false),
+            keeps_up: AtomicBool::new(false),
             started: Instant::now(),
         }))
     }
@@ -212,6 +215,13 @@ impl ContextInner {
         self.look_who_drives();
     }
 
+    /// There is a subscription with another policy than `block`: whoever does a worker's work and then has its own to do
+    /// reads nothing meanwhile, for none of the worker's connections, which costs such a subscription.
+    pub(crate) fn note_keeps_up(&self) {
+        self.keeps_up.store(true, Ordering::Relaxed);
+        self.look_who_drives();
+    }
+
     /// What [`ContextInner::may_drive`] says has changed, before this: whoever works and may not any more sees it.
     fn look_who_drives(&self) {
         if !self.may_drive() {
@@ -221,7 +231,9 @@ impl ContextInner {
 
     /// Whether a thread that waits may do a worker's work, callbacks included.
     pub(crate) fn may_drive(&self) -> bool {
-        self.callbacks.load(Ordering::Relaxed) == 0 || self.callbacks_in_calls.load(Ordering::Relaxed)
+        let callbacks =
+            self.callbacks.load(Ordering::Relaxed) == 0 || self.callbacks_in_calls.load(Ordering::Relaxed);
+        callbacks && !self.keeps_up.load(Ordering::Relaxed)
     }
 
     pub(crate) fn random(&self) -> u128 {

@@ -8,9 +8,10 @@
 //! What arrives is then read by the thread that wants it, into that core's cache, and nobody is woken. Only one thread that
 //! waits can do it; with a second one the worker's own thread works for both. Callbacks run on whoever works, so it is
 //! done only where the application has none, or allowed it
-//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). Nor is it done for subscriptions that
-//! are dropped or cut off at a lag: between two calls nobody reads for a few milliseconds. A writer that waits for room does not
-//! do it: measured, the worker's larger sends were worth more.
+//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). Nor is it done in a context that has
+//! had a subscription that is dropped or cut off at a lag: between two calls nobody reads for a few milliseconds, for none
+//! of a worker's connections. A writer that waits for room does not do it: measured, the worker's larger sends were worth
+//! more.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

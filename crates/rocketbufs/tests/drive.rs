@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut, Received};
+use rocketbufs::{Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFER: u32 = 1;
@@ -16,7 +16,8 @@ struct Pair {
     input: RIn,
     /// The threads on which control messages were heard at the receiving end.
     heard_on: Receiver<ThreadId>,
-    _listener: Listener,
+    in_ctx: Context,
+    listener: Listener,
 }
 
 /// A receiving end with a callback, whose context is its own.
@@ -37,7 +38,7 @@ fn pair(allow: bool) -> Pair {
     input.set_control_msg_cb(move |_, _| tell.send(thread::current().id()).unwrap());
     input.subscribe(BUFFER, 1 << 20).unwrap();
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
-    Pair { out, input, heard_on, _listener: listener }
+    Pair { out, input, heard_on, in_ctx, listener }
 }
 
 fn context() -> Context {
@@ -262,4 +263,18 @@ fn strangers_are_heard_on_workers() {
     }
     input.conn().close("enough");
     waiting.join().unwrap();
+}
+
+/// Whoever works for one rIn works for all of its worker, and reads nothing between two calls: not where another one has a
+/// subscription that loses something by that.
+#[test]
+fn a_subscription_that_must_keep_up_is_left_to_the_worker() {
+    let pair = pair(true);
+    let other = RIn::new(&Conn::connect(&pair.in_ctx, &pair.listener.local_addr(), b"").unwrap());
+    other
+        .subscribe_with(BUFFER, SubscribeOptions { policy: Policy::Drop, ..SubscribeOptions::default() })
+        .unwrap();
+    assert!(matches!(other.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    let heard = threads_that_hear(&pair, 50);
+    assert!(!heard.contains(&thread::current().id()));
 }

@@ -3,7 +3,7 @@
 mod shared;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,6 @@ impl RIn {
             queue: Mutex::default(),
             arrived: Condvar::new(),
             pollable: OnceLock::new(),
-            keeps_up: AtomicBool::new(false),
         });
         conn.attach(Role::In(shared.clone()));
         Self { shared, context: conn.context.clone() }
@@ -131,7 +130,7 @@ impl RIn {
             return Err(SubscribeError::Exists(bid));
         }
         if options.policy != Policy::Block {
-            self.shared.keeps_up.store(true, Ordering::Relaxed);
+            inner.note_keeps_up();
         }
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
         let inbound = Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options));

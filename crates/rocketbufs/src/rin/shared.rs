@@ -1,7 +1,7 @@
 //! What the handles of an rIn share with the worker of its connection.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
 use super::RIn;
@@ -34,8 +34,6 @@ pub(crate) struct RInShared {
     pub(super) arrived: Condvar,
     /// Readable while something waits in the queue; made when it is first asked for.
     pub(super) pollable: OnceLock<std::os::fd::OwnedFd>,
-    /// There was a subscription that loses something if what comes for it is not read at once.
-    pub(super) keeps_up: AtomicBool,
 }
 
 /// What waits for [`RIn::recv`] and [`RIn::recv_control`].
@@ -193,10 +191,9 @@ impl RInShared {
         drop(queue);
     }
 
-    /// The worker of the connection, if a thread that waits may do its work: while it is busy with what it has, nothing is
-    /// read, which costs a subscription with another policy than `block`.
+    /// The worker of the connection, if a thread that waits may do its work.
     pub(super) fn worker_to_drive(&self) -> Option<&WorkerShared> {
-        if !self.inner.may_drive() || self.keeps_up.load(Ordering::Relaxed) {
+        if !self.inner.may_drive() {
             return None;
         }
         Some(&self.inner.workers[self.inner.worker_of(self.conn().id)])
