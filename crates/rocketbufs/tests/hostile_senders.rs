@@ -6,7 +6,9 @@ use std::net::TcpListener;
 
 use raw::{Frame, Raw, WAIT, answer, frame, hello, subscribe};
 use rocketbufs::proto::{ByeCode, Message, RefuseCode};
-use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut, Received, RefusedError};
+use rocketbufs::{
+    Budget, Config, Conn, Context, Listener, RIn, ROut, Received, RefusedError, SubscribeOptions,
+};
 use rocketnet::wire::Header;
 
 /// An rIn over a connection to a raw sender.
@@ -274,4 +276,43 @@ fn a_storm_of_holes_costs_a_broker_no_memory() {
     }
     assert_eq!(from_to, at);
     assert!(told < 5000, "{told} events wait for somebody who does not listen");
+}
+
+/// Subscribed to a buffer with a budget; returns the id on the wire.
+fn lent(input: &RIn, raw: &mut Raw, bid: u32, budget: &Budget) -> u32 {
+    let options =
+        SubscribeOptions { size_bytes: 1 << 16, budget: Some(budget.clone()), ..SubscribeOptions::default() };
+    input.subscribe_with(bid, options).unwrap();
+    let wire = raw.answer(0, true);
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    wire
+}
+
+/// The next grant of this subscription.
+fn granted(raw: &mut Raw, wire: u32) -> u64 {
+    raw.until("CREDIT", |frame| match frame {
+        Frame::Control(Message::Credit { wire: of, credit }) if of == wire && credit.grant > 0 => {
+            Some(credit.grant)
+        }
+        Frame::Control(Message::Recall(_)) => panic!("called back"),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_was_asked_for_is_not_called_back() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (input, mut raw) = pair(&ctx);
+    // One ring is all there is, and nothing of it is granted before there is data.
+    let budget = Budget::new(1 << 13);
+    let (first, second) = (lent(&input, &mut raw, 1, &budget), lent(&input, &mut raw, 2, &budget));
+    raw.say(&Message::Ask { wire: first, wanted: [4000, 0, 0] });
+    assert_eq!(granted(&mut raw, first), 4000);
+    raw.say(&Message::Ask { wire: second, wanted: [8000, 0, 0] });
+    // It has what it asked for, though others wait, and it comes.
+    raw.say(&Message::Ask { wire: first, wanted: [4000, 0, 0] });
+    raw.data(first, false, &[7; 4000]);
+    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    view.consume();
+    assert_eq!(granted(&mut raw, second), 8000);
 }

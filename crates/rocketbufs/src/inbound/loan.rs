@@ -165,11 +165,11 @@ impl InLog {
     /// What to do now, and whom that concerns. What may be granted is in the next CREDIT.
     pub(crate) fn loan_step(&mut self) -> (LoanStep, Calls) {
         let nothing = || (LoanStep::Nothing, Calls::default());
-        let (granted, drained, head) = (self.granted(), self.is_drained(), self.log.ring.head());
+        let (drained, head) = (self.is_drained(), self.log.ring.head());
         let Some(loan) = &self.loan else { return nothing() };
         let wants = self.wants_more(loan);
         let (short, plenty) = (loan.member.is_short(), wants && !loan.ahead && loan.member.is_plenty());
-        let release = if granted <= head { LoanStep::Release } else { LoanStep::Recall };
+        let release = self.release(loan);
         let Some(loan) = &mut self.loan else { return nothing() };
         if loan.share == 0 {
             if !wants {
@@ -182,7 +182,7 @@ impl InLog {
         if loan.recalling {
             return nothing();
         }
-        if short && drained {
+        if short && drained && release != LoanStep::Nothing {
             return (release, Calls::default());
         }
         let mut calls = Calls::default();
@@ -204,10 +204,21 @@ impl InLog {
     /// Nothing came for a while.
     pub(crate) fn loan_at_rest(&self) -> LoanStep {
         match &self.loan {
-            Some(loan) if loan.share > 0 && self.is_drained() && !loan.recalling => {
-                if self.granted() <= self.log.ring.head() { LoanStep::Release } else { LoanStep::Recall }
-            }
+            Some(loan) if loan.share > 0 && self.is_drained() && !loan.recalling => self.release(loan),
             _ => LoanStep::Nothing,
+        }
+    }
+
+    /// How the ring goes in which nothing is. What was granted because the sender asked for it is on its way, and RECALL
+    /// would change nothing.
+    fn release(&self, loan: &Loan) -> LoanStep {
+        let granted = self.granted();
+        if granted <= self.log.ring.head() {
+            LoanStep::Release
+        } else if granted > loan.wanted {
+            LoanStep::Recall
+        } else {
+            LoanStep::Nothing
         }
     }
 
