@@ -35,6 +35,10 @@ pub(crate) fn page_bytes() -> u64 {
 /// Bytes that the rings of many subscriptions may take together: see [`SubscribeOptions::budget`]. Cloning gives another
 /// handle to the same budget.
 ///
+/// A sender that asks for credit and sends nothing keeps the shares of its subscriptions from others for as long as its
+/// connection lives, as one does that stops inside a delivery. So senders of which one is not to suffer by another's
+/// doing have a budget each.
+///
 /// ```
 /// use rocketbufs::{Budget, SubscribeOptions};
 /// let budget = Budget::new(64 << 20);

@@ -300,6 +300,24 @@ fn granted(raw: &mut Raw, wire: u32) -> u64 {
 }
 
 #[test]
+fn what_was_granted_to_one_who_never_sends_is_called_back() {
+    let mut config = Config::default();
+    config.buffers.idle_trim_ms = 20;
+    // So that nothing comes where nothing is called back.
+    config.session.heartbeat_ms = 0;
+    let ctx = Context::new(config).unwrap();
+    let (input, mut raw) = pair(&ctx);
+    let budget = Budget::new(1 << 20);
+    let wire = lent(&input, &mut raw, 1, &budget);
+    raw.say(&Message::Ask { wire, wanted: [1000, 0, 0] });
+    assert_eq!(granted(&mut raw, wire), 1 << 16);
+    raw.until("RECALL", |frame| matches!(frame, Frame::Control(Message::Recall(_))).then_some(()));
+    raw.say(&Message::Recalled { wire, at: 0 });
+    raw.ping(1);
+    assert_eq!((budget.in_use_bytes(), ctx.memory_in_use()), (0, 0));
+}
+
+#[test]
 fn what_was_asked_for_is_not_called_back() {
     let ctx = Context::new(Config::default()).unwrap();
     let (input, mut raw) = pair(&ctx);

@@ -100,6 +100,8 @@ impl<T: Transport> Core<T> {
                 calls.run();
                 if let Some(share) = share {
                     self.swap_ring(conn, wire, inbound, Some(share));
+                    // Also if nothing comes it comes to rest.
+                    self.idle.stirred(inbound, self.now);
                 }
             }
         }
