@@ -76,7 +76,7 @@ impl Budget {
         self.0.bytes
     }
 
-    /// Bytes of the rings that there are now: never more than the budget.
+    /// Bytes of the rings that there are now, each counted as a 4096th of the budget at least: never more than the budget.
     pub fn in_use_bytes(&self) -> u64 {
         lock(&self.0.state).ledger.used()
     }

@@ -49,7 +49,7 @@ enum Place {
 
 #[derive(Debug, Clone, Copy)]
 struct Member {
-    /// What it has, or, while it waits, needs.
+    /// What its share counts, or, while it waits, would count.
     bytes: u64,
     place: Place,
 }
@@ -58,7 +58,7 @@ struct Member {
 #[derive(Debug)]
 pub(super) struct Ledger {
     bytes: u64,
-    /// The smallest share, in bytes.
+    /// What a share counts at least, in bytes.
     unit: u64,
     used: u64,
     /// Of what is used, what was called back and has not come.
@@ -98,6 +98,11 @@ impl Ledger {
         self.waiting.len()
     }
 
+    /// What a share of so many bytes counts: a smaller ring takes as many mappings.
+    fn cost(&self, bytes: u64) -> u64 {
+        bytes.max(self.unit)
+    }
+
     /// Whether so many bytes more leave half of the budget for what is there and complete.
     pub(super) fn is_plenty(&self, bytes: u64) -> bool {
         self.waiting.is_empty() && self.used + bytes <= self.bytes / 2
@@ -108,11 +113,13 @@ impl Ledger {
         let most = need.full.max(need.least);
         let small =
             need.bytes.max(self.unit).checked_next_power_of_two().map_or(most, |bytes| bytes.min(most));
-        let ahead = need.full >= need.least && self.is_plenty(need.full);
+        let ahead = need.full >= need.least && self.is_plenty(self.cost(need.full));
         let share = Share { bytes: if ahead { need.full } else { small }, ahead };
+        let bytes = self.cost(share.bytes);
         let first = self.waiting.front().is_none_or(|first| *first == key);
-        if !first || self.used + share.bytes > self.bytes {
-            let waits = self.members.insert(key, Member { bytes: small, place: Place::Waiting });
+        if !first || self.used + bytes > self.bytes {
+            let waits = Member { bytes: self.cost(small), place: Place::Waiting };
+            let waits = self.members.insert(key, waits);
             if waits.is_none() {
                 self.waiting.push_back(key);
             }
@@ -122,8 +129,8 @@ impl Ledger {
         if self.waiting.pop_front_if(|first| *first == key).is_some() {
             self.told = false;
         }
-        self.used += share.bytes;
-        self.members.insert(key, Member { bytes: share.bytes, place: Place::Busy });
+        self.used += bytes;
+        self.members.insert(key, Member { bytes, place: Place::Busy });
         self.call_off();
         Some(share)
     }
@@ -305,6 +312,14 @@ mod tests {
             model.drained.splice(0..0, model.called.drain(..));
         }
         Ok(())
+    }
+
+    #[test]
+    fn there_are_no_more_rings_than_mappings_for_them() {
+        let mut ledger = Ledger::new(64 << 20, 4096);
+        let tiny = Need { bytes: 100, least: 4096, full: 4096 };
+        let shares = (0..3 * MAX_SHARES).filter(|key| ledger.take(*key, tiny).is_some()).count();
+        assert_eq!(shares as u64, MAX_SHARES);
     }
 
     proptest! {
