@@ -11,6 +11,8 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Nothing here takes longer unless it hangs.
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -73,9 +75,18 @@ impl Process {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill");
-        assert!(sent.success(), "{}", self.what);
+        let signal = match name {
+            "CONT" => Signal::CONT,
+            "HUP" => Signal::HUP,
+            "INT" => Signal::INT,
+            "KILL" => Signal::KILL,
+            "STOP" => Signal::STOP,
+            "TERM" => Signal::TERM,
+            "WINCH" => Signal::WINCH,
+            other => panic!("no test sends {other}"),
+        };
+        let sent = kill_process(Pid::from_child(&self.child), signal);
+        sent.unwrap_or_else(|e| panic!("{}: {e}", self.what));
     }
 
     pub fn id(&self) -> u32 {
