@@ -18,6 +18,7 @@ use crate::io::mailbox::Queue;
 use crate::io::socket::Socket;
 use crate::key::Key;
 use crate::multicast::Multicast;
+use crate::proto::receiver::Account;
 #[cfg(feature = "stream")]
 use crate::stream::MessageStream;
 
@@ -223,6 +224,11 @@ impl<T: Send + 'static> Cmq<T> {
     /// The streams of one sender: one for each of its lives, and for each address and group it sends to.
     pub fn sender(&self, from: SocketAddr) -> Vec<Sender> {
         self.engine().receiving.sender(from)
+    }
+
+    /// What `with` does with the account of an address, if something came from there.
+    pub(crate) fn account<M>(&self, of: SocketAddr, with: impl FnOnce(&mut Account) -> M) -> Option<M> {
+        self.engine().receiving.account(of, with)
     }
 
     /// The address of this queue.

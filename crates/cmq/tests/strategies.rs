@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use cmq::strategy::repair::{Policy, Repair, RepairConfig};
+use cmq::strategy::repair::{Policy, Repair, RepairConfig, Repairable};
 use cmq::strategy::request::{Call, CallConfig, CallError, Caller, Look, Responder, Served};
 use cmq::{Cmq, Config, new_rq_with};
 
@@ -186,4 +186,31 @@ fn replacement_brings_what_is_true_now() {
     assert_eq!(popped.len(), 20, "the first value of each slot, and the last: {popped:?}");
     assert!(popped[10..].iter().all(|&(slot, message, repaired)| repaired && message == 20 + slot));
     assert_eq!(receiver.gone(), 10, "nobody waits for what was replaced");
+}
+
+/// Whoever sends from an address that is not his makes nobody send more there than came from there, however many
+/// senders he claims are there.
+#[test]
+fn nobody_is_asked_with_more_bytes_than_he_sent() {
+    let receiver: Repair<u64> = Repair::new(queue(), RepairConfig::default());
+    let stranger: Cmq<Repairable<u64>> = queue();
+    let to = receiver.queue().local_addr();
+    for number in 0..300 {
+        // Each claims another sender, which has sent a hundred messages before.
+        let token = number % 100;
+        let claim = Repairable::Message { token, number: 100, again: false, slot: 0, message: 0 };
+        stranger.cw_push((to, number), &claim).expect("room");
+    }
+    for _ in 0..300 {
+        receiver.pop_timeout(LONG).expect("loopback");
+    }
+    // What is asked for once more goes the same way.
+    assert_eq!(receiver.pop_timeout(Duration::from_millis(250)), None);
+    let sent: u64 = receiver.queue().sender(stranger.local_addr()).iter().map(|sender| sender.bytes).sum();
+    drop(receiver);
+    while stranger.pop_timeout(Duration::from_millis(100)).is_some() {}
+    let asked = stranger.sender(to);
+    assert!(asked[0].counts.received > 10, "it is asked: {asked:?}");
+    let came = asked[0].bytes + 48 * stranger.stats().datagrams;
+    assert!(came <= sent, "{came} bytes for {sent}");
 }

@@ -28,7 +28,7 @@ use crate::codec::Codec;
 use crate::config::Config;
 use crate::event::{Event, Sender, Stats};
 use crate::key::Key;
-use crate::proto::receiver::{Receiver, Sink, Taken};
+use crate::proto::receiver::{Account, Receiver, Sink, Taken};
 use crate::wire::Messages;
 
 /// How long after a pop the next one is expected to read the socket.
@@ -311,6 +311,11 @@ impl<T> Receiving<T> {
 
     pub fn sender(&self, from: SocketAddr) -> Vec<Sender> {
         self.senders().into_iter().filter(|sender| sender.from == from).collect()
+    }
+
+    /// What `with` does with the account of an address, if it is known.
+    pub fn account<M>(&self, of: SocketAddr, with: impl FnOnce(&mut Account) -> M) -> Option<M> {
+        lock(&self.state).receiver.account(of).map(with)
     }
 
     pub fn count(&self, stats: &mut Stats) {

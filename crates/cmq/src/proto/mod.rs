@@ -13,6 +13,17 @@ pub(crate) mod stream;
 mod tests;
 pub(crate) mod timeline;
 
+use std::time::{Duration, Instant};
+
+/// Years that nobody waits.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// So long after; a time too far away to be a time is one that never comes.
+#[inline]
+pub(crate) fn after(since: Instant, time: Duration) -> Instant {
+    since.checked_add(time).unwrap_or_else(|| since + FAR)
+}
+
 /// A table whose indices stay while entries come and go.
 pub(crate) struct Slots<E> {
     entries: Vec<Option<E>>,

@@ -35,13 +35,27 @@ type StreamKey = (SocketAddr, u64, u32);
 
 struct Entry {
     key: StreamKey,
+    /// Where its address is among `addresses`.
+    address: u32,
     stream: Stream,
 }
 
-/// What is known of an address, to notice restarts.
+/// What is known of an address, as long as one of its streams is remembered.
 struct Known {
-    epoch: u64,
+    /// Of the stream that joined last, to notice restarts.
+    epoch: Option<u64>,
     streams: u32,
+    account: Account,
+}
+
+/// What came from an address and what was sent there without having been asked for. The address may be forged, so the
+/// second is never more than the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Bytes of datagrams that came from there, without the headers of IP and UDP.
+    pub came: u64,
+    /// Bytes sent there, with all headers.
+    pub spent: u64,
 }
 
 /// The machine.
@@ -54,7 +68,8 @@ pub struct Receiver {
     streams: Slots<Entry>,
     by_key: HashMap<StreamKey, u32>,
     last: Option<(StreamKey, u32)>,
-    senders: HashMap<SocketAddr, Known>,
+    addresses: Slots<Known>,
+    by_addr: HashMap<SocketAddr, u32>,
     /// Who was silent longest.
     heard: Timeline,
     /// Who misses something for longest.
@@ -82,7 +97,8 @@ impl Receiver {
             streams: Slots::new(),
             by_key: HashMap::new(),
             last: None,
-            senders: HashMap::new(),
+            addresses: Slots::new(),
+            by_addr: HashMap::new(),
             heard: Timeline::new(),
             gaps: Timeline::new(),
             fragments: Fragments::new(config),
@@ -100,7 +116,10 @@ impl Receiver {
             Ok(datagram) => {
                 let slot = self.stream((from, datagram.header.epoch, datagram.header.stream), now, sink);
                 self.heard.touch(slot, now);
-                self.streams.get_mut(slot).expect("it was found").stream.bytes += bytes.len() as u64;
+                let entry = self.streams.get_mut(slot).expect("it was found");
+                entry.stream.bytes += bytes.len() as u64;
+                let known = self.addresses.get_mut(entry.address).expect("it is known while it has streams");
+                known.account.came += bytes.len() as u64;
                 self.take(now, slot, datagram, sink);
             }
             Err(why) => self.refuse(from, why, sink),
@@ -141,7 +160,8 @@ impl Receiver {
                 {
                     self.forget(now, silent, sink);
                 }
-                let slot = self.streams.insert(Entry { key, stream: Stream::default() });
+                let address = self.address(key.0);
+                let slot = self.streams.insert(Entry { key, address, stream: Stream::default() });
                 self.by_key.insert(key, slot);
                 slot
             }
@@ -150,22 +170,37 @@ impl Receiver {
         slot
     }
 
+    /// Where an address is that has one more stream now.
+    fn address(&mut self, addr: SocketAddr) -> u32 {
+        let Receiver { addresses, by_addr, .. } = self;
+        let fresh = || addresses.insert(Known { epoch: None, streams: 0, account: Account::default() });
+        let slot = *by_addr.entry(addr).or_insert_with(fresh);
+        addresses.get_mut(slot).expect("it was just found").streams += 1;
+        slot
+    }
+
+    /// The account of an address that is known.
+    pub(crate) fn account(&mut self, of: SocketAddr) -> Option<&mut Account> {
+        let slot = *self.by_addr.get(&of)?;
+        self.addresses.get_mut(slot).map(|known| &mut known.account)
+    }
+
     /// Makes room: what the sender lost is told, and what waits is delivered.
     fn forget(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
         while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.waiting() > 0) {
             self.give_up(now, slot, sink);
         }
-        let Some(Entry { key, stream }) = self.streams.remove(slot) else { return };
+        let Some(Entry { key, address, stream }) = self.streams.remove(slot) else { return };
         self.heard.remove(slot);
         self.gaps.remove(slot);
         self.by_key.remove(&key);
         self.last = None;
         self.forgotten.add(&stream.counts);
-        if let Some(known) = self.senders.get_mut(&key.0) {
-            known.streams -= u32::from(stream.joined);
-            if known.streams == 0 {
-                self.senders.remove(&key.0);
-            }
+        let known = self.addresses.get_mut(address).expect("it is known while it has streams");
+        known.streams -= 1;
+        if known.streams == 0 {
+            self.addresses.remove(address);
+            self.by_addr.remove(&key.0);
         }
         if !stream.closed {
             sink.event(Event::Forgotten { from: key.0 });
@@ -293,10 +328,8 @@ impl Receiver {
         let (from, epoch, _) = entry.key;
         entry.stream.joined = true;
         entry.stream.counts.missed += missed;
-        let known = self.senders.entry(from).or_insert(Known { epoch, streams: 0 });
-        let restarted = known.epoch != epoch;
-        known.epoch = epoch;
-        known.streams += 1;
+        let known = self.addresses.get_mut(entry.address).expect("it is known while it has streams");
+        let restarted = known.epoch.replace(epoch).is_some_and(|before| before != epoch);
         sink.event(Event::Joined { from, missed, restarted });
     }
 

@@ -11,8 +11,11 @@
 //! Nothing is held up: messages are popped as they arrive, and what is repaired comes later, marked. Everything is
 //! bounded: the history, how often one message is sent again, the holes that are remembered.
 //!
-//! A request for repair names a random number that every message of whoever is asked carries: a stranger does not know
-//! it, and can make nobody send anything. And a receiver asks with no more bytes than it was sent.
+//! A request for repair names a random number that every message to this receiver carries: a stranger does not know it,
+//! and can make nobody send anything. And an address is asked with no more bytes than came from there, whoever claims to
+//! be there.
+
+mod came;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -22,8 +25,11 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::came::Senders;
 use crate::io::lock;
+use crate::proto::after;
 use crate::proto::batches::CLOSE_COPIES;
+use crate::proto::receiver::Account;
 use crate::wire::{HEADER_BYTES, IP_BYTES};
 use crate::{Cmq, Key, PushError};
 
@@ -99,7 +105,8 @@ pub struct RepairConfig {
     pub repairs: u32,
     /// How long a receiver waits before it asks for the same again. Default 100 ms.
     pub patience: Duration,
-    /// Keys sent to, and senders received from, that are remembered. Default 4,096.
+    /// Keys sent to, and senders received from, that are remembered. Default 4,096. Past it nothing is pushed to more
+    /// keys, and the sender that was silent longest is forgotten: what it missed is gone.
     pub peers: usize,
 }
 
@@ -144,22 +151,9 @@ struct Sent<T> {
     newest: HashMap<u64, u64>,
 }
 
-/// What came from one sender.
-#[derive(Default)]
-struct Came {
-    next: u64,
-    holes: VecDeque<Range<u64>>,
-    asked: Option<Instant>,
-    /// Bytes it was asked with.
-    spent: u64,
-    /// Messages of holes that were too many to remember.
-    dropped: u64,
-}
-
 struct State<T> {
     sent: HashMap<Key, Sent<T>>,
-    came: HashMap<(Key, u32), Came>,
-    gone: u64,
+    came: Senders,
 }
 
 /// A queue whose losses are repaired.
@@ -198,7 +192,7 @@ where
 {
     /// Repairs by this queue, which belongs to it from now on.
     pub fn new(queue: Cmq<Repairable<T>>, config: RepairConfig) -> Repair<T> {
-        let state = State { sent: HashMap::new(), came: HashMap::new(), gone: 0 };
+        let state = State { sent: HashMap::new(), came: Senders::new(config.peers, config.patience) };
         let token = (queue.epoch() >> 32) as u32;
         Repair { queue, config, token, state: Mutex::new(state) }
     }
@@ -241,37 +235,35 @@ where
 
     /// Messages that were missing and are not sent again: lost, or replaced by newer ones.
     pub fn gone(&self) -> u64 {
-        let state = lock(&self.state);
-        state.came.values().fold(state.gone, |sum, came| sum.saturating_add(came.dropped))
+        lock(&self.state).came.gone()
     }
 
     /// Messages of all senders that are missing now.
     pub fn missing(&self) -> u64 {
-        let state = lock(&self.state);
-        let holes = state.came.values().flat_map(|came| &came.holes);
-        holes.fold(0, |sum, hole| sum.saturating_add(hole.end - hole.start))
+        lock(&self.state).came.missing()
     }
 
     /// The next message, waiting at most so long; answers requests and makes them meanwhile, so it must be called by
     /// senders too.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<Got<T>> {
-        let until = Instant::now() + timeout;
+        let until = after(Instant::now(), timeout);
         loop {
-            let now = Instant::now();
-            let time = until.saturating_duration_since(now);
-            let patience = if self.missing() > 0 { self.config.patience } else { time };
-            let popped = self.queue.pop_timeout(time.min(patience));
+            let again = lock(&self.state).came.next_deadline();
+            let sooner = again.map_or(until, |again| again.min(until));
+            let popped = self.queue.pop_timeout(sooner.saturating_duration_since(Instant::now()));
             if let Some(got) = popped.and_then(|(repairable, from)| self.take(repairable, from)) {
                 return Some(got);
             }
-            self.ask_again();
-            if Instant::now() >= until {
+            let now = Instant::now();
+            self.ask(&mut lock(&self.state).came, now);
+            if now >= until {
                 return None;
             }
         }
     }
 
     fn take(&self, repairable: Repairable<T>, from: Key) -> Option<Got<T>> {
+        let now = Instant::now();
         match repairable {
             Repairable::Missing { token, holes } => {
                 if token == self.token {
@@ -282,69 +274,34 @@ where
                 None
             }
             Repairable::Head { token, next } => {
-                self.came(from, token, |came| came.expect(next));
+                let came = &mut lock(&self.state).came;
+                came.expect((from, token), next, now);
+                self.ask(came, now);
                 None
             }
             Repairable::Gone { token, from: first, to } => {
-                let gone = self.came(from, token, |came| came.forget(&(first..to)));
-                let mut state = lock(&self.state);
-                state.gone = state.gone.saturating_add(gone);
+                lock(&self.state).came.forget((from, token), &(first..to), now);
                 None
             }
             Repairable::Message { token, number, again, slot, message } => {
-                let new = self.came(from, token, |came| came.arrived(number));
+                let came = &mut lock(&self.state).came;
+                let new = came.arrived((from, token), number, now);
+                self.ask(came, now);
                 new.then_some(Got { message, slot, number, repaired: again, from })
             }
         }
     }
 
-    /// Notes what came, and asks for what did not.
-    fn came<M>(&self, from: Key, token: u32, note: impl FnOnce(&mut Came) -> M) -> M {
-        let mut state = lock(&self.state);
-        if state.came.len() >= self.config.peers && !state.came.contains_key(&(from, token)) {
-            // It is delivered, and not repaired.
-            return note(&mut Came::default());
-        }
-        let came = state.came.entry((from, token)).or_default();
-        let noted = note(came);
-        self.ask(from, token, came, Instant::now());
-        noted
-    }
-
-    fn ask_again(&self) {
-        let mut state = lock(&self.state);
-        let now = Instant::now();
-        for (&(from, token), came) in &mut state.came {
-            self.ask(from, token, came, now);
-        }
-    }
-
-    fn ask(&self, from: Key, token: u32, came: &mut Came, now: Instant) {
-        let early = came.asked.is_some_and(|asked| now < asked + self.config.patience);
-        if came.holes.is_empty() || early {
-            return;
-        }
-        came.asked = Some(now);
-        // Nobody is asked with more bytes than came from there: the address may be forged.
-        let came_bytes: u64 = self.queue.sender(from.addr).iter().map(|sender| sender.bytes).sum();
-        let mut spent = came.spent.max(END_BYTES) + REQUEST_BYTES;
-        if spent > came_bytes {
-            return;
-        }
-        let mut holes = Vec::new();
-        for hole in &came.holes {
-            let count = hole.end - hole.start;
-            let cost = varint(hole.start) + varint(count);
-            if spent + cost > came_bytes {
-                break;
+    /// Asks whoever is to be asked now for what did not come.
+    fn ask(&self, came: &mut Senders, now: Instant) {
+        while let Some(((from, token), holes)) = came.ask(now) {
+            let asked = self.queue.account(from.addr, |account| choose(account, holes));
+            if let Some(holes) = asked.flatten() {
+                // If it does not leave, it is asked again later.
+                let _ = self.queue.cw_push(from, &Repairable::Missing { token, holes });
+                self.queue.flush();
             }
-            spent += cost;
-            holes.push((hole.start, count));
         }
-        came.spent = spent;
-        // If it does not leave, it is asked again later.
-        let _ = self.queue.cw_push(from, &Repairable::Missing { token, holes });
-        self.queue.flush();
     }
 
     /// Sends again what one receiver is missing, and tells what it will not get.
@@ -369,6 +326,26 @@ where
         }
         gone(at, end);
     }
+}
+
+/// As many holes as the account allows to ask for; none if it does not allow to ask.
+fn choose(account: &mut Account, holes: &VecDeque<Range<u64>>) -> Option<Vec<(u64, u64)>> {
+    let mut spent = account.spent.max(END_BYTES) + REQUEST_BYTES;
+    if spent > account.came {
+        return None;
+    }
+    let mut chosen = Vec::new();
+    for hole in holes {
+        let count = hole.end - hole.start;
+        let cost = varint(hole.start) + varint(count);
+        if spent + cost > account.came {
+            break;
+        }
+        spent += cost;
+        chosen.push((hole.start, count));
+    }
+    account.spent = spent;
+    Some(chosen)
 }
 
 /// Bytes of a number as postcard writes it.
@@ -405,74 +382,5 @@ impl<T> Sent<T> {
 impl<T: Clone> Kept<T> {
     fn travel(&self, token: u32, number: u64, again: bool) -> Repairable<T> {
         Repairable::Message { token, number, again, slot: self.slot, message: self.message.clone() }
-    }
-}
-
-impl Came {
-    /// Whether this number is new; what lies between it and the last is missing.
-    fn arrived(&mut self, number: u64) -> bool {
-        if number > u64::MAX >> 1 {
-            return false;
-        }
-        if number < self.next {
-            return self.forget(&(number..number + 1)) > 0;
-        }
-        self.expect(number);
-        self.next = number + 1;
-        true
-    }
-
-    /// Everything before this number was sent.
-    fn expect(&mut self, next: u64) {
-        if next <= self.next || next > u64::MAX >> 1 {
-            return;
-        }
-        if self.holes.len() == HOLES {
-            let dropped = self.holes.pop_front().map_or(0, |hole| hole.end - hole.start);
-            self.dropped = self.dropped.saturating_add(dropped);
-        }
-        self.holes.push_back(self.next..next);
-        self.next = next;
-    }
-
-    /// These are missing no more; how many of them were.
-    fn forget(&mut self, range: &Range<u64>) -> u64 {
-        let mut forgotten = 0;
-        let mut left = VecDeque::with_capacity(self.holes.len());
-        for hole in self.holes.drain(..) {
-            let (start, end) = (hole.start.max(range.start), hole.end.min(range.end));
-            if start >= end {
-                left.push_back(hole);
-                continue;
-            }
-            forgotten += end - start;
-            left.extend([hole.start..start, end..hole.end].into_iter().filter(|part| !part.is_empty()));
-        }
-        left.truncate(HOLES);
-        self.holes = left;
-        forgotten
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holes_are_noted_and_filled() {
-        let mut came = Came::default();
-        assert!(came.arrived(0) && came.arrived(4) && !came.arrived(4) && !came.arrived(0));
-        assert_eq!(came.holes.front(), Some(&(1..4)));
-        assert!(came.arrived(2) && !came.arrived(2));
-        assert_eq!(came.holes, [1..2, 3..4]);
-        came.expect(7);
-        assert_eq!(came.forget(&(0..6)), 3);
-        assert_eq!((came.holes.front(), came.holes.len(), came.next), (Some(&(6..7)), 1, 7));
-        assert!(!came.arrived(u64::MAX));
-        for number in 0..1000 {
-            assert!(came.arrived(10 + 2 * number));
-        }
-        assert_eq!(came.holes.len(), HOLES, "only the newest are remembered");
-        assert_eq!(came.dropped, 1 + 3 + 999 - HOLES as u64);
     }
 }

@@ -1,0 +1,271 @@
+//! What came from each sender, and what of it is missing: the receiver's part of a repair, without I/O.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::HOLES;
+use crate::Key;
+use crate::proto::timeline::Timeline;
+use crate::proto::{Slots, after};
+
+/// A sender: its key, and the random number that it has for this receiver.
+pub(super) type Peer = (Key, u32);
+
+/// What came from one sender.
+struct Came {
+    peer: Peer,
+    next: u64,
+    holes: VecDeque<Range<u64>>,
+    /// Messages that are missing.
+    missing: u64,
+    /// Messages of holes that were too many to remember.
+    dropped: u64,
+    asked: Option<Instant>,
+}
+
+/// All senders that are remembered.
+pub(super) struct Senders {
+    came: Slots<Came>,
+    by_peer: HashMap<Peer, u32>,
+    /// Who was silent longest.
+    heard: Timeline,
+    /// Who misses something and was asked for it, longest ago first.
+    open: Timeline,
+    /// Who misses something and was not asked for it yet.
+    unasked: Option<u32>,
+    /// Over all.
+    missing: u128,
+    gone: u64,
+    limit: usize,
+    patience: Duration,
+    /// Somebody was forgotten, so whoever seems new may have been here before.
+    crowded: bool,
+}
+
+impl Senders {
+    pub fn new(limit: usize, patience: Duration) -> Senders {
+        Senders {
+            came: Slots::new(),
+            by_peer: HashMap::new(),
+            heard: Timeline::new(),
+            open: Timeline::new(),
+            unasked: None,
+            missing: 0,
+            gone: 0,
+            limit: limit.max(1),
+            patience,
+            crowded: false,
+        }
+    }
+
+    /// Messages that are missing now.
+    pub fn missing(&self) -> u64 {
+        u64::try_from(self.missing).unwrap_or(u64::MAX)
+    }
+
+    /// Messages that were missing and are not awaited any more.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// A message came; whether it is new.
+    pub fn arrived(&mut self, peer: Peer, number: u64, now: Instant) -> bool {
+        self.note(peer, number, now, |came| came.arrived(number))
+    }
+
+    /// Everything before this number was sent.
+    pub fn expect(&mut self, peer: Peer, next: u64, now: Instant) {
+        self.note(peer, next, now, |came| came.expect(next));
+    }
+
+    /// These will not come.
+    pub fn forget(&mut self, peer: Peer, range: &Range<u64>, now: Instant) {
+        let forgotten = self.note(peer, range.end, now, |came| came.forget(range));
+        self.gone = self.gone.saturating_add(forgotten);
+    }
+
+    /// Notes what came, of which `first` is the number.
+    fn note<M>(&mut self, peer: Peer, first: u64, now: Instant, note: impl FnOnce(&mut Came) -> M) -> M {
+        let slot = match self.by_peer.get(&peer) {
+            Some(&slot) => slot,
+            None => self.begin(peer, first),
+        };
+        self.heard.touch(slot, now);
+        let came = self.came.get_mut(slot).expect("it was just found");
+        let (missing, dropped) = (came.missing, came.dropped);
+        let noted = note(came);
+        self.missing = self.missing + u128::from(came.missing) - u128::from(missing);
+        self.gone = self.gone.saturating_add(came.dropped - dropped);
+        if came.holes.is_empty() {
+            self.open.remove(slot);
+        } else if !self.open.contains(slot) {
+            match came.asked {
+                Some(asked) if now < after(asked, self.patience) => self.open.push_back(slot, asked),
+                _ => self.unasked = Some(slot),
+            }
+        }
+        noted
+    }
+
+    fn begin(&mut self, peer: Peer, first: u64) -> u32 {
+        if self.came.len() >= self.limit
+            && let Some((silent, _)) = self.heard.first()
+        {
+            self.give_up(silent);
+        }
+        let next = if self.crowded { first } else { 0 };
+        let slot = self.came.insert(Came::new(peer, next));
+        self.by_peer.insert(peer, slot);
+        slot
+    }
+
+    fn give_up(&mut self, slot: u32) {
+        let Some(came) = self.came.remove(slot) else { return };
+        self.by_peer.remove(&came.peer);
+        self.heard.remove(slot);
+        self.open.remove(slot);
+        self.missing -= u128::from(came.missing);
+        self.gone = self.gone.saturating_add(came.missing);
+        self.crowded = true;
+    }
+
+    /// When [`Senders::ask`] has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.open.first().map(|(_, asked)| after(asked, self.patience))
+    }
+
+    /// A sender that is to be asked now, and the holes in its numbers. To be called until there is none.
+    pub fn ask(&mut self, now: Instant) -> Option<(Peer, &VecDeque<Range<u64>>)> {
+        let slot = self.unasked.take().or_else(|| {
+            let (slot, asked) = self.open.first()?;
+            (after(asked, self.patience) <= now).then_some(slot)
+        })?;
+        self.open.remove(slot);
+        self.open.push_back(slot, now);
+        let came = self.came.get_mut(slot)?;
+        came.asked = Some(now);
+        Some((came.peer, &came.holes))
+    }
+}
+
+impl Came {
+    fn new(peer: Peer, next: u64) -> Came {
+        Came { peer, next, holes: VecDeque::new(), missing: 0, dropped: 0, asked: None }
+    }
+
+    /// Whether this number is new; what lies between it and the last is missing.
+    fn arrived(&mut self, number: u64) -> bool {
+        if number > u64::MAX >> 1 {
+            return false;
+        }
+        if number < self.next {
+            return self.forget(&(number..number + 1)) > 0;
+        }
+        self.expect(number);
+        self.next = number + 1;
+        true
+    }
+
+    /// Everything before this number was sent.
+    fn expect(&mut self, next: u64) {
+        if next <= self.next || next > u64::MAX >> 1 {
+            return;
+        }
+        if self.holes.len() == HOLES
+            && let Some(hole) = self.holes.pop_front()
+        {
+            self.missing -= hole.end - hole.start;
+            self.dropped += hole.end - hole.start;
+        }
+        self.holes.push_back(self.next..next);
+        self.missing += next - self.next;
+        self.next = next;
+    }
+
+    /// These are missing no more; how many of them were.
+    fn forget(&mut self, range: &Range<u64>) -> u64 {
+        let mut forgotten = 0;
+        let mut left = VecDeque::with_capacity(self.holes.len());
+        for hole in self.holes.drain(..) {
+            let (start, end) = (hole.start.max(range.start), hole.end.min(range.end));
+            if start >= end {
+                left.push_back(hole);
+                continue;
+            }
+            forgotten += end - start;
+            left.extend([hole.start..start, end..hole.end].into_iter().filter(|part| !part.is_empty()));
+        }
+        self.missing -= forgotten;
+        while left.len() > HOLES
+            && let Some(hole) = left.pop_back()
+        {
+            self.missing -= hole.end - hole.start;
+            self.dropped += hole.end - hole.start;
+        }
+        self.holes = left;
+        forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn peer(port: u16) -> Peer {
+        (Key::new(SocketAddr::from(([127, 0, 0, 1], port)), 0), 7)
+    }
+
+    #[test]
+    fn holes_are_noted_and_filled() {
+        let mut came = Came::new(peer(1), 0);
+        assert!(came.arrived(0) && came.arrived(4) && !came.arrived(4) && !came.arrived(0));
+        assert_eq!(came.holes.front(), Some(&(1..4)));
+        assert!(came.arrived(2) && !came.arrived(2));
+        assert_eq!(came.holes, [1..2, 3..4]);
+        came.expect(7);
+        assert_eq!((came.missing, came.forget(&(0..6)), came.missing), (4, 3, 1));
+        assert_eq!((came.holes.front(), came.holes.len(), came.next), (Some(&(6..7)), 1, 7));
+        assert!(!came.arrived(u64::MAX));
+        for number in 0..1000 {
+            assert!(came.arrived(10 + 2 * number));
+        }
+        assert_eq!((came.holes.len(), came.missing), (HOLES, HOLES as u64), "only the newest are remembered");
+        assert_eq!(came.dropped, 1 + 3 + 999 - HOLES as u64);
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_at_once_and_then_with_patience() {
+        let patience = Duration::from_millis(100);
+        let (now, mut senders) = (Instant::now(), Senders::new(10, patience));
+        assert!(senders.arrived(peer(1), 0, now));
+        assert!(senders.ask(now).is_none() && senders.next_deadline().is_none());
+        assert!(senders.arrived(peer(1), 2, now));
+        assert!(senders.ask(now).is_some_and(|(to, holes)| to == peer(1) && holes.iter().eq([&(1..2)])));
+        assert!(senders.ask(now).is_none());
+        assert_eq!(senders.next_deadline(), Some(now + patience));
+        assert!(senders.ask(now + patience).is_some());
+        // Something else, while the first is awaited.
+        assert!(senders.arrived(peer(1), 5, now + patience) && senders.ask(now + patience).is_none());
+        assert_eq!(senders.missing(), 3);
+        senders.forget(peer(1), &(0..9), now);
+        assert_eq!((senders.missing(), senders.gone(), senders.next_deadline()), (0, 3, None));
+    }
+
+    #[test]
+    fn too_many_senders_take_turns() {
+        let (now, mut senders) = (Instant::now(), Senders::new(2, Duration::ZERO));
+        for port in 1..=3 {
+            assert!(senders.arrived(peer(port), 5, now));
+        }
+        // The first was forgotten, with what it missed; the third began when there was no room.
+        assert_eq!((senders.missing(), senders.gone()), (5, 5));
+        assert!(senders.arrived(peer(1), 9, now), "it is new again, and awaits nothing before");
+        assert_eq!((senders.missing(), senders.gone()), (0, 10));
+        assert!(!senders.arrived(peer(1), 8, now), "it may have come before");
+        assert!(senders.arrived(peer(1), 11, now));
+        assert_eq!(senders.missing(), 1);
+    }
+}
