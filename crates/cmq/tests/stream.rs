@@ -2,31 +2,51 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmq::{Cmq, Config, MessageStream, new_rq_with};
 use futures_core::Stream;
 
+/// Longer than anything here takes; reaching it is a failure.
+const LONG: Duration = Duration::from_secs(20);
+
 /// Wakes a thread.
-struct Unpark(Thread);
+struct Unpark {
+    thread: Thread,
+    woken: AtomicBool,
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.woken.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+impl Unpark {
+    /// Sleeps until it was woken: whatever comes without that is a lost wake-up.
+    fn sleep(&self) {
+        let until = Instant::now() + LONG;
+        while !self.woken.swap(false, Ordering::SeqCst) {
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "nobody woke the task");
+            std::thread::park_timeout(left);
+        }
     }
 }
 
 /// The next of a stream; the thread sleeps until it is there.
 fn next(stream: MessageStream<'_, u32>) -> u32 {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let unpark = Arc::new(Unpark { thread: std::thread::current(), woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&unpark));
     let mut stream = pin!(stream);
     loop {
         match stream.as_mut().poll_next(&mut Context::from_waker(&waker)) {
             Poll::Ready(message) => return message.expect("it has no end").0,
-            // Bounded, so that a lost wake-up is a failure and not a test that hangs.
-            Poll::Pending => std::thread::park_timeout(Duration::from_secs(20)),
+            Poll::Pending => unpark.sleep(),
         }
     }
 }
@@ -49,7 +69,7 @@ fn tasks_are_woken() {
     });
     // A pop that waits and a task may take turns.
     sender.cw_push((to, 0), &1).expect("room");
-    assert_eq!(receiver.pop_timeout(Duration::from_secs(20)).expect("loopback").0, 1);
+    assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 1);
     sender.cw_push((to, 0), &2).expect("room");
     assert_eq!(next(receiver.stream()), 2);
 }

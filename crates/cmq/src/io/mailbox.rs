@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
@@ -49,6 +49,8 @@ pub(crate) struct Queue<T> {
     inbox: Mutex<Inbox<T>>,
     ready: Mutex<Ready<T>>,
     came: Condvar,
+    /// How often something came.
+    puts: AtomicU64,
     /// Messages in both halves, and their bytes as they travelled: [`SETTLE`] more than there are at most.
     messages: AtomicUsize,
     bytes: AtomicUsize,
@@ -63,6 +65,7 @@ impl<T> Queue<T> {
             inbox: Mutex::new(Inbox { items: VecDeque::new(), sleepers: 0, wakers: Vec::new() }),
             ready: Mutex::new(Ready { items: VecDeque::new(), popped: 0, popped_bytes: 0 }),
             came: Condvar::new(),
+            puts: AtomicU64::new(0),
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             max_messages: config.mailbox_messages,
@@ -97,6 +100,10 @@ impl<T> Queue<T> {
         }
         self.messages.fetch_add(added, Ordering::Relaxed);
         self.bytes.fetch_add(added_bytes, Ordering::Relaxed);
+        if added > 0 {
+            // Pairs with the acquire in `puts`: whoever sees it finds the messages.
+            self.puts.fetch_add(1, Ordering::Release);
+        }
         let wakers = if added > 0 { std::mem::take(&mut inbox.wakers) } else { Vec::new() };
         let sleepers = if added > 0 { inbox.sleepers } else { 0 };
         drop(inbox);
@@ -175,10 +182,17 @@ impl<T> Queue<T> {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until something new comes, or until then.
-    pub fn sleep(&self, until: Option<Instant>) {
+    /// How often something came; to be read before the look after which a thread sleeps.
+    pub fn puts(&self) -> u64 {
+        // Pairs with the release in `put`.
+        self.puts.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until something comes that came not yet when `puts` was `seen`, or until then. What came in between may be
+    /// in either half by now, as another pop takes all that is in the inbox.
+    pub fn sleep(&self, seen: u64, until: Option<Instant>) {
         let mut inbox = lock(&self.inbox);
-        if !inbox.items.is_empty() {
+        if self.puts.load(Ordering::Relaxed) != seen {
             return;
         }
         inbox.sleepers += 1;
@@ -198,5 +212,54 @@ impl<T> Queue<T> {
         } else if !inbox.wakers.iter().any(|known| known.will_wake(waker)) {
             inbox.wakers.push(waker.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::codec;
+    use crate::wire::{Body, Datagram, HEADER_BYTES, Header, Kind};
+
+    /// A datagram with messages of these bytes.
+    fn datagram(messages: &[&[u8]]) -> Vec<u8> {
+        let count = u16::try_from(messages.len()).expect("few");
+        let header = Header { kind: Kind::Batch, count, stream: 0, epoch: 0, first: 0, mailbox: 0 };
+        let mut bytes = header.encode().to_vec();
+        for message in messages {
+            bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(message);
+        }
+        bytes
+    }
+
+    fn put<T>(queue: &Queue<T>, codec: Codec<T>, messages: &[&[u8]]) -> Taken {
+        let bytes = datagram(messages);
+        let Ok(Datagram { body: Body::Batch(messages), .. }) = Datagram::parse(&bytes) else {
+            panic!("{} bytes of header and messages", HEADER_BYTES);
+        };
+        let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
+        queue.put(from, messages, codec)
+    }
+
+    /// A pop that found nothing, and then two messages of which another one takes the first: the second is there.
+    #[test]
+    fn nobody_sleeps_while_there_is_something() {
+        let queue = Arc::new(Queue::new(&Config::default()));
+        let seen = queue.puts();
+        assert!(queue.pop().is_none());
+        put(&queue, codec::raw(), &[b"one", b"two"]);
+        assert!(queue.pop().is_some());
+        let (woken, wakes) = mpsc::sync_channel(1);
+        let sleeper = Arc::clone(&queue);
+        std::thread::spawn(move || {
+            sleeper.sleep(seen, None);
+            woken.send(sleeper.pop().is_some())
+        });
+        assert_eq!(wakes.recv_timeout(Duration::from_secs(20)), Ok(true), "it sleeps beside a message");
     }
 }

@@ -196,6 +196,7 @@ impl<T> Receiving<T> {
         mut take: impl FnMut() -> Option<M>,
     ) -> Option<M> {
         loop {
+            let seen = queue.puts();
             if let Some(message) = take() {
                 return Some(message);
             }
@@ -206,7 +207,7 @@ impl<T> Receiving<T> {
             if state.reader == Reader::Waiting || state.busy {
                 state.followers += 1;
                 drop(state);
-                queue.sleep(until);
+                queue.sleep(seen, until);
                 lock(&self.state).followers -= 1;
                 continue;
             }
