@@ -113,6 +113,52 @@ fn an_answer_from_elsewhere_is_none() {
     assert_eq!(pending.wait(LONG), Look::Lost);
 }
 
+/// Whoever is asked knows the caller's epoch and the numbers of his own questions. Those of others', which a stranger
+/// would need to answer in their place, follow from neither.
+#[test]
+fn numbers_cannot_be_told_from_others() {
+    let caller: Caller<u32, u32> = Caller::new(queue(), fast());
+    let asked: Cmq<Call<u32, u32>> = queue();
+    let to = (asked.local_addr(), 0);
+    let _pending: Vec<_> = (0..4).map(|n| caller.call(to, n).expect("room")).collect();
+    let numbers: Vec<u64> = (0..4)
+        .map(|_| match asked.pop_timeout(LONG).expect("it was asked").0 {
+            Call::Question { number, .. } => number,
+            call @ Call::Answer { .. } => panic!("{call:?}"),
+        })
+        .collect();
+    // The steps of generators that can be turned back: by the same distance, by a mixed one, from the epoch.
+    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |n: u64| {
+        let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        n ^ (n >> 31)
+    };
+    let epoch = asked.sender(caller.queue().local_addr())[0].epoch;
+    for turn in 0..64 {
+        assert!(!numbers.contains(&mix(epoch.rotate_left(turn).wrapping_add(STEP))));
+    }
+    assert_ne!(numbers[1].wrapping_sub(numbers[0]), numbers[2].wrapping_sub(numbers[1]));
+}
+
+/// The random number of a sender's messages is another for each receiver, and not in the epoch.
+#[test]
+fn a_receiver_knows_only_its_own_token() {
+    let sender: Repair<u64> = Repair::new(queue(), RepairConfig::default());
+    let tokens: Vec<u32> = (0..2)
+        .map(|_| {
+            let receiver: Cmq<Repairable<u64>> = queue();
+            sender.push((receiver.local_addr(), 0), 0, &1).expect("room");
+            let (message, from) = receiver.pop_timeout(LONG).expect("loopback");
+            let Repairable::Message { token, .. } = message else { panic!("{message:?}") };
+            let epoch = receiver.sender(from.addr)[0].epoch;
+            assert!((0..64).all(|turn| epoch.rotate_left(turn) as u32 != token));
+            token
+        })
+        .collect();
+    assert_ne!(tokens[0], tokens[1]);
+}
+
 #[test]
 fn the_store_is_limited() {
     let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig { outstanding: 2, ..fast() });

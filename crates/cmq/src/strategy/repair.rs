@@ -18,6 +18,7 @@
 mod came;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ const HOLES: usize = 256;
 pub enum Repairable<T> {
     /// A message.
     Message {
-        /// The sender's random number.
+        /// The sender's random number for this receiver.
         token: u32,
         /// Its number, of those for this key.
         number: u64,
@@ -58,7 +59,7 @@ pub enum Repairable<T> {
     },
     /// So many messages there were: tells the end.
     Head {
-        /// The sender's random number.
+        /// The sender's random number for this receiver.
         token: u32,
         /// The number of the next.
         next: u64,
@@ -72,7 +73,7 @@ pub enum Repairable<T> {
     },
     /// These are not sent again: they are kept no more, or something newer about the same was sent.
     Gone {
-        /// The sender's random number.
+        /// The sender's random number for this receiver.
         token: u32,
         /// The first number.
         from: u64,
@@ -144,6 +145,8 @@ struct Kept<T> {
 
 /// What was sent for one key.
 struct Sent<T> {
+    /// Known to its receiver alone.
+    token: u32,
     next: u64,
     /// By number.
     kept: BTreeMap<u64, Kept<T>>,
@@ -176,7 +179,8 @@ struct State<T> {
 pub struct Repair<T: Send + 'static> {
     queue: Cmq<Repairable<T>>,
     config: RepairConfig,
-    token: u32,
+    /// Its keys are random, and known to nobody.
+    names: RandomState,
     state: Mutex<State<T>>,
 }
 
@@ -193,8 +197,12 @@ where
     /// Repairs by this queue, which belongs to it from now on.
     pub fn new(queue: Cmq<Repairable<T>>, config: RepairConfig) -> Repair<T> {
         let state = State { sent: HashMap::new(), came: Senders::new(config.peers, config.patience) };
-        let token = (queue.epoch() >> 32) as u32;
-        Repair { queue, config, token, state: Mutex::new(state) }
+        Repair { queue, config, names: RandomState::new(), state: Mutex::new(state) }
+    }
+
+    /// The random number that every message for a key carries. The epoch would not do: all who hear of this queue know it.
+    fn token(&self, key: &Key) -> u32 {
+        self.names.hash_one(key) as u32
     }
 
     /// The queue.
@@ -213,9 +221,9 @@ where
         if state.sent.len() >= self.config.peers && !state.sent.contains_key(&key) {
             return Err(PushError::Full);
         }
-        let sent = state.sent.entry(key).or_insert_with(Sent::new);
+        let sent = state.sent.entry(key).or_insert_with(|| Sent::new(self.token(&key)));
         let kept = Kept { slot, message: message.clone(), repairs: 0 };
-        self.queue.cw_push(key, &kept.travel(self.token, sent.next, false))?;
+        self.queue.cw_push(key, &kept.travel(sent.token, sent.next, false))?;
         sent.keep(kept, self.config.policy);
         Ok(())
     }
@@ -228,7 +236,7 @@ where
     pub fn tell_end(&self, key: impl Into<Key>) -> Result<(), PushError> {
         let key = key.into();
         let next = lock(&self.state).sent.get(&key).map_or(0, |sent| sent.next);
-        self.queue.cw_push(key, &Repairable::Head { token: self.token, next })?;
+        self.queue.cw_push(key, &Repairable::Head { token: self.token(&key), next })?;
         self.queue.flush();
         Ok(())
     }
@@ -266,9 +274,11 @@ where
         let now = Instant::now();
         match repairable {
             Repairable::Missing { token, holes } => {
-                if token == self.token {
+                if let Some(sent) = lock(&self.state).sent.get_mut(&from).filter(|sent| sent.token == token) {
                     let holes = holes.iter().take(HOLES);
-                    holes.for_each(|&(first, count)| self.repair(from, first..first.saturating_add(count)));
+                    holes.for_each(|&(first, count)| {
+                        self.repair(sent, from, first..first.saturating_add(count))
+                    });
                     self.queue.flush();
                 }
                 None
@@ -305,14 +315,13 @@ where
     }
 
     /// Sends again what one receiver is missing, and tells what it will not get.
-    fn repair(&self, to: Key, missing: Range<u64>) {
-        let mut state = lock(&self.state);
-        let Some(sent) = state.sent.get_mut(&to) else { return };
+    fn repair(&self, sent: &mut Sent<T>, to: Key, missing: Range<u64>) {
+        let token = sent.token;
         let mut at = missing.start;
         let end = missing.end.min(sent.next);
         let gone = |from: u64, until: u64| {
             if from < until {
-                let gone = Repairable::Gone { token: self.token, from, to: until };
+                let gone = Repairable::Gone { token, from, to: until };
                 // If it does not leave, it is asked for again.
                 let _ = self.queue.cw_push(to, &gone);
             }
@@ -322,7 +331,7 @@ where
             kept.repairs += 1;
             gone(at, number);
             at = number + 1;
-            let _ = self.queue.cw_push(to, &kept.travel(self.token, number, true));
+            let _ = self.queue.cw_push(to, &kept.travel(token, number, true));
         }
         gone(at, end);
     }
@@ -354,8 +363,8 @@ fn varint(number: u64) -> u64 {
 }
 
 impl<T> Sent<T> {
-    fn new() -> Sent<T> {
-        Sent { next: 0, kept: BTreeMap::new(), newest: HashMap::new() }
+    fn new(token: u32) -> Sent<T> {
+        Sent { token, next: 0, kept: BTreeMap::new(), newest: HashMap::new() }
     }
 
     /// Keeps the next message, and drops what it replaces or what is too old.

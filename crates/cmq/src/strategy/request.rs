@@ -16,6 +16,7 @@
 //! it was sent, a question is padded to the size of the answer it expects, and a longer answer is not sent.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -110,7 +111,9 @@ struct Store<Q, A> {
     by_number: HashMap<u64, u32>,
     /// Those that are open, by when they were asked last.
     open: Timeline,
-    dice: u64,
+    /// Its keys are random, and known to nobody.
+    names: RandomState,
+    numbered: u64,
     /// A thread that waits for its answer reads the queue; the others wait for it.
     reading: bool,
 }
@@ -170,10 +173,14 @@ where
 {
     /// Asks by this queue, which belongs to it from now on.
     pub fn new(queue: Cmq<Call<Q, A>>, config: CallConfig) -> Caller<Q, A> {
-        // Nobody who does not see the datagrams can tell the numbers of questions.
-        let dice = queue.epoch().rotate_left(17);
-        let (asked, by_number, open) = (Slots::new(), HashMap::new(), Timeline::new());
-        let store = Mutex::new(Store { asked, by_number, open, dice, reading: false });
+        let store = Mutex::new(Store {
+            asked: Slots::new(),
+            by_number: HashMap::new(),
+            open: Timeline::new(),
+            names: RandomState::new(),
+            numbered: 0,
+            reading: false,
+        });
         Caller { shared: Arc::new(Shared { queue, config, store, changed: Condvar::new() }) }
     }
 
@@ -312,12 +319,16 @@ impl<Q, A> Store<Q, A> {
         }
     }
 
-    /// Numbers that do not repeat, and that nobody can guess who does not know the first.
+    /// A number that no open question has, and that nobody can tell from the epoch or from other questions' numbers,
+    /// which other responders are told.
     fn roll(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        loop {
+            self.numbered += 1;
+            let number = self.names.hash_one(self.numbered);
+            if !self.by_number.contains_key(&number) {
+                return number;
+            }
+        }
     }
 }
 
