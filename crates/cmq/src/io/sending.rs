@@ -134,7 +134,7 @@ impl Sending {
     fn send_ready(&self, state: &mut State) {
         while !state.batches.ready().is_empty() {
             match self.socket.send(state.batches.ready().iter()) {
-                Ok(count) => (0..count).for_each(|_| state.left(None)),
+                Ok(datagrams) => state.left(datagrams),
                 Err(error) if would_block(&error) => {
                     state.blocked = true;
                     return;
@@ -178,29 +178,20 @@ impl Sending {
 }
 
 impl State {
-    /// The first batch is with the network, or failed with this error.
-    fn left(&mut self, error: Option<&io::Error>) {
-        if let Some(batch) = self.batches.ready().front() {
-            match error {
-                None => {
-                    self.sent += batch.messages;
-                    self.datagrams += batch.datagrams() as u64;
-                }
-                Some(_) => self.failed += batch.messages,
-            }
-        }
-        self.batches.left();
+    /// So many datagrams are with the network.
+    fn left(&mut self, datagrams: usize) {
+        self.datagrams += datagrams as u64;
+        self.sent += self.batches.left(datagrams);
     }
 
-    /// The system does not send the first batch: it is given up.
+    /// The system does not send the first batch: it is given up, also where some of its datagrams have left.
     fn failed(&mut self, error: &io::Error) -> Option<Event> {
-        let batch = self.batches.ready().front()?;
-        let (to, messages) = (batch.to, batch.messages);
+        let (to, messages) = self.batches.give_up()?;
         let errno = error.raw_os_error().unwrap_or(0);
         if errno == rustix::io::Errno::MSGSIZE.raw_os_error() {
             self.batches.path_changed(to);
         }
-        self.left(Some(error));
+        self.failed += messages;
         Some(Event::SendFailed { to, messages, errno })
     }
 }

@@ -98,14 +98,14 @@ impl Socket {
         }
     }
 
-    /// Sends the first of these, or several of them in one call; how many left.
+    /// Sends what the first of these still has, or several of them in one call; how many datagrams left.
     pub fn send<'a>(&self, mut batches: impl Iterator<Item = &'a Batch>) -> io::Result<usize> {
         let Some(first) = batches.next() else { return Ok(0) };
         if first.datagrams() > 1 {
-            return self.send_segments(first).map(|()| 1);
+            return self.send_segments(first);
         }
         let Some(second) = batches.next().filter(|b| b.datagrams() == 1) else {
-            net::sendto(&self.udp, &first.bytes, net::SendFlags::empty(), &self.as_sent(first.to))?;
+            net::sendto(&self.udp, first.rest(), net::SendFlags::empty(), &self.as_sent(first.to))?;
             return Ok(1);
         };
         let more = batches.take_while(|b| b.datagrams() == 1);
@@ -113,12 +113,12 @@ impl Socket {
             .into_iter()
             .chain(more)
             .take(AT_ONCE)
-            .map(|b| (self.as_sent(b.to), b.bytes.as_slice()))
+            .map(|b| (self.as_sent(b.to), b.rest()))
             .collect();
         self.send_many(&all)
     }
 
-    /// Datagrams to several addresses in one call.
+    /// Datagrams to several addresses in one call; how many left, which may be fewer.
     fn send_many(&self, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
         let slices: Vec<[IoSlice<'_>; 1]> =
             datagrams.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
@@ -134,35 +134,27 @@ impl Socket {
         Ok(net::sendmmsg(&self.udp, &mut headers, net::SendFlags::empty())?)
     }
 
-    /// Datagrams of one batch: cut by the kernel if it can, else one by one in one call.
-    fn send_segments(&self, batch: &Batch) -> io::Result<()> {
+    /// Datagrams of one batch: cut by the kernel if it can, else one by one in one call; how many left.
+    fn send_segments(&self, batch: &Batch) -> io::Result<usize> {
         let destination = self.as_sent(batch.to);
         if self.offload && self.state.max_gso_segments() > 1 {
             let transmit = Transmit {
                 destination,
                 ecn: None,
-                contents: &batch.bytes,
+                contents: batch.rest(),
                 segment_size: Some(batch.segment),
                 src_ip: None,
             };
             match self.state.try_send(UdpSockRef::from(&self.udp), &transmit) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(batch.datagrams()),
                 // The device cannot cut: from now on nobody asks it to.
                 Err(_) if self.state.max_gso_segments() == 1 => {}
                 Err(error) => return Err(error),
             }
         }
         let all: Vec<(SocketAddr, &[u8])> =
-            batch.bytes.chunks(batch.segment).map(|bytes| (destination, bytes)).collect();
-        let mut sent = 0;
-        while sent < all.len() {
-            sent += match self.send_many(&all[sent..]) {
-                // What left cannot be taken back; the rest is given up, and the receiver will report it.
-                Err(error) if sent > 0 && error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                other => other?,
-            };
-        }
-        Ok(())
+            batch.rest().chunks(batch.segment).map(|bytes| (destination, bytes)).collect();
+        self.send_many(&all)
     }
 
     /// Receives what is there; false if that is nothing.

@@ -49,12 +49,19 @@ pub(crate) struct Batch {
     pub bytes: Vec<u8>,
     pub segment: usize,
     pub messages: u64,
+    /// Bytes of the first datagrams, which have left already.
+    pub left: usize,
 }
 
 impl Batch {
-    /// How many datagrams it is.
+    /// The datagrams that have not left yet.
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.left..]
+    }
+
+    /// How many these are.
     pub fn datagrams(&self) -> usize {
-        self.bytes.len().div_ceil(self.segment)
+        self.rest().len().div_ceil(self.segment)
     }
 }
 
@@ -266,7 +273,7 @@ impl Batches {
         }
         // Headers and padding count too from here on: they are memory that waits.
         self.pending += bytes.len() - payload;
-        self.ready.push_back(Batch { to: key.addr, bytes, segment, messages });
+        self.ready.push_back(Batch { to: key.addr, bytes, segment, messages, left: 0 });
     }
 
     /// A message that no datagram holds leaves in pieces.
@@ -300,7 +307,7 @@ impl Batches {
             }
             self.pending += bytes.len();
             let segment = segment.min(bytes.len());
-            self.ready.push_back(Batch { to: key.addr, bytes, segment, messages: 0 });
+            self.ready.push_back(Batch { to: key.addr, bytes, segment, messages: 0, left: 0 });
         }
         if let Some(last) = self.ready.back_mut() {
             last.messages = 1;
@@ -323,7 +330,8 @@ impl Batches {
         for _ in 0..CLOSE_COPIES {
             self.pending += HEADER_BYTES;
             let bytes = header.encode().to_vec();
-            self.ready.push_back(Batch { to: gone.to, bytes, segment: HEADER_BYTES, messages: 0 });
+            let (to, segment) = (gone.to, HEADER_BYTES);
+            self.ready.push_back(Batch { to, bytes, segment, messages: 0, left: 0 });
         }
     }
 
@@ -379,12 +387,27 @@ impl Batches {
         &self.ready
     }
 
-    /// The first of [`Batches::ready`] is with the network, or given up.
-    pub fn left(&mut self) {
-        if let Some(batch) = self.ready.pop_front() {
-            self.pending -= batch.bytes.len();
-            self.keep(batch.bytes);
+    /// So many datagrams of [`Batches::ready`] are with the network; how many messages the batches were that this ends.
+    pub fn left(&mut self, mut datagrams: usize) -> u64 {
+        let mut messages = 0;
+        while let Some(batch) = self.ready.front_mut().filter(|_| datagrams > 0) {
+            let all = batch.datagrams();
+            if datagrams < all {
+                batch.left += datagrams * batch.segment;
+                break;
+            }
+            datagrams -= all;
+            messages += self.give_up().map_or(0, |(_, messages)| messages);
         }
+        messages
+    }
+
+    /// The first of [`Batches::ready`] does not leave any more; whom it was for, and how many messages it was.
+    pub fn give_up(&mut self) -> Option<(SocketAddr, u64)> {
+        let batch = self.ready.pop_front()?;
+        self.pending -= batch.bytes.len();
+        self.keep(batch.bytes);
+        Some((batch.to, batch.messages))
     }
 
     /// Bytes that wait.

@@ -59,10 +59,48 @@ fn leave(batches: &mut Batches) -> Vec<(SocketAddr, Vec<u8>)> {
     while let Some(batch) = batches.ready().front() {
         assert!(batch.bytes.len() <= MAX_DATAGRAM, "one call takes no more");
         assert!(batch.datagrams() <= super::batches::MAX_SEGMENTS);
-        left.extend(batch.bytes.chunks(batch.segment).map(|bytes| (batch.to, bytes.to_vec())));
-        batches.left();
+        left.extend(batch.rest().chunks(batch.segment).map(|bytes| (batch.to, bytes.to_vec())));
+        let datagrams = batch.datagrams();
+        batches.left(datagrams);
     }
     left
+}
+
+/// The network takes two datagrams of a batch now and the others later: none is lost, none leaves twice, and the batch
+/// is counted when its last has left.
+#[test]
+fn a_batch_that_left_in_part_goes_on_from_there() {
+    let mut batches = Batches::new(&Config::default().batches(60_000, Duration::MAX), 1);
+    let world = World { now: Instant::now(), path: 1200 };
+    for number in 0..10_u8 {
+        let message = [number; 700];
+        batches
+            .push(Key::new(addr(1), 0), &world, |out| {
+                out.extend_from_slice(&message);
+                true
+            })
+            .expect("room");
+    }
+    batches
+        .push(Key::new(addr(1), 1), &world, |out| {
+            out.push(7);
+            true
+        })
+        .expect("room");
+    batches.flush(world.now);
+    let datagrams = batches.ready().front().expect("it is ready").datagrams();
+    assert!(datagrams > 5);
+    let (mut receiver, mut got) = (Receiver::new(&Config::default()), Got::default());
+    let mut sent = 0;
+    while let Some(batch) = batches.ready().front() {
+        let (now, some) = (batch.rest().chunks(batch.segment).take(2), batch.datagrams().min(2));
+        now.for_each(|bytes| receiver.datagram(world.now, addr(2), bytes, &mut got));
+        sent += batches.left(some);
+        assert!(sent == 0 || sent >= 10, "a batch counts when all of it has left");
+    }
+    assert_eq!((sent, batches.pending()), (11, 0));
+    assert_eq!(got.messages[&0], (0..10_u8).map(|number| vec![number; 700]).collect::<Vec<_>>());
+    assert_eq!((got.messages[&1].len(), receiver.totals().counts.duplicated), (1, 0));
 }
 
 /// What each step of the model test does.
