@@ -16,7 +16,7 @@ use crate::event::{Event, Sender, Stats};
 use crate::io::engine::Engine;
 use crate::io::mailbox::Queue;
 use crate::io::socket::Socket;
-use crate::key::Key;
+use crate::key::{Key, canonical};
 use crate::multicast::Multicast;
 use crate::proto::receiver::Account;
 #[cfg(feature = "stream")]
@@ -122,7 +122,7 @@ impl<T: Send + 'static> Cmq<T> {
     pub fn cw_push(&self, key: impl Into<Key>, message: &T) -> Result<(), PushError> {
         let engine = self.engine();
         let encode = engine.codec.encode;
-        engine.sending.push(key.into(), engine.config.max_datagram, |out| encode(message, out))
+        engine.sending.push(key.into().canonical(), engine.config.max_datagram, |out| encode(message, out))
     }
 
     /// The next message, if there is one (paper, `cwPop`): any message for a mailbox that was not opened with
@@ -223,7 +223,7 @@ impl<T: Send + 'static> Cmq<T> {
 
     /// The streams of one sender: one for each of its lives, and for each address and group it sends to.
     pub fn sender(&self, from: SocketAddr) -> Vec<Sender> {
-        self.engine().receiving.sender(from)
+        self.engine().receiving.sender(canonical(from))
     }
 
     /// What `with` does with the account of an address, if something came from there.
@@ -250,7 +250,7 @@ impl Cmq<Bytes> {
     #[inline]
     pub fn push_bytes(&self, key: impl Into<Key>, message: &[u8]) -> Result<(), PushError> {
         let engine = self.engine();
-        engine.sending.push(key.into(), engine.config.max_datagram, |out| {
+        engine.sending.push(key.into().canonical(), engine.config.max_datagram, |out| {
             out.extend_from_slice(message);
             true
         })

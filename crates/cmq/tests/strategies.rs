@@ -159,6 +159,20 @@ fn a_receiver_knows_only_its_own_token() {
     assert_ne!(tokens[0], tokens[1]);
 }
 
+/// An IPv4 address as a socket of IPv6 is told it, and as its answers come.
+#[test]
+fn an_answer_to_a_mapped_address_is_one() {
+    let responder: Responder<u32, u32> = Responder::new(queue());
+    let port = responder.queue().local_addr().port();
+    let asking = new_rq_with("[::]:0", Config::immediate()).expect("a queue for both versions of IP");
+    let caller: Caller<u32, u32> = Caller::new(asking, CallConfig::default());
+    let mapped: std::net::SocketAddr = format!("[::ffff:127.0.0.1]:{port}").parse().expect("an address");
+    let pending = caller.call((mapped, 0), 1).expect("room");
+    assert_eq!(responder.serve(LONG, |n, _| Some(n + 1)), Served::Answered);
+    assert_eq!(pending.wait(LONG), Look::Answered(2));
+    assert_eq!(caller.queue().sender(mapped).len(), 1);
+}
+
 #[test]
 fn the_store_is_limited() {
     let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig { outstanding: 2, ..fast() });

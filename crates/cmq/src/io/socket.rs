@@ -10,6 +10,7 @@ use rustix::net::{self, sockopt};
 
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::error::OpenError;
+use crate::key::canonical;
 use crate::proto::batches::Batch;
 use crate::wire::MAX_DATAGRAM;
 
@@ -47,7 +48,7 @@ impl Received {
     pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let filled = self.metas[..self.count].iter().zip(&self.buffers);
         filled.flat_map(|(meta, buffer)| {
-            let from = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
+            let from = canonical(meta.addr);
             buffer[..meta.len].chunks(meta.stride.max(1)).map(move |datagram| (from, datagram))
         })
     }

@@ -216,7 +216,7 @@ where
     /// # Errors
     /// [`PushError`]; the message has no number then. `Full` also if too many keys are remembered.
     pub fn push(&self, key: impl Into<Key>, slot: u64, message: &T) -> Result<(), PushError> {
-        let key = key.into();
+        let key = key.into().canonical();
         let mut state = lock(&self.state);
         if state.sent.len() >= self.config.peers && !state.sent.contains_key(&key) {
             return Err(PushError::Full);
@@ -234,7 +234,7 @@ where
     /// # Errors
     /// [`PushError`].
     pub fn tell_end(&self, key: impl Into<Key>) -> Result<(), PushError> {
-        let key = key.into();
+        let key = key.into().canonical();
         let next = lock(&self.state).sent.get(&key).map_or(0, |sent| sent.next);
         self.queue.cw_push(key, &Repairable::Head { token: self.token(&key), next })?;
         self.queue.flush();

@@ -194,7 +194,7 @@ where
     /// # Errors
     /// [`CallError`]; nothing is asked then.
     pub fn call(&self, to: impl Into<Key>, question: Q) -> Result<Pending<Q, A>, CallError> {
-        let (shared, to) = (&self.shared, to.into());
+        let (shared, to) = (&self.shared, to.into().canonical());
         let mut store = lock(&shared.store);
         shared.work(&mut store);
         if store.asked.len() >= shared.config.outstanding {
