@@ -27,20 +27,25 @@ impl<T> Clone for Codec<T> {
 
 impl<T> Copy for Codec<T> {}
 
-/// The bytes of one datagram, copied once if messages are kept as they are.
+/// The bytes of one datagram, copied once if messages are kept as they are and all of them are kept.
 pub(crate) struct Shared<'a> {
     all: &'a [u8],
     copy: Option<Bytes>,
+    whole: bool,
 }
 
 impl<'a> Shared<'a> {
-    /// Messages will be parts of these bytes.
-    pub fn new(all: &'a [u8]) -> Shared<'a> {
-        Shared { all, copy: None }
+    /// Messages will be parts of these bytes; `whole`: they may share a copy of all of them. Else each has its own, so that
+    /// a few do not keep what was dropped.
+    pub fn new(all: &'a [u8], whole: bool) -> Shared<'a> {
+        Shared { all, copy: None, whole }
     }
 
     /// The part as a value that owns the copy together with the others.
     fn part(&mut self, part: &[u8]) -> Bytes {
+        if !self.whole {
+            return Bytes::copy_from_slice(part);
+        }
         let copy = self.copy.get_or_insert_with(|| Bytes::copy_from_slice(self.all));
         let start = part.as_ptr().addr() - self.all.as_ptr().addr();
         copy.slice(start..start + part.len())
@@ -104,11 +109,11 @@ mod tests {
         let mut bytes = vec![9];
         assert!((codec.encode)(&message, &mut bytes));
         assert_eq!(bytes, *b"\x09\x07\x05seven");
-        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes)), Some(message));
-        assert_eq!((codec.decode)(&bytes, &mut Shared::new(&bytes)), None, "bytes are left over");
+        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes, true)), Some(message));
+        assert_eq!((codec.decode)(&bytes, &mut Shared::new(&bytes, true)), None, "bytes are left over");
 
         let codec = raw();
-        let mut shared = Shared::new(b"onetwo");
+        let mut shared = Shared::new(b"onetwo", true);
         let all = shared.all;
         assert_eq!((codec.decode)(&all[..3], &mut shared).unwrap(), b"one"[..]);
         assert_eq!((codec.decode)(&all[3..], &mut shared).unwrap(), b"two"[..]);

@@ -79,11 +79,11 @@ impl<T> Queue<T> {
         if self.messages.load(Ordering::Relaxed) + messages.len() > self.max_messages {
             self.len();
         }
-        let mut shared = Shared::new(messages.as_bytes());
         let mut taken = Taken::default();
         let (mut added, mut added_bytes) = (0, 0);
         let mut inbox = lock(&self.inbox);
         let (had, had_bytes) = (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let mut shared = Shared::new(messages.as_bytes(), self.fits(had, had_bytes, &messages));
         for message in messages.iter() {
             let bytes = message.len();
             let full = had + added >= self.max_messages || had_bytes + added_bytes + bytes > self.max_bytes;
@@ -118,6 +118,16 @@ impl<T> Queue<T> {
             taken.overflowed += self.drop_oldest();
         }
         taken
+    }
+
+    /// Whether all of these will be kept: then what they lie in is no more than the mailbox may hold.
+    fn fits(&self, had: usize, had_bytes: usize, messages: &Messages<'_>) -> bool {
+        // What is dropped from the front makes room for all that may be at once.
+        let (had, had_bytes) = match self.when_full {
+            WhenFull::DropNewest => (had, had_bytes),
+            WhenFull::DropOldest => (0, 0),
+        };
+        had + messages.len() <= self.max_messages && had_bytes + messages.as_bytes().len() <= self.max_bytes
     }
 
     /// Drops from the front until it is no more than may be; how many.
@@ -244,6 +254,24 @@ mod tests {
         };
         let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
         queue.put(from, messages, codec)
+    }
+
+    /// A datagram of which a message or two are kept is not kept with them.
+    #[test]
+    fn what_is_dropped_costs_no_memory() {
+        let big: &[u8] = &[7; 1000];
+        for when_full in [WhenFull::DropNewest, WhenFull::DropOldest] {
+            let config = Config { mailbox_bytes: 2500, when_full, ..Config::default() };
+            let apart = |messages: &[&[u8]]| {
+                let queue = Queue::new(&config);
+                put(&queue, codec::raw(), messages);
+                let [one, other] = [0, 1].map(|_| queue.pop().expect("there is room for two").0);
+                other.as_ptr().addr().abs_diff(one.as_ptr().addr())
+            };
+            // A message and the two bytes before the next.
+            assert_eq!(apart(&[big; 2]), 1002, "they lie in one copy");
+            assert_ne!(apart(&[big; 60]), 1002, "60 kB are kept for 2");
+        }
     }
 
     /// A pop that found nothing, and then two messages of which another one takes the first: the second is there.
