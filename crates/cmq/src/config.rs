@@ -80,7 +80,8 @@ pub struct Config {
     pub large: Large,
     /// The largest message, sent or received, in bytes. Default 1 MiB, at most 1 GiB.
     pub max_message: usize,
-    /// Bytes of incomplete messages, over all senders. Default 32 MiB. Past it the oldest incomplete one is given up.
+    /// Bytes of incomplete messages, over all senders, with some for each piece: at least one and a half times
+    /// `max_message`. Default 32 MiB. Past it the oldest incomplete one is given up.
     pub fragment_bytes: usize,
     /// How long a message may be incomplete. Default 2 s.
     pub fragment_expiry: Duration,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cmq::{Cmq, Config, Event, Key, Large, PushError, new_raw_rq, new_rq, new_rq_with};
+use cmq::{Cmq, Config, Event, Key, Large, Order, PushError, new_raw_rq, new_rq, new_rq_with};
 
 /// Longer than any test takes; reaching it is a failure.
 const LONG: Duration = Duration::from_secs(20);
@@ -143,6 +143,21 @@ fn a_type_that_panics_does_not_end_the_queue() {
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, Touchy(12));
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, Touchy(14));
     assert_eq!(receiver.stats().counts.undecodable, 1);
+}
+
+/// Times that never come are no mistake.
+#[test]
+fn whoever_waits_for_ever_may_say_so() {
+    let ever = Duration::MAX;
+    let order = Order::Kept { wait: ever, window: 16 };
+    let config = Config { fragment_expiry: ever, ..Config::default().batches(100, ever).order(order) };
+    let (receiver, sender) = (new_raw_rq("127.0.0.1:0", config.clone()), new_raw_rq("127.0.0.1:0", config));
+    let (receiver, sender) = (receiver.expect("a queue"), sender.expect("a queue"));
+    for size in [1, 100, 100_000] {
+        sender.push_bytes((receiver.local_addr(), 0), &vec![7; size]).expect("room");
+        sender.flush();
+        assert_eq!(receiver.pop_timeout(ever).expect("loopback").0.len(), size);
+    }
 }
 
 /// Cut by the kernel, or sent one by one in one call: the same datagrams.

@@ -20,9 +20,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::Slots;
 use super::destinations::{Destination, Destinations};
 use super::timeline::Timeline;
+use super::{Slots, after};
 use crate::config::{Config, Large, MIN_DATAGRAM};
 use crate::error::PushError;
 use crate::key::Key;
@@ -355,13 +355,13 @@ impl Batches {
     /// When the oldest queue must leave.
     #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.timeline.first().map(|(_, since)| since + self.timeout)
+        self.timeline.first().map(|(_, since)| after(since, self.timeout))
     }
 
     /// Queues that are old enough leave.
     pub fn expire(&mut self, now: Instant) {
         while let Some((slot, since)) = self.timeline.first()
-            && since + self.timeout <= now
+            && after(since, self.timeout) <= now
         {
             self.seal(slot, now);
         }

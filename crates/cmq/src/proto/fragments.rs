@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::Slots;
 use super::timeline::Timeline;
+use super::{Slots, after};
 use crate::config::Config;
 use crate::wire::Piece;
 
@@ -133,13 +133,13 @@ impl Fragments {
 
     /// When the oldest one is given up.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.begun.first().map(|(_, since)| since + self.expiry)
+        self.begun.first().map(|(_, since)| after(since, self.expiry))
     }
 
     /// Gives up what is too old.
     pub fn expire(&mut self, now: Instant) {
         while let Some((slot, since)) = self.begun.first()
-            && since + self.expiry <= now
+            && after(since, self.expiry) <= now
         {
             self.give_up(slot);
         }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::Slots;
 use super::fragments::{Added, Fragments};
 use super::stream::{Body as Held, Stream, Verdict, Waiting};
 use super::timeline::Timeline;
+use super::{Slots, after};
 use crate::config::{Config, Order};
 use crate::event::{Counts, Event, Sender};
 use crate::key::Key;
@@ -372,7 +372,7 @@ impl Receiver {
 
     /// When [`Receiver::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let gap = self.gaps.first().map(|(_, since)| since + self.wait);
+        let gap = self.gaps.first().map(|(_, since)| after(since, self.wait));
         [gap, self.fragments.next_deadline()].into_iter().flatten().min()
     }
 
@@ -380,7 +380,7 @@ impl Receiver {
     pub fn expire(&mut self, now: Instant, sink: &mut impl Sink) {
         self.fragments.expire(now);
         while let Some((slot, since)) = self.gaps.first()
-            && since + self.wait <= now
+            && after(since, self.wait) <= now
         {
             self.give_up(now, slot, sink);
         }

@@ -25,9 +25,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::io::lock;
-use crate::proto::Slots;
 use crate::proto::batches::CLOSE_COPIES;
 use crate::proto::timeline::Timeline;
+use crate::proto::{Slots, after};
 use crate::wire::{HEADER_BYTES, IP_BYTES, RECORD_BYTES};
 use crate::{Cmq, Key, PushError};
 
@@ -228,7 +228,7 @@ where
 
     /// What has become of it after at most so long: `Open` if that was not long enough.
     pub fn wait(&self, timeout: Duration) -> Look<A> {
-        let (shared, until) = (&self.shared, Instant::now() + timeout);
+        let (shared, until) = (&self.shared, after(Instant::now(), timeout));
         let mut store = lock(&shared.store);
         loop {
             shared.work(&mut store);
@@ -238,8 +238,8 @@ where
                 return looked;
             }
             // Until an answer comes, or some question must be asked again.
-            let again = store.open.first().map(|(_, since)| since + shared.config.timeout);
-            let time = again.map_or(until, |again| again.min(until)) - now;
+            let again = store.open.first().map(|(_, since)| after(since, shared.config.timeout));
+            let time = again.map_or(until, |again| again.min(until)).saturating_duration_since(now);
             if store.reading {
                 let waited = shared.changed.wait_timeout(store, time);
                 store = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -289,7 +289,7 @@ where
         }
         let now = Instant::now();
         while let Some((slot, since)) = store.open.first()
-            && since + self.config.timeout <= now
+            && after(since, self.config.timeout) <= now
         {
             store.open.remove(slot);
             let Some(asked) = store.asked.get_mut(slot) else { continue };
