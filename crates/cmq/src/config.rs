@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::proto::fragments::most;
 use crate::wire::MAX_DATAGRAM;
 
 /// The largest `qthresh`: a batch is at most what the kernel cuts into datagrams in one call.
@@ -186,6 +187,8 @@ impl Config {
         within("mailbox_messages", self.mailbox_messages, 1, usize::MAX)?;
         within("mailbox_bytes", self.mailbox_bytes, 1, usize::MAX)?;
         within("max_message", self.max_message, 1, 1 << 30)?;
+        // Else it would be given up whenever its last pieces come.
+        within("fragment_bytes", self.fragment_bytes, most(self.max_message), usize::MAX)?;
         within("max_datagram", self.max_datagram.unwrap_or(MAX_DATAGRAM), MIN_DATAGRAM, MAX_DATAGRAM)?;
         within("max_senders", self.max_senders, 1, 1 << 24)?;
         within("max_destinations", self.max_destinations, 1, 1 << 24)?;

@@ -7,10 +7,15 @@ use std::time::{Duration, Instant};
 use super::timeline::Timeline;
 use super::{Slots, after};
 use crate::config::Config;
-use crate::wire::Piece;
+use crate::wire::{MIN_PIECE, Piece};
 
 /// What an entry costs beside its bytes, so that many small ones count too.
 const OVERHEAD: usize = 128;
+
+/// The most that a message of this size costs while it is incomplete.
+pub(crate) const fn most(message: usize) -> usize {
+    message + message.div_ceil(MIN_PIECE) * OVERHEAD
+}
 
 /// Which message: sender, epoch, stream and number.
 pub(crate) type MessageKey = (SocketAddr, u64, u32, u64);
