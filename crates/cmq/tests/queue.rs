@@ -133,6 +133,10 @@ impl<'de> serde::Deserialize<'de> for Touchy {
     }
 }
 
+/// A number that panics half written when it is not welcome.
+#[derive(serde::Deserialize)]
+struct Grumpy(u32);
+
 #[test]
 fn a_type_that_panics_does_not_end_the_queue() {
     let receiver = new_rq_with::<Touchy>("127.0.0.1:0", Config::immediate()).expect("a queue");
@@ -158,6 +162,32 @@ fn whoever_waits_for_ever_may_say_so() {
         sender.flush();
         assert_eq!(receiver.pop_timeout(ever).expect("loopback").0.len(), size);
     }
+}
+
+impl serde::Serialize for Grumpy {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeTuple;
+        let mut two = to.serialize_tuple(2)?;
+        two.serialize_element(&self.0)?;
+        assert_ne!(self.0, 13, "this panic is part of the test");
+        two.serialize_element(&self.0)?;
+        two.end()
+    }
+}
+
+#[test]
+fn a_push_that_panics_leaves_nothing_behind() {
+    let receiver = new_rq_with::<(u32, u32)>("127.0.0.1:0", Config::default()).expect("a queue");
+    let sender = new_rq_with::<Grumpy>("127.0.0.1:0", Config::default()).expect("a queue");
+    for number in [12, 13, 14] {
+        let push = || sender.cw_push((receiver.local_addr(), 0), &Grumpy(number));
+        let pushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(push));
+        assert_eq!(pushed.is_err(), number == 13);
+    }
+    sender.flush();
+    assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, (12, 12));
+    assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, (14, 14));
+    assert_eq!((receiver.stats().counts.undecodable, receiver.stats().malformed), (0, 0));
 }
 
 /// Cut by the kernel, or sent one by one in one call: the same datagrams.

@@ -82,6 +82,22 @@ struct Queue {
     messages: u64,
 }
 
+/// A message that is being encoded at the end of a queue: taken back if it does not become whole, also where the
+/// application's `Serialize` panics.
+struct Record<'a> {
+    bytes: &'a mut Vec<u8>,
+    at: usize,
+    whole: bool,
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if !self.whole {
+            self.bytes.truncate(self.at);
+        }
+    }
+}
+
 pub(crate) struct Batches {
     qthresh: usize,
     timeout: Duration,
@@ -134,11 +150,14 @@ impl Batches {
         let queue = self.queues.get_mut(slot).expect("the slot was just found");
         let at = queue.bytes.len();
         queue.bytes.extend_from_slice(&[0; RECORD_BYTES]);
-        if !encode(&mut queue.bytes) {
-            queue.bytes.truncate(at);
+        let mut record = Record { bytes: &mut queue.bytes, at, whole: false };
+        record.whole = encode(record.bytes);
+        if !record.whole {
+            drop(record);
             self.drop_if_empty(slot);
             return Err(PushError::Encode);
         }
+        drop(record);
         let size = queue.bytes.len() - at - RECORD_BYTES;
         if queue.bytes.len() - queue.start > queue.room || queue.count == u16::MAX {
             self.place(slot, at, outside)?;
