@@ -116,7 +116,13 @@ pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
     for failure in &failed {
         text.push_str(&format!("\nFAILED: {failure}\n"));
     }
-    Ok(args.output.publish(name, &text, &plots(&rows))?)
+    args.output.publish(name, &text, &plots(&rows))?;
+    verdict(failed.len(), failed.len() + rows.len())
+}
+
+/// Whoever reads only the status must not take a part for the whole.
+fn verdict(failed: usize, all: usize) -> Result<(), BenchError> {
+    if failed > 0 { Err(BenchError::Failed { failed, all }) } else { Ok(()) }
 }
 
 fn told(row: &Row) -> String {
@@ -179,4 +185,16 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
         }
     }
     plots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bench_of_which_a_part_failed_failed() {
+        assert!(verdict(0, 7).is_ok());
+        let error = verdict(2, 7).expect_err("two of them failed").to_string();
+        assert!(error.starts_with("2 of 7 measurements failed"), "{error}");
+    }
 }

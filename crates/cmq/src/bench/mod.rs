@@ -75,6 +75,14 @@ pub enum BenchError {
     /// Namespaces need root.
     #[error("cmq bench makes network namespaces: run it as root")]
     NotRoot,
+    /// Some measurements failed; the others are written.
+    #[error("{failed} of {all} measurements failed; the table has the others, and says why")]
+    Failed {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        all: usize,
+    },
     /// The arguments leave nothing to measure.
     #[error("nothing to measure: none of these systems is here and carries these sizes this way")]
     Nothing,
