@@ -89,7 +89,7 @@ pub struct Row {
     pub mean_ms: f64,
     /// Standard deviation of these times.
     pub stddev_ms: f64,
-    /// Messages of an exchange by its mean time.
+    /// Messages of an exchange by its mean time, times the share of all messages that came to the answerer.
     pub messages_per_s: f64,
     /// Bytes of these.
     pub bytes_per_s: f64,
@@ -204,6 +204,12 @@ impl Pair {
     }
 }
 
+/// Messages that came for each second: an exchange ends also when messages of it are lost or given up.
+fn delivered_per_s(messages: f64, mean_ns: u64, received: u64, sent: u64) -> f64 {
+    let share = received.min(sent) as f64 / sent.max(1) as f64;
+    messages * share / (mean_ns.max(1) as f64 / 1e9)
+}
+
 /// Measures a point once.
 ///
 /// # Errors
@@ -224,7 +230,7 @@ pub fn measure(point: &Point, rep: u32) -> Result<Row, BenchError> {
     };
     let dropped = field.dropped()?;
     let (qthresh, timeout) = point.system.batches(point.pattern);
-    let messages_per_s = f64::from(point.messages) / (mean_ns.max(1) as f64 / 1e9);
+    let messages_per_s = delivered_per_s(f64::from(point.messages), mean_ns, received, sent);
     Ok(Row {
         system: point.system,
         pattern: point.pattern,
@@ -251,4 +257,17 @@ pub fn measure(point: &Point, rep: u32) -> Result<Row, BenchError> {
         cpu: sys::cpu(),
         command: sys::command(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_come_counts_for_nothing() {
+        assert_eq!(delivered_per_s(1000.0, 1_000_000, 500, 500), 1e6);
+        assert_eq!(delivered_per_s(1000.0, 1_000_000, 250, 500), 5e5);
+        assert_eq!(delivered_per_s(1000.0, 1_000_000, 0, 0), 0.0);
+        assert_eq!(delivered_per_s(1000.0, 1_000_000, 501, 500), 1e6, "one that came twice is one");
+    }
 }
