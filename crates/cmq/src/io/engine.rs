@@ -184,9 +184,13 @@ impl<T: Send + 'static> Engine<T> {
         self.sending.close();
         let end = Instant::now() + LINGER;
         while self.sending.pending() > 0 && Instant::now() < end {
+            let (again, on_socket) = self.sending.turn(true);
+            if self.sending.pending() == 0 {
+                break;
+            }
             let mut fds = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::OUT)];
-            let _ = poll(&mut fds, timespec(Some(end), Instant::now()).as_ref());
-            self.sending.turn(true);
+            let until = again.map_or(end, |again| again.min(end));
+            let _ = poll(&mut fds[..usize::from(on_socket)], timespec(Some(until), Instant::now()).as_ref());
         }
         // Pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);

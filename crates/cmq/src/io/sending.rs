@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::engine::{Events, Waker};
 use super::lock;
@@ -14,20 +14,51 @@ use crate::event::{Event, Stats};
 use crate::key::Key;
 use crate::proto::batches::{Batches, Outside};
 
+/// How long a device has to make room before it is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
 /// When the thread behind looks next.
 #[derive(Clone, Copy)]
 enum Watch {
     /// It is about to.
     Awake,
-    /// At this time, or never, unless it is woken.
-    Asleep(Option<Instant>),
+    /// At this time, or never, unless it is woken; and when what holds up sending is over, if something did when it looked
+    /// last.
+    Asleep(Option<Instant>, bool),
+}
+
+/// What holds up sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blocked {
+    /// The socket's buffer is full; it tells when it is not.
+    Socket,
+    /// The device's queue is full, of which nobody tells the end: until it is tried again.
+    Device(Instant),
+}
+
+impl Blocked {
+    /// What an error of a call means, if it is only for now.
+    fn by(error: &io::Error, now: Instant) -> Option<Blocked> {
+        if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) {
+            return Some(Blocked::Device(now + TRY_AGAIN));
+        }
+        (error.kind() == io::ErrorKind::WouldBlock).then_some(Blocked::Socket)
+    }
+
+    /// Whether it is worth another try.
+    fn is_over(self, writable: bool, now: Instant) -> bool {
+        match self {
+            Blocked::Socket => writable,
+            Blocked::Device(until) => until <= now,
+        }
+    }
 }
 
 struct State {
     batches: Batches,
     watch: Watch,
-    /// The socket's buffer is full: the thread behind waits until it is not.
-    blocked: bool,
+    /// The thread behind waits until this is over.
+    blocked: Option<Blocked>,
     sent: u64,
     datagrams: u64,
     failed: u64,
@@ -73,7 +104,7 @@ impl Sending {
         events: Arc<Events>,
     ) -> Sending {
         let batches = Batches::new(config, epoch);
-        let state = State { batches, watch: Watch::Awake, blocked: false, sent: 0, datagrams: 0, failed: 0 };
+        let state = State { batches, watch: Watch::Awake, blocked: None, sent: 0, datagrams: 0, failed: 0 };
         Sending { socket, state: Mutex::new(state), waker, events }
     }
 
@@ -113,16 +144,16 @@ impl Sending {
 
     #[inline]
     fn send_and_wake(&self, mut state: MutexGuard<'_, State>) {
-        if !state.batches.ready().is_empty() && !state.blocked {
+        if !state.batches.ready().is_empty() && state.blocked.is_none() {
             self.send_ready(&mut state);
         }
-        let Watch::Asleep(until) = state.watch else { return };
+        let Watch::Asleep(until, knows) = state.watch else { return };
         let sooner = match (state.batches.next_deadline(), until) {
             (Some(deadline), Some(until)) => deadline < until,
             (deadline, None) => deadline.is_some(),
             (None, Some(_)) => false,
         };
-        if sooner || state.blocked {
+        if sooner || (state.blocked.is_some() && !knows) {
             // Once is enough: it is awake from here on.
             state.watch = Watch::Awake;
             drop(state);
@@ -135,32 +166,36 @@ impl Sending {
         while !state.batches.ready().is_empty() {
             match self.socket.send(state.batches.ready().iter()) {
                 Ok(datagrams) => state.left(datagrams),
-                Err(error) if would_block(&error) => {
-                    state.blocked = true;
-                    return;
-                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
+                    state.blocked = Blocked::by(&error, Instant::now());
+                    if state.blocked.is_some() {
+                        return;
+                    }
                     if let Some(event) = state.failed(&error) {
                         self.events.push(event);
                     }
                 }
             }
         }
-        state.blocked = false;
+        state.blocked = None;
     }
 
     /// What the thread behind does: sends what is old enough. It says when it has to do so again, and whether it should
     /// wait for the socket; it is woken if either comes sooner.
     pub fn turn(&self, writable: bool) -> (Option<Instant>, bool) {
         let mut state = lock(&self.state);
-        state.batches.expire(Instant::now());
-        if writable || !state.blocked {
+        let now = Instant::now();
+        state.batches.expire(now);
+        if state.blocked.is_none_or(|blocked| blocked.is_over(writable, now)) {
             self.send_ready(&mut state);
         }
-        let deadline = state.batches.next_deadline();
-        state.watch = Watch::Asleep(deadline);
-        (deadline, state.blocked)
+        let mut deadline = state.batches.next_deadline();
+        if let Some(Blocked::Device(until)) = state.blocked {
+            deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
+        }
+        state.watch = Watch::Asleep(deadline, state.blocked.is_some());
+        (deadline, state.blocked == Some(Blocked::Socket))
     }
 
     /// Bytes that wait, and whether it is for the socket.
@@ -196,8 +231,20 @@ impl State {
     }
 }
 
-/// The socket's buffer, or the device's, is full for now.
-fn would_block(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
-        || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_full_device_is_left_alone_for_a_while() {
+        let now = Instant::now();
+        let by = |error: Errno| Blocked::by(&error.into(), now);
+        assert_eq!((by(Errno::AGAIN), by(Errno::MSGSIZE)), (Some(Blocked::Socket), None));
+        assert!(Blocked::Socket.is_over(true, now) && !Blocked::Socket.is_over(false, now + TRY_AGAIN));
+        let device = by(Errno::NOBUFS).expect("it is only for now");
+        // Its socket is writable all the time.
+        assert!(!device.is_over(true, now) && device.is_over(false, now + TRY_AGAIN));
+    }
 }
