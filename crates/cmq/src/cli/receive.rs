@@ -5,13 +5,17 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cmq::{Event, Stats};
+use bytes::Bytes;
+use cmq::{Cmq, Event, Stats};
 use serde_json::json;
 
 use super::{Done, Queue, resolve};
 
 /// How long to look for messages before what was written is flushed.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Messages between two looks at what happened, so that no more waits to be told than is kept.
+const TELL_EVERY: u64 = 1024;
 
 /// What to receive, and until when.
 #[derive(Debug, clap::Args)]
@@ -25,7 +29,7 @@ pub struct Args {
     /// End after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End when every sender has closed
+    /// End when every sender has closed; add --idle for those that go without a word
     #[arg(long)]
     closed: bool,
     /// End when nothing came for so many seconds
@@ -59,7 +63,7 @@ pub fn run(args: &Args) -> Done {
     let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
     let mailbox = args.id.map(|id| queue.mailbox(id));
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let (mut received, mut last, mut closed) = (0_u64, Instant::now(), false);
+    let (mut received, mut last) = (0_u64, Instant::now());
     while args.count.is_none_or(|count| received < count) {
         let popped = match &mailbox {
             Some(mailbox) => mailbox.pop_timeout(LOOK),
@@ -71,15 +75,14 @@ pub fn run(args: &Args) -> Done {
                 out.write_all(&message)?;
                 out.write_all(b"\n")?;
             }
+            if received.is_multiple_of(TELL_EVERY) {
+                tell_all(&queue);
+            }
             continue;
         }
         out.flush()?;
-        while let Some(event) = queue.event() {
-            closed |= matches!(event, Event::Closed { .. });
-            tell(&event);
-        }
-        let all_closed = closed && queue.senders().iter().all(|sender| sender.closed);
-        if (args.closed && all_closed) || idle.is_some_and(|idle| last.elapsed() >= idle) {
+        tell_all(&queue);
+        if (args.closed && all_closed(&queue)) || idle.is_some_and(|idle| last.elapsed() >= idle) {
             break;
         }
     }
@@ -90,6 +93,16 @@ pub fn run(args: &Args) -> Done {
     out.flush()?;
     let lost = stats.counts.lost + stats.counts.missed;
     Ok(if args.strict && lost > 0 { ExitCode::from(3) } else { ExitCode::SUCCESS })
+}
+
+/// Whether there were senders and all are done. Events do not say: those that find no room are dropped.
+fn all_closed(queue: &Cmq<Bytes>) -> bool {
+    let senders = queue.senders();
+    !senders.is_empty() && senders.iter().all(|sender| sender.closed)
+}
+
+fn tell_all(queue: &Cmq<Bytes>) {
+    std::iter::from_fn(|| queue.event()).for_each(|event| tell(&event));
 }
 
 /// What a person wants to know at once.
