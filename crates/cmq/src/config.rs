@@ -75,7 +75,7 @@ pub struct Config {
     pub when_full: WhenFull,
     /// Whether order is kept. Default: kept, waiting for 2 ms or 16 datagrams.
     pub order: Order,
-    /// Bytes that may wait for missing ones, over all senders. Default 8 MiB. Past it what is missing is given up.
+    /// Bytes that may wait for missing ones, over all senders, with some 70 for each datagram. Default 8 MiB. Past it what is missing is given up.
     pub held_bytes: usize,
     /// Messages that do not fit into one datagram. Default [`Large::Fragment`].
     pub large: Large,
@@ -92,7 +92,7 @@ pub struct Config {
     /// Whether the kernel may be asked to cut a batch into datagrams (UDP_SEGMENT), if it can. Default true. Without it
     /// they leave by `sendmmsg`: for devices that say they can cut, and do it wrong.
     pub offload: bool,
-    /// Senders (streams) that are remembered, about 300 bytes each. Default 131,072. Past it the one that was silent
+    /// Senders (streams) that are remembered, about 450 bytes each, and up to 2 KiB once messages were lost. Default 131,072. Past it the one that was silent
     /// longest is forgotten; what it had lost is reported before.
     pub max_senders: usize,
     /// Addresses sent to that are remembered, about 150 bytes each. Default 131,072. Past it the one not sent to for

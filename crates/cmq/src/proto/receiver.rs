@@ -257,11 +257,11 @@ impl Receiver {
         let mut waiting = Waiting { first: header.first, count: messages.len() as u64, body: None };
         if self.kept {
             let (bytes, whole) = (messages.as_bytes().into(), messages.is_whole());
-            self.held += messages.as_bytes().len();
             waiting.body = Some(Held { bytes, whole, mailbox: header.mailbox });
         } else {
             self.deliver(slot, header.mailbox, messages, sink);
         }
+        self.held += waiting.cost();
         self.streams.get_mut(slot).expect("the caller found it").stream.wait(waiting);
     }
 
@@ -272,8 +272,11 @@ impl Receiver {
             let (from, stream) = (entry.key.0, &mut entry.stream);
             if let Some(waiting) = stream.release() {
                 progress = true;
+                // An end waits as well, at no cost.
+                if waiting.count > 0 {
+                    self.held -= waiting.cost();
+                }
                 if let Some(body) = waiting.body {
-                    self.held -= body.bytes.len();
                     let messages = Messages::checked(waiting.count as usize, &body.bytes, body.whole);
                     self.deliver(slot, body.mailbox, messages, sink);
                 }
@@ -386,7 +389,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes that wait for missing ones.
+    /// Bytes that wait for missing ones, with what remembering them costs.
     pub fn held_bytes(&self) -> usize {
         self.held
     }

@@ -14,6 +14,9 @@ use crate::event::Counts;
 /// Ranges that were given up and are remembered, to tell what is late from what came twice.
 const REMEMBERED: usize = 32;
 
+/// Datagrams for which a stream keeps room while none waits.
+const ROOM: usize = 16;
+
 /// What a datagram's numbers say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -42,6 +45,13 @@ pub(crate) struct Waiting {
     pub count: u64,
     /// The messages; none if they were delivered already, and for the end of the stream.
     pub body: Option<Body>,
+}
+
+impl Waiting {
+    /// Bytes that it costs.
+    pub fn cost(&self) -> usize {
+        size_of::<Waiting>() + self.body.as_ref().map_or(0, |body| body.bytes.len())
+    }
 }
 
 /// What was given up.
@@ -131,6 +141,10 @@ impl Stream {
         }
         let waiting = self.waiting.pop_front()?;
         self.next += waiting.count;
+        // A sender that was ahead once does not keep the room for ever.
+        if self.waiting.is_empty() && self.waiting.capacity() > ROOM {
+            self.waiting = VecDeque::new();
+        }
         Some(waiting)
     }
 

@@ -458,6 +458,22 @@ fn memory_is_bounded_whoever_sends() {
     assert!(totals.incomplete > 900 && totals.counts.received > 1000, "{totals:?}");
 }
 
+/// Nothing of them is kept, but that they came is, until what is missing before them comes or is given up.
+#[test]
+fn numbers_that_wait_are_memory_too() {
+    let order = Order::AsArrived { wait: Duration::from_secs(9), window: 1024 };
+    let config = Config { held_bytes: 4000, ..Config::default().order(order) };
+    let (mut receiver, now, mut got) = (Receiver::new(&config), Instant::now(), Got::default());
+    for n in 0..1000 {
+        receiver.datagram(now, addr(n % 10), &datagram(1, 10 + 2 * u64::from(n), &[b"x"]), &mut got);
+        assert!((1..4100).contains(&receiver.held_bytes()), "{} after {n}", receiver.held_bytes());
+    }
+    while let Some(deadline) = receiver.next_deadline() {
+        receiver.expire(deadline, &mut got);
+    }
+    assert_eq!((receiver.held_bytes(), receiver.totals().counts.received), (0, 1000));
+}
+
 #[test]
 fn any_bytes_are_survived() {
     let mut dice = Dice(5);
