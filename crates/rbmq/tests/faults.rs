@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use common::inside::broker_with;
 use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
 use rbmq::{Publisher, StartFrom, Subscriber, TopicOptions};
@@ -118,6 +119,25 @@ fn a_broker_that_restarts_is_gone_on_with() {
     assert!(subscriber.recv(LONG).unwrap().is_none());
     assert!(subscriber.ended());
     drop(second);
+}
+
+#[test]
+fn a_subscriber_of_many_topics_comes_back_to_a_broker_that_takes_only_small_messages() {
+    let broker = broker_with(|config| config.framework.limits.max_control_bytes = 2048);
+    let proxy = Proxy::to(&broker.addr());
+    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    let names: Vec<String> = (0..100).map(|n| format!("{n:0>200}")).collect();
+    names.iter().for_each(|name| subscriber.subscribe(name).unwrap());
+    proxy.cut();
+    until("it knows", || !subscriber.is_connected());
+    proxy.restore();
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    for name in [&names[0], &names[99]] {
+        let mut topic = publisher.topic(name).unwrap();
+        topic.publish(b"x").unwrap();
+        assert_eq!(subscriber.recv(LONG).unwrap().expect("a message").topic.as_str(), *name);
+    }
+    assert_eq!(proxy.connections(), 2, "it comes back once");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
 use rbmq::{
     Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicOpenError, TopicStats,
 };
+use rocketbufs::proto::{self, Message, VERSION};
 use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut};
 
 /// Something that listens where a broker should, and answers what a client says with `answer`.
@@ -51,6 +54,35 @@ fn topic(bid: u32, name: &str) -> Control {
         max_delivery_bytes: 1 << 10,
         topic,
     })
+}
+
+/// A listener of its own that welcomes one client after the other, and takes no larger control messages than `max`.
+fn terse(max: u32) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut header = [0; 8];
+            stream.read_exact(&mut header).unwrap();
+            let size = u32::from_le_bytes(header[4..].try_into().unwrap());
+            stream.read_exact(&mut vec![0; size as usize]).unwrap();
+            let welcome = Message::Welcome(proto::Hello {
+                min_version: VERSION,
+                max_version: VERSION,
+                capabilities: 0,
+                instance: 1,
+                heartbeat_ms: 0,
+                max_control_bytes: max,
+                hello: Vec::new(),
+            });
+            let welcome = welcome.encode();
+            header[4..].copy_from_slice(&(welcome.len() as u32).to_le_bytes());
+            stream.write_all(&[&header[..], &welcome].concat()).unwrap();
+            std::thread::spawn(move || stream.read_to_end(&mut Vec::new()));
+        }
+    });
+    addr
 }
 
 /// Sends as many as leave; a connection that has no room for more gets no more.
@@ -109,6 +141,22 @@ fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
     }
     assert_eq!(subscriber.recv(Duration::from_millis(100)), Ok(None));
     assert!(subscriber.is_connected());
+}
+
+#[test]
+fn what_the_broker_cannot_be_told_is_a_refusal_and_no_reason_to_come_back() {
+    let addr = terse(20);
+    let mut subscriber = Subscriber::connect(&addr).unwrap();
+    subscriber.subscribe("a/topic/with/a/long/name").unwrap();
+    match subscriber.next(LONG).unwrap() {
+        Some(Item::Notice(Notice::Refused(why))) => assert!(why.contains("at most 19"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(subscriber.is_connected());
+    match Publisher::connect(&addr).unwrap().topic("t").map(drop) {
+        Err(TopicOpenError::Refused { reason, .. }) => assert!(reason.contains("at most 19"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

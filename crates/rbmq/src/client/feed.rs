@@ -13,7 +13,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rocketbufs::{Bid, Budget, Conn, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions};
+use rocketbufs::{
+    Bid, Budget, Conn, ControlError, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions,
+};
 use tracing::debug;
 
 use super::link::{lock, send_patiently};
@@ -126,9 +128,15 @@ impl Feed {
             }
             state.asked.1 += 1;
             drop(state);
-            if !send_patiently(conn, &message) {
+            match send_patiently(conn, &message) {
+                Ok(()) => {}
+                Err(error @ ControlError::TooLarge { .. }) => {
+                    // The next connection could not ask either.
+                    self.problem(format!("the broker cannot be asked for topics: {error}"));
+                    self.answered(conn);
+                }
                 // The next connection asks for everything again.
-                return debug!("the broker was not asked for its topics");
+                Err(error) => return debug!("the broker was not asked for its topics: {error}"),
             }
         }
     }

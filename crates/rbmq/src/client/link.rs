@@ -73,19 +73,21 @@ impl Deadline {
 }
 
 /// Sends a control message, waiting while too many others wait to be sent: whoever has thousands of topics names them
-/// all at once when it is connected again. Not for callbacks, as it is the worker that makes room. False if the
-/// connection is down, or goes down because of it; the next one begins again.
-pub(super) fn send_patiently(conn: &Conn, message: &Control) -> bool {
+/// all at once when it is connected again. Not for callbacks, as it is the worker that makes room.
+///
+/// # Errors
+/// The broker takes none of this size, on no connection. With any other error the connection is down, or goes down
+/// because of it; the next one begins again.
+pub(super) fn send_patiently(conn: &Conn, message: &Control) -> Result<(), ControlError> {
     let (bytes, deadline) = (message.encode(), Deadline::after(STALLED));
     loop {
         match conn.send_control(&bytes) {
-            Ok(()) => return true,
-            Err(ControlError::Down) => return false,
             Err(ControlError::Full { .. }) if !deadline.left().is_zero() => std::thread::sleep(ROOM_LOOK),
-            Err(error) => {
+            Err(error @ ControlError::Full { .. }) => {
                 conn.close(&format!("the broker was not told what it must know: {error}"));
-                return false;
+                return Err(error);
             }
+            told => return told,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, OutEvent, ROut};
+use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, ControlError, OutEvent, ROut};
 use tracing::debug;
 
 use super::confirm::{Confirms, Level, Questions};
@@ -184,9 +184,15 @@ impl TopicState {
             max_delivery_bytes: self.max_delivery_bytes,
             topic: self.topic.clone(),
         };
-        if !send_patiently(conn, &create) {
+        match send_patiently(conn, &create) {
+            Ok(()) => {}
+            Err(error @ ControlError::TooLarge { .. }) => {
+                let reason = format!("it cannot be named to the broker: {error}");
+                self.confirms.refuse(&reason);
+                self.update(|state| state.refusal = Some((RefuseCode::Internal, reason)));
+            }
             // The next connection begins again.
-            debug!("topic '{}' was not named to the broker", self.topic);
+            Err(error) => debug!("topic '{}' was not named to the broker: {error}", self.topic),
         }
     }
 

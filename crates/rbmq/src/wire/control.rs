@@ -175,9 +175,15 @@ const CONTINUES: u8 = 0x22;
 
 const FRESH: u8 = 1;
 
+/// Type and number of filters.
+const TOPICS_HEADER_BYTES: usize = 3;
+const _: () = assert!(TOPICS_HEADER_BYTES + 1 + super::MAX_TOPIC_BYTES <= Control::SMALL_BYTES);
+
 impl Control {
     /// Most bytes of a control message; a longer one is a fault of the peer.
     pub const MAX_BYTES: usize = 16 * 1024;
+    /// Most bytes of a message that every peer takes: less than the least that its `limits.max_control_bytes` may be.
+    pub const SMALL_BYTES: usize = 2047;
     /// Most brokers that a buffer passes; further on it is not offered.
     pub const MAX_HOPS: usize = 16;
     /// Most bytes of a text for people; longer ones are cut when encoded.
@@ -339,10 +345,23 @@ impl Control {
         })
     }
 
-    /// TOPICS messages for any number of filters, each small enough to be sent.
+    /// TOPICS messages for any number of filters, each small enough for every peer ([`Control::SMALL_BYTES`]).
     pub fn topics(filters: &[TopicFilter]) -> Vec<Self> {
-        let most = (Self::MAX_BYTES - 3) / (super::MAX_TOPIC_BYTES + 1);
-        filters.chunks(most).map(|chunk| Self::Topics { filters: chunk.to_vec() }).collect()
+        let mut messages = Vec::new();
+        let (mut chunk, mut size) = (Vec::new(), TOPICS_HEADER_BYTES);
+        for filter in filters {
+            let bytes = 1 + filter.as_str().len();
+            if size + bytes > Self::SMALL_BYTES {
+                messages.push(Self::Topics { filters: std::mem::take(&mut chunk) });
+                size = TOPICS_HEADER_BYTES;
+            }
+            size += bytes;
+            chunk.push(filter.clone());
+        }
+        if !chunk.is_empty() {
+            messages.push(Self::Topics { filters: chunk });
+        }
+        messages
     }
 }
 
@@ -430,7 +449,7 @@ mod tests {
     fn many_topics_are_split() {
         let names: Vec<TopicFilter> = (0..1000).map(|i| format!("{i:0>255}").parse().unwrap()).collect();
         let messages = Control::topics(&names);
-        assert!(messages.iter().all(|m| m.encode().len() <= Control::MAX_BYTES));
+        assert!(messages.iter().all(|m| m.encode().len() <= Control::SMALL_BYTES));
         let back: Vec<TopicFilter> = messages
             .into_iter()
             .flat_map(|m| match m {
