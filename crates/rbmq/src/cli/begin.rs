@@ -2,7 +2,7 @@
 //!
 //! Nothing here is told after a connection was lost: receiving then goes on, and no longer begins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
@@ -35,6 +35,8 @@ pub(super) struct Beginnings {
     /// Filters that match no publisher's topic, in the order of the arguments; empty when that was told.
     absent: Vec<TopicFilter>,
     silent: HashMap<Epoch, Silent>,
+    /// Logs that have begun and may go on in another buffer: that is no beginning.
+    begun: HashSet<Epoch>,
     /// How many logs of which the oldest was asked for had lost some of it, and of how many that was not told yet.
     cut: (usize, usize),
 }
@@ -46,6 +48,7 @@ impl Beginnings {
             from: Vec::new(),
             absent: Vec::new(),
             silent: HashMap::new(),
+            begun: HashSet::new(),
             cut: (0, 0),
         }
     }
@@ -68,6 +71,9 @@ impl Beginnings {
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 self.absent.retain(|absent| !absent.matches(topic));
+                if !self.begun.insert(*epoch) {
+                    return None;
+                }
                 let asked = match self.of(topic) {
                     Some(StartFrom::Position(position)) => position == start,
                     Some(StartFrom::Positions(positions)) => positions.contains(&(*epoch, *start)),
@@ -83,6 +89,7 @@ impl Beginnings {
                 }
             }
             Notice::Closed { epoch, end, .. } => {
+                self.begun.remove(epoch);
                 if let Some(mut silent) = self.silent.remove(epoch).filter(|s| s.start == *end) {
                     silent.on_end();
                 }
@@ -90,6 +97,7 @@ impl Beginnings {
             Notice::Disconnected(_) => {
                 self.from.iter_mut().for_each(|(_, from)| *from = None);
                 self.silent.clear();
+                self.begun.clear();
             }
             _ => {}
         }
@@ -170,5 +178,28 @@ impl Silent {
                 self.topic, self.start
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_goes_on_in_another_buffer_has_lost_nothing() {
+        let mut beginnings = Beginnings::new();
+        beginnings.add(&"#".parse().unwrap(), Some(StartFrom::Oldest));
+        let topic: TopicName = "t".parse().unwrap();
+        let joined = |epoch, start| Notice::Joined { topic: topic.clone(), epoch: Epoch(epoch), start };
+        assert_eq!(beginnings.on_notice(&joined(1, 0)), None);
+        let gone = Notice::Gone { topic: topic.clone(), epoch: Epoch(1), end: 500 };
+        assert_eq!(beginnings.on_notice(&gone), None);
+        assert_eq!(beginnings.on_notice(&joined(1, 500)), None, "nothing is missing before it");
+        let told = beginnings.on_notice(&joined(2, 500)).unwrap();
+        assert!(told.contains("begins at position 500"), "{told}");
+        // One that was closed does not go on.
+        let closed = Notice::Closed { topic: topic.clone(), epoch: Epoch(1), end: 500 };
+        assert_eq!(beginnings.on_notice(&closed), None);
+        assert!(beginnings.on_notice(&joined(1, 500)).is_some());
     }
 }
