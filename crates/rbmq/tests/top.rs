@@ -212,6 +212,29 @@ fn an_impatient_end_gives_the_terminal_back_too() {
 }
 
 #[test]
+fn it_can_be_ended_before_the_broker_has_answered() {
+    let broker = BrokerProcess::start();
+    broker.process.signal("STOP");
+    let terminal = Terminal::open();
+    let mut process = terminal.run(&broker, "--interval 0.1");
+    until("it handles signals", || caught(process.id()) & (1 << 1) != 0);
+    until("it is told to end, and again", || {
+        process.signal("INT");
+        !process.is_running()
+    });
+    broker.process.signal("CONT");
+    assert_eq!(process.finish().status.code(), Some(130));
+    assert!(terminal.echoes());
+}
+
+/// The signals that a process handles: bit 0 is the first.
+fn caught(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+#[test]
 fn a_terminal_that_only_shows_gets_lines() {
     let (broker, _writer, _slow) = slow("sensors/kitchen");
     let terminal = Terminal::open();

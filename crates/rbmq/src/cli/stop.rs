@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Failure;
@@ -24,6 +25,8 @@ pub(super) struct Stop {
     wake: UnixStream,
     /// The other end, for what is to wake it too.
     sender: UnixStream,
+    /// Ends the process when SIGINT comes a second time.
+    second: SigId,
     reload: Option<Arc<AtomicBool>>,
     /// SIGHUP of a process with a terminal may mean that the terminal was closed.
     terminal: bool,
@@ -41,15 +44,10 @@ pub(super) enum Asked {
 impl Stop {
     /// Takes over the signals.
     pub(super) fn install() -> Result<Self, Failure> {
-        Self::register(true).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+        Self::register().map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
     }
 
-    /// As [`Stop::install`], but a second SIGINT is the business of whoever has taken over the terminal.
-    pub(super) fn install_for_screen() -> Result<Self, Failure> {
-        Self::register(false).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
-    }
-
-    fn register(second_ends: bool) -> io::Result<Self> {
+    fn register() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -57,14 +55,17 @@ impl Stop {
         sender.set_nonblocking(true)?;
         // Before the flag is registered: only a second signal finds it set. Not so SIGTERM, which supervisors may send
         // both to a process and to its group.
-        if second_ends {
-            signal_hook::flag::register_conditional_shutdown(SIGINT, IMPATIENT, asked.clone())?;
-        }
+        let second = signal_hook::flag::register_conditional_shutdown(SIGINT, IMPATIENT, asked.clone())?;
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, asked.clone())?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        Ok(Self { asked, wake, sender, reload: None, terminal: false })
+        Ok(Self { asked, wake, sender, second, reload: None, terminal: false })
+    }
+
+    /// From now on a second SIGINT is the business of whoever takes over the terminal, and must give it back.
+    pub(super) fn leave_second(&self) {
+        signal_hook::low_level::unregister(self.second);
     }
 
     /// Takes over SIGHUP too.

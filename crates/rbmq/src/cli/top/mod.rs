@@ -94,7 +94,7 @@ fn print(text: &str) -> Result<(), Failure> {
 /// `rbmq top`.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let live = !args.once && !args.json && screen::is_terminal() && !is_dumb();
-    let stop = if live { Stop::install_for_screen() } else { Stop::install() }?;
+    let stop = Stop::install()?;
     let mut observer = connect(&args.client)?;
     let subject = match &args.filter {
         Some(filter) => match filter.as_topic() {
@@ -156,7 +156,7 @@ impl Top<'_> {
 
     /// The alternate screen, until told to end. While the broker is away it shows what was last, and tries again.
     fn live(&self, stop: &Stop, observer: Observer, first: Reading) -> Result<(), Failure> {
-        let screen = Screen::open().map_err(Failure::failed)?;
+        let screen = Screen::open(stop).map_err(Failure::failed)?;
         let (mut observer, mut before, mut now) = (Some(observer), None, first);
         let mut trouble: Option<String> = None;
         loop {

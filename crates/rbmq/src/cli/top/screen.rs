@@ -8,7 +8,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use signal_hook::consts::{SIGINT, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::cli::stop::IMPATIENT;
+use crate::cli::stop::{IMPATIENT, Stop};
 
 /// What the screen had to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,15 @@ pub(super) fn size() -> (usize, usize) {
 }
 
 impl Screen {
-    /// Takes it over.
-    pub(super) fn open() -> io::Result<Self> {
+    /// Takes it over, and with it what a second SIGINT does.
+    pub(super) fn open(stop: &Stop) -> io::Result<Self> {
         let (resized, sender) = UnixStream::pair()?;
         resized.set_nonblocking(true)?;
         sender.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(SIGWINCH, sender)?;
+        // In this order: there is no moment in which nobody hears it, and none in which the terminal is not given back.
+        let mut signals = Signals::new([SIGINT])?;
+        stop.leave_second();
         let keyboard = io::stdin().is_terminal().then(|| termios::tcgetattr(io::stdin())).transpose()?;
         if let Some(keyboard) = &keyboard {
             // Keys come one by one and leave no trace; Ctrl-C stays a signal.
@@ -64,7 +67,6 @@ impl Screen {
             quiet.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &quiet)?;
         }
-        let mut signals = Signals::new([SIGINT])?;
         let screen = Self { keyboard: keyboard.clone(), resized, impatience: signals.handle() };
         let second = move || {
             // The first is heard of by those who wait; a broker that does not answer is not waited for twice.
