@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rbmq::{
     Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicOpenError, TopicStats,
 };
 use rocketbufs::proto::{self, Message, VERSION};
-use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut};
+use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 
 /// Something that listens where a broker should, and answers what a client says with `answer`.
 struct Impostor {
@@ -33,12 +34,13 @@ impl Impostor {
     }
 
     /// For publishers, whose end is the other one.
-    fn start_receiving(answer: impl Fn(&Conn, &[u8]) + Send + Sync + Clone + 'static) -> Self {
+    fn start_receiving(answer: impl Fn(&RIn, &[u8]) + Send + Sync + 'static) -> Self {
+        let answer = Arc::new(answer);
         let ctx = Context::new(Config::default()).unwrap();
         let (out, listener) = (ROut::new(&ctx), Listener::bind(&ctx, "127.0.0.1:0").unwrap());
         listener.set_conn_cb(move |conn| {
             let answer = answer.clone();
-            RIn::new(&conn).set_control_msg_cb(move |rin, message| answer(&rin.conn(), message));
+            RIn::new(&conn).set_control_msg_cb(move |rin, message| answer(rin, message));
         });
         Self { addr: listener.local_addr(), _parts: (ctx, listener, out) }
     }
@@ -183,8 +185,9 @@ fn nonsense_ends_the_connection_and_names_the_broker() {
 
 #[test]
 fn a_publisher_is_not_misled_about_others_buffers() {
-    let broker = Impostor::start_receiving(|conn, message| {
+    let broker = Impostor::start_receiving(|rin, message| {
         let Ok(Control::Create { bid, .. }) = Control::decode(message) else { return };
+        let conn = &rin.conn();
         let reason = || "\x1b]0;title\x07".to_owned();
         flood(conn, (0..1000).map(|n| Control::Created { bid: 1000 + n }));
         flood(conn, (0..1000).map(|n| Control::Ended { bid: 1000 + n, end: u64::MAX }));
@@ -198,6 +201,29 @@ fn a_publisher_is_not_misled_about_others_buffers() {
     let outcome = Process::start(client("pub", &broker.addr, "t")).finish();
     assert_eq!(outcome.status.code(), Some(1));
     assert_eq!(outcome.stderr, "rbmq: the broker refused topic 't': \\u{1b}]0;title\\u{7}\n");
+}
+
+#[test]
+fn a_broker_that_dies_before_its_last_word_has_had_everything() {
+    let lives = AtomicU64::new(0);
+    let broker = Impostor::start_receiving(move |rin, message| {
+        let Ok(Control::Create { bid, .. }) = Control::decode(message) else { return };
+        let conn = rin.conn();
+        if lives.fetch_add(1, Ordering::Relaxed) > 0 {
+            // As a broker that knows nothing of the one before it.
+            let reason = "there is no such buffer".to_owned();
+            return flood(&conn, [Control::Refused { bid, code: RefuseCode::Internal, reason }].into_iter());
+        }
+        rin.set_data_in_cb(|_, _| {});
+        rin.set_event_cb(move |event| match event {
+            InEvent::Subscribed { bid, .. } => flood(&conn, [Control::Created { bid }].into_iter()),
+            InEvent::Closed { .. } => conn.close("killed"),
+            _ => {}
+        });
+        rin.subscribe(bid, 1 << 20).unwrap();
+    });
+    let publisher = Publisher::connect(&broker.addr).unwrap();
+    publisher.topic("t").unwrap().close_timeout(LONG).unwrap();
 }
 
 #[test]

@@ -95,13 +95,20 @@ impl PublisherBuilder {
         let asks = Asks::default();
         hear_confirmations(&out, &topics, &asks);
         let conns = out.clone();
+        let buffers = out.clone();
         let link =
             Link::connect(&ctx, addr, (Role::Publisher, &self.name), move |conn| conns.add_conn(conn))?;
         let name_again = move |conn: &Conn| {
             // Without the lock, which the worker that makes room for more names may wait for. A topic that is being
             // opened may be named twice, which is answered twice and does no harm.
             let known: Vec<_> = lock(&table).values().cloned().collect();
-            known.iter().for_each(|topic| topic.begin(conn));
+            for topic in known {
+                match buffers.buffer_info(topic.bid) {
+                    Some(_) => topic.begin(conn),
+                    // It was closed, and a broker has had all of it and knew that. Only its answer was lost.
+                    None => topic.update(|state| state.ended = true),
+                }
+            }
         };
         // Nobody takes over a publisher's place but itself.
         link.watch(name_again, |_| {})?;
