@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::{LONG, Process, client, until};
 use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
 use rbmq::{
-    Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicOpenError, TopicStats,
+    Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicName, TopicOpenError,
+    TopicStats,
 };
 use rocketbufs::proto::{self, Message, VERSION};
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
@@ -253,4 +254,35 @@ fn an_observer_is_kept_no_longer_than_its_patience() {
     }
     drop(observer);
     until("it has said a lot", || SAID.load(Ordering::Relaxed) > 0);
+}
+
+/// Answers with page after page of the same topics.
+fn endless(rows: usize) -> (Impostor, Arc<AtomicU64>) {
+    let said = Arc::new(AtomicU64::new(0));
+    let bytes = said.clone();
+    let broker = Impostor::start(move |conn, message| {
+        let Ok(asked) = Observe::decode(message) else { return };
+        let topic: TopicName = "t".parse().unwrap();
+        let rows = vec![TopicStats::new(topic.clone()); rows];
+        let page = Observe::TopicsPage { request: asked.request(), rows, next: Some(topic) }.encode();
+        bytes.fetch_add(page.len() as u64, Ordering::Relaxed);
+        drop(conn.send_control(&page));
+    });
+    (broker, said)
+}
+
+#[test]
+fn an_observer_takes_no_more_of_an_endless_list_than_it_has_room_for() {
+    let (broker, said) = endless(100);
+    match Observer::connect(&broker.addr).unwrap().topics(None) {
+        Err(ObserveError::Endless) => {}
+        other => panic!("{:?}", other.map(|topics| topics.len())),
+    }
+    let said = said.load(Ordering::Relaxed);
+    assert!((32 << 20..66 << 20).contains(&said), "{said} bytes");
+    // Pages without anything take time instead.
+    let (broker, _) = endless(0);
+    let mut observer = Observer::connect(&broker.addr).unwrap();
+    observer.set_patience(Duration::from_millis(20));
+    assert!(matches!(observer.topics(None), Err(ObserveError::TimedOut { .. })));
 }

@@ -14,8 +14,15 @@ use crate::wire::{
 /// How long an answer is waited for, unless it is said otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pages of one list: more than any broker has to tell, and an end where it tells nonsense for ever.
-const MAX_PAGES: usize = 100_000;
+/// Bytes of all the answers that one call takes: more than any broker has to tell, and an end where it tells nonsense
+/// for ever.
+const ROOM_BYTES: usize = 64 << 20;
+
+/// A smaller answer counts for so many.
+const LEAST_BYTES: usize = 256;
+
+/// How many times as long as an answer a list of many may take.
+const LIST_PATIENCE: u32 = 30;
 
 /// How long one wait lasts before the connection is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -50,6 +57,13 @@ pub struct Observer {
     _ctx: Context,
     requests: u32,
     patience: Duration,
+    call: Call,
+}
+
+/// What is left to a call that asks for one page after the other.
+struct Call {
+    room: usize,
+    deadline: Deadline,
 }
 
 /// A topic with everything that the broker knows of it.
@@ -94,10 +108,12 @@ impl Observer {
         let conn = Conn::connect_start(&ctx, addr, &hello.encode()).map_err(refused)?;
         let rin = RIn::new(&conn);
         conn.wait_up(timeout).map_err(refused)?;
-        Ok(Self { conn, rin, _ctx: ctx, requests: 0, patience: PATIENCE })
+        let call = Call { room: 0, deadline: Deadline::after(Duration::ZERO) };
+        Ok(Self { conn, rin, _ctx: ctx, requests: 0, patience: PATIENCE, call })
     }
 
-    /// How long an answer is waited for; 10 seconds unless it is said otherwise.
+    /// How long an answer is waited for, 10 seconds unless it is said otherwise. A list takes several answers, and thirty
+    /// times as long at most.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -107,6 +123,7 @@ impl Observer {
     /// # Errors
     /// [`ObserveError`]: the connection is down, or there was no answer in time.
     pub fn summary(&mut self) -> Result<BrokerSummary, ObserveError> {
+        self.begin();
         match self.ask(|request| Observe::GetSummary { request })? {
             Observe::Summary { summary, .. } => Ok(summary),
             other => Err(unexpected(&other)),
@@ -116,10 +133,11 @@ impl Observer {
     /// The topics that a filter matches (none: all), by name.
     ///
     /// # Errors
-    /// As [`Observer::summary`].
+    /// As [`Observer::summary`], or there was more than any broker has to tell.
     pub fn topics(&mut self, filter: Option<&TopicFilter>) -> Result<Vec<TopicStats>, ObserveError> {
+        self.begin();
         let (mut all, mut after) = (Vec::new(), None);
-        for _ in 0..MAX_PAGES {
+        loop {
             let filter = filter.cloned();
             match self.ask(|request| Observe::GetTopics { request, filter, after: after.take() })? {
                 Observe::TopicsPage { rows, next, .. } => {
@@ -132,16 +150,16 @@ impl Observer {
                 other => return Err(unexpected(&other)),
             }
         }
-        Err(ObserveError::Endless)
     }
 
     /// A topic with its buffers and all their subscriptions.
     ///
     /// # Errors
-    /// As [`Observer::summary`].
+    /// As [`Observer::topics`].
     pub fn topic(&mut self, topic: &TopicName) -> Result<TopicDetail, ObserveError> {
+        self.begin();
         let (mut buffers, mut after) = (Vec::new(), None);
-        for _ in 0..MAX_PAGES {
+        loop {
             let topic = topic.clone();
             match self.ask(|request| Observe::GetBuffers { request, topic, after })? {
                 Observe::BuffersPage { rows, next, .. } => {
@@ -154,9 +172,6 @@ impl Observer {
                 break;
             }
         }
-        if after.is_some() {
-            return Err(ObserveError::Endless);
-        }
         let detail = |buffer: BufferStats| {
             let subscriptions = self.subscriptions(buffer.bid)?;
             Ok(BufferDetail { buffer, subscriptions })
@@ -168,10 +183,7 @@ impl Observer {
     fn subscriptions(&mut self, bid: Bid) -> Result<Vec<SubscriptionStats>, ObserveError> {
         let mut all: Vec<SubscriptionStats> = Vec::new();
         let mut after: Option<Place> = None;
-        for page in 0.. {
-            if page == MAX_PAGES {
-                return Err(ObserveError::Endless);
-            }
+        loop {
             match self.ask(|request| Observe::GetSubscriptions { request, bid, after: after.take() })? {
                 Observe::SubscriptionsPage { rows, next, .. } => {
                     all.extend(rows);
@@ -191,6 +203,11 @@ impl Observer {
         Ok(all)
     }
 
+    fn begin(&mut self) {
+        let deadline = Deadline::after(self.patience.saturating_mul(LIST_PATIENCE));
+        self.call = Call { room: ROOM_BYTES, deadline };
+    }
+
     fn ask(&mut self, message: impl FnOnce(u32) -> Observe) -> Result<Observe, ObserveError> {
         self.requests = self.requests.wrapping_add(1);
         let request = self.requests;
@@ -200,8 +217,10 @@ impl Observer {
         }
         let deadline = Deadline::after(self.patience);
         loop {
-            let left = deadline.left();
+            let left = deadline.left().min(self.call.deadline.left());
             if let Some(bytes) = self.rin.recv_control(left.min(LOOK)) {
+                let cost = bytes.len().max(LEAST_BYTES);
+                self.call.room = self.call.room.checked_sub(cost).ok_or(ObserveError::Endless)?;
                 let answer = Observe::decode(&bytes).map_err(ObserveError::Malformed)?;
                 if answer.request() == request {
                     return Ok(answer);
@@ -211,7 +230,8 @@ impl Observer {
                 return Err(down);
             }
             if left.is_zero() {
-                return Err(ObserveError::TimedOut { waited: self.patience });
+                let times = if deadline.left().is_zero() { 1 } else { LIST_PATIENCE };
+                return Err(ObserveError::TimedOut { waited: self.patience.saturating_mul(times) });
             }
         }
     }
