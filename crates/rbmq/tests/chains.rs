@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use common::inside::broker_with;
 use common::proxy::Proxy;
+use common::raw::Raw;
 use common::{LONG, Process, rbmq, until};
-use rbmq::{Broker, Publisher, StartFrom, Subscriber, TopicWriter, UpstreamSettings};
+use rbmq::wire::{Control, Hello, Role, Topic};
+use rbmq::{Broker, Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings};
+use rocketbufs::proto::Message;
+use rocketbufs::{Config, Conn, Context, RIn};
 
 fn broker(upstreams: &[&str]) -> Broker {
     broker_at("127.0.0.1:0", upstreams)
@@ -216,4 +220,52 @@ fn a_broker_that_names_itself_is_told_so() {
         .map(Result::unwrap)
         .find(|line| line.contains("does not receive from itself"));
     assert!(told.is_some_and(|line| line.contains(&addr)));
+}
+
+/// The id under which a broker names itself to others, as whoever says that it is a broker is told.
+fn told_id(broker: &Broker) -> u128 {
+    let ctx = Context::new(Config::default()).unwrap();
+    let hello = Hello { role: Role::Broker, client: 1, name: "curious".into() };
+    let conn = Conn::connect_start(&ctx, &broker.addr(), &hello.encode()).unwrap();
+    let rin = RIn::new(&conn);
+    conn.wait_up(LONG).unwrap();
+    conn.send_control(&Control::Topics { filters: vec![TopicFilter::all()] }.encode()).unwrap();
+    loop {
+        let message = rin.recv_control(LONG).expect("it is told");
+        if let Control::TopicVia { path, .. } = Control::decode(&message).unwrap() {
+            return path[1];
+        }
+    }
+}
+
+#[test]
+fn nobody_takes_the_place_of_another_broker() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let mut writer = topic(&a, "news");
+    let mut reader = subscriber(&b, "news");
+    writer.wait_subscribers(1, LONG).unwrap();
+    // Everything that can be known: the process of the one, and the id of the other.
+    let ctx = Context::new(Config::default()).unwrap();
+    let hello = Hello { role: Role::Subscriber, client: 1, name: "curious".into() };
+    let instance = Conn::connect(&ctx, &a.addr(), &hello.encode()).unwrap().peer_instance();
+    let hello = Hello { role: Role::Publisher, client: told_id(&b), name: "forger".into() };
+    let mut forger = Raw::connect(&b.addr(), instance, hello.encode());
+    let topic = Topic {
+        bid: 77,
+        epoch: 77,
+        framing: Framing::Records,
+        fresh: true,
+        max_delivery_bytes: 1024,
+        topic: "forged".parse().unwrap(),
+    };
+    forger.say(&Message::App(Control::TopicVia { topic, path: vec![1] }.encode()));
+    let why = forger.until("the end", |message| match message {
+        Message::Bye { text, .. } => Some(text),
+        Message::Subscribe(_) => panic!("it is taken for the other broker"),
+        _ => None,
+    });
+    assert!(why.contains("only subscribers or brokers send"), "{why}");
+    publish(&mut writer, 0..10);
+    expect(&mut reader, 0..10);
 }

@@ -2,19 +2,19 @@
 
 mod common;
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::raw::{Raw, introduction};
 use common::{LONG, Process, client, until};
 use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
 use rbmq::{
     Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicName, TopicOpenError,
     TopicStats,
 };
-use rocketbufs::proto::{self, Message, VERSION};
+use rocketbufs::proto::Message;
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 
 /// Something that listens where a broker should, and answers what a client says with `answer`.
@@ -65,24 +65,10 @@ fn terse(max: u32) -> String {
     let addr = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut header = [0; 8];
-            stream.read_exact(&mut header).unwrap();
-            let size = u32::from_le_bytes(header[4..].try_into().unwrap());
-            stream.read_exact(&mut vec![0; size as usize]).unwrap();
-            let welcome = Message::Welcome(proto::Hello {
-                min_version: VERSION,
-                max_version: VERSION,
-                capabilities: 0,
-                instance: 1,
-                heartbeat_ms: 0,
-                max_control_bytes: max,
-                hello: Vec::new(),
-            });
-            let welcome = welcome.encode();
-            header[4..].copy_from_slice(&(welcome.len() as u32).to_le_bytes());
-            stream.write_all(&[&header[..], &welcome].concat()).unwrap();
-            std::thread::spawn(move || stream.read_to_end(&mut Vec::new()));
+            let mut peer = Raw::of(stream.unwrap());
+            assert!(matches!(peer.hear(), Some(Message::Hello(_))));
+            peer.say(&Message::Welcome(introduction(1, max, Vec::new())));
+            std::thread::spawn(move || while peer.hear().is_some() {});
         }
     });
     addr

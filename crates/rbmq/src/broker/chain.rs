@@ -51,6 +51,9 @@ impl Hop {
 pub(super) struct Chain {
     /// Names this broker's process to others.
     id: u128,
+    /// A number that nobody else knows: with it the sessions of other brokers have names under which no client can
+    /// come.
+    secret: u128,
     upstreams: Vec<UpstreamSettings>,
     /// How many brokers subscribe here.
     pub(super) peers: usize,
@@ -69,7 +72,8 @@ impl Chain {
         settings: &BrokerSettings,
         events: &Sender,
     ) -> Result<Self, BrokerError> {
-        let id = random().map_err(|e| BrokerError::Random(e.to_string()))?;
+        let number = || random().map_err(|e| BrokerError::Random(e.to_string()));
+        let (id, secret) = (number()?, number()?);
         let hello = Hello { role: Role::Broker, client: id, name: settings.listen.clone() }.encode();
         let upstreams = settings.upstream.clone();
         let dial = |(index, upstream): (usize, &UpstreamSettings)| {
@@ -77,7 +81,8 @@ impl Chain {
         };
         let dialers = upstreams.iter().enumerate().map(dial).collect::<Result<_, _>>();
         let dialers = dialers.map_err(BrokerError::Thread)?;
-        Ok(Self { id, peers: 0, upstreams, dialers, by_epoch: HashMap::new(), spare: HashMap::new() })
+        let (by_epoch, spare) = (HashMap::new(), HashMap::new());
+        Ok(Self { id, secret, peers: 0, upstreams, dialers, by_epoch, spare })
     }
 
     /// Connects no more.
@@ -144,7 +149,7 @@ impl Broker {
         if self.draining {
             return conn.close("the broker is shutting down");
         }
-        let key = SessionKey { instance: conn.peer_instance(), client: self.chain.id ^ index as u128 };
+        let key = SessionKey { instance: conn.peer_instance(), client: self.chain.secret ^ index as u128 };
         let wanted = Control::topics(&upstream.topics);
         match self.sessions.get_mut(&key) {
             Some(session) => session.resume(conn.clone()),

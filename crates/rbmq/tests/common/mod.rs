@@ -4,6 +4,7 @@
 pub mod inside;
 pub mod operator;
 pub mod proxy;
+pub mod raw;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
