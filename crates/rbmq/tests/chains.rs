@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::inside::broker_with;
 use common::proxy::Proxy;
-use common::raw::Raw;
+use common::raw::{Raw, introduction};
 use common::{LONG, Process, rbmq, until};
 use rbmq::wire::{Control, Hello, Role, Topic};
 use rbmq::{Broker, Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings};
@@ -238,6 +238,19 @@ fn told_id(broker: &Broker) -> u128 {
     }
 }
 
+/// An offer of a buffer.
+fn offer(bid: u32, topic: &str) -> Control {
+    let topic = Topic {
+        bid,
+        epoch: bid.into(),
+        framing: Framing::Records,
+        fresh: true,
+        max_delivery_bytes: 1024,
+        topic: topic.parse().unwrap(),
+    };
+    Control::TopicVia { topic, path: vec![1] }
+}
+
 #[test]
 fn nobody_takes_the_place_of_another_broker() {
     let a = broker(&[]);
@@ -251,15 +264,7 @@ fn nobody_takes_the_place_of_another_broker() {
     let instance = Conn::connect(&ctx, &a.addr(), &hello.encode()).unwrap().peer_instance();
     let hello = Hello { role: Role::Publisher, client: told_id(&b), name: "forger".into() };
     let mut forger = Raw::connect(&b.addr(), instance, hello.encode());
-    let topic = Topic {
-        bid: 77,
-        epoch: 77,
-        framing: Framing::Records,
-        fresh: true,
-        max_delivery_bytes: 1024,
-        topic: "forged".parse().unwrap(),
-    };
-    forger.say(&Message::App(Control::TopicVia { topic, path: vec![1] }.encode()));
+    forger.say(&Message::App(offer(77, "forged").encode()));
     let why = forger.until("the end", |message| match message {
         Message::Bye { text, .. } => Some(text),
         Message::Subscribe(_) => panic!("it is taken for the other broker"),
@@ -268,4 +273,25 @@ fn nobody_takes_the_place_of_another_broker() {
     assert!(why.contains("only subscribers or brokers send"), "{why}");
     publish(&mut writer, 0..10);
     expect(&mut reader, 0..10);
+}
+
+#[test]
+fn another_broker_gives_what_it_was_asked_for_and_no_more() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let _broker = broker_with(|config| {
+        let topics = vec!["a/#".parse().unwrap()];
+        config.broker.upstream = vec![UpstreamSettings { topics, ..UpstreamSettings::new(&addr) }];
+    });
+    let mut pushy = Raw::of(listener.accept().unwrap().0);
+    assert!(matches!(pushy.hear(), Some(Message::Hello(_))));
+    pushy.say(&Message::Welcome(introduction(1, 65_536, Vec::new())));
+    for (bid, topic) in [(1, "b"), (2, "a/x")] {
+        pushy.say(&Message::App(offer(bid, topic).encode()));
+    }
+    let first = pushy.until("it subscribes", |message| match message {
+        Message::Subscribe(subscribe) => Some(subscribe.bid),
+        _ => None,
+    });
+    assert_eq!(first, 2);
 }

@@ -192,6 +192,10 @@ impl Broker {
             return debug!("topic '{}': a loop ends here", offer.topic.topic);
         }
         let Some(session) = self.sessions.get(&offer.key) else { return };
+        let upstream = session.upstream.and_then(|index| self.chain.upstreams.get(index));
+        if !upstream.is_some_and(|upstream| upstream.wants(&offer.topic.topic)) {
+            return debug!("topic '{}' of {session} was not asked for", offer.topic.topic);
+        }
         if let Some(out_bid) = session.mapping.get(in_bid) {
             let same = |buffer: &Buffer| buffer.epoch == Some(epoch) && !buffer.gone;
             if self.topics.get(out_bid).is_some_and(same) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::optional_bytes;
-use crate::wire::TopicFilter;
+use crate::wire::{TopicFilter, TopicName};
 
 /// Most other brokers that one receives from: each has a thread.
 pub(super) const MAX_UPSTREAMS: usize = 64;
@@ -41,6 +41,11 @@ impl UpstreamSettings {
 
     fn default_hold_ms() -> u32 {
         10_000
+    }
+
+    /// Whether a topic is one of those that are received from it.
+    pub(in crate::broker) fn wants(&self, topic: &TopicName) -> bool {
+        self.topics.iter().any(|filter| filter.matches(topic))
     }
 
     /// `hold_ms` as a time.
