@@ -11,7 +11,7 @@ use common::raw::{Raw, introduction};
 use common::{LONG, Process, rbmq, until};
 use rbmq::wire::{Control, Hello, Role, Topic};
 use rbmq::{Broker, Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings};
-use rocketbufs::proto::Message;
+use rocketbufs::proto::{Message, RefuseCode, Subscribe};
 use rocketbufs::{Config, Conn, Context, RIn};
 
 fn broker(upstreams: &[&str]) -> Broker {
@@ -238,6 +238,22 @@ fn told_id(broker: &Broker) -> u128 {
     }
 }
 
+/// The next connection, of which the other end is told that it leads to the process `instance`.
+fn welcome(listener: &std::net::TcpListener, instance: u128) -> Raw {
+    let mut raw = Raw::of(listener.accept().unwrap().0);
+    assert!(matches!(raw.hear(), Some(Message::Hello(_))));
+    raw.say(&Message::Welcome(introduction(instance, 65_536, Vec::new())));
+    raw
+}
+
+/// Waits until it subscribes to something.
+fn subscribes(raw: &mut Raw) -> Subscribe {
+    raw.until("it subscribes", |message| match message {
+        Message::Subscribe(subscribe) => Some(subscribe),
+        _ => None,
+    })
+}
+
 /// An offer of a buffer.
 fn offer(bid: u32, topic: &str) -> Control {
     let topic = Topic {
@@ -283,15 +299,26 @@ fn another_broker_gives_what_it_was_asked_for_and_no_more() {
         let topics = vec!["a/#".parse().unwrap()];
         config.broker.upstream = vec![UpstreamSettings { topics, ..UpstreamSettings::new(&addr) }];
     });
-    let mut pushy = Raw::of(listener.accept().unwrap().0);
-    assert!(matches!(pushy.hear(), Some(Message::Hello(_))));
-    pushy.say(&Message::Welcome(introduction(1, 65_536, Vec::new())));
+    let mut pushy = welcome(&listener, 1);
     for (bid, topic) in [(1, "b"), (2, "a/x")] {
         pushy.say(&Message::App(offer(bid, topic).encode()));
     }
-    let first = pushy.until("it subscribes", |message| match message {
-        Message::Subscribe(subscribe) => Some(subscribe.bid),
-        _ => None,
-    });
-    assert_eq!(first, 2);
+    assert_eq!(subscribes(&mut pushy).bid, 2);
+}
+
+#[test]
+fn where_one_way_is_refused_another_one_is_taken() {
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
+    let _broker = broker(&[&a, &b]);
+    let [mut first, mut second] = [0, 1].map(|n| welcome(&listeners[n], 1 + n as u128));
+    first.say(&Message::App(offer(5, "news").encode()));
+    let wire = subscribes(&mut first).wire;
+    // Once it takes the second of these, it has the first as another way.
+    for (bid, topic) in [(5, "news"), (6, "more")] {
+        second.say(&Message::App(offer(bid, topic).encode()));
+    }
+    assert_eq!(subscribes(&mut second).bid, 6);
+    first.say(&Message::Refused { wire, code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });
+    assert_eq!(subscribes(&mut second).bid, 5);
 }

@@ -23,7 +23,7 @@ use super::session::{Session, SessionKey};
 use super::topics::{Buffer, Stage, TooManyTopics};
 use super::upstream::Dialer;
 use crate::client::link::random;
-use crate::wire::{Control, Hello, Role, Topic};
+use crate::wire::{Control, Hello, Role, Topic, TopicName};
 
 /// A buffer that another broker has.
 struct Offer {
@@ -267,6 +267,23 @@ impl Broker {
         if self.topics.get(bid).is_some_and(|buffer| !buffer.continues_there) {
             self.tell_continues(bid, false);
         }
+    }
+
+    /// The way that was taken to a log is refused: another one, if there is one, is taken instead.
+    pub(super) fn take_spare(&mut self, topic: &TopicName, epoch: Epoch) {
+        if self.chain.by_epoch.contains_key(&epoch) {
+            return;
+        }
+        let Some(offer) = self.chain.next_spare(epoch) else { return };
+        // What of it came before, by a way that was lost.
+        let buffers = self.topics.of(topic).iter().filter_map(|bid| self.topics.get(*bid));
+        let ends =
+            buffers.filter(|buffer| buffer.epoch == Some(epoch)).filter_map(|buffer| match buffer.stage {
+                Stage::Ended { end, .. } => Some(end),
+                _ => None,
+            });
+        let start = ends.max().map_or(Start::Oldest, |end| Start::Position(epoch, end));
+        self.open_offer(offer, start);
     }
 
     fn open_offer(&mut self, offer: Offer, start: Start) {

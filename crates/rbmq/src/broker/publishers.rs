@@ -281,7 +281,11 @@ impl Broker {
         let reason = format!("the broker could not take the buffer: {reason}");
         self.ledger.refused(Refusal::Buffer(RefuseCode::Internal));
         session.answer(&Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
+        let known = self.topics.get(out_bid).map(|buffer| (buffer.topic.clone(), buffer.epoch));
         self.remove_buffer(out_bid);
+        if let Some((topic, Some(epoch))) = known {
+            self.take_spare(&topic, epoch);
+        }
     }
 
     fn on_publisher_down(&mut self, key: SessionKey, why: &str) {
