@@ -373,6 +373,7 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
     assert!(merged.contains("must write records"), "{merged}");
     let large = refusal(TopicOptions { ring_bytes: Some(1 << 20), ..tiny() });
     assert!(large.contains("broker.merge_ring_bytes"), "{large}");
+    assert!(broker.topics().is_empty(), "a topic is opened by who was refused");
     let two = [publisher.topic_with("m/x", tiny()).unwrap(), publisher.topic_with("m/x", tiny()).unwrap()];
     let many = refusal(tiny());
     assert!(many.contains("broker.merge_max_publishers) is 2"), "{many}");

@@ -64,12 +64,23 @@ impl Broker {
         create: &Create,
         gone_at: Option<Position>,
     ) -> Result<(), Refusal> {
-        let in_bid = create.bid;
         self.check_feed(key, create)?;
-        let out_bid = match self.merges.find(&create.topic) {
-            Some(out_bid) => out_bid,
-            None => self.open_merge(&create.topic)?,
-        };
+        if let Some(out_bid) = self.merges.find(&create.topic) {
+            return self.open_feed_in(out_bid, key, create, gone_at);
+        }
+        let out_bid = self.open_merge(&create.topic)?;
+        // A topic goes when its last publisher has left: one that never had any would stay for ever.
+        self.open_feed_in(out_bid, key, create, gone_at).inspect_err(|_| self.remove_buffer(out_bid))
+    }
+
+    fn open_feed_in(
+        &mut self,
+        out_bid: Bid,
+        key: SessionKey,
+        create: &Create,
+        gone_at: Option<Position>,
+    ) -> Result<(), Refusal> {
+        let in_bid = create.bid;
         let size_bytes = self.feed_ring_bytes(out_bid, create.max_delivery_bytes)?;
         let known = self.merges.feed(key, in_bid).map(|feed| (feed.number, feed.epoch));
         let number = match known {
