@@ -160,6 +160,8 @@ impl TopicMerge {
     pub(super) fn join(self: &Arc<Self>, number: u32, ring: RingOf, from: Position) -> Arrivals {
         let signals = Arc::<Signals>::default();
         lock(&self.state).mover.join(number, ring, signals.clone(), from);
+        // Who found the state taken meanwhile has left it to this one to look again.
+        self.pump();
         Arrivals { merge: Arc::downgrade(self), number, signals }
     }
 

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use rocketbufs::{Count, Position};
+use rocketbufs::{Config, Conn, Context, Count, Position, RIn, ROut};
 
+use super::super::inbox::inbox;
 use super::mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
+use super::{RingOf, TopicMerge, lock};
 use crate::wire::{RUN_HEADER_BYTES, Runs};
 
 /// A publisher's ring at the broker: what is complete, and from where on it was not given back.
@@ -391,4 +393,17 @@ fn who_came_later_is_said_to_have_what_came_after() {
         (ring.confirmed.delivered, ring.count.receivers, ring.count.since)
     });
     assert_eq!(told, [(60, 2, 30), (30, 2, 30), (0, 2, 0)]);
+}
+
+#[test]
+fn what_was_left_for_whoever_took_a_publisher_up_is_looked_at() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
+    out.create_buffer(1, 64 << 10).unwrap();
+    let merge = TopicMerge::new(&out, out.writer(1).unwrap(), 1, 10, &events);
+    // Somebody found the state taken.
+    lock(&merge.notes).push(Note::Arrived(0));
+    let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();
+    merge.join(1, RingOf { rin: RIn::new(&conn), bid: 1 }, 0);
+    assert!(lock(&merge.notes).is_empty());
 }
