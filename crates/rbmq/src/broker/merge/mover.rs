@@ -241,6 +241,11 @@ impl<S: Source> Mover<S> {
             }
             self.line.pop_front();
             if let Some(feeder) = self.feeders.get_mut(&number) {
+                if feeder.last && feeder.source.complete().is_some() {
+                    // There is more behind a loss, and no other note of it will come.
+                    self.line.push_back(number);
+                    continue;
+                }
                 feeder.in_line = false;
                 // It stays until it is out: it may wait until what was moved is consumed.
                 if std::mem::take(&mut feeder.last) {
