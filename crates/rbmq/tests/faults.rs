@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use common::inside::broker_with;
 use common::proxy::Proxy;
+use common::raw::Raw;
 use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
-use rbmq::{Publisher, StartFrom, Subscriber, TopicOptions};
+use rbmq::wire::{Control, Hello, Role};
+use rbmq::{Framing, Publisher, StartFrom, Subscriber, TopicOptions};
+use rocketbufs::Epoch;
+use rocketbufs::proto::{Message, Subscribed};
 
 #[test]
 fn both_sides_reconnect_and_nothing_is_lost() {
@@ -283,4 +287,40 @@ fn a_place_has_one_owner() {
     assert!(error.to_string().contains("taken over"), "{error}");
     topic.publish(b"1").unwrap();
     assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, b"1");
+}
+
+#[test]
+fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
+    let broker = BrokerProcess::start();
+    let hello = Hello { role: Role::Publisher, client: 1, name: "late".into() };
+    let mut publisher = Raw::connect(&broker.addr, 1, hello.encode());
+    let create = Control::Create {
+        bid: 3,
+        framing: Framing::Records,
+        ring_bytes: 64 << 10,
+        max_delivery_bytes: 4096,
+        topic: "t".parse().unwrap(),
+    };
+    publisher.say(&Message::App(create.encode()));
+    let wire = publisher.until("SUBSCRIBE", |message| match message {
+        Message::Subscribe(subscribe) => Some(subscribe.wire),
+        _ => None,
+    });
+    publisher.say(&Message::Subscribed(Subscribed {
+        wire,
+        epoch: Epoch(9),
+        start: 0,
+        flow_control: true,
+        restarted: false,
+        capacity: 64 << 10,
+        max_delivery: 4096,
+    }));
+    publisher.until("CREATED", |message| matches!(message, Message::App(_)).then_some(()));
+    // What the framework says when a publisher was away for too long, while its connection is up.
+    publisher.say(&Message::Gone { wire, end: 0 });
+    let why = publisher.until("BYE", |message| match message {
+        Message::Bye { text, .. } => Some(text),
+        _ => None,
+    });
+    assert!(why.contains("it must name it again"), "{why}");
 }

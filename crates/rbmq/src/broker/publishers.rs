@@ -256,6 +256,9 @@ impl Broker {
         self.topics.end(out_bid, end, Instant::now() + self.settings.closed_linger());
         if !gone {
             session.answer(&Control::Ended { bid: in_bid, end });
+        } else if session.upstream.is_none() && session.conn.is_up() {
+            // It came back in the same moment, and may have been told that its buffer goes on.
+            session.conn.close("its buffer was given up; to go on it must name it again");
         }
         match epoch {
             Some(epoch) if gone => self.go_on(out_bid, epoch, end),
