@@ -103,6 +103,8 @@ pub(super) struct Buffer {
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     all: HashMap<Bid, Buffer>,
+    /// How many there are of each topic.
+    topics: Levels<usize>,
     by_epoch: HashMap<Epoch, Vec<Bid>>,
     /// How many have not ended.
     open: usize,
@@ -117,7 +119,9 @@ impl Buffers {
 
     /// Whether there is one of a topic that the filter matches.
     pub(super) fn any_of(&self, filter: &TopicFilter) -> bool {
-        self.all.values().any(|buffer| filter.matches(&buffer.topic))
+        let mut any = false;
+        self.topics.matched_by(filter, &mut |_| any = true);
+        any
     }
 
     /// The buffers of a log: more than one if its publisher was away for long, so that it goes on under another id.
@@ -131,6 +135,7 @@ impl Buffers {
         self.remove(bid);
         self.awaited.remove(&buffer.topic);
         self.open += usize::from(buffer.stage == Stage::Open);
+        *self.topics.entry(buffer.topic.as_str()) += 1;
         self.by_epoch.entry(buffer.epoch).or_default().push(bid);
         self.all.insert(bid, buffer);
     }
@@ -147,6 +152,12 @@ impl Buffers {
     pub(super) fn remove(&mut self, bid: Bid) -> Option<Buffer> {
         let buffer = self.all.remove(&bid)?;
         self.open -= usize::from(buffer.stage == Stage::Open);
+        if let Some(count) = self.topics.get_mut(buffer.topic.as_str()) {
+            *count -= 1;
+            if *count == 0 {
+                self.topics.remove(buffer.topic.as_str());
+            }
+        }
         if let Some(bids) = self.by_epoch.get_mut(&buffer.epoch) {
             bids.retain(|other| *other != bid);
             if bids.is_empty() {
@@ -160,6 +171,7 @@ impl Buffers {
     pub(super) fn forget(&mut self) {
         let open = self.all.drain().filter(|(_, buffer)| buffer.stage == Stage::Open);
         self.awaited.extend(open.map(|(_, buffer)| buffer.topic));
+        self.topics = Levels::default();
         self.by_epoch.clear();
         self.open = 0;
     }
@@ -215,10 +227,11 @@ mod tests {
         buffers.insert(3, buffer("b", 2));
         assert_eq!(buffers.of_epoch(Epoch(2)).map(|(bid, _)| bid).collect::<Vec<_>>(), [2, 3]);
         buffers.remove(2);
-        assert!(!buffers.all_ended());
+        assert!(!buffers.all_ended() && buffers.any_of(&filter("b")) && !buffers.any_of(&filter("+/+")));
         buffers.end(3);
         assert!(buffers.all_ended());
         buffers.remove(3);
+        assert!(!buffers.any_of(&filter("b")) && buffers.any_of(&filter("#")));
         buffers.remove(1);
         assert!(buffers.all_ended() && buffers.by_epoch.is_empty());
     }
@@ -230,7 +243,7 @@ mod tests {
         buffers.insert(2, buffer("b", 2));
         buffers.end(1);
         buffers.forget();
-        assert!(!buffers.all_ended());
+        assert!(!buffers.all_ended() && !buffers.any_of(&filter("#")));
         buffers.insert(1, buffer("b", 2));
         buffers.end(1);
         assert!(buffers.all_ended());
