@@ -225,7 +225,7 @@ impl Sink {
         let To::Stdout(out) = &self.to else { return false };
         let mut polled = [PollFd::new(out, PollFlags::empty())];
         let looked = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-        looked.is_ok() && polled[0].revents().contains(PollFlags::ERR)
+        looked.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 }
 
@@ -309,5 +309,25 @@ impl<'a> Pace<'a> {
         if self.rate.is_some() && ahead > Duration::from_millis(20) && !self.stop.asked() {
             self.stop.wait(Some(ahead));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn whoever_read_from_a_pipe_or_a_socket_is_known_to_have_gone_away() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (other, socket) = UnixStream::pair().unwrap();
+        let outputs: [OwnedFd; 2] = [writer.into(), socket.into()];
+        let format = Format { json: false, print_topic: false };
+        let sinks = outputs.map(|out| Sink { to: To::Stdout(out.into()), format, lines: Vec::new() });
+        assert!(!sinks.iter().any(Sink::is_abandoned));
+        drop((reader, other));
+        assert!(sinks.iter().all(Sink::is_abandoned));
     }
 }
