@@ -75,9 +75,9 @@ impl SubscriberBuilder {
 
     /// What the rings of all topics that were asked for by patterns (`sensors/+`, `#`) take together, in bytes; default
     /// 64 MiB. Such a topic has a ring only while there is data for it, up to [`SubscriberBuilder::ring_bytes`]; a topic
-    /// that was asked for by its name has one of its own. When what was received and not released fills the budget,
-    /// topics wait for each other in turn: who keeps it full receives nothing more from patterns. Topics whose
-    /// deliveries need a larger ring than that are refused.
+    /// that was asked for by its name, before a pattern found it, has one of its own. When what was received and not
+    /// released fills the budget, topics wait for each other in turn: who keeps it full receives nothing more from
+    /// patterns. Topics whose deliveries need a larger ring than that are refused.
     pub fn budget_bytes(mut self, bytes: u64) -> Self {
         self.budget_bytes = Some(bytes);
         self
