@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, Write};
 use std::process::Stdio;
 
-use common::{BrokerProcess, Process, client, lines, piped, rbmq};
+use common::{BrokerProcess, Process, client, lines, piped, rbmq, until};
 
 #[test]
 fn lines_come_out_as_they_went_in() {
@@ -109,14 +109,13 @@ fn says_what_it_waits_for() {
     sub.signal("INT");
     sub.finish().good();
     broker.publish_all("over", &lines("over", 3).into_bytes());
-    let over = broker.sub("over --until-closed").finish().good();
-    assert_eq!(over.text(), "");
-    assert!(
-        over.stderr.contains("'over' was closed before you subscribed; --from oldest"),
-        "{}",
-        over.stderr
-    );
-    assert_eq!(over.stderr.lines().count(), 1, "{}", over.stderr);
+    // Said only where the end comes at once, which it may not on a machine that is very busy.
+    until("it is told what was missed", || {
+        let over = broker.sub("over --until-closed").finish().good();
+        assert_eq!(over.text(), "");
+        over.stderr.contains("'over' was closed before you subscribed; --from oldest")
+            && over.stderr.lines().count() == 1
+    });
 }
 
 #[test]

@@ -160,7 +160,12 @@ fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, 
         Subscriber::builder().name("slow").hold(LONG).ring_bytes(64 << 10).connect(&addr).unwrap();
     reader.subscribe_from("t", StartFrom::Oldest).unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
-    while topic.publish_timeout(&[7; 1000], SHORT).is_ok() {}
+    // The publisher's own ring, and before it the broker's if what it has is not kept.
+    let full: u64 = if keep_until_delivered { 64 << 10 } else { 128 << 10 };
+    until("the rings are full", || {
+        let _ = topic.publish_timeout(&[7; 1000], SHORT);
+        topic.position() + 1004 > full
+    });
     let end = topic.position();
     topic.confirm(if keep_until_delivered { 1004 } else { end / 2 }, Level::Accepted, LONG).unwrap();
     assert!(topic.confirmed(Level::Delivered) < end / 2);

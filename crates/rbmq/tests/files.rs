@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::io::Write;
 use std::path::Path;
 
-use common::{BrokerProcess, Process, assert_same, client, lines, random, until};
+use common::{BrokerProcess, Process, assert_same, client, lines, piped, random, until};
 
 fn size(path: &Path) -> u64 {
     path.metadata().map_or(0, |m| m.len())
@@ -35,22 +36,28 @@ fn a_random_file_arrives_three_times() {
 fn a_killed_subscriber_goes_on_exactly_where_it_stopped() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
-    let (input, out) = (dir.path().join("input"), dir.path().join("out"));
+    let out = dir.path().join("out");
     let bytes = random(2, 20_000_000);
-    std::fs::write(&input, &bytes).unwrap();
     let args = format!("file --until-closed --name attic --hold 60 --rate 20MB --output {}", out.display());
     let mut sub = broker.sub(&args);
-    let publish = format!("file --raw --wait-subscribers 1 --file {}", input.display());
-    let publisher = broker.publish(&publish, b"");
+    let publish = "file --raw --wait-subscribers 1";
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, publish)));
+    let (mut feed, begin) = (publisher.stdin(), bytes[..18_000_000].to_vec());
+    // The end comes when nobody is killed any more: whoever is, however late, has not got everything.
+    let feeding = std::thread::spawn(move || {
+        feed.write_all(&begin).unwrap();
+        feed
+    });
     for part in 1..4 {
         until("a part of the file is there", || size(&out) > part * 4_000_000);
         sub.signal("KILL");
         assert!(!sub.finish().status.success());
         // What was written and not recorded is cut off; this is what a crash in between leaves.
         let mut torn = std::fs::OpenOptions::new().append(true).open(&out).unwrap();
-        std::io::Write::write_all(&mut torn, b"torn").unwrap();
+        torn.write_all(b"torn").unwrap();
         sub = broker.sub(&args);
     }
+    feeding.join().unwrap().write_all(&bytes[18_000_000..]).unwrap();
     publisher.finish().good();
     sub.finish().good();
     assert_same(&out, &bytes);

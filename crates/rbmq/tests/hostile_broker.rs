@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::raw::{Raw, introduction};
-use common::{LONG, Process, client, until};
+use common::{LONG, Process, client};
 use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
 use rbmq::{
     Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicName, TopicOpenError,
@@ -216,30 +216,20 @@ fn a_broker_that_dies_before_its_last_word_has_had_everything() {
 #[test]
 fn an_observer_is_kept_no_longer_than_its_patience() {
     // It answers what was not asked, again and again; and what was asked never.
-    static SAID: AtomicU64 = AtomicU64::new(0);
     let broker = Impostor::start(|conn, message| {
         let Ok(asked) = Observe::decode(message) else { return };
         let (conn, request) = (conn.clone(), asked.request().wrapping_add(1));
         std::thread::spawn(move || {
-            let row = TopicStats::new("t".parse().unwrap());
-            let page = Observe::TopicsPage { request, rows: vec![row; 10], next: None }.encode();
-            while conn.is_up() {
-                match conn.send_control(&page) {
-                    Ok(()) => drop(SAID.fetch_add(1, Ordering::Relaxed)),
-                    Err(_) => std::thread::yield_now(),
-                }
+            let page = Observe::TopicsPage { request, rows: Vec::new(), next: None }.encode();
+            // Not as fast as it can: who is told more than it reads may be disconnected.
+            while conn.is_up() && conn.send_control(&page).is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
             }
         });
     });
     let mut observer = Observer::connect(&broker.addr).unwrap();
     observer.set_patience(Duration::from_millis(300));
-    match observer.topics(None) {
-        // One that is told more than it asked for may be disconnected before.
-        Err(ObserveError::TimedOut { .. } | ObserveError::Down(_)) => {}
-        other => panic!("{other:?}"),
-    }
-    drop(observer);
-    until("it has said a lot", || SAID.load(Ordering::Relaxed) > 0);
+    assert!(matches!(observer.topics(None), Err(ObserveError::TimedOut { .. })));
 }
 
 /// Answers with page after page of the same topics.

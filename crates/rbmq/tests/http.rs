@@ -179,7 +179,10 @@ fn losses_are_counted_by_policy() {
 
 #[test]
 fn a_broker_that_drains_lives_but_is_not_ready() {
-    let (broker, http) = watched(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    std::fs::write(&path, "[broker]\ndrain_timeout_ms = 60000\n").unwrap();
+    let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
     assert_eq!(get(&http, "/health").0, 200);
     assert_eq!(get(&http, "/ready"), (200, "{\"draining\":false,\"ready\":true}\n".into()));
     // It reads so slowly that the broker waits for it until the drain timeout.

@@ -200,7 +200,8 @@ fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
 #[test]
 fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped() {
     const ALL: u32 = 20_000;
-    let broker = broker();
+    // However late it comes back after the last cut, it is told that it has ended.
+    let broker = merging_with(|config| config.broker.closed_linger_ms = 5_000);
     let proxy = Proxy::to(&broker.addr());
     let publisher = Publisher::connect(&proxy.addr).unwrap();
     let mut writer = publisher.topic_with("m/x", tiny()).unwrap();

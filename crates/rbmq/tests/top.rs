@@ -7,9 +7,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{BrokerProcess, Process, client, rbmq, until};
-use rbmq::{Publisher, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{Observer, Publisher, Subscriber, TopicOptions, TopicWriter};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -21,10 +22,15 @@ fn slow(topic: &str) -> (BrokerProcess, TopicWriter, Subscriber) {
     let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
     let publisher = Publisher::builder().name("camera").connect(&broker.addr).unwrap();
     let mut writer = publisher.topic_with(topic, options).unwrap();
-    let mut slow = Subscriber::builder().name("dash").ring_bytes(64 << 10).connect(&broker.addr).unwrap();
+    let slow = Subscriber::builder().name("dash").ring_bytes(64 << 10).block_timeout(Duration::ZERO);
+    let mut slow = slow.connect(&broker.addr).unwrap();
     slow.subscribe(topic).unwrap();
     writer.wait_subscribers(1, common::LONG).unwrap();
-    while writer.publish_timeout(&[7; 1000], std::time::Duration::from_millis(50)).is_ok() {}
+    let mut observer = Observer::connect(&broker.addr).unwrap();
+    until("its ring and the broker's are full", || {
+        let _ = writer.publish_timeout(&[7; 1000], Duration::ZERO);
+        observer.topics(None).unwrap()[0].received_bytes == 128 << 10
+    });
     (broker, writer, slow)
 }
 
