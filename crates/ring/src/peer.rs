@@ -19,7 +19,7 @@ use crate::pool::{Memory, PoolError, RingConfig};
 use crate::region::Region;
 use crate::ring::Ring;
 use crate::shape::Shape;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, Ordering, fence, lock};
 
 /// Why another process's memory was not mapped.
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +178,24 @@ impl PeerRing {
         let shape = Shape::new(self.capacity, &RingConfig { capacity_bytes: self.capacity, ..config })?;
         let mapping = self.region.map(self.capacity)?;
         Ok(Ring::new(Memory::of_peer(mapping, self.region, self.charge), shape))
+    }
+}
+
+impl Ring {
+    /// Of a ring that another process writes, which keeps nothing below `to` for this end any more: the tail goes up
+    /// there, for whoever joins from here on. False if somebody holds what lies below: nothing changes then.
+    pub fn give_up_below(&self, to: Position) -> bool {
+        let shared = self.shared();
+        // Under the lock: a hold is there before this and counts, or comes after and finds the new tail.
+        let mut control = shared.control();
+        if control.slowest_hold().is_some_and(|slowest| slowest < to) {
+            return false;
+        }
+        let horizon = to.saturating_add(shared.shape.capacity).max(shared.horizon.load(Ordering::Relaxed));
+        // As where a tail is raised to give memory back.
+        shared.horizon.store(horizon, Ordering::Release);
+        fence(Ordering::Release);
+        true
     }
 }
 

@@ -116,10 +116,9 @@ pub enum Event {
     Arrived(ConnId, WireId),
     /// An ordered control message. The bytes are the receiver's.
     Control(ConnId, Vec<u8>),
-    /// The peer's ring for this wire id, to be mapped, or why it cannot be: ordered before the control message that
-    /// followed [`Transport::offer`]. An inlet of a ring made of it may be bound; ranges then land where the peer wrote
-    /// them.
-    Offered(ConnId, WireId, Result<Box<PeerRing>, MapError>),
+    /// The peer offers its ring for this wire id to be mapped: ordered before the control message that followed
+    /// [`Transport::offer`]. An inlet of a ring made of it may be bound; ranges then land where the peer wrote them.
+    Offered(ConnId, WireId, Offered),
     /// The source ring's bytes up to this position were read by the transport and are no longer needed by it.
     Sent(ConnId, WireId, Position),
     /// The peer's memory has everything up to this position (only where [`Promises::reports_landed`]).
@@ -129,6 +128,15 @@ pub enum Event {
     /// The connection is gone; every inlet bound to it can be taken back with [`Transport::unbind`] before
     /// [`Transport::forget`].
     Down(ConnId, Down),
+}
+
+/// A ring that a peer lets this end map.
+#[derive(Debug)]
+pub struct Offered {
+    /// The ring, or why it cannot be mapped.
+    pub ring: Result<Box<PeerRing>, MapError>,
+    /// How many bytes below the first range the peer keeps there as well, until it is told that they are needed no more.
+    pub behind: u64,
 }
 
 /// An accepted connection that no transport owns yet, so that any worker can adopt it.
@@ -233,8 +241,9 @@ pub trait Transport {
     /// Lets the peer map the ring from which `wire` will be written, ahead of what is queued after this: it then reads
     /// ranges where they lie. True if it does: [`Event::Offered`] follows there, ranges of this ring go without their
     /// bytes, and the peer needs them until it says otherwise, also after [`Event::Sent`] and [`Transport::detach`].
-    /// False if this connection or ring cannot do that, and ranges are copied as ever.
-    fn offer(&mut self, _conn: ConnId, _wire: WireId, _ring: &Ring) -> bool {
+    /// False if this connection or ring cannot do that, and ranges are copied as ever. `behind`: how many bytes below the
+    /// first range the ring keeps too ([`Offered::behind`]).
+    fn offer(&mut self, _conn: ConnId, _wire: WireId, _ring: &Ring, _behind: u64) -> bool {
         false
     }
 

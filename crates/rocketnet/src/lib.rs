@@ -31,6 +31,6 @@ pub mod wire;
 pub use rocketring::planted;
 
 pub use contract::{
-    Accepted, Carrier, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport, TransportError,
-    WireId,
+    Accepted, Carrier, ConnId, Down, Event, Offered, Promises, QueueFull, SourceRange, Transport,
+    TransportError, WireId,
 };

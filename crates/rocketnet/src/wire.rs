@@ -20,7 +20,8 @@ pub const HEADER_BYTES: usize = 8;
 pub const LOCAL_BYTES: usize = 16;
 /// The id that marks such a message.
 pub const LOCAL_WIRE: u32 = CONTROL_WIRE | MORE_BIT;
-/// A descriptor comes with it: the ring from which ranges of this id come, to be mapped.
+/// A descriptor comes with it: the ring from which ranges of this id come, to be mapped. The size says how many bytes below
+/// the first range stay in it too.
 pub const LOCAL_OFFER: u32 = 1;
 /// The receiver of ranges of this id wants them with their bytes: no ring is to be offered for it.
 pub const LOCAL_COPY: u32 = 3;

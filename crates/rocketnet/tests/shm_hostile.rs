@@ -60,7 +60,7 @@ impl Scene {
 
     fn offered(&mut self) -> Result<Box<rocketring::PeerRing>, MapError> {
         wait(&mut self.link, |event| match event {
-            Event::Offered(_, _, offered) => Some(offered),
+            Event::Offered(_, _, offered) => Some(offered.ring),
             Event::Down(_, why) => panic!("{why}"),
             _ => None,
         })
@@ -148,8 +148,8 @@ fn rings_are_declined_for_a_while_and_not_without_end() {
     scene.say(LOCAL_COPY, 4, 0);
     scene.peer.write_all(&Header { wire: CONTROL_WIRE, more: false, size: 0 }.encode()).expect("it is read");
     wait(&mut scene.link, |event| matches!(event, Event::Control(..)).then_some(()));
-    assert!(!scene.link.offer(conn, 4, &ring), "it was declined");
-    assert!(scene.link.offer(conn, 4, &ring), "once");
+    assert!(!scene.link.offer(conn, 4, &ring, 0), "it was declined");
+    assert!(scene.link.offer(conn, 4, &ring, 0), "once");
     // From a thread of its own: more than the socket takes before it is read.
     let mut peer = scene.peer.try_clone().expect("a descriptor");
     let floods = std::thread::spawn(move || {

@@ -110,15 +110,13 @@ impl<T: Transport> Core<T> {
             Start::Ago(ms) => buffer.times.ago(self.now, ms),
             _ => None,
         };
-        let begin = begin(log, subscribe, known.as_ref(), (past, buffer.keep_until_delivered))?;
+        let maps = self.transport.carrier(conn).name == "shm";
+        let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
+        let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
-        let mut config = self.outbound_config(buffer, ring, subscribe, &terms);
-        // Ahead of the answer: with it the receiver makes its ring.
-        config.maps = self.transport.offer(conn, subscribe.wire, ring).then(|| ring.capacity());
-        let mut outbound = Outbound::new(config, start, self.now);
         let tally = known.as_ref().filter(|_| !restarted).map_or(Tally::default(), |known| known.tally);
-        outbound.resume_at(begin.levels, tally);
-        outbound.begin_behind(ring);
+        let config = self.outbound_config(buffer, ring, subscribe, &terms);
+        let outbound = self.outbound((conn, subscribe.wire), ring, config, &begin, (tally, maps));
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
         self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
@@ -137,6 +135,26 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Subscribed(subscribed));
         self.wake_out(conn, subscribe.wire);
         Ok(())
+    }
+
+    /// The machine of a subscription. Offers the ring, ahead of the answer: with it the receiver makes its own.
+    fn outbound(
+        &mut self,
+        (conn, wire): (ConnId, WireId),
+        ring: &Ring,
+        mut config: OutboundConfig,
+        begin: &Begin,
+        (tally, maps): (Tally, bool),
+    ) -> Outbound {
+        let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
+        let behind = begin.start.saturating_sub(held);
+        let offered = maps && self.transport.offer(conn, wire, ring, behind);
+        config.maps = offered.then(|| ring.capacity());
+        let mut outbound = Outbound::new(config, begin.start, self.now);
+        outbound.resume_at(begin.levels, tally);
+        outbound.keep_from(held);
+        outbound.begin_behind(ring);
+        outbound
     }
 
     fn outbound_config(
@@ -227,15 +245,20 @@ struct Begin {
     hold: Option<Hold>,
 }
 
-/// `known`: what is known of it under its name; `past`: where it begins if it asked for a moment, if that is known;
-/// `keeps`: the buffer keeps what was not delivered.
-fn begin(
-    log: &Log,
-    subscribe: &Subscribe,
-    known: Option<&Known>,
-    (past, keeps): (Option<Position>, bool),
-) -> Result<Begin, Refusal> {
-    let ring = &log.ring;
+/// What decides where a subscription begins, beside what it asks for.
+struct Place<'a> {
+    /// What is known of it under its name.
+    known: Option<&'a Known>,
+    /// Where it begins if it asked for a moment, if that is known.
+    past: Option<Position>,
+    /// The buffer keeps what was not delivered.
+    keeps: bool,
+    /// The receiver may map the ring.
+    maps: bool,
+}
+
+fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
+    let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
     for _ in 0..64 {
@@ -275,6 +298,10 @@ fn begin(
             _ => levels[0],
         };
         let at = if kept >= ring.tail() { at.min(kept) } else { at };
+        // Who goes on in memory that it maps still needs of it what it has not given back. How much that is, its first
+        // CREDIT says: until then all of the ring stays.
+        let goes_on = matches!(subscribe.start, Start::Position(..)) && !restarted;
+        let at = if maps && goes_on { at.min(ring.tail()) } else { at };
         if let Ok(hold) = ring.hold(at) {
             return Ok(Begin { start, levels, restarted, hold: Some(hold) });
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rocketnet::{ConnId, Transport};
-use rocketring::{MapError, PeerRing, Ring, RingConfig};
+use rocketnet::{ConnId, Offered, Transport};
+use rocketring::{Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::Log;
@@ -14,9 +14,6 @@ use crate::inbound::{Ending, InLog, InboundShared, Loan};
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::terms::millis;
 use crate::types::{Position, WireId};
-
-/// The sender's ring, or why it cannot be mapped.
-type Offer = Result<PeerRing, MapError>;
 
 impl<T: Transport> Core<T> {
     /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
@@ -115,7 +112,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// The sender's ring came, ahead of the answer that it belongs to.
-    pub(super) fn on_offered(&mut self, conn: ConnId, wire: WireId, offered: Result<PeerRing, MapError>) {
+    pub(super) fn on_offered(&mut self, conn: ConnId, wire: WireId, offered: Offered) {
         if let Some(in_sub) = self.in_sub(conn, wire).filter(|in_sub| !in_sub.answered) {
             in_sub.offered = Some(offered);
         }
@@ -123,7 +120,7 @@ impl<T: Transport> Core<T> {
 
     /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it lands in
     /// a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
-    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed, offered: Option<Offer>) {
+    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed, offered: Option<Offered>) {
         let config = RingConfig {
             capacity_bytes: 1,
             retain_bytes: Some(0),
@@ -132,7 +129,7 @@ impl<T: Transport> Core<T> {
             start: subscribed.start,
         };
         let ring = match offered {
-            Some(offered) => offered.ok().and_then(|ring| ring.ring(config).ok()),
+            Some(offered) => offered.ring.ok().and_then(|ring| ring.ring(config).ok()),
             None => self.inner.pool.ring(config).ok(),
         };
         if let Some(inlet) = ring.and_then(|ring| ring.inlet()) {
@@ -146,7 +143,7 @@ impl<T: Transport> Core<T> {
         conn: ConnId,
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
-        offered: Option<Offer>,
+        offered: Option<Offered>,
     ) {
         let Subscribed { wire, epoch, start, .. } = *subscribed;
         let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
@@ -186,7 +183,7 @@ impl<T: Transport> Core<T> {
         conn: ConnId,
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
-        offered: Option<Offer>,
+        offered: Option<Offered>,
     ) -> Option<(Ring, Option<Loan>)> {
         // What lies in the sender's memory takes none here.
         let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
@@ -211,10 +208,10 @@ impl<T: Transport> Core<T> {
         &self,
         inbound: &InboundShared,
         subscribed: &Subscribed,
-        offered: Option<Offer>,
+        offered: Option<Offered>,
     ) -> Result<Ring, String> {
         let options = &inbound.options;
-        let offered = offered.transpose().map_err(|error| error.to_string())?;
+        let offered = offered.map(|offered| offered.ring).transpose().map_err(|error| error.to_string())?;
         let capacity = match &offered {
             Some(ring) => ring.capacity(),
             None => options.size_bytes.next_power_of_two(),
@@ -249,7 +246,7 @@ impl<T: Transport> Core<T> {
         conn: ConnId,
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
-        offered: Option<Offer>,
+        offered: Option<Offered>,
     ) {
         let wire = subscribed.wire;
         let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
@@ -258,11 +255,12 @@ impl<T: Transport> Core<T> {
         }
         let mut state = lock(&inbound.state);
         let Some(in_log) = &mut state.log else { return };
-        let (same, boundary) = (is_memory_of(in_log.ring(), offered.as_ref()), in_log.ring().boundary());
-        let inlet = in_log.inlet.take_if(|_| same && !moves);
+        let boundary = in_log.ring().boundary();
+        let goes_on = !moves && is_whole(in_log.ring(), subscribed.start, offered.as_ref());
+        let inlet = in_log.inlet.take_if(|_| goes_on);
         drop(state);
-        if !same || moves {
-            // Whoever is subscribed to it here reads the memory that it had.
+        if !goes_on {
+            // Whoever is subscribed to it here reads the memory that it had, as it was.
             self.end_inbound(inbound, Ending::End(End::Gone(boundary)));
             self.leave(conn, wire);
             return;
@@ -284,7 +282,7 @@ impl<T: Transport> Core<T> {
         conn: ConnId,
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
-        offered: Option<Offer>,
+        offered: Option<Offered>,
     ) {
         let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(inlet) = ring.inlet() else { return };
@@ -309,13 +307,14 @@ fn window(ring: &Ring, loan: Option<&Loan>, subscribed: &Subscribed) -> u64 {
     room.min((subscribed.capacity / 2).max(1))
 }
 
-/// Whether data that comes now comes into this ring's memory.
-fn is_memory_of(ring: &Ring, offered: Option<&Offer>) -> bool {
-    match offered {
-        Some(offered) => offered.as_ref().is_ok_and(|offered| offered.is(ring)),
-        None => !ring.is_peers(),
-    }
+/// Whether data that comes now, from `start` on, comes into this ring's memory, and what is held of it is still there. The
+/// sender may have written over what it did not keep while the connection was lost.
+fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
+    let Some(Offered { ring: offered, behind }) = offered else { return !ring.is_peers() };
+    let same = offered.as_ref().is_ok_and(|offered| offered.is(ring));
+    same && (!ring.flow_control() || ring.give_up_below(start.saturating_sub(*behind)))
 }
+
 fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Subscribe {
     let options = &inbound.options;
     Subscribe {

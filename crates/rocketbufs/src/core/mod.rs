@@ -29,8 +29,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketnet::{Accepted, ConnId, Event, Transport};
-use rocketring::{MapError, PeerRing};
+use rocketnet::{Accepted, ConnId, Event, Offered, Transport};
 
 use crate::buffer::{Buffer, SubShared};
 use crate::conn::{ConnShared, Phase};
@@ -225,8 +224,8 @@ struct InSub {
     resumed_at: Option<Position>,
     /// It goes on in other memory than it had.
     moves: bool,
-    /// The sender's ring, to be mapped, if it came before the answer; or why it cannot be.
-    offered: Option<Result<PeerRing, MapError>>,
+    /// The sender's ring, to be mapped, if it came before the answer.
+    offered: Option<Offered>,
     /// UNSUBSCRIBE was sent; what still comes lands in a ring that nobody reads.
     leaving: bool,
 }
@@ -329,7 +328,7 @@ impl<T: Transport> Core<T> {
             }
             Event::Offered(conn, wire, offered) => {
                 self.heard(conn);
-                self.on_offered(conn, wire, offered.map(|ring| *ring));
+                self.on_offered(conn, wire, offered);
             }
             Event::Sent(..) => {}
             Event::Landed(conn, wire, position) => {

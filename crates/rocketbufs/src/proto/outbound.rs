@@ -160,7 +160,14 @@ impl Outbound {
 
     /// By what it holds: a receiver that stops reading blocks others by that, not by `sent`.
     fn behind(&self, log: &Ring) -> u64 {
-        log.head().saturating_sub(self.needed())
+        // Before its first CREDIT it holds more than it may need.
+        let needed = if self.credited { self.needed() } else { self.landed };
+        log.head().saturating_sub(needed)
+    }
+
+    /// The receiver maps the ring and may have begun before: until its first CREDIT it needs everything from here on.
+    pub fn keep_from(&mut self, at: Position) {
+        self.kept = self.kept.min(at);
     }
 
     /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`Level`].

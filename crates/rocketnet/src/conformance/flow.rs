@@ -39,7 +39,7 @@ fn mapped<L: Lab>(
 ) -> (Ring, Ring) {
     let source = pool().shared_ring(of.clone()).expect("a ring");
     let (sender, receiver) = (kit.id(conn, from), kit.id(conn, 1 - from));
-    assert!(kit.ends[from].link().offer(sender, wire, &source), "the lab said that rings are mapped");
+    assert!(kit.ends[from].link().offer(sender, wire, &source, 0), "the lab said that rings are mapped");
     kit.until("the offer", |kit| kit.ends[1 - from].offers.contains_key(&(receiver, wire)));
     let offered = kit.ends[1 - from].offers.remove(&(receiver, wire)).expect("just seen");
     (source, offered.ring(of).expect("a ring"))

@@ -122,7 +122,7 @@ impl<T: Transport> End<T> {
                     self.incoming.push((conn, local));
                 }
                 Event::Offered(conn, wire, offered) => {
-                    self.offers.insert((conn, wire), *offered.expect("an honest offer"));
+                    self.offers.insert((conn, wire), *offered.ring.expect("an honest offer"));
                 }
                 event => self.seen.push(event),
             }

@@ -329,10 +329,10 @@ impl Transport for Tcp {
         Carrier { name, why: socket.map_or_else(|| "it is down".into(), |socket| socket.why.clone()) }
     }
 
-    fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring) -> bool {
+    fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring, behind: u64) -> bool {
         match self.conns.get_mut(conn) {
             Some(conn) if conn.is_open() && conn.is_local() => {
-                !conn.intake.take_declined(wire) && conn.out.offer(wire, ring)
+                !conn.intake.take_declined(wire) && conn.out.offer(wire, ring, behind)
             }
             _ => false,
         }

@@ -24,7 +24,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rocketring::{Inlet, Maps, Trimmed};
 
 use super::{local, sys};
-use crate::contract::{ConnId, Down, Event, WireId};
+use crate::contract::{ConnId, Down, Event, Offered, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_COPY, LOCAL_OFFER, LOCAL_RANGE};
 
 /// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
@@ -394,8 +394,8 @@ impl Intake {
             LOCAL_OFFER => {
                 let file = self.files.pop_front();
                 let file = file.ok_or_else(|| Down::Descriptors("an offer came without one".into()))?;
-                let offered = turn.maps.map(file).map(Box::new);
-                turn.events.push(Event::Offered(turn.conn, wire, offered));
+                let ring = turn.maps.map(file).map(Box::new);
+                turn.events.push(Event::Offered(turn.conn, wire, Offered { ring, behind: size.into() }));
                 self.control_turn = turn.number;
                 Ok(())
             }

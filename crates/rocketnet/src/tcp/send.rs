@@ -196,11 +196,13 @@ impl Outgoing {
 
     /// Queues a ring for the peer to map: ranges of it go without their bytes from here on. False if nothing can be sent
     /// or there is no descriptor left.
-    pub fn offer(&mut self, wire: WireId, ring: &Ring) -> bool {
+    pub fn offer(&mut self, wire: WireId, ring: &Ring, behind: u64) -> bool {
         self.offered.remove(&wire);
         let file = ring.descriptor().map(|file| file.try_clone_to_owned());
         let (false, Some(Ok(file))) = (self.dead, file) else { return false };
-        let header = Header { wire, more: false, size: 0 };
+        // Less is safe to say.
+        let size = u32::try_from(behind).unwrap_or(u32::MAX);
+        let header = Header { wire, more: false, size };
         self.queue.push_back(Piece::Offer { message: local_message(LOCAL_OFFER, header), file });
         self.offered.insert(wire, place_of(ring));
         true
