@@ -97,7 +97,8 @@ impl Shared {
         let horizon = before.max(by_history.min(by_holds));
         // Pairs with the Acquire in `Ring::horizon`: whoever writes up to here has seen the cursors.
         self.horizon.store(horizon, Ordering::Release);
-        if self.publish_horizon(horizon) {
+        // After a hole the horizon lies further ahead, and what is held is still whole.
+        if self.publish_horizon(horizon.min(by_holds)) {
             // Pairs with the Acquire fence in `lapped_by` of another process, as in `announce`.
             fence(Ordering::Release);
         }
@@ -145,7 +146,10 @@ impl Shared {
         // published after it.
         self.last_gap_to.store(gap.to, Ordering::Release);
         self.publish_gap(gap.to);
-        if gap.to > before {
+        if gap.to > before && self.shape.flow_control {
+            // Nothing is overwritten before the next grant, which is what other processes are told of.
+            self.horizon.store(gap.to, Ordering::Release);
+        } else if gap.to > before {
             self.announce(gap.to);
         }
         gap

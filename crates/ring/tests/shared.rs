@@ -208,6 +208,30 @@ fn a_reader_that_was_lapped_is_told() {
     assert!(seen.tail() >= ring.head().saturating_sub(CAPACITY));
 }
 
+/// A hole is no reason to take what is held for overwritten, however far it reaches.
+#[test]
+fn what_is_held_is_whole_behind_a_hole() {
+    let ring = shared(0, true);
+    let (kept, mut origin) = (ring.hold(0).unwrap(), ring.inlet().unwrap());
+    let seen = offered(&ring).ring(config(0, true)).unwrap();
+    seen.grant();
+    let mut inlet = seen.inlet().unwrap();
+    origin.copy_in(&[1; 1000]);
+    origin.end();
+    inlet.land(1000);
+    inlet.end();
+    let hole = 2 * CAPACITY;
+    origin.skip(hole);
+    for _ in 0..2 {
+        assert_eq!(seen.view(0, 1000).to_vec(), Ok(vec![1; 1000]));
+        // A grant changes nothing while it is held.
+        assert_eq!(ring.grant(), hole);
+    }
+    kept.advance(hole);
+    assert_eq!(ring.grant(), hole + CAPACITY);
+    assert!(seen.view(0, 1000).to_vec().is_err());
+}
+
 #[test]
 fn only_its_writer_writes_it() {
     let ring = shared(0, true);
