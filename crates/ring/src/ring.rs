@@ -95,13 +95,14 @@ impl Shared {
         let window = capacity + u64::from(planted::is(1));
         let by_holds = control.slowest_hold().map_or(u64::MAX, |slowest| slowest.saturating_add(window));
         let horizon = before.max(by_history.min(by_holds));
-        // Pairs with the Acquire in `Ring::horizon`: whoever writes up to here has seen the cursors.
-        self.horizon.store(horizon, Ordering::Release);
-        // After a hole the horizon lies further ahead, and what is held is still whole.
+        // Other processes first: who reads the ring's horizon without the lock may write at once. After a hole it lies
+        // further ahead, and what is held is still whole.
         if self.publish_horizon(horizon.min(by_holds)) {
             // Pairs with the Acquire fence in `lapped_by` of another process, as in `announce`.
             fence(Ordering::Release);
         }
+        // Pairs with the Acquire in `Ring::horizon`: whoever writes up to here has seen the cursors.
+        self.horizon.store(horizon, Ordering::Release);
         if self.waits.load(Ordering::Relaxed) && control.satisfied(horizon) {
             self.waits.store(false, Ordering::Relaxed);
             self.granted.notify_all();
