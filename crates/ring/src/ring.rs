@@ -274,9 +274,9 @@ impl Ring {
 
     /// The lowest position that is still stable: `horizon − capacity`, but not below the start. To be read after
     /// the head, if both are needed: the other way round the writer may have gone on in between. Can be above the
-    /// boundary where a delivery is longer than the ring was made for.
+    /// boundary where a delivery is longer than the ring was made for, and above the head where another process writes.
     pub fn tail(&self) -> Position {
-        self.0.tail_of(self.horizon())
+        self.0.tail_of(self.horizon()).max(self.0.peers_tail())
     }
 
     /// The writing end for a local writer, once; `None` if it or the inlet was handed out before, or if another process
@@ -301,7 +301,8 @@ impl Ring {
     /// [`Overwritten`] if that part of the log is gone. Nothing is registered then.
     pub fn hold(&self, at: Position) -> Result<Hold, Overwritten> {
         let mut control = self.0.control();
-        let tail = self.tail();
+        // What has not come yet is not gone.
+        let tail = self.tail().min(self.head());
         if at < tail {
             return Err(Overwritten { tail });
         }

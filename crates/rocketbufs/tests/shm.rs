@@ -327,7 +327,7 @@ struct Chain {
     listener: Listener,
     broker: Context,
     upstream: RIn,
-    _relay: (ROut, Listener),
+    relay: (ROut, Listener),
     input: RIn,
     /// Subscriptions that the publisher has seen leave.
     left: Arc<AtomicUsize>,
@@ -336,7 +336,7 @@ struct Chain {
 
 impl Chain {
     fn new(name: &[u8]) -> Self {
-        let [ctx, broker, other] = [TransportKind::Shm; 3].map(context);
+        let [ctx, broker, other] = [TransportKind::Shm, TransportKind::Auto, TransportKind::Shm].map(context);
         let (out, listener) = publisher(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let left = Arc::new(AtomicUsize::new(0));
@@ -353,16 +353,7 @@ impl Chain {
         relay.splice(&upstream, 1).unwrap();
         let input = RIn::new(&connect(&other, &relays));
         subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
-        Self {
-            out,
-            listener,
-            broker,
-            upstream,
-            _relay: (relay, relays),
-            input,
-            left,
-            _contexts: [ctx, other],
-        }
+        Self { out, listener, broker, upstream, relay: (relay, relays), input, left, _contexts: [ctx, other] }
     }
 
     fn view(&self) -> rocketbufs::InView {
@@ -415,6 +406,26 @@ fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
         first.consume();
         assert_eq!(take(&chain.input, from, end), 0);
     }
+}
+
+/// Who comes over TCP while the publisher is away, and has written over everything, gets nothing that is something else.
+#[test]
+fn what_was_overwritten_is_not_forwarded() {
+    let chain = Chain::new(b"");
+    write(&chain.out, 1, 20_000, 1_000);
+    let _first = chain.view();
+    let plain = context(TransportKind::Tcp);
+    let (relay, relays) = &chain.relay;
+    let input = RIn::new(&connect(&plain, relays));
+    chain.lose_connection(|| {
+        write(&chain.out, 1, 1 << 18, 1_000);
+        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+    });
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Gone { end: 20_000, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(relay.buffer_info(1).map(|info| info.head), Some(20_000));
 }
 
 /// Nobody kept a place for a splice without a name. What was written over in between is not taken for what it was.

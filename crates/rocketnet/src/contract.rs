@@ -53,6 +53,16 @@ pub struct SourceRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueFull;
 
+/// Why a range was not queued: an outcome, not a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotWritten {
+    /// As [`QueueFull`].
+    QueueFull,
+    /// Another process writes the source ring, and has written over the range, or is about to. What is gone is below
+    /// [`Ring::tail`] now.
+    Overwritten,
+}
+
 /// Why a connection ended. Says whose fault it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -270,9 +280,15 @@ pub trait Transport {
     fn room(&self, conn: ConnId) -> u64;
 
     /// Queues a write of `source` into the peer's ring of `wire`. `more`: the range does not end at a delivery's
-    /// end. The range stays the ring's: see [`SourceRange`]. Nothing need leave before [`Transport::flush`].
-    fn write(&mut self, conn: ConnId, wire: WireId, source: SourceRange, more: bool)
-    -> Result<(), QueueFull>;
+    /// end. The range stays the ring's: see [`SourceRange`]; of a ring that another process writes, and that the peer does
+    /// not map, it is copied, so that what leaves was there. Nothing need leave before [`Transport::flush`].
+    fn write(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        source: SourceRange,
+        more: bool,
+    ) -> Result<(), NotWritten>;
 
     /// Queues a control message, in order with the writes. It is copied. Control messages have a reserve of their
     /// own: [`QueueFull`] means that the peer has not read for a very long time, and the caller may close.

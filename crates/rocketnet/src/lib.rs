@@ -31,6 +31,6 @@ pub mod wire;
 pub use rocketring::planted;
 
 pub use contract::{
-    Accepted, Carrier, ConnId, Down, Event, Offered, Promises, QueueFull, SourceRange, Transport,
+    Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, Promises, QueueFull, SourceRange, Transport,
     TransportError, WireId,
 };

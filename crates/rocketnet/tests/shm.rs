@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rocketnet::conformance::Lab;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
-use rocketnet::{Event, Transport};
-use rocketring::Sleeper;
+use rocketnet::{Event, NotWritten, SourceRange, Transport};
+use rocketring::{Maps, Pool, PoolConfig, RingConfig, Sleeper};
 
 struct ShmLab {
     config: TcpConfig,
@@ -67,3 +67,52 @@ rocketnet::conformance_tests!(mapped_in_small_pieces, ShmLab::smallest(true));
 rocketnet::conformance_tests!(copied, ShmLab::new(Carry::Shm, false));
 rocketnet::conformance_tests!(copied_in_small_pieces, ShmLab::smallest(false));
 rocketnet::conformance_tests!(auto, ShmLab::new(Carry::Auto, true));
+
+/// What leaves over TCP from memory that another process writes is what was there when it was written, or nothing.
+#[test]
+fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
+    const CAPACITY: usize = 64 << 10;
+    let config =
+        RingConfig { capacity_bytes: CAPACITY as u64, retain_bytes: Some(0), ..RingConfig::default() };
+    let pool = Pool::new(PoolConfig::default()).expect("a pool");
+    let ring = pool.shared_ring(config.clone()).expect("a ring");
+    let mut writer = ring.writer().expect("the first");
+    let descriptor = ring.descriptor().expect("a shared ring").try_clone_to_owned().expect("a descriptor");
+    let seen = Maps::new(1, 1 << 20).map(descriptor).expect("honest").ring(config.clone()).expect("a ring");
+    seen.grant();
+    let (_held, mut inlet) = (seen.hold(0).expect("it is there"), seen.inlet().expect("the first"));
+    writer.append(&[&[1; 1000]]).expect("there is room");
+    inlet.land(1000);
+    inlet.end();
+
+    let mut lab = ShmLab { config: TcpConfig::default(), maps: false };
+    let (mut listens, mut sends) = (lab.transport(), lab.transport());
+    let addr = listens.listen("127.0.0.1:0").expect("a free port");
+    let to = sends.connect(&addr).expect("an address");
+    let sink = pool.ring(config).expect("a ring");
+    let mut first = |from, to| sends.write(to, 3, SourceRange { ring: seen.clone(), from, to: 1000 }, false);
+    assert_eq!(first(0, to), Ok(()));
+    // Nobody has held it there.
+    while ring.head() < 2 * CAPACITY as u64 {
+        writer.append(&[&[2; 1000]]).expect("there is room");
+    }
+    assert_eq!(first(0, to), Err(NotWritten::Overwritten));
+    assert!(seen.tail() > 1000);
+    while sink.head() < 1000 {
+        let mut events = Vec::new();
+        sends.poll(Some(Duration::from_millis(1)), &mut events);
+        sends.flush(to);
+        listens.poll(Some(Duration::from_millis(1)), &mut events);
+        for event in events {
+            match event {
+                Event::Incoming(accepted) => {
+                    let conn = listens.adopt(accepted).expect("place for one");
+                    listens.bind(conn, 3, sink.inlet().expect("the first"));
+                }
+                Event::Down(_, why) => panic!("{why}"),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(sink.view(0, 1000).to_vec(), Ok(vec![1; 1000]));
+}

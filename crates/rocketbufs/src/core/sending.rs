@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use rocketnet::{ConnId, SourceRange, Transport};
+use rocketnet::{ConnId, NotWritten, SourceRange, Transport};
 use rocketring::Ring;
 
 use super::{Command, Core, LinkPhase, OutSub};
@@ -142,7 +142,6 @@ impl<T: Transport> Core<T> {
         if out.in_flight && !ordered {
             return false;
         }
-        let waited_for = out.buffer.is_waited_for();
         match out.outbound.next(&log.ring, out.buffer.end(), room) {
             Step::Idle => {
                 self.ask_if_wanted(conn, wire);
@@ -150,18 +149,8 @@ impl<T: Transport> Core<T> {
             }
             Step::Write { from, to, more } => {
                 let source = SourceRange { ring: log.ring.clone(), from, to };
-                out.sub.show_sent(from, to, self.now);
-                out.in_flight = true;
-                out.queued = true;
-                link.ready.push_back(wire);
-                link.session.spoke(self.now);
-                if self.transport.write(conn, wire, source, more).is_err() {
-                    // `room` said that there is place: the transport broke its word.
-                    self.close(conn, ByeCode::Protocol, "the transport took no write where it had room");
-                } else if waited_for {
-                    // Whoever waits must not wait until there is nothing more to send.
-                    self.ask_if_wanted(conn, wire);
-                }
+                let written = self.transport.write(conn, wire, source, more);
+                self.after_write(conn, wire, (from, to), written);
                 true
             }
             Step::Lost { from, to } => {
@@ -182,6 +171,35 @@ impl<T: Transport> Core<T> {
                 self.send(conn, &Message::Ping(END_HEARD | u64::from(wire)));
                 self.ask_if_wanted(conn, wire);
                 true
+            }
+        }
+    }
+
+    fn after_write(
+        &mut self,
+        conn: ConnId,
+        wire: WireId,
+        (from, to): (Position, Position),
+        written: Result<(), NotWritten>,
+    ) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let Some(out) = link.outs.get_mut(&wire) else { return };
+        out.queued = true;
+        link.ready.push_back(wire);
+        match written {
+            Ok(()) => {
+                out.sub.show_sent(from, to, self.now);
+                out.in_flight = true;
+                link.session.spoke(self.now);
+                if out.buffer.is_waited_for() {
+                    // Whoever waits must not wait until there is nothing more to send.
+                    self.ask_if_wanted(conn, wire);
+                }
+            }
+            Err(NotWritten::Overwritten) => out.outbound.take_back(),
+            Err(NotWritten::QueueFull) => {
+                // `room` said that there is place: the transport broke its word.
+                self.close(conn, ByeCode::Protocol, "the transport took no write where it had room");
             }
         }
     }

@@ -102,6 +102,8 @@ pub struct Outbound {
     sent_boundary: Position,
     /// What was sent ends inside a delivery, or may (where a receiver resumes).
     inside: bool,
+    /// The three as they were before the last range.
+    before: (Position, Position, bool),
     /// A CREDIT came.
     credited: bool,
     grant: Position,
@@ -129,6 +131,7 @@ impl Outbound {
             sent: start,
             sent_boundary: start,
             inside: true,
+            before: (start, start, true),
             credited: false,
             // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
@@ -368,8 +371,14 @@ impl Outbound {
         self.inside && self.credited && log.boundary_at_or_before(self.sent) == Some(self.sent)
     }
 
+    /// The range that was to be sent last was overwritten before it could be: it was not sent, and is told as lost next.
+    pub fn take_back(&mut self) {
+        (self.sent, self.sent_boundary, self.inside) = self.before;
+    }
+
     fn write(&mut self, log: &Ring, limit: Position, room: u64) -> Step {
         let from = self.sent;
+        self.before = (self.sent, self.sent_boundary, self.inside);
         let reach = limit.min(from + self.config.max_transfer.min(room));
         let end = self.end_to_tell(log, reach);
         let (to, more) = end.map_or((reach, true), |end| (end, false));

@@ -2,7 +2,7 @@
 
 use super::flow::{Flow, ring};
 use super::{Kit, Lab};
-use crate::contract::{Down, QueueFull, SourceRange, Transport};
+use crate::contract::{Down, NotWritten, SourceRange, Transport};
 
 /// Capacity of rings in cases where it does not matter.
 const CAPACITY: u64 = 64 << 10;
@@ -115,7 +115,7 @@ pub fn queue_full_and_writable<L: Lab>(lab: &mut L) {
         flow.send(&mut kit, n, true);
     }
     let next = SourceRange { ring: flow.source.clone(), from: flow.queued(), to: flow.queued() + 1 };
-    assert_eq!(kit.ends[1].link().write(id, 5, next, true), Err(QueueFull));
+    assert_eq!(kit.ends[1].link().write(id, 5, next, true), Err(NotWritten::QueueFull));
     kit.until("Writable", |kit| {
         flow.settle(kit);
         kit.ends[1].writable(id) > 0

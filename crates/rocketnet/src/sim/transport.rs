@@ -9,7 +9,8 @@ use super::clock::{Clock, Kind};
 use super::conn::{Bound, Conn, Phase, Pipe};
 use super::{Mode, SimNet};
 use crate::contract::{
-    Accepted, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport, TransportError, WireId,
+    Accepted, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange, Transport, TransportError,
+    WireId,
 };
 
 /// A [`Transport`] on a [`SimNet`], made by [`SimNet::host`].
@@ -137,7 +138,7 @@ impl Transport for SimTransport {
         wire: WireId,
         source: SourceRange,
         more: bool,
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), NotWritten> {
         let queued = self.with(conn, |clock, conn, side| {
             let size = source.to.checked_sub(source.from);
             assert!(
@@ -149,7 +150,7 @@ impl Transport for SimTransport {
             );
             is_open(conn, side) && conn.lanes[side].out.write(&clock.config, wire, source, more)
         });
-        if queued == Some(true) { Ok(()) } else { Err(QueueFull) }
+        if queued == Some(true) { Ok(()) } else { Err(NotWritten::QueueFull) }
     }
 
     fn control(&mut self, conn: ConnId, message: &[u8]) -> Result<(), QueueFull> {

@@ -55,8 +55,8 @@ use conn::{Conn, Deadlines, Socket, State};
 use slots::Slots;
 
 use crate::contract::{
-    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, Promises, QueueFull, SourceRange, Transport,
-    TransportError, WireId,
+    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange,
+    Transport, TransportError, WireId,
 };
 
 /// The token of the sleeper in the epoll set; connections have their ids, which are below [`LISTENER`].
@@ -375,12 +375,12 @@ impl Transport for Tcp {
         wire: WireId,
         source: SourceRange,
         more: bool,
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), NotWritten> {
         match self.conns.get_mut(conn) {
             Some(conn) if matches!(conn.state, State::Open | State::Connecting { .. }) => {
                 conn.out.write(wire, source, more)
             }
-            _ => Err(QueueFull),
+            _ => Err(NotWritten::QueueFull),
         }
     }
 

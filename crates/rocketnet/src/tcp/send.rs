@@ -8,8 +8,8 @@
 //!     └ `front_done` bytes of the front piece have left
 //! ```
 //!
-//! A range is sent from where it lies and holds a handle of its ring; control messages, and what
-//! [`Outgoing::detach`] lets go of, are copies. A range is *sent* when the kernel took its last byte.
+//! A range is sent from where it lies and holds a handle of its ring; control messages, what [`Outgoing::detach`] lets go
+//! of, and ranges of rings that another process writes are copies. A range is *sent* when the kernel took its last byte.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -22,7 +22,7 @@ use super::config::{MAX_QUEUED_PIECES, TcpConfig};
 use super::local;
 use super::receive::WireHasher;
 use super::sys::{self, Part};
-use crate::contract::{Event, QueueFull, SourceRange, WireId};
+use crate::contract::{Event, NotWritten, QueueFull, SourceRange, WireId};
 use crate::wire::{
     CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_COPY, LOCAL_OFFER, LOCAL_RANGE, local_message,
 };
@@ -54,10 +54,12 @@ enum Piece {
         message: [u8; LOCAL_BYTES],
         file: OwnedFd,
     },
-    /// What was left of a range, header included, when it was let go; `counted` bytes in the limit of ranges.
+    /// What was left of a range, header included, when it was let go, or all of it; `counted` bytes in the limit of ranges.
     Copied {
         bytes: Vec<u8>,
         counted: u64,
+        /// What to tell as sent when it has left.
+        told: Option<(WireId, Position)>,
     },
 }
 
@@ -142,20 +144,27 @@ impl Outgoing {
         self.dead
     }
 
-    pub fn write(&mut self, wire: WireId, source: SourceRange, more: bool) -> Result<(), QueueFull> {
+    pub fn write(&mut self, wire: WireId, source: SourceRange, more: bool) -> Result<(), NotWritten> {
         let SourceRange { ring, from, to } = source;
         let size = to.saturating_sub(from);
         let room = self.room();
         debug_assert!(from <= to && wire < CONTROL_WIRE && size <= ring.capacity());
         if room == 0 || size > room {
             self.full = true;
-            return Err(QueueFull);
+            return Err(NotWritten::QueueFull);
         }
         // `room` is at most `tx_queue_bytes`, which is a u32.
         let header = Header { wire, more, size: size as u32 };
         if !self.offered.is_empty() && self.offered.get(&wire) == Some(&place_of(&ring)) {
             let message = local_message(LOCAL_RANGE, header);
             self.queue.push_back(Piece::Mapped { message, wire, to: from + size, size });
+        } else if ring.is_peers() && size > 0 {
+            // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
+            let mut bytes = vec![0; HEADER_BYTES + size as usize];
+            bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+            let copied = ring.view(from, to).copy_to(0, &mut bytes[HEADER_BYTES..]);
+            copied.map_err(|_lapped| NotWritten::Overwritten)?;
+            self.queue.push_back(Piece::Copied { bytes, counted: size, told: Some((wire, to)) });
         } else {
             let header = header.encode();
             self.queue.push_back(Piece::Range { header, wire, ring, from, to: from + size });
@@ -212,6 +221,9 @@ impl Outgoing {
     pub fn detach(&mut self, wire: WireId) -> u64 {
         let mut copied = 0;
         for (i, piece) in self.queue.iter_mut().enumerate() {
+            if let Piece::Copied { told, .. } = piece {
+                told.take_if(|(own, _)| *own == wire);
+            }
             let Piece::Range { header, wire: own, ring, from, to } = piece else { continue };
             if *own != wire {
                 continue;
@@ -226,7 +238,7 @@ impl Outgoing {
             let _lapped = ring.view(from, *to).copy_to(0, &mut bytes[start..]);
             copied += *to - from;
             let counted = (header_size(header)).into();
-            *piece = Piece::Copied { bytes, counted };
+            *piece = Piece::Copied { bytes, counted, told: None };
         }
         self.sent.retain(|(own, _)| *own != wire);
         copied
@@ -292,7 +304,12 @@ impl Outgoing {
                     self.note_sent(wire, to);
                 }
                 Some(Piece::Offer { .. }) | None => {}
-                Some(Piece::Copied { counted, .. }) => self.range_bytes -= counted,
+                Some(Piece::Copied { counted, told, .. }) => {
+                    self.range_bytes -= counted;
+                    if let Some((wire, to)) = told {
+                        self.note_sent(wire, to);
+                    }
+                }
                 Some(Piece::Control(bytes)) => self.control_bytes -= bytes.len(),
             }
         }

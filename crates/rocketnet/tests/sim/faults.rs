@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rocketnet::sim::SimConfig;
-use rocketnet::{ConnId, Down, Event, QueueFull, Transport, TransportError};
+use rocketnet::{ConnId, Down, Event, NotWritten, QueueFull, Transport, TransportError};
 
 use super::traffic::{Buffer, Pair, adopt, kinds, pair, poll, run_out, settle};
 
@@ -177,7 +177,7 @@ fn a_full_queue_says_so_and_says_when_it_is_not() {
         }
         assert_eq!(p.a.room(p.ca), 0);
         let third = buffer.range(20, 30);
-        assert_eq!(p.a.write(p.ca, 1, third, false), Err(QueueFull));
+        assert_eq!(p.a.write(p.ca, 1, third, false), Err(NotWritten::QueueFull));
         p.a.control(p.ca, b"a control message has its own reserve").unwrap();
         p.a.flush(p.ca);
         let (a, _) = run_out(&mut p);
