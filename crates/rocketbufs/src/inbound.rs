@@ -66,6 +66,8 @@ pub(crate) struct InLog {
     pub(crate) inlet: Option<Inlet>,
     /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
     pub(crate) confirm_consumed: bool,
+    /// The sender keeps what is not given back when the connection is gone: the subscription has a name and a time.
+    pub(crate) place_kept: bool,
     /// Where it has no ring of its own, but a share of a budget while there is data for it.
     pub(crate) loan: Option<Loan>,
     /// What the application says of what it handed on (`SubscribeOptions::relays`).

@@ -67,6 +67,13 @@ impl Default for SubscribeOptions {
     }
 }
 
+impl SubscribeOptions {
+    /// Whether the sender keeps what was not given back when the connection is gone.
+    pub(crate) fn keeps_place(&self) -> bool {
+        self.policy == Policy::Block && !self.name.is_empty() && !self.hold.is_zero()
+    }
+}
+
 /// How to make a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured size.
 #[derive(Debug, Clone)]
 pub struct BufferOptions {

@@ -12,7 +12,9 @@ pub type Bid = u32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
-    /// In the memory of every subscriber.
+    /// In the memory of every subscriber. One that maps the sender's (transport `shm`) has what the sender keeps for it
+    /// also without a connection: if it blocks and has a name and a hold time, everything that came; if not, what it gave
+    /// back.
     Landed = 0,
     /// In the memory of every receiver at the end of a chain of splices.
     Delivered = 1,

@@ -1,91 +1,14 @@
 //! One program over TCP and shared memory by configuration alone: the same cases, the same bytes.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod shm_kit;
+
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, OutEvent, Policy, RIn, ROut, Received, Start,
-    SubscribeOptions,
-};
+use rocketbufs::{BufferOptions, Context, Policy, RIn, Received, Start, SubscribeOptions};
+use shm_kit::{WAIT, config, connect, context, pattern, publisher, ring_of, subscribe, take, write};
 
-const WAIT: Duration = Duration::from_secs(20);
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
-
-fn config(transport: TransportKind) -> Config {
-    Config { transport, ..Config::default() }
-}
-
-fn context(transport: TransportKind) -> Context {
-    Context::new(config(transport)).unwrap()
-}
-
-fn publisher(ctx: &Context) -> (ROut, Listener) {
-    let out = ROut::new(ctx);
-    let listener = Listener::bind(ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    (out, listener)
-}
-
-fn connect(ctx: &Context, listener: &Listener) -> Conn {
-    Conn::connect(ctx, &listener.local_addr(), b"test").unwrap()
-}
-
-fn subscribe(input: &RIn, bid: u32, options: SubscribeOptions) -> u64 {
-    input.subscribe_with(bid, options).unwrap();
-    match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Subscribed { bid: got, start, .. }) if got == bid => start,
-        other => panic!("expected Subscribed, got {other:?}"),
-    }
-}
-
-fn ring_of(size_bytes: u64) -> SubscribeOptions {
-    SubscribeOptions { size_bytes, ..SubscribeOptions::default() }
-}
-
-fn pattern(from: u64, len: usize) -> Vec<u8> {
-    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
-}
-
-fn write(out: &ROut, bid: u32, bytes: u64, piece: u64) {
-    let mut left = bytes;
-    while left > 0 {
-        let size = piece.min(left);
-        let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
-        let at = segment.position();
-        segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
-        out.deliver(segment, size, None).unwrap();
-        left -= size;
-    }
-}
-
-/// Receives up to `end`, checking every byte; returns how many bytes were told as lost.
-fn take(input: &RIn, from: u64, end: u64) -> u64 {
-    let (mut at, mut lost) = (from, 0);
-    while at < end {
-        match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
-                assert_eq!(view.position(), at);
-                if let Ok(bytes) = view.to_vec() {
-                    assert!(bytes == pattern(at, bytes.len()), "wrong bytes at {at}");
-                } else {
-                    lost += view.len() as u64;
-                }
-                at = view.end();
-                view.consume();
-            }
-            Some(Received::Lost { from, to, .. }) => {
-                assert_eq!(from, at);
-                lost += to - from;
-                at = to;
-            }
-            other => panic!("at {at} of {end}: {other:?}"),
-        }
-    }
-    lost
-}
 
 /// How often this process maps memory of rings to read it alone: the other end's.
 fn read_only_mappings() -> usize {
@@ -321,134 +244,28 @@ fn a_subscription_goes_on_over_another_connection() {
     }
 }
 
-/// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
-struct Chain {
-    out: ROut,
-    listener: Listener,
-    broker: Context,
-    upstream: RIn,
-    relay: (ROut, Listener),
-    input: RIn,
-    /// Subscriptions that the publisher has seen leave.
-    left: Arc<AtomicUsize>,
-    _contexts: [Context; 2],
-}
-
-impl Chain {
-    fn new(name: &[u8]) -> Self {
-        let [ctx, broker, other] = [TransportKind::Shm, TransportKind::Auto, TransportKind::Shm].map(context);
-        let (out, listener) = publisher(&ctx);
-        out.create_buffer(1, 1 << 16).unwrap();
-        let left = Arc::new(AtomicUsize::new(0));
-        let leaves = left.clone();
-        out.set_event_cb(move |event| {
-            let left = matches!(event, OutEvent::Unsubscribed { .. });
-            leaves.fetch_add(left.into(), Ordering::SeqCst);
-        });
-        let (relay, relays) = publisher(&broker);
-        let upstream = RIn::new(&connect(&broker, &listener));
-        let hold = if name.is_empty() { Duration::ZERO } else { WAIT };
-        let options = SubscribeOptions { name: name.into(), hold, linger: Some(WAIT), ..ring_of(1 << 16) };
-        upstream.subscribe_with(1, options).unwrap();
-        relay.splice(&upstream, 1).unwrap();
-        let input = RIn::new(&connect(&other, &relays));
-        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
-        Self { out, listener, broker, upstream, relay: (relay, relays), input, left, _contexts: [ctx, other] }
-    }
-
-    fn view(&self) -> rocketbufs::InView {
-        let Some(Received::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
-        view
-    }
-
-    fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
-        let begun = std::time::Instant::now();
-        while !is(self) {
-            assert!(begun.elapsed() < WAIT, "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// The connection between publisher and broker is lost, `meanwhile` happens, and another one is made.
-    fn lose_connection(&self, meanwhile: impl FnOnce()) {
-        let old = self.upstream.conn();
-        old.close("lost");
-        old.wait_down(WAIT).expect("it is closed");
-        self.until("the publisher hears of it", |chain| chain.left.load(Ordering::SeqCst) == 1);
-        meanwhile();
-        self.upstream.resume(&connect(&self.broker, &self.listener));
-    }
-
-    /// Writes for as long as there is room.
-    fn fill(&self) {
-        while let Ok(mut segment) = self.out.get_output_segment(1, 1_000, Blocking::For(WAIT / 100)) {
-            let at = segment.position();
-            segment.bytes_mut().copy_from_slice(&pattern(at, 1_000));
-            self.out.deliver(segment, 1_000, None).unwrap();
-        }
-    }
-}
-
-/// What subscribers of a splice have not given back stays in the publisher's ring when the broker's connection to it is
-/// lost and made anew.
+/// What lies in the sender's memory has landed only if the sender keeps it without a connection, or when it is given back.
 #[test]
-fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
-    for name in [&b"broker"[..], b""] {
-        let chain = Chain::new(name);
-        write(&chain.out, 1, 20_000, 1_000);
-        let first = chain.view();
-        chain.lose_connection(|| {});
-        chain.until("the broker is back", |chain| chain.out.buffer_info(1).unwrap().subscribers == 1);
-        chain.fill();
-        let end = chain.out.buffer_info(1).unwrap().head;
-        assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "it was held");
-        let from = first.end();
-        first.consume();
-        assert_eq!(take(&chain.input, from, end), 0);
-    }
-}
-
-/// Who comes over TCP while the publisher is away, and has written over everything, gets nothing that is something else.
-#[test]
-fn what_was_overwritten_is_not_forwarded() {
-    let chain = Chain::new(b"");
-    write(&chain.out, 1, 20_000, 1_000);
-    let _first = chain.view();
-    let plain = context(TransportKind::Tcp);
-    let (relay, relays) = &chain.relay;
-    let input = RIn::new(&connect(&plain, relays));
-    chain.lose_connection(|| {
-        write(&chain.out, 1, 1 << 18, 1_000);
-        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
-    });
-    match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Gone { end: 20_000, .. }) => {}
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(relay.buffer_info(1).map(|info| info.head), Some(20_000));
-}
-
-/// Nobody kept a place for a splice without a name. What was written over in between is not taken for what it was.
-#[test]
-fn a_splice_that_lost_what_its_subscribers_hold_ends() {
-    let chain = Chain::new(b"");
-    write(&chain.out, 1, 20_000, 1_000);
-    let first = chain.view();
-    let mut end = first.end();
-    chain.lose_connection(|| write(&chain.out, 1, 1 << 18, 1_000));
-    chain.until("the broker comes and goes", |chain| chain.left.load(Ordering::SeqCst) == 2);
-    assert!(first.to_vec().is_err());
-    first.consume();
-    loop {
-        match chain.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
-                assert!(view.to_vec().is_err(), "there is something else now");
-                end = view.end();
-                view.consume();
+fn landed_is_what_stays_without_a_connection() {
+    for kind in KINDS {
+        for (name, policy) in [(&b""[..], Policy::Block), (b"me", Policy::Block), (b"me", Policy::Disconnect)]
+        {
+            let (ctx, other) = (context(kind), context(kind));
+            let (out, listener) = publisher(&ctx);
+            out.create_buffer(1, 1 << 16).unwrap();
+            let input = RIn::new(&connect(&other, &listener));
+            let options = SubscribeOptions { name: name.into(), hold: WAIT, policy, ..ring_of(1 << 16) };
+            subscribe(&input, 1, options);
+            write(&out, 1, 5_000, 5_000);
+            let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+            let kept = kind == TransportKind::Tcp || (policy == Policy::Block && !name.is_empty());
+            if kept {
+                out.wait_landed(1, 5_000, WAIT).unwrap();
+            } else {
+                out.wait_landed(1, 5_000, WAIT / 100).unwrap_err();
             }
-            Some(Received::Lost { to, .. }) => end = to,
-            Some(Received::Gone { end: told, .. }) => return assert_eq!(told, end),
-            other => panic!("{other:?}"),
+            view.consume();
+            out.wait_landed(1, 5_000, WAIT).unwrap();
         }
     }
 }

@@ -152,6 +152,7 @@ impl<T: Transport> Core<T> {
         let log = Log { ring, epoch };
         let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
         in_log.confirm_consumed = inbound.options.confirm_consumed;
+        in_log.place_kept = inbound.options.keeps_place();
         in_log.loan = loan;
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);

@@ -26,13 +26,14 @@ impl InLog {
     pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, relays: bool) -> Self {
         let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
         let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
-        let confirm_consumed = false;
+        let (confirm_consumed, place_kept) = (false, false);
         let pins = Vec::new();
         Self {
             log,
             credit,
             inlet: Some(inlet),
             confirm_consumed,
+            place_kept,
             loan: None,
             relayed: relays.then_some(nothing),
             hold,
@@ -68,6 +69,9 @@ impl InLog {
         let ring = &self.log.ring;
         // Where rings come and go, the begin of a delivery is dropped with the connection.
         let landed = if self.loan.is_some() { ring.boundary() } else { ring.head() };
+        // What lies in the sender's memory is this end's as long as the sender keeps it, with or without a connection.
+        let lent = ring.is_peers() && ring.flow_control() && !self.place_kept;
+        let landed = if lent { ring.slowest_hold().map_or(landed, |at| at.min(landed)) } else { landed };
         #[cfg(feature = "planted-bugs")]
         let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
             landed + self.credit.quarter().min(64)

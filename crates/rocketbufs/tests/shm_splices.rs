@@ -1,0 +1,143 @@
+//! Splices over shared memory when the connection to the publisher is lost: what subscribers hold stays, or is told as gone.
+
+mod shm_kit;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Blocking, Context, Listener, OutEvent, RIn, ROut, Received, Start, SubscribeOptions};
+use shm_kit::{WAIT, connect, context, pattern, publisher, ring_of, subscribe, take, write};
+
+/// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
+struct Chain {
+    out: ROut,
+    listener: Listener,
+    broker: Context,
+    upstream: RIn,
+    relay: (ROut, Listener),
+    input: RIn,
+    /// Subscriptions that the publisher has seen leave.
+    left: Arc<AtomicUsize>,
+    _contexts: [Context; 2],
+}
+
+impl Chain {
+    fn new(name: &[u8]) -> Self {
+        let [ctx, broker, other] = [TransportKind::Shm, TransportKind::Auto, TransportKind::Shm].map(context);
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let left = Arc::new(AtomicUsize::new(0));
+        let leaves = left.clone();
+        out.set_event_cb(move |event| {
+            let left = matches!(event, OutEvent::Unsubscribed { .. });
+            leaves.fetch_add(left.into(), Ordering::SeqCst);
+        });
+        let (relay, relays) = publisher(&broker);
+        let upstream = RIn::new(&connect(&broker, &listener));
+        let hold = if name.is_empty() { Duration::ZERO } else { WAIT };
+        let options = SubscribeOptions { name: name.into(), hold, linger: Some(WAIT), ..ring_of(1 << 16) };
+        upstream.subscribe_with(1, options).unwrap();
+        relay.splice(&upstream, 1).unwrap();
+        let input = RIn::new(&connect(&other, &relays));
+        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        Self { out, listener, broker, upstream, relay: (relay, relays), input, left, _contexts: [ctx, other] }
+    }
+
+    fn view(&self) -> rocketbufs::InView {
+        let Some(Received::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        view
+    }
+
+    fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        let begun = std::time::Instant::now();
+        while !is(self) {
+            assert!(begun.elapsed() < WAIT, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The connection between publisher and broker is lost, `meanwhile` happens, and another one is made.
+    fn lose_connection(&self, meanwhile: impl FnOnce()) {
+        let old = self.upstream.conn();
+        old.close("lost");
+        old.wait_down(WAIT).expect("it is closed");
+        self.until("the publisher hears of it", |chain| chain.left.load(Ordering::SeqCst) == 1);
+        meanwhile();
+        self.upstream.resume(&connect(&self.broker, &self.listener));
+    }
+
+    /// Writes for as long as there is room.
+    fn fill(&self) {
+        while let Ok(mut segment) = self.out.get_output_segment(1, 1_000, Blocking::For(WAIT / 100)) {
+            let at = segment.position();
+            segment.bytes_mut().copy_from_slice(&pattern(at, 1_000));
+            self.out.deliver(segment, 1_000, None).unwrap();
+        }
+    }
+}
+
+/// What subscribers of a splice have not given back stays in the publisher's ring when the broker's connection to it is
+/// lost and made anew.
+#[test]
+fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
+    for name in [&b"broker"[..], b""] {
+        let chain = Chain::new(name);
+        write(&chain.out, 1, 20_000, 1_000);
+        let first = chain.view();
+        chain.lose_connection(|| {});
+        chain.until("the broker is back", |chain| chain.out.buffer_info(1).unwrap().subscribers == 1);
+        chain.fill();
+        let end = chain.out.buffer_info(1).unwrap().head;
+        assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "it was held");
+        let from = first.end();
+        first.consume();
+        assert_eq!(take(&chain.input, from, end), 0);
+    }
+}
+
+/// Who comes over TCP while the publisher is away, and has written over everything, gets nothing that is something else.
+#[test]
+fn what_was_overwritten_is_not_forwarded() {
+    let chain = Chain::new(b"");
+    write(&chain.out, 1, 20_000, 1_000);
+    let _first = chain.view();
+    let plain = context(TransportKind::Tcp);
+    let (relay, relays) = &chain.relay;
+    let input = RIn::new(&connect(&plain, relays));
+    chain.lose_connection(|| {
+        write(&chain.out, 1, 1 << 18, 1_000);
+        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+    });
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Gone { end: 20_000, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(relay.buffer_info(1).map(|info| info.head), Some(20_000));
+}
+
+/// Nobody kept a place for a splice without a name. What was written over in between is not taken for what it was.
+#[test]
+fn a_splice_that_lost_what_its_subscribers_hold_ends() {
+    let chain = Chain::new(b"");
+    write(&chain.out, 1, 20_000, 1_000);
+    let first = chain.view();
+    let mut end = first.end();
+    chain.lose_connection(|| write(&chain.out, 1, 1 << 18, 1_000));
+    chain.until("the broker comes and goes", |chain| chain.left.load(Ordering::SeqCst) == 2);
+    assert!(first.to_vec().is_err());
+    first.consume();
+    loop {
+        match chain.input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                assert!(view.to_vec().is_err(), "there is something else now");
+                end = view.end();
+                view.consume();
+            }
+            Some(Received::Lost { to, .. }) => end = to,
+            Some(Received::Gone { end: told, .. }) => return assert_eq!(told, end),
+            other => panic!("{other:?}"),
+        }
+    }
+}
