@@ -46,6 +46,8 @@ pub struct SourceRange {
     pub from: Position,
     /// One past the last position; at most [`Promises::max_write_bytes`] after `from`.
     pub to: Position,
+    /// The peer maps this ring ([`Transport::offer`] said so for this id), and is told only where the range lies.
+    pub mapped: bool,
 }
 
 /// The connection's queue has no place for the write or message: an outcome, not a failure. Try again after
@@ -249,8 +251,9 @@ pub trait Transport {
     }
 
     /// Lets the peer map the ring from which `wire` will be written, ahead of what is queued after this: it then reads
-    /// ranges where they lie. True if it does: [`Event::Offered`] follows there, ranges of this ring go without their
-    /// bytes, and the peer needs them until it says otherwise, also after [`Event::Sent`] and [`Transport::detach`].
+    /// ranges where they lie. True if it does: [`Event::Offered`] follows there, ranges of this ring may go without their
+    /// bytes ([`SourceRange::mapped`]), and the peer needs them until it says otherwise, also after [`Event::Sent`] and
+    /// [`Transport::detach`].
     /// False if this connection or ring cannot do that, and ranges are copied as ever. `behind`: how many bytes below the
     /// first range the ring keeps too ([`Offered::behind`]).
     fn offer(&mut self, _conn: ConnId, _wire: WireId, _ring: &Ring, _behind: u64) -> bool {

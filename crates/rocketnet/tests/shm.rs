@@ -90,7 +90,9 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     let addr = listens.listen("127.0.0.1:0").expect("a free port");
     let to = sends.connect(&addr).expect("an address");
     let sink = pool.ring(config).expect("a ring");
-    let mut first = |from, to| sends.write(to, 3, SourceRange { ring: seen.clone(), from, to: 1000 }, false);
+    let mut first = |from, to| {
+        sends.write(to, 3, SourceRange { ring: seen.clone(), from, to: 1000, mapped: false }, false)
+    };
     assert_eq!(first(0, to), Ok(()));
     // Nobody has held it there.
     while ring.head() < 2 * CAPACITY as u64 {

@@ -192,7 +192,7 @@ fn a_peer_that_does_not_read_fills_bounded_queues_and_can_be_closed() {
     let mut writes = 0;
     while victim.tcp.room(conn) > 0 {
         let size = victim.tcp.room(conn).min(64 << 10);
-        let range = SourceRange { ring: source.clone(), from: 0, to: size };
+        let range = SourceRange { ring: source.clone(), from: 0, to: size, mapped: false };
         victim.tcp.write(conn, 1, range, true).expect("there was room");
         victim.tcp.flush(conn);
         writes += 1;

@@ -57,8 +57,8 @@ fn what_a_flush_sent_is_told_by_a_poll_without_timeout() {
     let conn = a.connect(&address).unwrap();
     wait(&mut a, connected);
     let source = ring(4_096, 0);
-    a.write(conn, 3, SourceRange { ring: source.clone(), from: 0, to: 100 }, true).unwrap();
-    a.write(conn, 3, SourceRange { ring: source, from: 100, to: 150 }, false).unwrap();
+    a.write(conn, 3, SourceRange { ring: source.clone(), from: 0, to: 100, mapped: false }, true).unwrap();
+    a.write(conn, 3, SourceRange { ring: source, from: 100, to: 150, mapped: false }, false).unwrap();
     assert!(a.flush(conn));
     let mut events = Vec::new();
     a.poll(None, &mut events);

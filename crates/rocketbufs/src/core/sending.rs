@@ -148,7 +148,8 @@ impl<T: Transport> Core<T> {
                 false
             }
             Step::Write { from, to, more } => {
-                let source = SourceRange { ring: log.ring.clone(), from, to };
+                let mapped = out.outbound.config().maps.is_some();
+                let source = SourceRange { ring: log.ring.clone(), from, to, mapped };
                 let written = self.transport.write(conn, wire, source, more);
                 self.after_write(conn, wire, (from, to), written);
                 true

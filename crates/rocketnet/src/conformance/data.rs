@@ -114,7 +114,8 @@ pub fn queue_full_and_writable<L: Lab>(lab: &mut L) {
         }
         flow.send(&mut kit, n, true);
     }
-    let next = SourceRange { ring: flow.source.clone(), from: flow.queued(), to: flow.queued() + 1 };
+    let next =
+        SourceRange { ring: flow.source.clone(), from: flow.queued(), to: flow.queued() + 1, mapped: false };
     assert_eq!(kit.ends[1].link().write(id, 5, next, true), Err(NotWritten::QueueFull));
     kit.until("Writable", |kit| {
         flow.settle(kit);
@@ -213,7 +214,7 @@ pub fn overrun_ends_the_connection<L: Lab>(lab: &mut L) {
     let mut writer = big.writer().expect("the first writer");
     writer.append(&[&vec![1; capacity as usize + 1]]).expect("a ring of that size");
     let id = small.sender(&kit);
-    kit.ends[1].write(id, 6, SourceRange { ring: big, from: 0, to: capacity + 1 }, false);
+    kit.ends[1].write(id, 6, SourceRange { ring: big, from: 0, to: capacity + 1, mapped: false }, false);
     kit.until("Down", |kit| kit.down(0, 0).is_some());
     let down = kit.down(0, 0);
     assert_eq!(down, Some(Down::Overrun { wire: 6, at: 0, size: capacity + 1, over: 1 }));
@@ -228,7 +229,7 @@ pub fn unknown_wire_ends_the_connection<L: Lab>(lab: &mut L) {
     let source = ring(CAPACITY, 0);
     source.writer().expect("the first writer").append(&[b"astray"]).expect("room");
     let id = kit.id(0, 1);
-    kit.ends[1].write(id, 0x1234, SourceRange { ring: source, from: 0, to: 6 }, false);
+    kit.ends[1].write(id, 0x1234, SourceRange { ring: source, from: 0, to: 6, mapped: false }, false);
     kit.until("Down", |kit| kit.down(0, 0).is_some());
     assert_eq!(kit.down(0, 0), Some(Down::UnknownWire(0x1234)));
     kit.until("Down at the sender", |kit| kit.down(0, 1).is_some());

@@ -156,7 +156,8 @@ impl Flow {
     /// Queues the next `size` bytes as one range.
     pub fn send<L: Lab>(&mut self, kit: &mut Kit<'_, L>, size: u64, more: bool) {
         let id = self.sender(kit);
-        let range = SourceRange { ring: self.source.clone(), from: self.queued, to: self.queued + size };
+        let (ring, from) = (self.source.clone(), self.queued);
+        let range = SourceRange { ring, from, to: from + size, mapped: self.sink.is_peers() };
         kit.ends[self.from].write(id, self.wire, range, more);
         self.queued += size;
     }

@@ -182,7 +182,7 @@ pub fn forgotten_ids_are_harmless<L: Lab>(lab: &mut L) {
         }
         for id in [id, ConnId(u64::MAX >> 2)] {
             let source = ring(CAPACITY, 0);
-            let range = SourceRange { ring: source.clone(), from: 0, to: 0 };
+            let range = SourceRange { ring: source.clone(), from: 0, to: 0, mapped: false };
             assert!(link.write(id, 1, range, false).is_err());
             assert!(link.control(id, b"?").is_err());
             assert_eq!((link.room(id), link.detach(id, 1)), (0, 0));

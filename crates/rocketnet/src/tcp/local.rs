@@ -98,12 +98,15 @@ pub(super) fn peer_name(socket: BorrowedFd<'_>) -> String {
     }
 }
 
-/// Sends bytes of which the first carries a descriptor.
-pub(super) fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: &OwnedFd) -> Result<usize, Errno> {
+/// Sends bytes of which the first carries a descriptor, if there is one.
+pub(super) fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    let pushed = control.push(SendAncillaryMessage::ScmRights(&files));
+    let pushed = file.is_none_or(|_| control.push(SendAncillaryMessage::ScmRights(file.as_slice())));
     debug_assert!(pushed, "there is space for one descriptor");
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)

@@ -11,16 +11,14 @@
 //! A range is sent from where it lies and holds a handle of its ring; control messages, what [`Outgoing::detach`] lets go
 //! of, and ranges of rings that another process writes are copies. A range is *sent* when the kernel took its last byte.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rocketring::{Position, Ring};
 
 use super::config::{MAX_QUEUED_PIECES, TcpConfig};
 use super::local;
-use super::receive::WireHasher;
 use super::sys::{self, Part};
 use crate::contract::{Event, NotWritten, QueueFull, SourceRange, WireId};
 use crate::wire::{
@@ -49,10 +47,10 @@ enum Piece {
         to: Position,
         size: u64,
     },
-    /// A ring for the peer to map: the descriptor goes with the first byte.
+    /// A ring for the peer to map: its descriptor goes with the first byte.
     Offer {
         message: [u8; LOCAL_BYTES],
-        file: OwnedFd,
+        ring: Ring,
     },
     /// What was left of a range, header included, when it was let go, or all of it; `counted` bytes in the limit of ranges.
     Copied {
@@ -98,8 +96,6 @@ pub(super) struct Outgoing {
     max_range_bytes: u64,
     max_control_bytes: usize,
     sent: Vec<(WireId, Position)>,
-    /// Where the rings lie that the peer maps: what tells one from another.
-    offered: HashMap<WireId, usize, BuildHasherDefault<WireHasher>>,
     /// The kernel took less than it was offered and has not said since that it takes more.
     blocked: bool,
     /// `room` was 0 or a write was refused, and `Writable` was not told since.
@@ -118,7 +114,6 @@ impl Outgoing {
             max_range_bytes: config.tx_queue_bytes.into(),
             max_control_bytes: config.tx_control_bytes,
             sent: Vec::new(),
-            offered: HashMap::default(),
             blocked: false,
             full: false,
             dead: false,
@@ -145,7 +140,7 @@ impl Outgoing {
     }
 
     pub fn write(&mut self, wire: WireId, source: SourceRange, more: bool) -> Result<(), NotWritten> {
-        let SourceRange { ring, from, to } = source;
+        let SourceRange { ring, from, to, mapped } = source;
         let size = to.saturating_sub(from);
         let room = self.room();
         debug_assert!(from <= to && wire < CONTROL_WIRE && size <= ring.capacity());
@@ -155,7 +150,7 @@ impl Outgoing {
         }
         // `room` is at most `tx_queue_bytes`, which is a u32.
         let header = Header { wire, more, size: size as u32 };
-        if !self.offered.is_empty() && self.offered.get(&wire) == Some(&place_of(&ring)) {
+        if mapped {
             let message = local_message(LOCAL_RANGE, header);
             self.queue.push_back(Piece::Mapped { message, wire, to: from + size, size });
         } else if ring.is_peers() && size > 0 {
@@ -203,17 +198,17 @@ impl Outgoing {
         }
     }
 
-    /// Queues a ring for the peer to map: ranges of it go without their bytes from here on. False if nothing can be sent
-    /// or there is no descriptor left.
+    /// Queues a ring for the peer to map: ranges of it may go without their bytes from here on. False if nothing can be sent
+    /// or the ring is none that can be mapped. It costs a descriptor only while the kernel has it.
     pub fn offer(&mut self, wire: WireId, ring: &Ring, behind: u64) -> bool {
-        self.offered.remove(&wire);
-        let file = ring.descriptor().map(|file| file.try_clone_to_owned());
-        let (false, Some(Ok(file))) = (self.dead, file) else { return false };
+        if self.dead || ring.descriptor().is_none() {
+            return false;
+        }
         // Less is safe to say.
         let size = u32::try_from(behind).unwrap_or(u32::MAX);
         let header = Header { wire, more: false, size };
-        self.queue.push_back(Piece::Offer { message: local_message(LOCAL_OFFER, header), file });
-        self.offered.insert(wire, place_of(ring));
+        self.queue
+            .push_back(Piece::Offer { message: local_message(LOCAL_OFFER, header), ring: ring.clone() });
         true
     }
 
@@ -249,8 +244,8 @@ impl Outgoing {
         while !self.queue.is_empty() {
             let done = self.front_done;
             let sent = match self.queue.front() {
-                Some(Piece::Offer { message, file }) if done == 0 => {
-                    let taken = local::send_with(fd, message, file);
+                Some(Piece::Offer { message, ring }) if done == 0 => {
+                    let taken = local::send_with(fd, message, ring.descriptor());
                     taken.map(|taken| (taken, LOCAL_BYTES)).map_err(io::Error::from)
                 }
                 _ => {
@@ -357,11 +352,6 @@ impl Outgoing {
         self.range_bytes = 0;
         self.control_bytes = 0;
     }
-}
-
-/// What tells a ring from every other one that exists.
-fn place_of(ring: &Ring) -> usize {
-    ring.raw(0, 0).addr()
 }
 
 fn header_size(header: &[u8; HEADER_BYTES]) -> u32 {

@@ -103,7 +103,7 @@ impl Buffer {
     }
 
     pub fn range(&self, from: Position, to: Position) -> SourceRange {
-        SourceRange { ring: self.source.clone(), from, to }
+        SourceRange { ring: self.source.clone(), from, to, mapped: false }
     }
 
     /// Queues what may be queued now, `most` at most.

@@ -1,0 +1,69 @@
+//! Descriptors that go with offers: they cost nothing while they wait, and where there is no place for one more, a
+//! subscription is refused and the connection goes on.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketnet::{ConnId, Event, Transport};
+use rocketring::{Pool, PoolConfig, Ring, RingConfig, Sleeper};
+
+/// Descriptors are those of the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn link() -> Tcp {
+    let config = TcpConfig { carry: Carry::Shm, ..TcpConfig::default() };
+    Tcp::new(config, Arc::new(Sleeper::new().expect("an eventfd"))).expect("a transport")
+}
+
+fn wait<T>(link: &mut Tcp, mut pick: impl FnMut(Event) -> Option<T>) -> T {
+    for _ in 0..10_000 {
+        let mut events = Vec::new();
+        link.poll(Some(Duration::from_millis(1)), &mut events);
+        if let Some(found) = events.into_iter().find_map(&mut pick) {
+            return found;
+        }
+    }
+    panic!("waited in vain");
+}
+
+/// A connection of a transport that listens, and its peer.
+fn accepted(link: &mut Tcp, connect: impl FnOnce(&str) -> UnixStream) -> (ConnId, UnixStream) {
+    let addr = link.listen("127.0.0.1:0").expect("a free name");
+    let peer = connect(&addr);
+    let accepted =
+        wait(link, |event| if let Event::Incoming(accepted) = event { Some(accepted) } else { None });
+    (link.adopt(accepted).expect("place for one"), peer)
+}
+
+fn stream(addr: &str) -> UnixStream {
+    let name = SocketAddr::from_abstract_name(format!("rocketbufs/{addr}")).expect("a short name");
+    UnixStream::connect_addr(&name).expect("somebody listens")
+}
+
+fn ring() -> Ring {
+    let pool = Pool::new(PoolConfig::default()).expect("a pool");
+    pool.shared_ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() }).expect("a ring")
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+}
+
+#[test]
+fn offers_that_wait_cost_no_descriptors() {
+    let _alone = alone();
+    let (mut link, ring) = (link(), ring());
+    let (conn, _peer) = accepted(&mut link, stream);
+    let before = descriptors();
+    for wire in 0..100 {
+        assert!(link.offer(conn, wire, &ring, 0));
+    }
+    assert_eq!(descriptors(), before);
+}
