@@ -39,7 +39,7 @@ fn start() -> impl Strategy<Value = Start> {
 }
 
 fn subscribe() -> impl Strategy<Value = Subscribe> {
-    let numbers = any::<(u32, u64, u64, u32, u32)>();
+    let numbers = any::<(u32, u64, u64, u32, u32, bool)>();
     let policy = proptest::sample::select(POLICIES.to_vec());
     (0..CONTROL_WIRE, numbers, policy, start(), vec(any::<u8>(), 0..=MAX_NAME_BYTES)).prop_map(
         |(wire, n, policy, start, name)| Subscribe {
@@ -47,6 +47,7 @@ fn subscribe() -> impl Strategy<Value = Subscribe> {
             bid: n.0,
             capacity: n.1,
             policy,
+            own_memory: n.5,
             start,
             max_lag: n.2,
             block_timeout_ms: n.3,

@@ -270,6 +270,21 @@ fn landed_is_what_stays_without_a_connection() {
     }
 }
 
+/// Who asks for memory of its own, and is refused, may ask as often as it likes.
+#[test]
+fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
+    let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
+    let (_out, listener) = publisher(&ctx);
+    let input = RIn::new(&connect(&other, &listener));
+    for bid in 1..=2_000 {
+        input.subscribe_with(bid, SubscribeOptions { own_memory: true, ..ring_of(1 << 16) }).unwrap();
+    }
+    for _ in 1..=2_000 {
+        let received = input.recv(Some(WAIT)).unwrap();
+        assert!(matches!(received, Some(Received::Refused { .. })), "{received:?}");
+    }
+}
+
 #[test]
 fn limits_refuse_and_say_which() {
     let ctx = context(TransportKind::Shm);

@@ -260,10 +260,6 @@ pub trait Transport {
         false
     }
 
-    /// Asks the peer, ahead of what is queued after this, not to offer a ring for `wire`: ranges are to come with their
-    /// bytes, into memory that is this end's alone.
-    fn decline(&mut self, _conn: ConnId, _wire: WireId) {}
-
     /// From now on ranges for `wire` land through this inlet. The transport owns the inlet until
     /// [`Transport::unbind`].
     fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet);

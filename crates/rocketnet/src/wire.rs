@@ -23,8 +23,6 @@ pub const LOCAL_WIRE: u32 = CONTROL_WIRE | MORE_BIT;
 /// A descriptor comes with it: the ring from which ranges of this id come, to be mapped. The size says how many bytes below
 /// the first range stay in it too.
 pub const LOCAL_OFFER: u32 = 1;
-/// The receiver of ranges of this id wants them with their bytes: no ring is to be offered for it.
-pub const LOCAL_COPY: u32 = 3;
 /// A range of so many bytes, which lie in the ring that was offered.
 pub const LOCAL_RANGE: u32 = 2;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
-use rocketnet::wire::{CONTROL_WIRE, Header, LOCAL_COPY, LOCAL_OFFER, LOCAL_RANGE, local_message};
+use rocketnet::wire::{Header, LOCAL_OFFER, LOCAL_RANGE, local_message};
 use rocketnet::{ConnId, Down, Event, Transport};
 use rocketring::{MapError, Maps, Pool, PoolConfig, Ring, RingConfig, Sleeper};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -138,28 +138,6 @@ fn bytes_for_a_mapped_ring_end_the_connection() {
     scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("it is read");
     assert!(matches!(scene.down(), Down::Overrun { wire: 5, .. }));
     assert_eq!(seen.head(), 0);
-}
-
-#[test]
-fn rings_are_declined_for_a_while_and_not_without_end() {
-    let mut scene = Scene::new();
-    let ring = shared();
-    let conn = scene.conn;
-    scene.say(LOCAL_COPY, 4, 0);
-    scene.peer.write_all(&Header { wire: CONTROL_WIRE, more: false, size: 0 }.encode()).expect("it is read");
-    wait(&mut scene.link, |event| matches!(event, Event::Control(..)).then_some(()));
-    assert!(!scene.link.offer(conn, 4, &ring, 0), "it was declined");
-    assert!(scene.link.offer(conn, 4, &ring, 0), "once");
-    // From a thread of its own: more than the socket takes before it is read.
-    let mut peer = scene.peer.try_clone().expect("a descriptor");
-    let floods = std::thread::spawn(move || {
-        let range = |wire| Header { wire, more: false, size: 0 };
-        // It fails where the other end has had enough.
-        (0..2_000).try_for_each(|wire| peer.write_all(&local_message(LOCAL_COPY, range(wire)))).is_ok()
-    });
-    assert!(matches!(scene.down(), Down::Broken(_)));
-    drop(scene);
-    floods.join().expect("a thread that writes");
 }
 
 #[test]

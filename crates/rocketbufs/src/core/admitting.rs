@@ -110,7 +110,7 @@ impl<T: Transport> Core<T> {
             Start::Ago(ms) => buffer.times.ago(self.now, ms),
             _ => None,
         };
-        let maps = self.transport.carrier(conn).name == "shm";
+        let maps = !subscribe.own_memory && self.transport.carrier(conn).name == "shm";
         let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;

@@ -63,10 +63,8 @@ impl<T: Transport> Core<T> {
         link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
-        if inbound.options.own_memory {
-            self.transport.decline(conn, wire);
-        }
-        let subscribe = subscribe_message(&inbound, wire, start);
+        let own_memory = on_this_machine && inbound.options.own_memory;
+        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, wire, start) };
         self.send(conn, &Message::Subscribe(subscribe));
     }
 
@@ -323,6 +321,7 @@ fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Sub
         bid: inbound.bid,
         capacity: options.size_bytes.next_power_of_two(),
         policy: options.policy,
+        own_memory: false,
         start,
         max_lag: options.max_lag_bytes,
         block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),

@@ -69,6 +69,8 @@ pub struct Subscribe {
     pub capacity: u64,
     /// What happens when the receiver is slow.
     pub policy: Policy,
+    /// The receiver wants the bytes in memory of its own: the sender's ring is not to be offered (transport `shm`).
+    pub own_memory: bool,
     /// Where to begin.
     pub start: Start,
     /// For `drop` and `disconnect`: the lag, in bytes, at which they act. 0: the sender's default.
@@ -425,8 +427,12 @@ fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
     })
 }
 
+/// In the octet of the policy: the receiver wants memory of its own.
+const OWN_MEMORY: u8 = 0x80;
+
 fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
-    w.u8(SUBSCRIBE).u32(s.wire).u32(s.bid).u64(s.capacity).u8(s.policy as u8);
+    let policy = s.policy as u8 | if s.own_memory { OWN_MEMORY } else { 0 };
+    w.u8(SUBSCRIBE).u32(s.wire).u32(s.bid).u64(s.capacity).u8(policy);
     let (kind, epoch, position) = match s.start {
         Start::Newest => (0, Epoch(0), 0),
         Start::Oldest => (1, Epoch(0), 0),
@@ -441,7 +447,8 @@ fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
 fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, FieldError> {
     let (wire, bid, capacity) = (wire(r)?, r.u32()?, r.u64()?);
     let policy = r.u8()?;
-    let policy = Policy::from_u8(policy).ok_or(FieldError::value("policy", policy))?;
+    let own_memory = policy & OWN_MEMORY != 0;
+    let policy = Policy::from_u8(policy & !OWN_MEMORY).ok_or(FieldError::value("policy", policy))?;
     let (kind, epoch, position) = (r.u8()?, Epoch(r.u128()?), r.u64()?);
     let start = match kind {
         0 | 1 | 3 if epoch != Epoch(0) || position != 0 => return Err(FieldError::value("start", kind)),
@@ -458,6 +465,7 @@ fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, FieldError> {
         bid,
         capacity,
         policy,
+        own_memory,
         start,
         max_lag: r.u64()?,
         block_timeout_ms: r.u32()?,

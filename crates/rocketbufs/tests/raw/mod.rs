@@ -163,6 +163,7 @@ pub fn subscribe(wire: u32, bid: Bid) -> Subscribe {
         bid,
         capacity: 1 << 20,
         policy: Policy::Block,
+        own_memory: false,
         start: Start::Newest,
         max_lag: 0,
         block_timeout_ms: u32::MAX,

@@ -32,6 +32,7 @@ fn subscribe(wire: u32) -> Subscribe {
         bid: 7,
         capacity: 1 << 20,
         policy: Policy::Block,
+        own_memory: false,
         start: Start::Newest,
         max_lag: 0,
         block_timeout_ms: u32::MAX,
@@ -119,6 +120,8 @@ fn subscribe_messages() -> Named<Message> {
         name: b"meter-1".to_vec(),
         ..subscribe(LAST_WIRE)
     };
+    let own = Subscribe { own_memory: true, policy: Policy::Disconnect, ..subscribe(1) };
+    all.push(("SUBSCRIBE, Disconnect, into memory of its own".into(), Message::Subscribe(own)));
     let longest = Subscribe { name: vec![0xFE; MAX_NAME_BYTES], bid: u32::MAX, ..subscribe(2) };
     all.push(("SUBSCRIBE from the oldest".into(), Message::Subscribe(oldest)));
     all.push(("SUBSCRIBE from the last".into(), Message::Subscribe(last)));

@@ -62,7 +62,7 @@ fn subscribe_fields(s: &Subscribe) -> Value {
     };
     json!({
         "type": "SUBSCRIBE", "wire": s.wire, "bid": s.bid, "capacity": s.capacity.to_string(),
-        "policy": s.policy as u8, "start": start, "max_lag": s.max_lag.to_string(),
+        "policy": s.policy as u8, "own_memory": s.own_memory, "start": start, "max_lag": s.max_lag.to_string(),
         "block_timeout_ms": s.block_timeout_ms, "hold_ms": s.hold_ms, "name": hex(&s.name),
     })
 }
@@ -158,6 +158,7 @@ fn subscribe(v: &Value) -> Subscribe {
         bid: short(v, "bid"),
         capacity: long(v, "capacity"),
         policy: POLICIES[short::<usize>(v, "policy")],
+        own_memory: v["own_memory"] == true,
         start,
         max_lag: long(v, "max_lag"),
         block_timeout_ms: short(v, "block_timeout_ms"),

@@ -331,16 +331,8 @@ impl Transport for Tcp {
 
     fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring, behind: u64) -> bool {
         match self.conns.get_mut(conn) {
-            Some(conn) if conn.is_open() && conn.is_local() => {
-                !conn.intake.take_declined(wire) && conn.out.offer(wire, ring, behind)
-            }
+            Some(conn) if conn.is_open() && conn.is_local() => conn.out.offer(wire, ring, behind),
             _ => false,
-        }
-    }
-
-    fn decline(&mut self, conn: ConnId, wire: WireId) {
-        if let Some(conn) = self.conns.get_mut(conn).filter(|conn| conn.is_open() && conn.is_local()) {
-            conn.out.decline(wire);
         }
     }
 

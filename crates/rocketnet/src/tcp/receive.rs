@@ -25,13 +25,11 @@ use rocketring::{Inlet, Maps, Trimmed};
 
 use super::{local, sys};
 use crate::contract::{ConnId, Down, Event, Offered, WireId};
-use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_COPY, LOCAL_OFFER, LOCAL_RANGE};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_OFFER, LOCAL_RANGE};
 
 /// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
 /// time read one by one than read together and copied; at 64 KiB both cost the same, and less memory is touched.
 const LARGE_RANGE: usize = 32 << 10;
-/// Ids for which a peer may say beforehand that it wants no ring.
-const MAX_DECLINED: usize = 1024;
 /// What is read behind a large range: the next headers.
 const SMALL_STAGING: usize = 4 << 10;
 
@@ -141,8 +139,6 @@ pub(super) struct Intake {
     control_turn: u64,
     /// The peer is on this machine, and may pass descriptors.
     pub local: bool,
-    /// Ids for which the peer wants no ring, until it has asked for what they are for.
-    declined: Vec<WireId>,
     /// Descriptors that came, and what they are for has not.
     files: VecDeque<OwnedFd>,
 }
@@ -151,7 +147,6 @@ impl Intake {
     pub fn new() -> Self {
         Self {
             local: false,
-            declined: Vec::new(),
             files: VecDeque::new(),
             bound: HashMap::default(),
             phase: START,
@@ -201,12 +196,6 @@ impl Intake {
                 bound.arrived(*wire, turn);
             }
         }
-    }
-
-    /// Whether the peer asked for no ring for this id; forgets it.
-    pub fn take_declined(&mut self, wire: WireId) -> bool {
-        let at = self.declined.iter().position(|declined| *declined == wire);
-        at.map(|at| self.declined.swap_remove(at)).is_some()
     }
 
     /// Whether something that was already read waits for the next poll.
@@ -397,13 +386,6 @@ impl Intake {
                 let ring = turn.maps.map(file).map(Box::new);
                 turn.events.push(Event::Offered(turn.conn, wire, Offered { ring, behind: size.into() }));
                 self.control_turn = turn.number;
-                Ok(())
-            }
-            LOCAL_COPY => {
-                if self.declined.len() >= MAX_DECLINED {
-                    return Err(Down::Broken("the peer declines rings and does not ask for anything".into()));
-                }
-                self.declined.push(wire);
                 Ok(())
             }
             LOCAL_RANGE => {

@@ -21,9 +21,7 @@ use super::config::{MAX_QUEUED_PIECES, TcpConfig};
 use super::local;
 use super::sys::{self, Part};
 use crate::contract::{Event, NotWritten, QueueFull, SourceRange, WireId};
-use crate::wire::{
-    CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_COPY, LOCAL_OFFER, LOCAL_RANGE, local_message,
-};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, LOCAL_RANGE, local_message};
 
 /// Control messages share a buffer up to this size, so that a stream of small ones is one part.
 const CONTROL_MERGE_BYTES: usize = 16 << 10;
@@ -186,16 +184,6 @@ impl Outgoing {
         }
         self.control_bytes += size;
         Ok(())
-    }
-
-    /// Asks the peer not to offer a ring.
-    pub fn decline(&mut self, wire: WireId) {
-        if !self.dead {
-            let message = local_message(LOCAL_COPY, Header { wire, more: false, size: 0 });
-            // It is control: the control message that it precedes has its place in the same reserve.
-            self.control_bytes += LOCAL_BYTES;
-            self.queue.push_back(Piece::Control(message.to_vec()));
-        }
     }
 
     /// Queues a ring for the peer to map: ranges of it may go without their bytes from here on. False if nothing can be sent
