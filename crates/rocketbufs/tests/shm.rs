@@ -270,6 +270,36 @@ fn landed_is_what_stays_without_a_connection() {
     }
 }
 
+/// Without flow control data comes before a refusal is heard of. It goes nowhere, and the connection goes on.
+#[test]
+fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
+    for kind in KINDS {
+        let ctx = context(kind);
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let options = BufferOptions { size_bytes: 1 << 20, flow_control: false, ..BufferOptions::default() };
+        out.create_buffer_with(2, options).unwrap();
+        write(&out, 2, 100_000, 1_000);
+        let mut few = config(kind);
+        few.shm.max_shared_bytes = 1 << 16;
+        few.buffers.max_ring_bytes = 1 << 20;
+        let other = Context::new(few).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        // As large as all memory of this end may be.
+        let size = if kind == TransportKind::Tcp { 1 << 17 } else { 1 << 16 };
+        subscribe(&input, 1, ring_of(size));
+        let all = SubscribeOptions { policy: Policy::Overwrite, start: Start::Oldest, ..ring_of(1 << 20) };
+        input.subscribe_with(2, all).unwrap();
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Refused { bid: 2, .. }) => {}
+            other => panic!("{kind}: {other:?}"),
+        }
+        write(&out, 2, 100_000, 1_000);
+        write(&out, 1, 5_000, 500);
+        assert_eq!(take(&input, 0, 5_000), 0, "{kind}");
+    }
+}
+
 /// Who asks for memory of its own, and is refused, may ask as often as it likes.
 #[test]
 fn many_that_want_memory_of_their_own_are_refused_one_by_one() {

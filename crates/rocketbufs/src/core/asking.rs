@@ -130,8 +130,9 @@ impl<T: Transport> Core<T> {
             Some(offered) => offered.ring.ok().and_then(|ring| ring.ring(config).ok()),
             None => self.inner.pool.ring(config).ok(),
         };
-        if let Some(inlet) = ring.and_then(|ring| ring.inlet()) {
-            self.transport.bind(conn, subscribed.wire, inlet);
+        match ring.and_then(|ring| ring.inlet()) {
+            Some(inlet) => self.transport.bind(conn, subscribed.wire, inlet),
+            None => self.transport.discard(conn, subscribed.wire),
         }
     }
 
@@ -198,6 +199,10 @@ impl<T: Transport> Core<T> {
             Ok(made) => Some(made),
             Err(error) => {
                 self.refuse(conn, subscribed.wire, inbound, error);
+                if !subscribed.flow_control {
+                    // It comes until the peer has read UNSUBSCRIBE.
+                    self.transport.discard(conn, subscribed.wire);
+                }
                 None
             }
         }

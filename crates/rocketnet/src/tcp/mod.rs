@@ -342,6 +342,12 @@ impl Transport for Tcp {
         }
     }
 
+    fn discard(&mut self, conn: ConnId, wire: WireId) {
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.intake.discard(wire);
+        }
+    }
+
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
         self.conns.get_mut(conn)?.intake.unbind(wire)
     }

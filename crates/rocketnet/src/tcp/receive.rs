@@ -16,7 +16,7 @@
 //! Therefore a range that follows a control message waits for the next poll: what is already read is carried over, and
 //! nothing more is read for the connection. Control messages in a row come out of one poll together.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -110,6 +110,10 @@ enum Phase {
         bytes: [u8; HEADER_BYTES],
         have: usize,
     },
+    /// Within a range that is thrown away.
+    Waste {
+        left: usize,
+    },
     /// Within a range whose id was unbound: any further byte of it ends the connection.
     Orphan {
         wire: WireId,
@@ -129,6 +133,8 @@ pub(super) enum Progress {
 /// The state of what arrives on one connection.
 pub(super) struct Intake {
     bound: HashMap<WireId, Bound, BuildHasherDefault<WireHasher>>,
+    /// Ids for which nobody is there: what comes is thrown away.
+    discarded: HashSet<WireId, BuildHasherDefault<WireHasher>>,
     phase: Phase,
     /// Bytes read and not looked at, from `carried` on.
     carry: Vec<u8>,
@@ -149,6 +155,7 @@ impl Intake {
             local: false,
             files: VecDeque::new(),
             bound: HashMap::default(),
+            discarded: HashSet::default(),
             phase: START,
             carry: Vec::new(),
             carried: 0,
@@ -163,7 +170,12 @@ impl Intake {
         self.bound.insert(wire, Bound { inlet, arrived: 0 });
     }
 
+    pub fn discard(&mut self, wire: WireId) {
+        self.discarded.insert(wire);
+    }
+
     pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
+        self.discarded.remove(&wire);
         let bound = self.bound.remove(&wire)?;
         if matches!(self.phase, Phase::Range { wire: current, .. } if current == wire) {
             self.phase = Phase::Orphan { wire };
@@ -282,7 +294,7 @@ impl Intake {
             Phase::Control { .. } | Phase::Local { .. } => {
                 Down::Broken("the peer closed within a control message".into())
             }
-            Phase::Range { .. } | Phase::Orphan { .. } => {
+            Phase::Range { .. } | Phase::Waste { .. } | Phase::Orphan { .. } => {
                 Down::Broken("the peer closed within a range".into())
             }
         }
@@ -321,7 +333,7 @@ impl Intake {
                     }
                     self.begin(header, turn)?;
                 }
-                Phase::Range { left, .. } => {
+                Phase::Range { left, .. } | Phase::Waste { left } => {
                     if at == bytes.len() {
                         return Ok(at);
                     }
@@ -388,6 +400,7 @@ impl Intake {
                 self.control_turn = turn.number;
                 Ok(())
             }
+            LOCAL_RANGE if self.discarded.contains(&wire) => Ok(()),
             LOCAL_RANGE => {
                 let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
                 if !bound.inlet.ring().is_peers() {
@@ -410,6 +423,10 @@ impl Intake {
     /// Checks a range against what this end gave away, before a byte of it lands.
     fn begin_range(&mut self, header: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size } = header;
+        if self.discarded.contains(&wire) {
+            self.phase = if size > 0 { Phase::Waste { left: size as usize } } else { START };
+            return Ok(());
+        }
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
         if size as usize >= LARGE_RANGE {
             self.ahead = SMALL_STAGING;
@@ -427,8 +444,15 @@ impl Intake {
         Ok(())
     }
 
-    /// Copies staged bytes of the range at hand to its ring; returns how many.
+    /// Copies staged bytes of the range at hand to its ring, if it has one; returns how many.
     fn fill(&mut self, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Down> {
+        if let Phase::Waste { left } = &mut self.phase {
+            *left -= bytes.len();
+            if *left == 0 {
+                self.phase = START;
+            }
+            return Ok(bytes.len());
+        }
         let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(0) };
         let wire = *wire;
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
