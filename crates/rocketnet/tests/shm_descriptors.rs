@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{ConnId, Event, Transport};
-use rocketring::{Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rocketring::{MapError, Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors are those of the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -66,4 +67,32 @@ fn offers_that_wait_cost_no_descriptors() {
         assert!(link.offer(conn, wire, &ring, 0));
     }
     assert_eq!(descriptors(), before);
+}
+
+#[test]
+fn a_process_without_descriptors_refuses_the_ring_and_keeps_the_connection() {
+    let _alone = alone();
+    let (mut to, mut from, ring) = (link(), link(), ring());
+    let addr = to.listen("127.0.0.1:0").expect("a free name");
+    let sender = from.connect(&addr).expect("an address");
+    let accepted =
+        wait(&mut to, |event| if let Event::Incoming(accepted) = event { Some(accepted) } else { None });
+    to.adopt(accepted).expect("place for one");
+    wait(&mut from, |event| matches!(event, Event::Connected(_)).then_some(()));
+    let mut offer = |wire| {
+        assert!(from.offer(sender, wire, &ring, 0));
+        assert!(from.flush(sender));
+        wait(&mut to, |event| match event {
+            Event::Offered(_, of, offered) if of == wire => Some(offered.ring),
+            Event::Down(_, why) => panic!("{why}"),
+            _ => None,
+        })
+    };
+    let before = getrlimit(Resource::Nofile);
+    // All that are below are in use.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).expect("less is allowed");
+    let refused = offer(1);
+    setrlimit(Resource::Nofile, before).expect("as it was");
+    assert!(matches!(refused, Err(MapError::Os(_))), "{refused:?}");
+    assert!(offer(2).is_ok());
 }

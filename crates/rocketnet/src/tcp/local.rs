@@ -112,23 +112,28 @@ pub(super) fn send_with(
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
 }
 
-/// Reads bytes, and the descriptors that came with them. The error tells what the peer did wrong.
+/// Reads bytes, and the descriptors that came with them: none in its place where this process can have no more. The error
+/// tells what the peer did wrong.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
-    files: &mut VecDeque<OwnedFd>,
+    files: &mut VecDeque<Option<OwnedFd>>,
 ) -> Result<Result<usize, String>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let before = files.len();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(came) = message {
-            files.extend(came);
+            files.extend(came.map(Some));
         }
     }
     if got.flags.contains(ReturnFlags::CTRUNC) {
-        return Ok(Err("more than belong to one message, or none is left here (ulimit -n)".into()));
+        if files.len() > before {
+            return Ok(Err("more than belong to one message".into()));
+        }
+        files.push_back(None);
     }
     if files.len() > MAX_FILES {
         return Ok(Err("more than were announced".into()));

@@ -21,7 +21,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rocketring::{Inlet, Maps, Trimmed};
+use rocketring::{Inlet, MapError, Maps, Trimmed};
 
 use super::{local, sys};
 use crate::contract::{ConnId, Down, Event, Offered, WireId};
@@ -145,8 +145,8 @@ pub(super) struct Intake {
     control_turn: u64,
     /// The peer is on this machine, and may pass descriptors.
     pub local: bool,
-    /// Descriptors that came, and what they are for has not.
-    files: VecDeque<OwnedFd>,
+    /// Descriptors that came, and what they are for has not; none where there was no place for one.
+    files: VecDeque<Option<OwnedFd>>,
 }
 
 impl Intake {
@@ -395,7 +395,8 @@ impl Intake {
             LOCAL_OFFER => {
                 let file = self.files.pop_front();
                 let file = file.ok_or_else(|| Down::Descriptors("an offer came without one".into()))?;
-                let ring = turn.maps.map(file).map(Box::new);
+                let none_left = || MapError::Os(rustix::io::Errno::MFILE.into());
+                let ring = file.ok_or_else(none_left).and_then(|file| turn.maps.map(file)).map(Box::new);
                 turn.events.push(Event::Offered(turn.conn, wire, Offered { ring, behind: size.into() }));
                 self.control_turn = turn.number;
                 Ok(())
