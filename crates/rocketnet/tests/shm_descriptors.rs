@@ -1,8 +1,11 @@
 //! Descriptors that go with offers: they cost nothing while they wait, and where there is no place for one more, a
 //! subscription is refused and the connection goes on.
 
+use std::io::Read;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -53,6 +56,9 @@ fn ring() -> Ring {
     pool.shared_ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() }).expect("a ring")
 }
 
+/// Says that a process of this test is the one without privileges.
+const ROLE: &str = "SHM_DESCRIPTORS_ROLE";
+
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("it is there").count()
 }
@@ -95,4 +101,52 @@ fn a_process_without_descriptors_refuses_the_ring_and_keeps_the_connection() {
     setrlimit(Resource::Nofile, before).expect("as it was");
     assert!(matches!(refused, Err(MapError::Os(_))), "{refused:?}");
     assert!(offer(2).is_ok());
+}
+
+/// Not a test: a user may have only so many descriptors under way, unless it is privileged.
+#[test]
+fn child() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let (mut link, ring) = (link(), ring());
+    let (conn, mut peer) = accepted(&mut link, stream);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(32), ..getrlimit(Resource::Nofile) }).expect("less");
+    for wire in 0..200 {
+        assert!(link.offer(conn, wire, &ring, 0));
+    }
+    assert!(!link.flush(conn), "more than may be under way");
+    peer.set_nonblocking(true).expect("a socket");
+    let mut left = 200 * rocketnet::wire::LOCAL_BYTES;
+    for _ in 0..10_000 {
+        let mut events = Vec::new();
+        link.poll(Some(Duration::from_millis(1)), &mut events);
+        for event in events {
+            assert!(!matches!(event, Event::Down(..)), "{event:?}");
+        }
+        // Descriptors that are read as bytes are closed.
+        left -= peer.read(&mut [0; 1 << 10]).unwrap_or(0);
+        if left == 0 {
+            return println!("all came");
+        }
+    }
+}
+
+#[test]
+fn too_many_descriptors_under_way_wait() {
+    let _alone = alone();
+    let mut child = Command::new(std::env::current_exe().expect("it runs"));
+    child.args(["--exact", "child", "--nocapture"]).env(ROLE, "1");
+    if rustix::process::geteuid().is_root() {
+        child.uid(65_534).gid(65_534);
+    }
+    let done = match child.output() {
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("SKIPPED: another user cannot run this program");
+            return;
+        }
+        done => done.expect("a process"),
+    };
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("all came"), "{said}");
 }

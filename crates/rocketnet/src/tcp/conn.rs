@@ -116,7 +116,8 @@ impl Conn {
     /// What the kernel should tell about this socket now.
     fn interest(&self) -> Option<epoll::EventFlags> {
         use epoll::EventFlags as Flags;
-        let writing = if self.out.is_blocked() { Flags::OUT } else { Flags::empty() };
+        let waits = self.out.is_blocked() && !self.out.is_starved();
+        let writing = if waits { Flags::OUT } else { Flags::empty() };
         match self.state {
             State::Connecting { .. } => Some(Flags::OUT),
             State::Open if self.muted => None,

@@ -17,6 +17,8 @@ use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 const ACCEPTS_PER_POLL: usize = 64;
 /// Reads from one connection in one poll, however little each brings.
 const READS_PER_POLL: usize = 8;
+/// How long a connection rests when too many descriptors of this user are under way, in sockets that nobody reads.
+const OFFER_REST: Duration = Duration::from_millis(20);
 /// How long a listener rests when there is no descriptor left for what it would accept.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -238,11 +240,17 @@ impl Tcp {
             let id = ConnId(token);
             let Some(conn) = self.conns.get_mut(id) else { continue };
             conn.deadline = None;
-            if matches!(conn.state, State::Connecting { .. }) {
-                let reason = format!("no answer within {:?}", self.config.connect_timeout);
-                self.connect_failed(id, reason, events);
-            } else {
-                self.fail(id, Down::PeerClosed, events);
+            match conn.state {
+                State::Connecting { .. } => {
+                    let reason = format!("no answer within {:?}", self.config.connect_timeout);
+                    self.connect_failed(id, reason, events);
+                }
+                State::Open => {
+                    conn.flush();
+                    self.watch(id);
+                    self.note(id);
+                }
+                State::Closing { .. } | State::Down => self.fail(id, Down::PeerClosed, events),
             }
         }
     }
@@ -278,7 +286,10 @@ impl Tcp {
     pub(super) fn watch(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if let Err(e) = conn.watch(&self.epoll) {
-            self.fail_later(id, Down::Broken(format!("cannot watch the socket: {e}")));
+            return self.fail_later(id, Down::Broken(format!("cannot watch the socket: {e}")));
+        }
+        if conn.is_open() && conn.out.is_starved() && conn.deadline.is_none() {
+            self.set_deadline(id, Some(OFFER_REST));
         }
     }
 

@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rocketring::{Position, Ring};
+use rustix::io::Errno;
 
 use super::config::{MAX_QUEUED_PIECES, TcpConfig};
 use super::local;
@@ -96,6 +97,8 @@ pub(super) struct Outgoing {
     sent: Vec<(WireId, Position)>,
     /// The kernel took less than it was offered and has not said since that it takes more.
     blocked: bool,
+    /// It took no descriptor, as too many are under way, and says nothing when it takes them again.
+    starved: bool,
     /// `room` was 0 or a write was refused, and `Writable` was not told since.
     full: bool,
     /// Nothing can be sent any more.
@@ -113,6 +116,7 @@ impl Outgoing {
             max_control_bytes: config.tx_control_bytes,
             sent: Vec::new(),
             blocked: false,
+            starved: false,
             full: false,
             dead: false,
         }
@@ -131,6 +135,11 @@ impl Outgoing {
 
     pub fn is_blocked(&self) -> bool {
         self.blocked && !self.dead
+    }
+
+    /// Whether to try again after a while.
+    pub fn is_starved(&self) -> bool {
+        self.starved && self.is_blocked()
     }
 
     pub fn is_dead(&self) -> bool {
@@ -229,6 +238,7 @@ impl Outgoing {
 
     /// Sends until nothing is left or the kernel takes no more. True if nothing is left.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        self.starved = false;
         while !self.queue.is_empty() {
             let done = self.front_done;
             let sent = match self.queue.front() {
@@ -254,6 +264,11 @@ impl Outgoing {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.block();
+                    return Ok(false);
+                }
+                Err(e) if Errno::from_io_error(&e) == Some(Errno::TOOMANYREFS) => {
+                    self.starved = true;
                     self.block();
                     return Ok(false);
                 }
