@@ -14,7 +14,7 @@
 //! is parked, only looks now and then whether anybody still comes; who publishes work while the seat is free calls it.
 //!
 //! Whoever has the seat has the [`Sleeper`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because
-//! both sides "write mine, fence, read yours": publish against leaving, and leaving against parking.
+//! both sides "write mine, fence, read yours": publish against leaving or releasing, and leaving against parking.
 
 use std::io;
 use std::sync::PoisonError;
@@ -76,7 +76,7 @@ impl Seat {
     /// has it. Costs a fence and two loads while somebody works.
     #[inline]
     pub fn wake(&self) {
-        // Its fence pairs with the one in `leave` as well.
+        // Its fence pairs with those in `leave` and `release` as well.
         self.sleeper.wake();
         if self.state.load(Ordering::Relaxed) == FREE {
             self.call();
@@ -107,10 +107,16 @@ impl Seat {
         mine
     }
 
-    /// The own thread lets others have it. It must [`Seat::park`] then.
-    pub fn release(&self) {
+    /// The own thread lets others have it, and must [`Seat::park`] then. `has_work` is asked when others can see that: with
+    /// work that was published before it takes the seat back at once, unless somebody else has.
+    pub fn release(&self, has_work: impl FnOnce() -> bool) {
         self.parked.store(true, Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
+        // Pairs with the fence in `wake`: who publishes sees the seat free, or we see what he published.
+        fence(Ordering::SeqCst);
+        if has_work() {
+            self.call();
+        }
     }
 
     /// The own thread waits until it has the seat again: because it was called, or because nobody used the seat from one

@@ -378,3 +378,40 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
         waiting.join().unwrap();
     });
 }
+
+/// What is published while the own thread lets others have the seat is seen, also if nobody takes it.
+#[test]
+fn a_seat_that_is_let_go_leaves_nothing_behind() {
+    model(|| {
+        let work = Arc::new(Work::new());
+        let publishing = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || {
+                work.published.store(1, Ordering::Release);
+                if work.set.mark(0) {
+                    work.seat.wake();
+                }
+            })
+        };
+        let waiting = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || {
+                if work.seat.take() {
+                    work.look();
+                    let last = work.seen.load(Ordering::Relaxed) == 1;
+                    work.seat.leave(|| last || !work.set.is_empty());
+                }
+            })
+        };
+        loop {
+            work.look();
+            if work.seen.load(Ordering::Relaxed) == 1 {
+                break;
+            }
+            work.seat.release(|| !work.set.is_empty());
+            work.seat.park(std::time::Duration::from_millis(1));
+        }
+        publishing.join().unwrap();
+        waiting.join().unwrap();
+    });
+}

@@ -153,7 +153,7 @@ pub(crate) fn run_shared<T: Transport + Send>(
     let goes_on = core_now.turn_now(clock());
     drop(core_now);
     if goes_on && shared.waiters.want() {
-        shared.seat.release();
+        shared.seat.release(|| shared.has_work());
         shared.waiters.tell();
         shared.seat.park(LOOK_PERIOD);
     }
