@@ -88,10 +88,9 @@ impl<'a> Waiting<'a> {
         if !self.worker.seat.take() {
             return false;
         }
-        let goes_on = self.turns((&*core, borrow), limit, done);
-        let others = || self.worker.waiters.count.load(Ordering::SeqCst) > 1;
-        self.worker.seat.leave(|| !goes_on || self.worker.has_work() || others());
-        goes_on
+        let mut seat = Taken { worker: self.worker, goes_on: false };
+        seat.goes_on = self.turns((&*core, borrow), limit, done);
+        seat.goes_on
     }
 
     /// False if there is nothing to do here any more: the worker has ended, or has more to do than this thread waits for,
@@ -150,9 +149,82 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// The seat, as long as this thread has it. It is left in any case: a panic in here ends the application's call, and the
+/// worker's own thread goes on.
+struct Taken<'a> {
+    worker: &'a WorkerShared,
+    /// There is nothing that the worker's own thread is to do now.
+    goes_on: bool,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let worker = self.worker;
+        let others = || worker.waiters.count.load(Ordering::SeqCst) > 1;
+        worker.seat.leave(|| !self.goes_on || worker.has_work() || others());
+    }
+}
+
 /// Sleeps until the descriptor is readable, and no longer than `wait`.
 pub(crate) fn sleep_on(fd: &OwnedFd, wait: Duration) {
     let wait = Timespec::try_from(wait).ok();
     // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
     let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], wait.as_ref());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::core::inline::Sent;
+    use crate::types::Nanos;
+    use crate::worker::is_worker;
+    use crate::{Config, Context};
+
+    /// A core that does nothing, or panics.
+    struct Fake {
+        panics: bool,
+        wait: Duration,
+    }
+
+    impl Inline for Fake {
+        fn send_now(&mut self, _: u32, _: Nanos) -> Sent {
+            Sent::Not
+        }
+
+        fn turn_now(&mut self, _: Nanos) -> bool {
+            assert!(!self.panics, "on purpose");
+            true
+        }
+
+        fn may_wait(&self, _: Nanos) -> Duration {
+            self.wait
+        }
+    }
+
+    /// A worker without a thread, whose own one is asleep.
+    fn worker(fake: Fake) -> (WorkerShared, Arc<Mutex<dyn Inline>>) {
+        let core: Arc<Mutex<dyn Inline>> = Arc::new(Mutex::new(fake));
+        let worker = WorkerShared::new(0, 1).unwrap();
+        let fd = worker.seat.sleeper().fd().try_clone_to_owned().unwrap();
+        worker.lend(Arc::downgrade(&core), Instant::now(), Arc::new(fd));
+        worker.seat.sleep();
+        (worker, core)
+    }
+
+    fn was_woken(worker: &WorkerShared) -> bool {
+        let fd = worker.seat.sleeper().fd();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn a_panic_leaves_the_seat_to_the_own_thread() {
+        let context = Context::new(Config::default()).unwrap();
+        let (worker, _core) = worker(Fake { panics: true, wait: Duration::MAX });
+        let waiting = Waiting::new(context.inner(), &worker);
+        let driven = catch_unwind(AssertUnwindSafe(|| waiting.drive(Duration::MAX, &|| true)));
+        assert!(driven.is_err() && !is_worker() && was_woken(&worker));
+        assert!(worker.seat.take(), "nobody is in it");
+    }
 }

@@ -29,10 +29,15 @@ pub(crate) fn is_worker() -> bool {
 
 /// Does something as the worker does it: callbacks that it runs must not wait.
 pub(crate) fn as_worker<R>(work: impl FnOnce() -> R) -> R {
-    let before = IS_WORKER.replace(true);
-    let done = work();
-    IS_WORKER.set(before);
-    done
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            IS_WORKER.set(self.0);
+        }
+    }
+    // Also if it panics: the thread is the application's.
+    let _before = Before(IS_WORKER.replace(true));
+    work()
 }
 
 /// What others see of a worker: where to leave work, and how to wake it.
@@ -104,6 +109,11 @@ impl WorkerShared {
         }
     }
 
+    /// Lets the core be borrowed, as long as it lives. `fd`: what to sleep on.
+    pub(crate) fn lend(&self, core: Weak<Mutex<dyn Inline>>, started: Instant, fd: Arc<OwnedFd>) {
+        let _ = self.borrow.set(Borrow { core, started, fd });
+    }
+
     /// The core, and what is needed to work with it; none where it cannot be borrowed.
     pub(crate) fn borrowed(&self) -> Option<(Arc<Mutex<dyn Inline>>, &Borrow)> {
         let borrow = self.borrow.get()?;
@@ -172,7 +182,7 @@ pub(crate) fn spawn<T: Transport + Send + 'static>(
         };
         let core = Arc::new(Mutex::new(core));
         let borrowed: Weak<Mutex<dyn Inline>> = Arc::downgrade(&(core.clone() as Arc<Mutex<dyn Inline>>));
-        let _ = shared.borrow.set(Borrow { core: borrowed, started, fd: fd.clone() });
+        shared.lend(borrowed, started, fd.clone());
         while run_shared(&core, &shared, &fd, &clock) {}
     })
 }
