@@ -23,7 +23,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::context::{ContextInner, lock};
 use crate::core::inline::Inline;
 use crate::rin::RInShared;
-use crate::worker::{Borrow, WorkerShared, as_worker, nanos_since};
+use crate::types::Nanos;
+use crate::worker::{Borrow, WorkerShared, after, as_worker, nanos_since};
 
 /// How long the worker's own thread leaves the seat alone that nobody sits in.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
@@ -88,19 +89,19 @@ impl<'a> Waiting<'a> {
         if !self.worker.seat.take() {
             return false;
         }
-        let mut seat = Taken { worker: self.worker, goes_on: false };
-        seat.goes_on = self.turns((&*core, borrow), limit, done);
-        seat.goes_on
+        let mut seat = Taken { worker: self.worker, next: None };
+        seat.next = self.turns((&*core, borrow), limit, done);
+        seat.next.is_some()
     }
 
-    /// False if there is nothing to do here any more: the worker has ended, or has more to do than this thread waits for,
-    /// or its work must not be done here any more.
+    /// When the worker has something to do because of time alone. None if there is nothing to do here any more: the worker
+    /// has ended, or has more to do than this thread waits for, or its work must not be done here any more.
     fn turns(
         &self,
         (core, borrow): (&Mutex<dyn Inline>, &Borrow),
         limit: Duration,
         done: &dyn Fn() -> bool,
-    ) -> bool {
+    ) -> Option<Nanos> {
         let until = Instant::now().checked_add(limit);
         let sleeper = self.worker.seat.sleeper();
         let mut more = TURNS_MORE;
@@ -108,9 +109,10 @@ impl<'a> Waiting<'a> {
             let mut locked = lock(core);
             let now = nanos_since(borrow.started);
             if !as_worker(|| locked.turn_now(now)) {
-                return false;
+                return None;
             }
-            let wait = locked.may_wait(nanos_since(borrow.started));
+            let now = nanos_since(borrow.started);
+            let wait = locked.may_wait(now);
             // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
             sleeper.prepare();
             drop(locked);
@@ -122,12 +124,12 @@ impl<'a> Waiting<'a> {
             sleeper.woken();
             if over {
                 if more == 0 || !wait.is_zero() {
-                    return !wait.is_zero();
+                    return (!wait.is_zero()).then(|| after(now, wait));
                 }
                 more -= 1;
             }
         }
-        false
+        None
     }
 
     /// This thread sleeps now until it is told: also when the worker's own thread lets go of the seat.
@@ -153,15 +155,17 @@ impl Drop for Waiting<'_> {
 /// worker's own thread goes on.
 struct Taken<'a> {
     worker: &'a WorkerShared,
-    /// There is nothing that the worker's own thread is to do now.
-    goes_on: bool,
+    /// When the worker's own thread is to do something, if nothing happens before; none: now.
+    next: Option<Nanos>,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let worker = self.worker;
         let others = || worker.waiters.count.load(Ordering::SeqCst) > 1;
-        worker.seat.leave(|| !self.goes_on || worker.has_work() || others());
+        // It may have gone to sleep before there was that to do. If it has just woken it looks by itself.
+        let oversleeps = |next| next < worker.asleep_until.load(Ordering::Relaxed);
+        worker.seat.leave(|| self.next.is_none_or(oversleeps) || worker.has_work() || others());
     }
 }
 
@@ -178,7 +182,6 @@ mod tests {
 
     use super::*;
     use crate::core::inline::Sent;
-    use crate::types::Nanos;
     use crate::worker::is_worker;
     use crate::{Config, Context};
 
@@ -216,6 +219,19 @@ mod tests {
     fn was_woken(worker: &WorkerShared) -> bool {
         let fd = worker.seat.sleeper().fd();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+    }
+
+    /// The own thread sleeps for an hour, and what was done here gave it something to do sooner.
+    #[test]
+    fn the_own_thread_does_not_oversleep_what_is_new() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let context = Context::new(Config::default()).unwrap();
+        for (wait, sooner) in [(HOUR / 2, true), (2 * HOUR, false)] {
+            let (worker, _core) = worker(Fake { panics: false, wait });
+            worker.asleep_until.store(after(0, HOUR), Ordering::Relaxed);
+            assert!(Waiting::new(context.inner(), &worker).drive(HOUR, &|| true));
+            assert_eq!(was_woken(&worker), sooner);
+        }
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rocketnet::Transport;
 use rocketring::{PendingSet, Seat};
@@ -46,6 +46,9 @@ pub(crate) struct WorkerShared {
     /// Who does its work, and how to wake him.
     pub(crate) seat: Seat,
     pub(crate) waiters: Waiters,
+    /// Until when its own thread sleeps on its descriptor, in its time; 0 if it does not. Written by that thread before it
+    /// lets others have the seat, and after.
+    pub(crate) asleep_until: AtomicU64,
     pub(crate) pending: PendingSet,
     mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
@@ -74,6 +77,7 @@ impl WorkerShared {
             index,
             seat: Seat::new()?,
             waiters: Waiters::default(),
+            asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
             mailbox: Mutex::default(),
             has_mail: AtomicBool::new(false),
@@ -158,6 +162,11 @@ impl WorkerShared {
 
 pub(crate) fn nanos_since(started: Instant) -> Nanos {
     started.elapsed().as_nanos() as Nanos
+}
+
+/// When `wait` is over that begins at `now`.
+pub(crate) fn after(now: Nanos, wait: Duration) -> Nanos {
+    now.saturating_add(Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX))
 }
 
 /// Starts a worker thread, pinned to a core if asked (`tcp_thread_pinning`). With `inline` its core can be borrowed

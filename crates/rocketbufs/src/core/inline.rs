@@ -12,6 +12,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
@@ -20,7 +21,7 @@ use super::{Core, LinkPhase};
 use crate::context::lock;
 use crate::drive::{LOOK_PERIOD, sleep_on};
 use crate::types::{Nanos, WireId};
-use crate::worker::WorkerShared;
+use crate::worker::{WorkerShared, after};
 
 /// More than this is a batch: a thread that has so much to say says more soon, and the worker sends it meanwhile.
 const INLINE_BYTES: u64 = 16 << 10;
@@ -137,14 +138,18 @@ pub(crate) fn run_shared<T: Transport + Send>(
     clock: &dyn Fn() -> Nanos,
 ) -> bool {
     let mut core_now = lock(core);
-    let wait = core_now.may_wait(clock());
+    let now = clock();
+    let wait = core_now.may_wait(now);
     if !wait.is_zero() {
+        // Who does its work meanwhile calls it if something is to be done before.
+        shared.asleep_until.store(after(now, wait), Ordering::Relaxed);
         // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
         shared.seat.sleep();
         drop(core_now);
         if !shared.has_work() {
             sleep_on(fd, wait);
         }
+        shared.asleep_until.store(0, Ordering::Relaxed);
         if !shared.seat.woken() {
             shared.seat.park(LOOK_PERIOD);
         }
