@@ -3,7 +3,7 @@
 mod ends;
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ends::{receiver, sender};
 use rocketbufs::{
@@ -335,44 +335,71 @@ fn who_drains_and_ends_is_heard_as_closed() {
     }
 }
 
-/// What arrived before it was spliced is held by nobody but the subscribers: a ring that was full by then goes on.
+fn until(ready: impl Fn() -> bool) {
+    let deadline = Instant::now() + WAIT;
+    while !ready() {
+        assert!(Instant::now() < deadline, "it never came to that");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One delivery of 20 KiB; returns where it ends.
+fn write_delivery(out: &ROut) -> u64 {
+    let segment = out.get_output_segment(1, 20 << 10, Blocking::For(WAIT)).unwrap();
+    out.deliver(segment, 20 << 10, None).unwrap()
+}
+
+/// What arrived before it was spliced is held by nobody but the subscribers: a ring that was full by then goes on, also
+/// if its connection was lost in between.
 #[test]
 fn what_came_before_a_splice_holds_nothing_up() {
     const RING: u64 = 1 << 16;
-    let ctx = Context::new(Config::default()).unwrap();
-    let (source, listener) = sender(&ctx);
-    let all = BufferOptions { size_bytes: RING, retain_bytes: Some(0), ..BufferOptions::default() };
-    source.create_buffer_with(1, all).unwrap();
-    let input = receiver(&ctx, &listener);
-    input.subscribe(1, RING).unwrap();
-    wait_subscribed(&input, 1);
-    let write = |bytes: u64| {
-        let segment = source.get_output_segment(1, bytes, Blocking::For(WAIT));
-        source.deliver(segment.unwrap(), bytes, None).unwrap()
-    };
-    // All that fits: from here on nothing more arrives until somebody gives back.
-    let mut end = 0;
-    while end < RING {
-        end = write(4 << 10);
-    }
-    source.wait_landed(1, end, WAIT).unwrap();
-    let (broker, broker_listener) = sender(&ctx);
-    broker.splice(&input, 1).unwrap();
-    let output = receiver(&ctx, &broker_listener);
-    output
-        .subscribe_with(
-            1,
-            SubscribeOptions { start: Start::Oldest, size_bytes: RING, ..SubscribeOptions::default() },
-        )
-        .unwrap();
-    wait_subscribed(&output, 1);
-    let mut got = 0;
-    for _ in 0..64 {
-        end = write(4 << 10);
-        while got < end {
-            let Some(Received::Data(view)) = output.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
-            got = view.end();
-            view.consume();
+    for lost in [false, true] {
+        let ctx = Context::new(Config::default()).unwrap();
+        let (source, listener) = sender(&ctx);
+        let all = BufferOptions { size_bytes: 2 * RING, retain_bytes: Some(0), ..BufferOptions::default() };
+        source.create_buffer_with(1, all).unwrap();
+        let input = receiver(&ctx, &listener);
+        input.subscribe(1, RING).unwrap();
+        wait_subscribed(&input, 1);
+        let write = || write_delivery(&source);
+        // All that fits, the last delivery in part: from here on nothing more arrives until somebody gives back.
+        let mut end = 0;
+        while end < RING {
+            end = write();
+        }
+        source.wait_landed(1, RING, WAIT).unwrap();
+        if lost {
+            let conn = input.conn();
+            conn.close("lost");
+            conn.wait_down(WAIT).unwrap();
+            until(|| source.subscriber_count(1) == 0);
+        }
+        let (broker, broker_listener) = sender(&ctx);
+        broker.splice(&input, 1).unwrap();
+        if lost {
+            input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
+            until(|| source.subscriber_count(1) == 1);
+        }
+        // Nobody is subscribed: nothing holds the writer.
+        for _ in 0..32 {
+            write();
+        }
+        let output = receiver(&ctx, &broker_listener);
+        let options =
+            SubscribeOptions { start: Start::Oldest, size_bytes: 2 * RING, ..SubscribeOptions::default() };
+        output.subscribe_with(1, options).unwrap();
+        wait_subscribed(&output, 1);
+        let mut got = 0;
+        for _ in 0..32 {
+            end = write();
+            while got < end {
+                let Some(Received::Data(view)) = output.recv(Some(WAIT)).unwrap() else {
+                    panic!("after {got}, lost: {lost}")
+                };
+                got = view.end();
+                view.consume();
+            }
         }
     }
 }

@@ -276,8 +276,8 @@ impl<T: Transport> Core<T> {
         };
         self.transport.bind(conn, wire, inlet);
         self.tell_credit(conn, wire, inbound);
-        // What was asked of its ring meanwhile.
-        self.lend(inbound);
+        // What was asked of its ring meanwhile, and what came before it was spliced meanwhile.
+        self.news_of(inbound);
     }
 
     /// The log goes on in other memory; of what it had nothing is needed any more.

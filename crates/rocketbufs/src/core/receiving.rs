@@ -48,7 +48,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// Tells whoever is interested: subscribers downstream, the application, the sender.
-    fn news_of(&mut self, inbound: &Arc<InboundShared>) {
+    pub(super) fn news_of(&mut self, inbound: &Arc<InboundShared>) {
         self.idle.stirred(inbound, self.now);
         if let Some(buffer) = inbound.spliced_to() {
             if let Some(log) = buffer.log() {
