@@ -143,13 +143,17 @@ impl InLog {
     /// The application gave something back: if that was all, the budget hears that the ring can be called back. Without a
     /// connection it goes at once: nobody could bring more, or be called.
     pub(super) fn look_drained(&mut self) -> Calls {
-        let drained = self.is_drained();
+        let has_ring = self.loan.as_ref().is_some_and(|loan| loan.share > 0);
+        if !has_ring || !self.is_drained() {
+            return Calls::default();
+        }
+        if self.inlet.is_some() {
+            return self.free_ring();
+        }
         match &mut self.loan {
-            Some(loan) if loan.share > 0 && drained => {
-                if self.inlet.is_some() {
-                    return self.free_ring();
-                }
-                if std::mem::replace(&mut loan.idle, true) { Calls::default() } else { loan.member.idle() }
+            Some(loan) if !loan.idle => {
+                loan.idle = true;
+                loan.member.idle()
             }
             _ => Calls::default(),
         }
