@@ -1,4 +1,5 @@
-//! Sending from the application's own thread, and what that needs: a core that can be borrowed while its worker sleeps.
+//! Sending from the application's own thread, and what that needs: a core that can be borrowed while its worker sleeps,
+//! which also serves a thread that does all of the worker's work (`crate::drive`).
 //!
 //! ```text
 //!   worker        look at everything (locked) ── sleep on the transport's descriptor (not locked) ── …
@@ -8,7 +9,8 @@
 //! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending it. A stream must
 //! not become a system call for each delivery: a thread sends itself only if nothing is queued, and either the
 //! connection's last send is `tcp.inline_idle_us` ago and little is pending, or so much is pending that it is worth a
-//! system call; otherwise the worker does, and what is delivered meanwhile is its next batch. Nothing that could end in a callback is done here: none runs inside a call of the application.
+//! system call; otherwise the worker does, and what is delivered meanwhile is its next batch. Sending does nothing that could
+//! end in a callback: none runs inside a call that delivers.
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
