@@ -32,6 +32,19 @@ pub fn estimate(figures: &[f64]) -> Option<Estimate> {
     Some(Estimate { median, interval })
 }
 
+/// How many times the other's figure one is: the median over the repetitions that both have. These are measured one after
+/// the other, so what disturbs one disturbs the other; medians of each would come from different times.
+///
+/// Each figure comes with its repetition. None if no repetition has both, or the other's is not above zero.
+pub fn times(ones: &[(u32, f64)], others: &[(u32, f64)]) -> Option<f64> {
+    let pair = |&(rep, one): &(u32, f64)| {
+        let (_, other) = others.iter().find(|(of, other)| *of == rep && *other > 0.0)?;
+        Some(one / other)
+    };
+    let ratios: Vec<f64> = ones.iter().filter_map(pair).collect();
+    estimate(&ratios).map(|ratio| ratio.median)
+}
+
 /// The middle one; of an even number the mean of the two in the middle.
 fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
@@ -70,6 +83,14 @@ fn cut_off(n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_is_that_of_pairs() {
+        // The machine was slow in the second repetition: twice as fast in each, and not 20 : 4.
+        let (ones, others) = ([(0, 20.0), (1, 8.0), (2, 24.0)], [(0, 10.0), (1, 4.0), (3, 1.0)]);
+        assert_eq!(times(&ones, &others), Some(2.0));
+        assert_eq!((times(&ones, &[]), times(&ones, &[(0, 0.0)]), times(&[], &others)), (None, None, None));
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

@@ -70,11 +70,9 @@ fn line(out: &mut String, rows: &[Row], point: &Row) {
 
 /// How many times this rate CMQ has, from repetitions that were measured in turn.
 fn times(rows: &[Row], theirs: &[&Row]) -> String {
-    let pairs = theirs.iter().filter(|row| row.system != System::Cmq).filter_map(|row| {
-        let is_ours =
-            |other: &&Row| other.system == System::Cmq && other.rep == row.rep && same_load(other, row);
-        Some(rows.iter().find(is_ours)?.messages_per_s / row.messages_per_s)
-    });
-    let ratio = stats::estimate(&pairs.collect::<Vec<f64>>());
-    ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
+    let Some(point) = theirs.first().filter(|row| row.system != System::Cmq) else { return String::new() };
+    let ours = rows.iter().filter(|row| row.system == System::Cmq && same_load(row, point));
+    let ours: Vec<(u32, f64)> = ours.map(|row| (row.rep, row.messages_per_s)).collect();
+    let theirs: Vec<(u32, f64)> = theirs.iter().map(|row| (row.rep, row.messages_per_s)).collect();
+    stats::times(&ours, &theirs).map_or_else(String::new, |times| format!("{times:.2}"))
 }
