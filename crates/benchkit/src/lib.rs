@@ -24,5 +24,6 @@ pub mod plot;
 pub mod server;
 pub mod stats;
 pub mod sys;
+pub mod turns;
 
 pub use error::Error;

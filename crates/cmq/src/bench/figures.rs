@@ -6,6 +6,7 @@ use benchkit::{
     output::{Output, Progress, human},
     plot::Chart,
     sys,
+    turns::in_turn,
 };
 
 use super::{
@@ -93,7 +94,7 @@ pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
     let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
     for load in &loads {
         for rep in 0..args.reps {
-            for point in load {
+            for point in in_turn(load, rep) {
                 match point::measure(point, rep) {
                     Ok(row) => {
                         progress.one(&told(&row));

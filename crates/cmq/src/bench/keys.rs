@@ -20,6 +20,7 @@ use benchkit::{
     output::{Output, Progress},
     plot::Chart,
     stats, sys,
+    turns::in_turn,
 };
 use cmq::{Config, Key};
 use rustix::time::{ClockId, clock_gettime};
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     let mut progress = Progress::new(args.keys.len() * args.reps as usize);
     for rep in 0..args.reps {
-        for &keys in &args.keys {
+        for &keys in in_turn(&args.keys, rep) {
             let row = one(args, keys, rep)?;
             progress.one(&format!("{keys} keys: {:.0} ns, {:.0} ns by age", row.full_ns, row.aged_ns));
             rows.push(row);
