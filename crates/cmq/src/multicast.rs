@@ -85,16 +85,7 @@ impl Multicast<'_> {
     /// The system's: no such interface, a `ttl` over 255.
     pub fn send_by(&self, interface: &Interface, ttl: u32) -> io::Result<()> {
         let (address, index) = self.find(interface)?;
-        let fd = self.socket.fd();
-        if self.socket.local_addr().is_ipv6() {
-            sockopt::set_ipv6_multicast_if(fd, index)?;
-            sockopt::set_ipv6_multicast_hops(fd, ttl)?;
-        } else {
-            let any = Ipv4Addr::UNSPECIFIED;
-            sockopt::set_ip_multicast_if_with_ifindex(fd, &any, &address, index)?;
-            sockopt::set_ip_multicast_ttl(fd, ttl)?;
-        }
-        Ok(())
+        self.socket.send_groups_by(address, index, ttl)
     }
 
     /// Whether queues of this machine receive what this one sends to groups. They do, as long as this is not set.

@@ -4,10 +4,12 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
 
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::{self, sockopt};
 
+use super::lock;
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::error::OpenError;
 use crate::key::canonical;
@@ -26,6 +28,8 @@ pub(crate) struct Socket {
     state: UdpSocketState,
     local: SocketAddr,
     offload: bool,
+    /// What is sent to groups leaves by this interface: one of its addresses, or its number, or the routes' choice.
+    groups_by: Mutex<(Ipv4Addr, u32)>,
 }
 
 /// What one call received.
@@ -75,7 +79,8 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&udp)).map_err(OpenError::System)?;
         discover_mtu(&udp, addr.is_ipv6()).map_err(system)?;
         let local = udp.local_addr().map_err(OpenError::System)?;
-        Ok(Socket { udp, state, local, offload: config.offload })
+        let groups_by = Mutex::new((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(Socket { udp, state, local, offload: config.offload, groups_by })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -84,6 +89,19 @@ impl Socket {
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
+    }
+
+    /// What is sent to groups leaves by this interface from now on, and passes so many routers less one.
+    pub fn send_groups_by(&self, address: Ipv4Addr, index: u32, ttl: u32) -> io::Result<()> {
+        let mut groups_by = lock(&self.groups_by);
+        set_group_interface(&self.udp, self.local.is_ipv6(), (address, index))?;
+        if self.local.is_ipv6() {
+            sockopt::set_ipv6_multicast_hops(&self.udp, ttl)?;
+        } else {
+            sockopt::set_ip_multicast_ttl(&self.udp, ttl)?;
+        }
+        *groups_by = (address, index);
+        Ok(())
     }
 
     /// Whether this socket can send there.
@@ -178,7 +196,7 @@ impl Socket {
     /// leave by, or less if a router on the way said so.
     pub fn path(&self, to: SocketAddr) -> usize {
         let headers = if to.is_ipv4() { 28 } else { 48 };
-        let mtu = path_mtu(to).unwrap_or(0);
+        let mtu = path_mtu(to, *lock(&self.groups_by)).unwrap_or(0);
         mtu.saturating_sub(headers).clamp(MIN_DATAGRAM, MAX_DATAGRAM)
     }
 }
@@ -192,11 +210,39 @@ fn discover_mtu(udp: &UdpSocket, ipv6: bool) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Asks with a socket of its own, as only a connected one can.
-fn path_mtu(to: SocketAddr) -> io::Result<usize> {
+fn set_group_interface(udp: &UdpSocket, ipv6: bool, by: (Ipv4Addr, u32)) -> rustix::io::Result<()> {
+    if ipv6 {
+        sockopt::set_ipv6_multicast_if(udp, by.1)
+    } else {
+        sockopt::set_ip_multicast_if_with_ifindex(udp, &Ipv4Addr::UNSPECIFIED, &by.0, by.1)
+    }
+}
+
+/// Asks with a socket of its own, as only a connected one can; a group by the interface that leads to it.
+fn path_mtu(to: SocketAddr, groups_by: (Ipv4Addr, u32)) -> io::Result<usize> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let probe = UdpSocket::bind((any, 0))?;
+    if to.ip().is_multicast() {
+        set_group_interface(&probe, to.is_ipv6(), groups_by)?;
+    }
     probe.connect(to)?;
     let mtu = if to.is_ipv4() { sockopt::ip_mtu(&probe)? } else { sockopt::ipv6_mtu(&probe)? };
     Ok(mtu as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loopback interface carries more than others, and no route leads there.
+    #[test]
+    fn the_path_to_a_group_is_by_the_interface_that_is_sent_by() {
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        let socket = Socket::bind(any, &Config::default()).expect("a socket");
+        let (group, loopback) =
+            (SocketAddr::from(([239, 1, 2, 3], 9)), SocketAddr::from(([127, 0, 0, 1], 9)));
+        socket.send_groups_by(Ipv4Addr::LOCALHOST, 0, 1).expect("it is there");
+        assert_eq!(socket.path(group), socket.path(loopback));
+        assert!(socket.path(group) > 9000, "{}", socket.path(group));
+    }
 }
