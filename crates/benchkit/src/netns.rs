@@ -79,11 +79,23 @@ impl Namespace {
         if !listed {
             list.write_all_at(format!("{} {wanted}", allowed.trim()).as_bytes(), 0)?;
         }
-        let chosen = self.inside(|| fs::write(CONGESTION_FILE, wanted)).flatten();
+        let chosen = self.inside(|| {
+            fs::write(CONGESTION_FILE, wanted)?;
+            in_force(&fs::read_to_string(CONGESTION_FILE)?, wanted)
+        });
+        let chosen = chosen.flatten();
         if !listed {
             list.write_all_at(allowed.trim().as_bytes(), 0)?;
         }
         chosen
+    }
+}
+
+/// Whether the kernel, which says `now`, did what it was told: a sandbox may take the word and change nothing.
+fn in_force(now: &str, wanted: &str) -> io::Result<()> {
+    match now.trim() {
+        now if now == wanted => Ok(()),
+        now => Err(io::Error::other(format!("the congestion control stays {now}, and was to be {wanted}"))),
     }
 }
 
@@ -141,4 +153,16 @@ pub fn settle_congestion(wanted: &str) -> Congestion {
 /// What runs in no namespace and on sockets that nobody told anything.
 pub fn default_congestion() -> String {
     fs::read_to_string(CONGESTION_FILE).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_in_force_is_told() {
+        assert!(in_force("cubic\n", "cubic").is_ok());
+        let error = in_force("bbr\n", "cubic").unwrap_err().to_string();
+        assert_eq!(error, "the congestion control stays bbr, and was to be cubic");
+    }
 }
