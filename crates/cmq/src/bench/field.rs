@@ -21,6 +21,8 @@ use std::{
 use benchkit::netns::Namespace;
 use serde_json::Value;
 
+use super::system::System;
+
 /// The driver's address.
 pub const NEAR: &str = "10.77.0.1";
 /// The answerer's.
@@ -44,8 +46,15 @@ pub struct Field {
 pub struct Dropped {
     /// Packets of any kind.
     pub packets: u64,
-    /// Messages of CMQ that were in them.
-    pub messages: u64,
+    /// Messages that were in them, if they were CMQ's.
+    messages: u64,
+}
+
+impl Dropped {
+    /// Messages of CMQ that were in them. Others' messages may begin with the same byte, and are not counted.
+    pub fn messages_of(&self, system: System) -> u64 {
+        if system.is_ours() { self.messages } else { 0 }
+    }
 }
 
 impl Field {
@@ -203,6 +212,8 @@ mod tests {
             { "counter": { "name": "dropped", "packets": 7 } },
             { "set": { "name": "headers", "elem": elements } },
         ]});
-        assert_eq!(read(&listed), Dropped { packets: 7, messages: 310 });
+        let dropped = read(&listed);
+        assert_eq!(dropped, Dropped { packets: 7, messages: 310 });
+        assert_eq!((dropped.messages_of(System::CmqThroughput), dropped.messages_of(System::Udp)), (310, 0));
     }
 }

@@ -247,7 +247,7 @@ pub fn measure(point: &Point, rep: u32) -> Result<Row, BenchError> {
         sent,
         received,
         lost_reported,
-        lost_by_filter: dropped.messages,
+        lost_by_filter: dropped.messages_of(point.system),
         packets_by_filter: dropped.packets,
         given_up,
         qthresh_bytes: if point.system.is_ours() { qthresh } else { 0 },
