@@ -181,7 +181,8 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
                 format!("{file}-rate"),
                 rate.points(&shown, series, size, |r| r.messages_per_s).svg(),
             ));
-            let time = chart("Exchange of 1,000 messages", "mean, milliseconds");
+            let messages = shown.first().map_or(0, |row| row.messages);
+            let time = chart(&format!("Exchange of {messages} messages"), "mean, milliseconds");
             plots.push((format!("{file}-mean"), time.points(&shown, series, size, |r| r.mean_ms).svg()));
         }
     }
