@@ -1,12 +1,7 @@
 //! The command, as somebody types it.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-use cmq::{Cmq, Config, new_rq_with};
-use rustix::process::{Pid, Signal, kill_process};
 
 fn cmq(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cmq"));
@@ -51,32 +46,6 @@ fn ten_thousand_are_counted() {
     let number = |name: &str| counted[name].as_u64().expect("a number");
     assert_eq!((code, number("received") + number("lost") + number("missed")), (Some(0), 10_000), "{out}");
     assert_eq!(number("popped"), number("received"));
-}
-
-/// More happens than is kept to be told, and then the sender is done: all at once, while the receiver is stopped.
-#[test]
-fn the_end_is_seen_whatever_else_happens() {
-    let (mut receiver, addr) = receive(&["--closed", "--quiet", "--receive-buffer", "4194304"]);
-    let addr: SocketAddr = addr.parse().expect("an address");
-    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    let sender: Cmq<u32> = new_rq_with("127.0.0.1:0", Config::immediate()).expect("a queue");
-    let signal = |signal| kill_process(Pid::from_child(&receiver), signal).expect("it is ours");
-    signal(Signal::STOP);
-    for number in 0..550 {
-        // There is always a message to pop soon, so that nothing is told meanwhile.
-        (0..8).for_each(|_| _ = stranger.send_to(b"not of this protocol", addr).expect("loopback"));
-        sender.cw_push((addr, 0), &number).expect("room");
-    }
-    drop(sender);
-    signal(Signal::CONT);
-    let until = Instant::now() + Duration::from_secs(20);
-    while receiver.try_wait().expect("it is ours").is_none() {
-        if Instant::now() > until {
-            receiver.kill().expect("it is ours");
-            panic!("it waits for an end that it was told");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]

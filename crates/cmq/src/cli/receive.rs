@@ -132,3 +132,28 @@ fn summary(popped: u64, stats: &Stats) -> serde_json::Value {
         "senders": stats.senders,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use cmq::Config;
+
+    use super::*;
+
+    /// Nothing is kept to be told, as where more happened than is kept.
+    #[test]
+    fn the_end_is_seen_though_nobody_tells_it() {
+        let open = |config| cmq::new_raw_rq("127.0.0.1:0", config).expect("a queue on loopback");
+        let queue = open(Config { max_events: 0, ..Config::default() });
+        assert!(!all_closed(&queue), "nobody was there");
+        let sender = open(Config::immediate());
+        sender.push_bytes((queue.local_addr(), 0), b"one").expect("room");
+        assert!(queue.pop_timeout(Duration::from_secs(20)).is_some());
+        assert!(!all_closed(&queue) && queue.event().is_none());
+        drop(sender);
+        let until = Instant::now() + Duration::from_secs(20);
+        while !all_closed(&queue) {
+            assert!(Instant::now() < until, "the sender is done");
+            std::thread::sleep(LOOK);
+        }
+    }
+}
