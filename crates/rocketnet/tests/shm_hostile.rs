@@ -197,6 +197,38 @@ fn offers_are_limited_and_count_nothing_once_they_are_dropped() {
     assert_eq!(scene.maps.in_use(), (0, 0));
 }
 
+/// What a peer had delivered and not told lands before its end is told, also if it ends within a message; what it had not
+/// delivered does not.
+#[test]
+fn what_a_peer_had_delivered_lands_when_it_is_gone() {
+    for said in [0, 11] {
+        let mut scene = Scene::new();
+        let source = shared();
+        let mut writer = source.writer().expect("the first");
+        scene.offer(7, &[source.descriptor().expect("a shared ring")]);
+        let seen = scene.offered().expect("an honest ring").ring(config()).expect("a ring");
+        seen.grant();
+        scene.link.bind(scene.conn, 7, seen.inlet().expect("the first"));
+        writer.append(&[b"told"]).expect("there is room");
+        scene.say(LOCAL_RANGE, 7, 4);
+        writer.append(&[b" and not told"]).expect("there is room");
+        let _open = writer.claim(10).expect("there is room");
+        let bytes = local_message(LOCAL_RANGE, Header { wire: 7, more: false, size: 13 });
+        scene.peer.write_all(&bytes[..said]).expect("it is read");
+        scene.peer.shutdown(std::net::Shutdown::Both).expect("it is open");
+        let mut events = Vec::new();
+        for _ in 0..10_000 {
+            scene.link.poll(Some(Duration::from_millis(1)), &mut events);
+            if matches!(events.last(), Some(Event::Down(..))) {
+                break;
+            }
+        }
+        assert!(matches!(events[..], [.., Event::Arrived(_, 7), Event::Down(..)]), "{events:?}");
+        assert_eq!((seen.boundary(), seen.head()), (17, 17));
+        assert_eq!(seen.view(0, 17).to_vec(), Ok(b"told and not told".to_vec()));
+    }
+}
+
 #[test]
 fn a_peer_that_dies_in_the_middle_of_a_message_is_told() {
     let mut scene = Scene::new();
