@@ -250,7 +250,10 @@ impl Intake {
         let staging = &mut staging[..wanted];
         let landed = match &mut self.phase {
             _ if self.local => match local::receive(fd, staging, &mut self.files) {
-                Ok(Ok(n)) => Ok(sys::Landed { in_ring: 0, staged: n, drained: false }),
+                // A read ends behind a descriptor, whatever follows.
+                Ok(Ok(n)) => {
+                    Ok(sys::Landed { in_ring: 0, staged: n, drained: n < wanted && self.files.is_empty() })
+                }
                 Ok(Err(wrong)) => return Err(Down::Descriptors(wrong)),
                 Err(e) => Err(e.into()),
             },
