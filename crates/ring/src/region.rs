@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the file    │ head page │ data: capacity bytes │        sealed: cannot shrink, grow, or be written through
-//!               └───────────┴──────────────────────┘        any mapping made later; and no other seals
+//!               └───────────┴──────────────────────┘        any mapping made later; and these seals stay
 //!   the writer  │ read and write │ data │ data again │       mapped before it was sealed
 //!   a reader    │ read           │ data │ data again │       mapped after it had checked seals and size
 //!

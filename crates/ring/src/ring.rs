@@ -389,14 +389,6 @@ impl Ring {
         self.0.memory.region().map(|region| region.file().as_fd())
     }
 
-    /// Of a ring that another process writes: boundary and head as that process tells them, which may be anything. None
-    /// for others.
-    #[cfg(not(loom))]
-    pub fn peers_ends(&self) -> Option<(Position, Position)> {
-        let region = self.0.memory.region().filter(|_| self.is_peers());
-        region.map(|region| region.ends())
-    }
-
     /// Whether both are handles to the same ring.
     pub fn ptr_eq(&self, other: &Ring) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

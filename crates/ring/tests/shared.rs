@@ -106,7 +106,7 @@ proptest! {
                 1 => pair.land(size),
                 _ => pair.give_back(size),
             }
-            let (boundary, head) = pair.seen.peers_ends().unwrap();
+            let (boundary, head) = offered(pair.writer.ring()).ends();
             prop_assert_eq!((boundary, head), (pair.log.boundary(), pair.log.head()));
             prop_assert_eq!(pair.seen.head(), pair.told);
             prop_assert!(pair.writer.ring().tail() <= pair.held.position());
@@ -122,8 +122,9 @@ proptest! {
             rustix::io::pwrite(&file, &value.to_ne_bytes(), word * 8).unwrap();
         }
         fcntl_add_seals(&file, SEALS).unwrap();
-        let seen = maps().map(file).unwrap().ring(config(0, true)).unwrap();
-        prop_assert_eq!(seen.peers_ends(), Some((words[1], words[0])));
+        let peer = maps().map(file).unwrap();
+        prop_assert_eq!(peer.ends(), (words[1], words[0]));
+        let seen = peer.ring(config(0, true)).unwrap();
         seen.grant();
         let mut inlet = seen.inlet().unwrap();
         prop_assert_eq!(inlet.room(), CAPACITY);
@@ -275,7 +276,7 @@ fn limits_count_what_is_mapped_and_let_go() {
     rings[0].writer().unwrap().append(&[b"last words"]).unwrap();
     drop(rings);
     assert_eq!(pool.in_use_bytes(), 0);
-    assert_eq!(seen.peers_ends(), Some((10, 10)));
+    assert_eq!(offered(&seen).ends(), (10, 10));
     seen.grant();
     seen.inlet().unwrap().land(10);
     assert_eq!(seen.view(0, 10).to_vec().unwrap(), b"last words");

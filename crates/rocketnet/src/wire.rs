@@ -15,11 +15,9 @@ pub const MORE_BIT: u32 = 0x8000_0000;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 8;
 
-/// Bytes of a message between two transports on one machine: a header whose id is [`LOCAL_WIRE`] and whose size says
-/// what it is, an id with its MORE bit, and a size.
+/// Bytes of a message between two transports on one machine: a header of a control message with the MORE bit, whose size
+/// says what it is, an id with its MORE bit, and a size.
 pub const LOCAL_BYTES: usize = 16;
-/// The id that marks such a message.
-pub const LOCAL_WIRE: u32 = CONTROL_WIRE | MORE_BIT;
 /// A descriptor comes with it: the ring from which ranges of this id come, to be mapped. The size says how many bytes below
 /// the first range stay in it too.
 pub const LOCAL_OFFER: u32 = 1;

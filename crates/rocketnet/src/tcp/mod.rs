@@ -63,8 +63,8 @@ use crate::contract::{
 const SLEEPER: u64 = u64::MAX;
 /// The bit that marks the token of a listener.
 const LISTENER: u64 = 1 << 63;
-/// What a transport maps that was not told how much it may.
-const DEFAULT_MAPPED_RINGS: usize = 10_000;
+/// What a transport maps that was not told how much it may: as much as the layer above allows by default.
+const DEFAULT_MAPPED_RINGS: usize = 16_384;
 const DEFAULT_MAPPED_BYTES: u64 = 16 << 30;
 /// Ready descriptors handled in one poll.
 const READY_PER_POLL: usize = 256;
