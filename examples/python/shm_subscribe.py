@@ -35,7 +35,9 @@ class Ring:
         self.memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
         os.close(descriptor)
         self.capacity, self.data = self.word(1), self.word(2)
-        if self.word(0) != int.from_bytes(b"RKTRING1", sys.byteorder) or self.data + self.capacity != size:
+        honest = self.word(0) == int.from_bytes(b"RKTRING1", sys.byteorder)
+        whole = self.data == mmap.PAGESIZE and self.capacity >= self.data and self.data + self.capacity == size
+        if not honest or not whole or self.capacity & (self.capacity - 1):
             raise SystemExit("the memory is no ring")
 
     def word(self, number):
@@ -69,7 +71,9 @@ class Peer:
 
     def read(self, size):
         while len(self.bytes) < size:
-            data, descriptors, _, _ = socket.recv_fds(self.socket, 65536, 4)
+            data, descriptors, flags, _ = socket.recv_fds(self.socket, 65536, 4)
+            if flags & socket.MSG_CTRUNC:
+                raise SystemExit("there is no place for one more descriptor (ulimit -n)")
             if not data:
                 raise SystemExit("the other process is gone")
             self.bytes += data
@@ -102,10 +106,12 @@ class Subscription:
     def credit(self):
         """Everything whole was written out: it is needed no more, and the writer may go a ring beyond it."""
         self.told = self.boundary
-        positions = self.landed, self.landed, self.boundary, self.boundary + self.ring.capacity
+        positions = self.boundary, self.boundary, self.boundary, self.boundary + self.ring.capacity
         self.peer.say(CREDIT, struct.pack("<I4Q3IQ", WIRE, *positions, 1, 0, 0, self.start))
 
     def arrived(self, size, whole):
+        if self.ring is None or self.landed + size > self.told + self.ring.capacity:
+            raise SystemExit("the writer went beyond what it may write")
         self.landed += size
         if not whole:
             return
@@ -131,6 +137,8 @@ def main():
                                DEFAULT_TIMEOUT, 0)
             peer.say(SUBSCRIBE, asks + bytes([len(name)]) + name)
         elif kind == "offer":
+            if not peer.descriptors:
+                raise SystemExit("an offer came without its descriptor")
             subscription.ring = Ring(peer.descriptors.pop(0))
         elif kind == SUBSCRIBED:
             if subscription.ring is None:
@@ -142,6 +150,7 @@ def main():
             subscription.arrived(fields[1], fields[2])
         elif kind == LOST:
             subscription.landed = subscription.boundary = struct.unpack("<IQQ", fields[0])[2]
+            subscription.credit()
         elif kind == ASK:
             subscription.credit()
         elif kind == PING:
