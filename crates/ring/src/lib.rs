@@ -62,6 +62,7 @@ mod marks;
 mod memory;
 #[cfg(not(loom))]
 mod peer;
+mod pin;
 pub mod planted;
 mod pool;
 #[cfg(not(loom))]
@@ -79,6 +80,7 @@ pub use inlet::Inlet;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
 #[cfg(not(loom))]
 pub use peer::{MapError, Maps, PeerRing};
+pub use pin::Pinned;
 pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
 pub use ring::{Gap, Hold, Overwritten, Ring};
 pub use seat::Seat;

@@ -20,6 +20,7 @@ use crate::control::{Control, Cursor};
 use crate::ends::Ends;
 use crate::index::{BoundaryIndex, Known};
 use crate::inlet::Inlet;
+use crate::pin::Pins;
 use crate::planted;
 use crate::pool::Memory;
 use crate::shape::Shape;
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     waits: Apart<AtomicBool>,
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
     pub(crate) lost_claims: AtomicU64,
+    pub(crate) pins: Pins,
 }
 
 impl Shared {
@@ -203,6 +205,7 @@ impl Ring {
             horizon: Apart(AtomicU64::new(horizon)),
             waits: Apart(AtomicBool::new(false)),
             lost_claims: AtomicU64::new(0),
+            pins: Pins::new(),
         }));
         ring.0.publish_head(shape.start);
         ring.0.publish_boundary(shape.start);
@@ -361,16 +364,6 @@ impl Ring {
     /// used: an answer given before says nothing.
     pub fn is_stable(&self, from: Position) -> bool {
         self.0.lapped_by(from).is_none()
-    }
-
-    /// Where the bytes of `[from, from + len)` lie, in one piece: for a transport's `writev`. The ring's memory
-    /// must outlive the use of the pointer, and the bytes may change at any time unless they are held.
-    ///
-    /// # Panics
-    /// If `len` is more than the capacity.
-    pub fn raw(&self, from: Position, len: usize) -> *const u8 {
-        assert!(len as u64 <= self.capacity(), "a range longer than its ring");
-        self.0.memory.at(from).cast_const()
     }
 
     /// Whether another process writes the bytes, and this one only maps them. They may change at any time, whatever is

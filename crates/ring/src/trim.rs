@@ -46,15 +46,16 @@ impl Inlet {
     pub fn trim(&mut self, keep: u64) -> Trimmed {
         let ring = self.ring();
         let (shared, head) = (ring.shared(), ring.head());
-        if !shared.memory.can_give_back() {
-            // Pages that other processes see stay: giving history up would bring nothing.
+        // Pages that other processes see, or an adapter, stay: giving history up would bring nothing. Nobody pins meanwhile.
+        let Some(pins) = shared.pins.none().filter(|_| shared.memory.can_give_back()) else {
             return Trimmed { left: shared.shape.capacity, given_back: 0, held: false };
-        }
+        };
         let (low, held) = shared.raise_tail(ring.boundary().saturating_sub(keep));
         let capacity = shared.shape.capacity;
         // After a hole what is held can lie further back than a ring is long.
         let used = (head - low.min(head)).min(capacity);
         let given_back = shared.memory.give_back(head, head.saturating_add(capacity - used));
+        drop(pins);
         self.horizon = ring.horizon();
         Trimmed { left: capacity - given_back, given_back, held }
     }

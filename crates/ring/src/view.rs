@@ -43,9 +43,9 @@ impl View {
         (self.to - self.from) as usize
     }
 
-    /// Whether it is of a ring that another process writes ([`Ring::is_peers`]).
+    /// Whether it is of a ring that somebody else writes, or could ([`Ring::is_peers`], [`Ring::is_exposed`]).
     pub fn is_peers(&self) -> bool {
-        self.ring.is_peers()
+        self.ring.is_peers() || self.ring.is_exposed()
     }
 
     /// Whether the range is empty.
@@ -94,7 +94,7 @@ impl View {
     /// The bytes where they are.
     ///
     /// # Safety
-    /// The range lies below the head of a flow-controlled ring that no other process can write, and some
+    /// The range lies below the head of a flow-controlled ring that nobody else can write, and some
     /// [`Hold`] at or below [`View::from`] neither moves above it nor is dropped for as long as the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
         let at = self.ring.shared().memory.at(self.from).cast_const();

@@ -162,6 +162,9 @@ pub struct Accepted {
     pub handle: AcceptedHandle,
 }
 
+/// The handle of a transport that is made elsewhere; it finds its own type again by [`std::any::Any`].
+pub trait Foreign: std::any::Any + std::fmt::Debug + Send {}
+
 /// What an accepted connection is to its transport.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -172,6 +175,8 @@ pub enum AcceptedHandle {
     Local(OwnedFd),
     /// One end of a simulated connection.
     Sim(u64),
+    /// What another crate's transport made of it.
+    Other(Box<dyn Foreign>),
 }
 
 /// Why a call to a transport failed.
@@ -217,7 +222,7 @@ pub enum TransportError {
 /// What carries a connection, and why it is that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carrier {
-    /// "tcp", "shm" or "sim".
+    /// "tcp", "shm", "rdma" or "sim".
     pub name: &'static str,
     /// For people.
     pub why: String,
@@ -225,8 +230,13 @@ pub struct Carrier {
 
 /// A transport, owned by one worker.
 pub trait Transport {
-    /// What it promises.
+    /// What it promises for every connection.
     fn promises(&self) -> Promises;
+
+    /// What it promises for this connection: more, where a transport has several ways.
+    fn promises_to(&self, _conn: ConnId) -> Promises {
+        self.promises()
+    }
 
     /// Listens on `addr`; returns the address in use (a port 0 is replaced). [`Event::Incoming`] follows for each peer.
     fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
@@ -261,7 +271,8 @@ pub trait Transport {
     }
 
     /// From now on ranges for `wire` land through this inlet. The transport owns the inlet until
-    /// [`Transport::unbind`].
+    /// [`Transport::unbind`]. Where the id was bound before, the receiver sends a control message between taking that
+    /// back and the first range for the new inlet: a one-sided sender writes where it was last told to.
     fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet);
 
     /// From now on, until [`Transport::unbind`], what comes for `wire` is thrown away: nobody is there to receive it, and

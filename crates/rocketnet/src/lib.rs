@@ -16,6 +16,7 @@
 //! * [`contract`]: the trait [`Transport`], its events, promises and configuration;
 //! * [`wire`]: the 8-byte header that a stream transport puts before each range;
 //! * [`tcp`]: TCP, event driven; and, on one machine, shared memory: rings that the peer maps, told over local sockets;
+//! * [`slots`]: the table of a transport's connections;
 //! * [`sim`]: RDMA's and TCP's twin on a virtual clock, all from a seed;
 //! * `conformance` (feature): the suite that every transport passes.
 
@@ -23,6 +24,7 @@
 pub mod conformance;
 pub mod contract;
 pub mod sim;
+pub mod slots;
 pub mod tcp;
 pub mod wire;
 

@@ -111,7 +111,7 @@ impl TcpConfig {
         range("tx_queue_bytes", self.tx_queue_bytes as usize, 4 << 10, u32::MAX as usize)?;
         range("max_control_bytes", self.max_control_bytes, 256, 16 << 20)?;
         range("tx_control_bytes", self.tx_control_bytes, self.max_control_bytes + HEADER_BYTES, 1 << 30)?;
-        range("max_connections", self.max_connections, 1, super::slots::MAX_SLOTS)?;
+        range("max_connections", self.max_connections, 1, crate::slots::MAX_SLOTS)?;
         range("backlog", self.backlog as usize, 1, i32::MAX as usize)?;
         range("send_buffer_bytes", self.send_buffer_bytes.unwrap_or(1), 1, 1 << 30)?;
         range("receive_buffer_bytes", self.receive_buffer_bytes.unwrap_or(1), 1, 1 << 30)?;

@@ -37,7 +37,6 @@ mod drive;
 mod local;
 mod receive;
 mod send;
-mod slots;
 mod socket;
 mod sys;
 
@@ -52,12 +51,12 @@ use rustix::event::epoll;
 
 pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, Socket, State};
-use slots::Slots;
 
 use crate::contract::{
     Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
+use crate::slots::Slots;
 
 /// The token of the sleeper in the epoll set; connections have their ids, which are below [`LISTENER`].
 const SLEEPER: u64 = u64::MAX;
@@ -303,7 +302,7 @@ impl Transport for Tcp {
                 socket::set_local_options(fd.as_fd(), &self.config)?;
                 Socket { fd, local: true, why: format!("the peer is on this machine ({})", accepted.peer) }
             }
-            AcceptedHandle::Sim(_) => {
+            AcceptedHandle::Sim(_) | AcceptedHandle::Other(_) => {
                 let reason = "it was not accepted by a TCP transport".into();
                 return Err(TransportError::Address { addr: accepted.peer, reason });
             }

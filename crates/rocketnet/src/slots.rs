@@ -5,19 +5,33 @@ use crate::contract::ConnId;
 /// Bits of an id that say where in the table; the others count, so that no id comes back.
 const SLOT_BITS: u32 = 20;
 /// How many connections one table can hold.
-pub(super) const MAX_SLOTS: usize = 1 << SLOT_BITS;
+pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
 
 /// Connections by id.
-pub(super) struct Slots<T> {
+#[derive(Debug)]
+pub struct Slots<T> {
     slab: slab::Slab<(ConnId, T)>,
     serial: u64,
 }
 
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Slots<T> {
+    /// The ids of all, in no order.
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> {
+        self.slab.iter().map(|(_, (id, _))| *id)
+    }
+
+    /// An empty table.
     pub fn new() -> Self {
         Self { slab: slab::Slab::new(), serial: 0 }
     }
 
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
@@ -31,18 +45,26 @@ impl<T> Slots<T> {
         id
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
     fn slot(id: ConnId) -> usize {
         (id.0 & (MAX_SLOTS as u64 - 1)) as usize
     }
 
+    /// The one of this id, if it is there.
     pub fn get(&self, id: ConnId) -> Option<&T> {
         self.slab.get(Self::slot(id)).filter(|(own, _)| *own == id).map(|(_, value)| value)
     }
 
+    /// The same, to change it.
     pub fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
         self.slab.get_mut(Self::slot(id)).filter(|(own, _)| *own == id).map(|(_, value)| value)
     }
 
+    /// Takes it out; its id does not come back.
     pub fn remove(&mut self, id: ConnId) -> Option<T> {
         self.get(id)?;
         Some(self.slab.remove(Self::slot(id)).1)
