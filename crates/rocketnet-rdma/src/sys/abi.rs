@@ -72,6 +72,212 @@ pub struct IbvPortAttr {
     pub room: [u8; 64],
 }
 
+/// A type that is only pointed to.
+macro_rules! opaque {
+    ($($name:ident)+) => {
+        $(
+            #[repr(C)]
+            pub struct $name {
+                _opaque: [u8; 0],
+            }
+        )+
+    };
+}
+
+opaque! { IbvPd }
+
+/// A registration of memory.
+#[repr(C)]
+pub struct IbvMr {
+    pub context: *mut IbvContext,
+    pub pd: *mut IbvPd,
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub handle: u32,
+    pub lkey: u32,
+    pub rkey: u32,
+}
+
+/// Where completion queues tell that they have something.
+#[repr(C)]
+pub struct IbvCompChannel {
+    pub context: *mut IbvContext,
+    pub fd: c_int,
+    pub refcnt: c_int,
+}
+
+/// A completion queue.
+#[repr(C)]
+pub struct IbvCq {
+    pub context: *mut IbvContext,
+}
+
+/// A queue pair.
+#[repr(C)]
+pub struct IbvQp {
+    pub context: *mut IbvContext,
+}
+
+/// A piece of registered memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IbvSge {
+    pub addr: u64,
+    pub length: u32,
+    pub lkey: u32,
+}
+
+/// A request to send or write.
+#[repr(C)]
+pub struct IbvSendWr {
+    pub wr_id: u64,
+    pub next: *mut IbvSendWr,
+    pub sg_list: *mut IbvSge,
+    pub num_sge: c_int,
+    pub opcode: u32,
+    pub send_flags: u32,
+    pub imm_data: u32,
+    pub remote_addr: u64,
+    pub rkey: u32,
+    pub rest: [u32; 19],
+}
+
+/// A request to receive.
+#[repr(C)]
+pub struct IbvRecvWr {
+    pub wr_id: u64,
+    pub next: *mut IbvRecvWr,
+    pub sg_list: *mut IbvSge,
+    pub num_sge: c_int,
+}
+
+/// A completion.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IbvWc {
+    pub wr_id: u64,
+    pub status: u32,
+    pub opcode: u32,
+    pub vendor_err: u32,
+    pub byte_len: u32,
+    pub imm_data: u32,
+    pub qp_num: u32,
+    pub src_qp: u32,
+    pub wc_flags: u32,
+    pub rest: [u32; 2],
+}
+
+/// How large a queue pair is.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct IbvQpCap {
+    pub max_send_wr: u32,
+    pub max_recv_wr: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_inline_data: u32,
+}
+
+/// What a queue pair is made of.
+#[repr(C)]
+pub struct IbvQpInitAttr {
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut IbvCq,
+    pub recv_cq: *mut IbvCq,
+    pub srq: *mut c_void,
+    pub cap: IbvQpCap,
+    pub qp_type: c_int,
+    pub sq_sig_all: c_int,
+}
+
+pub const IBV_QPT_RC: c_int = 2;
+pub const IBV_WR_RDMA_WRITE: u32 = 0;
+pub const IBV_WR_RDMA_WRITE_WITH_IMM: u32 = 1;
+pub const IBV_WR_SEND: u32 = 2;
+pub const IBV_SEND_SIGNALED: u32 = 2;
+pub const IBV_SEND_INLINE: u32 = 8;
+pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
+pub const IBV_ACCESS_REMOTE_WRITE: c_int = 2;
+pub const IBV_WC_RECV: u32 = 128;
+pub const IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;
+
+/// Where events of connections come.
+#[repr(C)]
+pub struct RdmaEventChannel {
+    pub fd: c_int,
+}
+
+/// A connection or a listener.
+#[repr(C)]
+pub struct RdmaCmId {
+    pub verbs: *mut IbvContext,
+    pub channel: *mut RdmaEventChannel,
+    pub context: *mut c_void,
+    pub qp: *mut IbvQp,
+    pub src_addr: SockAddr,
+    pub dst_addr: SockAddr,
+}
+
+/// Room for any socket address.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct SockAddr(pub [u8; 128]);
+
+/// An event of a connection.
+#[repr(C)]
+pub struct RdmaCmEvent {
+    pub id: *mut RdmaCmId,
+    pub listen_id: *mut RdmaCmId,
+    pub event: c_int,
+    pub status: c_int,
+    pub conn: RdmaConnParam,
+}
+
+/// How a connection is made.
+#[repr(C)]
+pub struct RdmaConnParam {
+    pub private_data: *const c_void,
+    pub private_data_len: u8,
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+    pub flow_control: u8,
+    pub retry_count: u8,
+    pub rnr_retry_count: u8,
+    pub srq: u8,
+    pub qp_num: u32,
+}
+
+pub const RDMA_PS_TCP: c_int = 0x106;
+pub const RDMA_OPTION_ID: c_int = 0;
+pub const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
+pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_int = 0;
+pub const RDMA_CM_EVENT_ADDR_ERROR: c_int = 1;
+pub const RDMA_CM_EVENT_ROUTE_RESOLVED: c_int = 2;
+pub const RDMA_CM_EVENT_ROUTE_ERROR: c_int = 3;
+pub const RDMA_CM_EVENT_CONNECT_REQUEST: c_int = 4;
+pub const RDMA_CM_EVENT_CONNECT_ERROR: c_int = 6;
+pub const RDMA_CM_EVENT_UNREACHABLE: c_int = 7;
+pub const RDMA_CM_EVENT_REJECTED: c_int = 8;
+pub const RDMA_CM_EVENT_ESTABLISHED: c_int = 9;
+pub const RDMA_CM_EVENT_DISCONNECTED: c_int = 10;
+pub const RDMA_CM_EVENT_DEVICE_REMOVAL: c_int = 11;
+
+const _: () = {
+    assert!(offset_of!(IbvMr, lkey) == 36 && offset_of!(IbvMr, rkey) == 40);
+    assert!(offset_of!(IbvCompChannel, fd) == 8);
+    assert!(size_of::<IbvSge>() == 16 && offset_of!(IbvSge, lkey) == 12);
+    assert!(size_of::<IbvSendWr>() == 128 && offset_of!(IbvSendWr, imm_data) == 36);
+    assert!(offset_of!(IbvSendWr, remote_addr) == 40 && offset_of!(IbvSendWr, rkey) == 48);
+    assert!(size_of::<IbvRecvWr>() == 32 && offset_of!(IbvRecvWr, num_sge) == 24);
+    assert!(size_of::<IbvWc>() == 48 && offset_of!(IbvWc, imm_data) == 24);
+    assert!(size_of::<IbvQpInitAttr>() == 64 && offset_of!(IbvQpInitAttr, cap) == 32);
+    assert!(offset_of!(IbvQpInitAttr, qp_type) == 52 && offset_of!(IbvQpInitAttr, sq_sig_all) == 56);
+    assert!(offset_of!(RdmaCmId, src_addr) == 32 && offset_of!(RdmaCmId, dst_addr) == 160);
+    assert!(offset_of!(RdmaCmEvent, event) == 16 && offset_of!(RdmaCmEvent, conn) == 24);
+    assert!(size_of::<RdmaConnParam>() == 24 && offset_of!(RdmaConnParam, qp_num) == 16);
+    assert!(offset_of!(RdmaConnParam, retry_count) == 12 && offset_of!(RdmaConnParam, srq) == 14);
+};
+
 const _: () = {
     assert!(offset_of!(IbvContext, ops) == 8);
     assert!(offset_of!(IbvContext, cmd_fd) == 264);

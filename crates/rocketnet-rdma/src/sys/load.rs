@@ -3,7 +3,10 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-use super::abi::{IbvContext, IbvDevice, IbvDeviceAttr, IbvPortAttr};
+use super::abi::{
+    IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr, IbvMr, IbvPd, IbvPortAttr, IbvQpInitAttr,
+    RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel, SockAddr,
+};
 
 /// What is loaded, and the Debian package that has it.
 pub const LIBRARIES: [(&str, &str); 2] =
@@ -33,6 +36,7 @@ pub enum LoadError {
 macro_rules! functions {
     ($($library:ident { $($name:ident: fn($($arg:ty),*) -> $result:ty;)+ })+) => {
         /// The functions of both libraries.
+        #[derive(Debug)]
         pub struct Functions {
             $($(pub $name: unsafe extern "C" fn($($arg),*) -> $result,)+)+
         }
@@ -62,6 +66,39 @@ functions! {
         ibv_close_device: fn(*mut IbvContext) -> c_int;
         ibv_query_device: fn(*mut IbvContext, *mut IbvDeviceAttr) -> c_int;
         ibv_query_port: fn(*mut IbvContext, u8, *mut IbvPortAttr) -> c_int;
+        ibv_alloc_pd: fn(*mut IbvContext) -> *mut IbvPd;
+        ibv_dealloc_pd: fn(*mut IbvPd) -> c_int;
+        ibv_reg_mr: fn(*mut IbvPd, *mut c_void, usize, c_int) -> *mut IbvMr;
+        ibv_dereg_mr: fn(*mut IbvMr) -> c_int;
+        ibv_create_comp_channel: fn(*mut IbvContext) -> *mut IbvCompChannel;
+        ibv_destroy_comp_channel: fn(*mut IbvCompChannel) -> c_int;
+        ibv_create_cq: fn(*mut IbvContext, c_int, *mut c_void, *mut IbvCompChannel, c_int) -> *mut IbvCq;
+        ibv_destroy_cq: fn(*mut IbvCq) -> c_int;
+        ibv_get_cq_event: fn(*mut IbvCompChannel, *mut *mut IbvCq, *mut *mut c_void) -> c_int;
+        ibv_ack_cq_events: fn(*mut IbvCq, u32) -> ();
+        ibv_wc_status_str: fn(u32) -> *const c_char;
+    }
+    CM {
+        rdma_create_event_channel: fn() -> *mut RdmaEventChannel;
+        rdma_destroy_event_channel: fn(*mut RdmaEventChannel) -> ();
+        rdma_get_cm_event: fn(*mut RdmaEventChannel, *mut *mut RdmaCmEvent) -> c_int;
+        rdma_ack_cm_event: fn(*mut RdmaCmEvent) -> c_int;
+        rdma_event_str: fn(c_int) -> *const c_char;
+        rdma_create_id: fn(*mut RdmaEventChannel, *mut *mut RdmaCmId, *mut c_void, c_int) -> c_int;
+        rdma_destroy_id: fn(*mut RdmaCmId) -> c_int;
+        rdma_migrate_id: fn(*mut RdmaCmId, *mut RdmaEventChannel) -> c_int;
+        rdma_set_option: fn(*mut RdmaCmId, c_int, c_int, *mut c_void, usize) -> c_int;
+        rdma_bind_addr: fn(*mut RdmaCmId, *mut SockAddr) -> c_int;
+        rdma_listen: fn(*mut RdmaCmId, c_int) -> c_int;
+        rdma_get_src_port: fn(*mut RdmaCmId) -> u16;
+        rdma_resolve_addr: fn(*mut RdmaCmId, *mut SockAddr, *mut SockAddr, c_int) -> c_int;
+        rdma_resolve_route: fn(*mut RdmaCmId, c_int) -> c_int;
+        rdma_create_qp: fn(*mut RdmaCmId, *mut IbvPd, *mut IbvQpInitAttr) -> c_int;
+        rdma_destroy_qp: fn(*mut RdmaCmId) -> ();
+        rdma_connect: fn(*mut RdmaCmId, *mut RdmaConnParam) -> c_int;
+        rdma_accept: fn(*mut RdmaCmId, *mut RdmaConnParam) -> c_int;
+        rdma_reject: fn(*mut RdmaCmId, *const c_void, u8) -> c_int;
+        rdma_disconnect: fn(*mut RdmaCmId) -> c_int;
     }
 }
 

@@ -1,0 +1,220 @@
+//! One connection: how far it is made, and what is served of it.
+//!
+//! ```text
+//!  connect ─▶ Resolving ─▶ Routing ─▶ Connecting ─┐
+//!                          adopt ───▶ Accepting ──┴▶ Open ──▶ Closing ──▶ Down ──▶ (forget)
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use rocketnet::{ConnId, Down, Event, WireId};
+use rocketring::Inlet;
+
+use crate::config::RdmaConfig;
+use crate::frame::Record;
+use crate::intake::{Ends, Intake, Looked};
+use crate::outgoing::Outgoing;
+use crate::receives::Receives;
+use crate::sys::{Done, Id, Link};
+
+/// Completion batches taken from one connection before others have their turn.
+const BATCHES: usize = 32;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Resolving,
+    Routing,
+    Connecting,
+    Accepting,
+    Open,
+    /// What is queued leaves; what arrives is thrown away.
+    Closing {
+        why: String,
+    },
+    Down,
+}
+
+/// The moments at which something is to be done.
+pub(crate) type Deadlines = BTreeSet<(Instant, u64)>;
+
+pub(crate) struct Conn {
+    pub id: ConnId,
+    pub state: State,
+    /// Where it goes, as the caller wrote it.
+    pub addr: String,
+    /// Until there is a queue pair.
+    pub cm: Option<Id>,
+    pub link: Option<Link>,
+    pub receives: Receives,
+    pub intake: Intake,
+    pub out: Outgoing,
+    pub paused: bool,
+    /// Why it is over, once everything that came before has been looked at.
+    pub ended: Option<Down>,
+    pub deadline: Option<Instant>,
+    /// It is in the list of those to go on with.
+    pub listed: bool,
+    done: Vec<Done>,
+}
+
+impl Conn {
+    pub fn new(state: State, addr: &str, config: &RdmaConfig) -> Self {
+        Self {
+            id: ConnId(0),
+            state,
+            addr: addr.into(),
+            cm: None,
+            link: None,
+            receives: Receives::new(config.receive_depth, 0),
+            intake: Intake::new(config.max_control_bytes),
+            out: Outgoing::new(config),
+            paused: false,
+            ended: None,
+            deadline: None,
+            listed: false,
+            done: Vec::new(),
+        }
+    }
+
+    pub fn is_down(&self) -> bool {
+        self.state == State::Down
+    }
+
+    /// Takes writes and messages.
+    pub fn is_taking(&self) -> bool {
+        !matches!(self.state, State::Closing { .. } | State::Down)
+    }
+
+    /// The peer answered, or was answered: from here on both may send.
+    pub fn open(&mut self, config: &RdmaConfig, peer_receives: u32) {
+        self.receives = Receives::new(config.receive_depth, peer_receives);
+        self.state = State::Open;
+    }
+
+    /// It has a queue pair: what was bound before is registered.
+    pub fn set_link(&mut self, link: Link) -> Result<(), String> {
+        let keys = self.intake.register_all(&link)?;
+        for (wire, key) in keys {
+            self.out.say(Record::Key(wire, key));
+        }
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Binds an inlet; the peer is told where to write. The error ends the connection.
+    pub fn bind(&mut self, wire: WireId, inlet: Inlet) -> Result<(), String> {
+        let key = self.intake.bind(self.link.as_ref(), wire, inlet)?;
+        match key {
+            Some(key) => self.out.say(Record::Key(wire, key)),
+            None if self.link.is_some() => self.out.say(Record::Revoke(wire)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    pub fn discard(&mut self, wire: WireId) {
+        let nowhere = self.intake.discard(wire);
+        self.out.say(Record::Key(wire, nowhere));
+    }
+
+    pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
+        let inlet = self.intake.unbind(wire)?;
+        if !self.is_down() {
+            self.out.say(Record::Revoke(wire));
+        }
+        Some(inlet)
+    }
+
+    /// Takes what the adapter has completed. True if everything was taken.
+    pub fn take_completions(&mut self) -> bool {
+        let Some(link) = &mut self.link else { return true };
+        for _ in 0..BATCHES {
+            let all = link.take(&mut self.done);
+            for done in self.done.drain(..) {
+                match done {
+                    Done::Sent(number) => self.out.completed(number),
+                    Done::Failed(status) => {
+                        self.ended.get_or_insert_with(|| Down::Broken(link.describe(status)));
+                    }
+                    came => self.intake.push(came),
+                }
+            }
+            if all {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Looks at what came and posts what there is place for. True: there is more to look at.
+    pub fn serve(&mut self, events: &mut Vec<Event>) -> Result<bool, Down> {
+        let quiet = matches!(self.state, State::Closing { .. });
+        let may_look = quiet || (self.state == State::Open && !self.paused);
+        let Some(link) = &mut self.link else { return Ok(false) };
+        let mut more = false;
+        if may_look {
+            let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
+            more = matches!(self.intake.look(&mut ends, quiet, events)?, Looked::More);
+        }
+        if let Some(ended) = self.ended.clone().filter(|_| self.intake.is_empty() && may_look) {
+            return Err(ended);
+        }
+        self.flush().map_err(Down::Broken)?;
+        Ok(more)
+    }
+
+    /// Posts what there is place for. True if everything left.
+    pub fn flush(&mut self) -> Result<bool, String> {
+        let may = matches!(self.state, State::Open | State::Closing { .. }) && self.ended.is_none();
+        match &mut self.link {
+            Some(link) if may => self.out.flush(link, &mut self.receives),
+            _ => Ok(self.out.is_idle()),
+        }
+    }
+
+    /// Everything has left, and the peer has it.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.state, State::Closing { .. }) && self.out.is_idle()
+    }
+
+    /// The reason to tell for a connection that ended with `seen`.
+    pub fn reason(&self, seen: Down) -> Down {
+        match (&self.state, seen) {
+            (State::Closing { why }, _) => Down::Local(why.clone()),
+            (State::Resolving | State::Routing | State::Connecting, Down::Broken(reason)) => {
+                Down::Refused { addr: self.addr.clone(), reason }
+            }
+            (_, seen) => seen,
+        }
+    }
+
+    /// Lets go of everything but the landing ends. What had landed before the queue pair ended is in their rings then.
+    pub fn end(&mut self) {
+        if let Some(link) = &self.link {
+            link.disconnect();
+        }
+        // From here on nothing lands any more; what has, may have been told to the peer.
+        while !self.take_completions() {}
+        if let Some(link) = &mut self.link {
+            let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
+            // Whatever else the peer said is of no use to anybody.
+            let _ = self.intake.look(&mut ends, true, &mut Vec::new());
+        }
+        self.out.kill();
+        self.link = None;
+        self.cm = None;
+        self.intake.revoke_all();
+        self.state = State::Down;
+    }
+
+    pub fn set_deadline(&mut self, at: Option<Instant>, deadlines: &mut Deadlines) {
+        if let Some(old) = self.deadline.take() {
+            deadlines.remove(&(old, self.id.0));
+        }
+        if let Some(at) = at {
+            deadlines.insert((at, self.id.0));
+            self.deadline = Some(at);
+        }
+    }
+}

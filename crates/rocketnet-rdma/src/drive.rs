@@ -1,0 +1,224 @@
+//! One poll: what the kernel tells of connections, what adapters have completed, and what time has ended.
+
+use std::time::{Duration, Instant};
+
+use rocketnet::contract::AcceptedHandle;
+use rocketnet::{Accepted, ConnId, Down, Event};
+use rustix::event::epoll;
+
+use crate::conn::State;
+use crate::frame;
+use crate::sys::{CmEvent, Incoming, Kind};
+use crate::transport::{EVENTS, LISTENER, Rdma, SLEEPER, Waiting};
+
+/// Descriptors and connections' events handled in one poll.
+const READY_PER_POLL: usize = 64;
+const EVENTS_PER_POLL: usize = 256;
+
+impl Rdma {
+    /// See [`rocketnet::Transport::poll`].
+    pub(crate) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
+        events.append(&mut self.backlog);
+        let told = events.len();
+        self.wait(if told > 0 { Some(Duration::ZERO) } else { timeout }, events);
+        if self.config.polling {
+            for id in self.conns.ids().collect::<Vec<_>>() {
+                self.look_again(id);
+            }
+        }
+        for id in std::mem::take(&mut self.again) {
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.listed = false;
+                self.serve(id, events);
+            }
+        }
+        self.expire(events);
+        events.append(&mut self.backlog);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
+        let timeout = match (timeout, self.within()) {
+            (Some(timeout), Some(within)) => Some(timeout.min(within)),
+            (timeout, within) => timeout.or(within),
+        };
+        // The kernel counts in milliseconds or finer; what is left over is waited for.
+        let timeout = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
+        let mut ready = Vec::with_capacity(READY_PER_POLL);
+        let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), timeout.as_ref());
+        if waited.is_err() {
+            return; // interrupted: the caller polls again
+        }
+        for token in ready.iter().map(|event: &epoll::Event| event.data.u64()) {
+            match token {
+                SLEEPER => {}
+                EVENTS => self.take_events(events),
+                index => self.take_completions(index as usize),
+            }
+        }
+    }
+
+    /// How long it may be slept; None: until a descriptor is readable.
+    pub(crate) fn within(&self) -> Option<Duration> {
+        if !self.again.is_empty() || !self.backlog.is_empty() || self.config.polling {
+            return Some(Duration::ZERO);
+        }
+        let (at, _) = self.deadlines.first()?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Connections whose adapter has something: their queues are to tell again from now on, and are looked at after that.
+    fn take_completions(&mut self, index: usize) {
+        let Some(completions) = self.devices.get(index).map(|device| device.completions.clone()) else {
+            return;
+        };
+        for _ in 0..EVENTS_PER_POLL {
+            let Some(number) = completions.next() else { return };
+            let id = ConnId(number);
+            if let Some(link) = self.conns.get_mut(id).and_then(|conn| conn.link.as_mut()) {
+                link.arm();
+            }
+            self.look_again(id);
+        }
+    }
+
+    fn take_events(&mut self, events: &mut Vec<Event>) {
+        for _ in 0..EVENTS_PER_POLL {
+            let Some(event) = self.events.next() else { return };
+            if event.number & LISTENER != 0 {
+                if let Kind::Request(incoming) = event.kind {
+                    self.come_in(event.number & !LISTENER, incoming, events);
+                }
+            } else {
+                self.on_cm(ConnId(event.number), event, events);
+            }
+        }
+    }
+
+    fn come_in(&mut self, listener: u64, incoming: Incoming, events: &mut Vec<Event>) {
+        let Some(listening) = self.listeners.get(listener as usize) else { return };
+        if let Err(reason) = frame::read_greeting(&incoming.private) {
+            tracing::debug!(peer = incoming.peer, reason, "refused over RDMA");
+            return;
+        }
+        let (peer, local) = (incoming.peer.clone(), listening.addr.clone());
+        let handle = AcceptedHandle::Other(Box::new(Waiting(incoming)));
+        events.push(Event::Incoming(Accepted { peer, local, handle }));
+    }
+
+    /// The next step of a connection.
+    fn on_cm(&mut self, id: ConnId, event: CmEvent, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let stepped = match (event.kind, &conn.state) {
+            (Kind::AddressResolved, State::Resolving) => self.route(id),
+            (Kind::RouteResolved, State::Routing) => self.ask(id),
+            (Kind::Established, State::Connecting) => {
+                self.established(id, &event.private).map(|()| events.push(Event::Connected(id)))
+            }
+            (Kind::Established, State::Accepting) => {
+                conn.state = State::Open;
+                Ok(())
+            }
+            (Kind::Disconnected, _) => {
+                conn.ended.get_or_insert(Down::Broken("the peer ended it without a word, or died".into()));
+                Ok(())
+            }
+            (Kind::DeviceRemoved, _) => Err("the RDMA device is gone".into()),
+            (Kind::Failed(reason), _) => Err(reason),
+            _ => Ok(()),
+        };
+        match stepped {
+            Ok(()) => {
+                if let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.state == State::Open) {
+                    conn.set_deadline(None, &mut self.deadlines);
+                }
+                self.look_again(id);
+            }
+            Err(reason) => self.fail(id, Down::Broken(reason), events),
+        }
+    }
+
+    fn route(&mut self, id: ConnId) -> Result<(), String> {
+        let timeout = self.config.connect_timeout.as_millis().min(u128::from(u32::MAX)) as u32;
+        let Some(conn) = self.conns.get_mut(id) else { return Ok(()) };
+        conn.state = State::Routing;
+        conn.cm.as_ref().map_or(Ok(()), |cm| cm.resolve_route(timeout)).map_err(|e| e.to_string())
+    }
+
+    fn ask(&mut self, id: ConnId) -> Result<(), String> {
+        let Some(cm) = self.conns.get_mut(id).and_then(|conn| conn.cm.take()) else { return Ok(()) };
+        let link = self.open_link(id, cm)?;
+        let greeting = frame::greeting(self.config.receive_depth);
+        link.go(false, &greeting).map_err(|e| e.to_string())?;
+        let Some(conn) = self.conns.get_mut(id) else { return Ok(()) };
+        conn.state = State::Connecting;
+        conn.set_link(link)
+    }
+
+    fn established(&mut self, id: ConnId, private: &[u8]) -> Result<(), String> {
+        let receives = frame::read_greeting(private)?;
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.open(&self.config, receives);
+        }
+        Ok(())
+    }
+
+    /// Takes what a connection's adapter has completed, looks at it, posts what there is place for, and tells.
+    fn serve(&mut self, id: ConnId, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) else { return };
+        let all = conn.take_completions();
+        if conn.state == State::Accepting && !conn.intake.is_empty() {
+            // The peer speaks, so it has heard; that it says so itself can be lost.
+            conn.state = State::Open;
+            conn.set_deadline(None, &mut self.deadlines);
+        }
+        match conn.serve(events) {
+            Ok(more) => {
+                conn.out.tell(id, events);
+                if conn.is_finished() {
+                    let why = conn.reason(Down::PeerClosed);
+                    self.fail(id, why, events);
+                } else if more || !all {
+                    self.look_again(id);
+                }
+            }
+            Err(down) => self.fail(id, down, events),
+        }
+    }
+
+    fn expire(&mut self, events: &mut Vec<Event>) {
+        while let Some(&(at, number)) = self.deadlines.first() {
+            if at > Instant::now() {
+                return;
+            }
+            self.deadlines.remove(&(at, number));
+            let Some(conn) = self.conns.get_mut(ConnId(number)) else { continue };
+            conn.deadline = None;
+            let reason = format!("no answer within {:?}", self.config.connect_timeout);
+            self.fail(ConnId(number), Down::Broken(reason), events);
+        }
+    }
+
+    pub(crate) fn set_deadline(&mut self, id: ConnId, after: Option<Duration>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let at = after.and_then(|after| Instant::now().checked_add(after));
+        conn.set_deadline(at, &mut self.deadlines);
+    }
+
+    /// Ends a connection outside of a poll; the next one tells.
+    pub(crate) fn fail_later(&mut self, id: ConnId, down: Down) {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        self.fail(id, down, &mut backlog);
+        self.backlog = backlog;
+    }
+
+    /// Ends a connection: tells what had still left, and why it is down.
+    fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) else { return };
+        let reason = conn.reason(seen);
+        tracing::debug!(conn = id.0, %reason, "RDMA connection down");
+        conn.end();
+        conn.out.tell(id, events);
+        conn.set_deadline(None, &mut self.deadlines);
+        events.push(Event::Down(id, reason));
+    }
+}

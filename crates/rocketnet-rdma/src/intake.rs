@@ -1,0 +1,280 @@
+//! The receiving half of a connection: memory that the peer writes, and what it told.
+//!
+//! What came is taken from the completion queue into an inbox at once, and looked at in order; each entry's receive is
+//! posted again only then, so that a connection that is paused, or whose session is slow, stops its peer. A range that
+//! follows a control message is looked at in a later poll than it: what the session does in answer (bind, unbind, skip)
+//! comes first.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use rocketnet::wire::{CONTROL_WIRE, MORE_BIT};
+use rocketnet::{ConnId, Down, Event, WireId};
+use rocketring::{Inlet, Pool, PoolConfig, Position, Ring, RingConfig};
+
+use crate::frame::{self, Key, Record};
+use crate::outgoing::Outgoing;
+use crate::receives::Receives;
+use crate::sys::{Done, Link, RingRegion};
+
+/// A landing end, and the memory that the peer writes for it.
+struct Bound {
+    inlet: Inlet,
+    /// The ring's own; memory that stands in for it, where what is in the ring must not be overwritten before that was
+    /// announced; or none, where nothing can land.
+    region: Option<RingRegion>,
+}
+
+impl Bound {
+    fn is_staged(&self) -> bool {
+        self.region.as_ref().is_some_and(|region| !region.ring().ptr_eq(self.inlet.ring()))
+    }
+
+    /// Moves the head over what the peer wrote.
+    fn land(&mut self, wire: WireId, bytes: u64, more: bool, scratch: &mut Vec<u8>) -> Result<(), Down> {
+        let (at, flow_control) = (self.inlet.ring().head(), self.inlet.ring().flow_control());
+        let room = if flow_control { self.inlet.room() } else { self.inlet.ring().capacity() };
+        if self.region.is_none() && bytes > 0 || bytes > room {
+            return Err(Down::Overrun { wire, at, size: bytes, over: bytes.saturating_sub(room) });
+        }
+        match &self.region {
+            Some(region) if self.is_staged() => {
+                scratch.resize(bytes as usize, 0);
+                let _lapped = region.ring().view(at, at + bytes).copy_to(0, scratch);
+                self.inlet.copy_in(scratch);
+            }
+            _ => self.inlet.land(bytes as usize),
+        }
+        if !more {
+            self.inlet.end();
+        }
+        Ok(())
+    }
+}
+
+/// What the peer writes and tells, on one connection.
+pub(crate) struct Intake {
+    bound: HashMap<WireId, Bound>,
+    /// What comes for these is thrown away.
+    discarded: HashSet<WireId>,
+    inbox: VecDeque<Done>,
+    /// The parts of a control message that is not complete.
+    partial: Vec<u8>,
+    scratch: Vec<u8>,
+    /// A control message came that nobody hears: what follows it is not for the rings as they are.
+    deaf: bool,
+    max_control_bytes: usize,
+}
+
+/// What of a connection looking at its inbox needs.
+pub(crate) struct Ends<'a> {
+    pub id: ConnId,
+    pub link: &'a mut Link,
+    pub out: &'a mut Outgoing,
+    pub receives: &'a mut Receives,
+}
+
+/// What looking at the inbox came to.
+pub(crate) enum Looked {
+    /// Nothing is left.
+    All,
+    /// There is more, for the next poll.
+    More,
+}
+
+impl Intake {
+    pub fn new(max_control_bytes: usize) -> Self {
+        Self {
+            bound: HashMap::new(),
+            discarded: HashSet::new(),
+            inbox: VecDeque::new(),
+            partial: Vec::new(),
+            scratch: Vec::new(),
+            deaf: false,
+            max_control_bytes,
+        }
+    }
+
+    pub fn push(&mut self, done: Done) {
+        self.inbox.push_back(done);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.inbox.is_empty()
+    }
+
+    /// Binds an inlet, and says what the peer is to be told: a key, or that there is none.
+    pub fn bind(&mut self, link: Option<&Link>, wire: WireId, inlet: Inlet) -> Result<Option<Key>, String> {
+        let ring = inlet.ring().clone();
+        let registered = match link {
+            Some(link) if ring.capacity() > 0 => register(link, &ring).map(Some),
+            _ => Ok(None),
+        };
+        let (region, outcome) = match registered {
+            Ok(region) => {
+                let key = region.as_ref().map(|region| Key {
+                    key: region.key(),
+                    address: region.address(),
+                    capacity: ring.capacity(),
+                });
+                (region, Ok(key))
+            }
+            Err(error) => (None, Err(error)),
+        };
+        self.bound.insert(wire, Bound { inlet, region });
+        outcome
+    }
+
+    /// What comes for this id is thrown away from here on. Says what the peer is to be told.
+    pub fn discard(&mut self, wire: WireId) -> Key {
+        self.discarded.insert(wire);
+        Key { key: 0, address: 0, capacity: 0 }
+    }
+
+    /// Gives the inlet back. The peer cannot write there any more.
+    pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
+        self.discarded.remove(&wire);
+        self.bound.remove(&wire).map(|bound| bound.inlet)
+    }
+
+    /// Binds again what was bound before there was a queue pair.
+    pub fn register_all(&mut self, link: &Link) -> Result<Vec<(WireId, Key)>, String> {
+        let waiting: Vec<_> = self.bound.drain().map(|(wire, bound)| (wire, bound.inlet)).collect();
+        let mut keys = Vec::new();
+        for (wire, inlet) in waiting {
+            keys.extend(self.bind(Some(link), wire, inlet)?.map(|key| (wire, key)));
+        }
+        Ok(keys)
+    }
+
+    pub fn skip(&mut self, wire: WireId, to: Position) -> bool {
+        let Some(bound) = self.bound.get_mut(&wire) else { return false };
+        if to < bound.inlet.ring().head() {
+            return false;
+        }
+        bound.inlet.skip(to);
+        true
+    }
+
+    /// Looks at what came. The error ends the connection. `quiet`: nobody is told, and what follows a control message is
+    /// dropped; what came before it lands, since the peer may have been told that it did.
+    pub fn look(
+        &mut self,
+        conn: &mut Ends<'_>,
+        quiet: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<Looked, Down> {
+        let mut heard = false;
+        let mut arrived: Vec<WireId> = Vec::new();
+        while let Some(&next) = self.inbox.front() {
+            let slot = match next {
+                Done::Told { word, bytes, slot } => {
+                    if quiet {
+                        self.deaf |= self.deaf || self.land(word, bytes).is_err();
+                    } else if heard {
+                        return Ok(Looked::More);
+                    } else {
+                        let landed = self.land(word, bytes)?;
+                        if let Some(wire) = landed.filter(|wire| !arrived.contains(wire)) {
+                            arrived.push(wire);
+                            events.push(Event::Arrived(conn.id, wire));
+                        }
+                    }
+                    slot
+                }
+                Done::Message { slot, bytes } => {
+                    let frame = conn.link.message(slot, bytes).to_vec();
+                    if heard && wants(&frame) {
+                        return Ok(Looked::More);
+                    }
+                    heard |= self.read(conn, &frame, quiet, events)?;
+                    slot
+                }
+                Done::Sent(_) | Done::Failed(_) => unreachable!("only what came is in the inbox"),
+            };
+            self.inbox.pop_front();
+            // A broken queue pair says why by its completions.
+            if conn.link.receive(slot).is_ok() {
+                conn.receives.post();
+            }
+        }
+        Ok(Looked::All)
+    }
+
+    fn land(&mut self, word: u32, bytes: u32) -> Result<Option<WireId>, Down> {
+        let (wire, more) = (word & !MORE_BIT, word & MORE_BIT != 0);
+        if self.discarded.contains(&wire) {
+            return Ok(None);
+        }
+        let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
+        bound.land(wire, bytes.into(), more, &mut self.scratch)?;
+        Ok(Some(wire))
+    }
+
+    /// Reads a frame. True if the session has something to do about it.
+    fn read(
+        &mut self,
+        conn: &mut Ends<'_>,
+        frame: &[u8],
+        quiet: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, Down> {
+        let broken = |what: &str| Down::Broken(format!("the peer says what cannot be: {what}"));
+        let (posted, records) = frame::split(frame).map_err(|_| broken("a message without a head"))?;
+        if !conn.receives.on_told(posted) {
+            return Err(broken("receives that it cannot have"));
+        }
+        let mut heard = false;
+        for record in records {
+            match record.map_err(|_| broken("a record of no known form"))? {
+                Record::Control { .. } if quiet => self.deaf = true,
+                Record::Control { part, more } => heard |= self.hear(conn.id, part, more, events)?,
+                Record::Key(wire, _) if wire >= CONTROL_WIRE => return Err(broken("a key for no id")),
+                Record::Key(wire, key) => conn.out.set_key(wire, Some(key)),
+                Record::Revoke(wire) => conn.out.set_key(wire, None),
+                Record::Want(wire) if self.bound.contains_key(&wire) || self.discarded.contains(&wire) => {}
+                Record::Want(wire) => return Err(Down::UnknownWire(wire)),
+                Record::Close => return Err(Down::PeerClosed),
+            }
+        }
+        Ok(heard)
+    }
+
+    /// The next part of a control message. True if it was the last.
+    fn hear(&mut self, id: ConnId, part: &[u8], more: bool, events: &mut Vec<Event>) -> Result<bool, Down> {
+        let size = self.partial.len() + part.len();
+        if size > self.max_control_bytes {
+            return Err(Down::ControlTooLarge { size: size as u64, max: self.max_control_bytes as u64 });
+        }
+        self.partial.extend_from_slice(part);
+        if !more {
+            events.push(Event::Control(id, std::mem::take(&mut self.partial)));
+        }
+        Ok(!more)
+    }
+
+    /// The queue pair is gone: no peer reaches the rings any more.
+    pub fn revoke_all(&mut self) {
+        for bound in self.bound.values_mut() {
+            bound.region = None;
+        }
+        self.inbox.clear();
+    }
+}
+
+/// Registers the ring for the peer to write; where readers must be told before bytes are overwritten, memory instead.
+fn register(link: &Link, ring: &Ring) -> Result<RingRegion, String> {
+    if ring.flow_control() {
+        return link.target(ring);
+    }
+    let bytes = ring.capacity();
+    let config = PoolConfig { reservation_bytes: bytes, max_bytes: bytes };
+    let stand_in = Pool::new(config).and_then(|pool| {
+        pool.ring(RingConfig { capacity_bytes: bytes, start: ring.head(), ..RingConfig::default() })
+    });
+    link.target(&stand_in.map_err(|error| error.to_string())?)
+}
+
+fn wants(frame: &[u8]) -> bool {
+    frame::split(frame)
+        .is_ok_and(|(_, mut records)| records.any(|record| matches!(record, Ok(Record::Want(_)))))
+}

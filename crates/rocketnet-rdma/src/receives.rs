@@ -1,0 +1,140 @@
+//! How many receives the peer has posted: nothing is sent that would find none.
+//!
+//! Each side counts what it has posted since the connection began and tells the total with every message. A quarter of
+//! the peer's receives is kept for telling alone:
+//!
+//! ```text
+//!   posted by the peer, as told      used                     told − used = free
+//!   ├────────────────────────────────┤▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓┤··free··|reserve┤
+//! ```
+//!
+//! so that two ends that both have much to say can always tell each other of new receives. Whoever has posted a quarter
+//! anew tells it; to use up the reserve of a quarter and one, an end must have received a quarter as many messages of
+//! telling, and then the other end has to tell too.
+
+/// The receives of both ends of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Receives {
+    own_depth: u32,
+    posted: u32,
+    told: u32,
+    peer_depth: u32,
+    peer_posted: u32,
+    used: u32,
+}
+
+impl Receives {
+    pub fn new(own_depth: u32, peer_depth: u32) -> Self {
+        Self { own_depth, posted: own_depth, told: own_depth, peer_depth, peer_posted: peer_depth, used: 0 }
+    }
+
+    fn free(&self) -> u32 {
+        self.peer_posted.wrapping_sub(self.used)
+    }
+
+    /// How many transfers and messages the peer has place for.
+    pub fn sendable(&self) -> u32 {
+        self.free().saturating_sub(self.peer_depth / 4 + 1)
+    }
+
+    /// Whether there is place for a message that tells of new receives, and something to tell.
+    pub fn should_tell(&self) -> bool {
+        self.posted.wrapping_sub(self.told) >= self.own_depth / 4 && self.free() > 0
+    }
+
+    /// One is used by what is sent now.
+    pub fn take(&mut self) {
+        debug_assert!(self.free() > 0);
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// One of this end's is posted again.
+    pub fn post(&mut self) {
+        self.posted = self.posted.wrapping_add(1);
+    }
+
+    /// The total, which is being told.
+    pub fn tell(&mut self) -> u32 {
+        self.told = self.posted;
+        self.posted
+    }
+
+    /// The peer told its total. False if that cannot be.
+    pub fn on_told(&mut self, total: u32) -> bool {
+        let more = total.wrapping_sub(self.peer_posted);
+        let free = total.wrapping_sub(self.used);
+        if more > self.peer_depth || free > self.peer_depth {
+            return false;
+        }
+        self.peer_posted = total;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An end, what is on its way to it (data, or a total that is told), and how many receives it truly has.
+    struct End {
+        receives: Receives,
+        inbox: VecDeque<Option<u32>>,
+        posted: u32,
+    }
+
+    proptest! {
+        /// However both ends take turns, nothing finds no receive, and neither is stuck for good.
+        #[test]
+        fn never_without_a_receive_and_never_stuck(
+            depths in [32..200_u32, 32..200_u32],
+            turns in prop::collection::vec((0..2_usize, any::<bool>(), 1..60_usize), 1..300),
+        ) {
+            let end = |own: usize| End {
+                receives: Receives::new(depths[own], depths[1 - own]),
+                inbox: VecDeque::new(),
+                posted: depths[own],
+            };
+            let mut ends = [end(0), end(1)];
+            let read_all = (0..2000).map(|i| (i % 2, true, 60));
+            for (side, reads, count) in turns.into_iter().chain(read_all) {
+                for _ in 0..count {
+                    if reads && let Some(came) = ends[side].inbox.pop_front() {
+                        if let Some(total) = came {
+                            prop_assert!(ends[side].receives.on_told(total));
+                        }
+                        ends[side].posted += 1;
+                        ends[side].receives.post();
+                    }
+                    let own = &mut ends[side].receives;
+                    let what = if own.should_tell() {
+                        Some(Some(own.tell()))
+                    } else {
+                        (!reads && own.sendable() > 0).then_some(None)
+                    };
+                    if let Some(what) = what {
+                        own.take();
+                        ends[1 - side].inbox.push_back(what);
+                        prop_assert!(ends[1 - side].posted > 0, "no receive was left");
+                        ends[1 - side].posted -= 1;
+                    }
+                }
+            }
+            for end in &ends {
+                prop_assert!(end.inbox.is_empty(), "they tell each other without end");
+                prop_assert!(end.receives.sendable() > 0, "an end is stuck");
+            }
+        }
+    }
+
+    #[test]
+    fn totals_that_cannot_be_are_noticed() {
+        let mut receives = Receives::new(64, 64);
+        assert!(!receives.on_told(65), "more than it ever has");
+        receives.take();
+        assert!(receives.on_told(65) && !receives.on_told(64), "never back");
+    }
+}

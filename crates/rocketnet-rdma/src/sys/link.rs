@@ -1,0 +1,463 @@
+//! A connection's queue pair: posting, and what has completed.
+//!
+//! Each connection has a completion queue of its own, large enough for everything that it can have under way, so that
+//! none can overrun; all queues of a worker on one device tell over one [`Completions`].
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem::{transmute, zeroed};
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::Arc;
+
+use rocketring::{Position, Ring};
+
+use super::abi::*;
+use super::connect::{Id, set_nonblocking};
+use super::load::Functions;
+use super::memory::{Buffer, Domain, RingRegion};
+
+/// Marks the number of a receive among the numbers of completions.
+const RECEIVE: u64 = 1 << 63;
+/// Completions taken at a time.
+const BATCH: usize = 32;
+/// Sizes of inline data that are tried, the largest first: a device refuses more than it has.
+const INLINE: [u32; 6] = [512, 256, 220, 128, 64, 0];
+
+/// Where the completion queues of one worker on one device tell that they have something.
+#[derive(Debug)]
+pub struct Completions {
+    library: &'static Functions,
+    raw: *mut IbvCompChannel,
+}
+
+// SAFETY: the library's functions may be called from any thread.
+unsafe impl Send for Completions {}
+// SAFETY: as above.
+unsafe impl Sync for Completions {}
+
+impl Completions {
+    /// For connections of this one's device.
+    ///
+    /// # Errors
+    /// The device refuses, or descriptors have run out.
+    pub fn new(id: &Id) -> io::Result<Arc<Self>> {
+        // SAFETY: the id is there and has a device, of which a null pointer is refused below.
+        let raw = unsafe {
+            let context = (*id.raw).verbs;
+            if context.is_null() { ptr::null_mut() } else { (id.library.ibv_create_comp_channel)(context) }
+        };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let completions = Self { library: id.library, raw };
+        // SAFETY: just made.
+        set_nonblocking(unsafe { (*raw).fd })?;
+        Ok(Arc::new(completions))
+    }
+
+    /// Readable while a queue has something to tell.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel lives as long as `self`, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
+    }
+
+    /// The number of a connection whose queue has something; it tells no more until it is armed again.
+    pub fn next(&self) -> Option<u64> {
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is there; the two take what it gives.
+        if unsafe { (self.library.ibv_get_cq_event)(self.raw, &mut queue, &mut context) } != 0 {
+            return None;
+        }
+        // SAFETY: the queue is destroyed only after its events are acknowledged.
+        unsafe { (self.library.ibv_ack_cq_events)(queue, 1) };
+        Some(context.addr() as u64)
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // SAFETY: every queue of it holds it, so none is left.
+        unsafe { (self.library.ibv_destroy_comp_channel)(self.raw) };
+    }
+}
+
+/// The device of a connection, to tell one from another.
+pub fn device_of(id: &Id) -> usize {
+    // SAFETY: the id is there.
+    unsafe { (*id.raw).verbs }.addr()
+}
+
+/// How large a connection's queues are.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Requests to send or write under way.
+    pub sends: u32,
+    /// Receives posted ahead.
+    pub receives: u32,
+    /// Bytes of each.
+    pub receive_bytes: u32,
+    /// Bytes of the memory that messages and copies are sent from.
+    pub outbox_bytes: u32,
+    /// Inline data, at most; what the device offers counts.
+    pub inline_bytes: u32,
+    /// Acknowledgements are waited for 4.096 us times two to this power.
+    pub ack_timeout: u8,
+    /// So often is sent again what was not acknowledged; at most 6 (7 is for ever).
+    pub retries: u8,
+}
+
+/// What is sent or written.
+pub enum Source<'a> {
+    /// Bytes of a ring that is registered, or that are few enough to go inline.
+    Ring(&'a Ring, Option<&'a RingRegion>, Position, u32),
+    /// Bytes of the outbox.
+    Outbox(usize, u32),
+}
+
+/// What is done with it.
+#[derive(Debug, Clone, Copy)]
+pub enum Verb {
+    /// It goes into a receive of the peer.
+    Send,
+    /// It goes into the peer's memory.
+    Write {
+        /// Where to.
+        address: u64,
+        /// The peer's key for it.
+        key: u32,
+        /// What the peer is told, which takes a receive; none: nothing.
+        tell: Option<u32>,
+    },
+}
+
+/// Something completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// The request of this number, and all before it.
+    Sent(u64),
+    /// The peer wrote so many bytes and said this; the receive of this slot is used up.
+    Told {
+        /// What it said.
+        word: u32,
+        /// How many bytes.
+        bytes: u32,
+        /// The receive.
+        slot: u32,
+    },
+    /// A message of so many bytes lies in the receive of this slot.
+    Message {
+        /// The receive.
+        slot: u32,
+        /// Its length.
+        bytes: u32,
+    },
+    /// The connection is broken; why, in numbers of the verbs.
+    Failed(u32),
+}
+
+/// A queue pair, with its completion queue and the memory of its messages.
+#[derive(Debug)]
+pub struct Link {
+    id: Id,
+    queue: *mut IbvCq,
+    domain: Arc<Domain>,
+    receives: Buffer,
+    outbox: Buffer,
+    shape: Shape,
+    inline_bytes: u32,
+    next: u64,
+    completions: Arc<Completions>,
+}
+
+// SAFETY: owned by one thread at a time; the library does not care which.
+unsafe impl Send for Link {}
+
+impl Link {
+    /// The queues of a connection whose device is known, under the number that [`Completions::next`] tells, with all
+    /// receives posted.
+    ///
+    /// # Errors
+    /// What could not be had, and why: memory that may not be locked, more than the device has.
+    pub fn open(id: Id, completions: &Arc<Completions>, number: u64, shape: Shape) -> Result<Self, String> {
+        let library = id.library;
+        // SAFETY: the id is there.
+        let context = unsafe { (*id.raw).verbs };
+        let failed = |what: &'static str| move |error: io::Error| format!("{what}: {}", explain(&error));
+        let domain = Domain::new(library, context).map_err(failed("a protection domain"))?;
+        let receive_bytes = shape.receives as usize * shape.receive_bytes as usize;
+        let receives = Buffer::new(&domain, receive_bytes).map_err(failed("registering receives"))?;
+        let outbox =
+            Buffer::new(&domain, shape.outbox_bytes as usize).map_err(failed("registering an outbox"))?;
+        let entries = (shape.sends + shape.receives + 1) as c_int;
+        let user = ptr::without_provenance_mut(number as usize);
+        // SAFETY: device and channel are there.
+        let queue = unsafe { (library.ibv_create_cq)(context, entries, user, completions.raw, 0) };
+        if queue.is_null() {
+            return Err(failed("a completion queue")(io::Error::last_os_error()));
+        }
+        id.set_ack_timeout(shape.ack_timeout);
+        let mut link = Self {
+            id,
+            queue,
+            domain,
+            receives,
+            outbox,
+            shape,
+            inline_bytes: 0,
+            next: 0,
+            completions: completions.clone(),
+        };
+        link.make_pair().map_err(failed("a queue pair"))?;
+        link.arm();
+        for slot in 0..shape.receives {
+            link.receive(slot).map_err(failed("posting a receive"))?;
+        }
+        Ok(link)
+    }
+
+    fn make_pair(&mut self) -> io::Result<()> {
+        let asked = self.shape.inline_bytes;
+        let sizes = [asked].into_iter().chain(INLINE.into_iter().filter(|size| *size < asked));
+        let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+        for max_inline_data in sizes {
+            let cap = IbvQpCap {
+                max_send_wr: self.shape.sends,
+                max_recv_wr: self.shape.receives,
+                max_send_sge: 2,
+                max_recv_sge: 1,
+                max_inline_data,
+            };
+            let mut attr = IbvQpInitAttr {
+                qp_context: ptr::null_mut(),
+                send_cq: self.queue,
+                recv_cq: self.queue,
+                srq: ptr::null_mut(),
+                cap,
+                qp_type: IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: id, domain and queue are there and outlive the pair, see `drop`.
+            if unsafe { (self.id.library.rdma_create_qp)(self.id.raw, self.domain.raw(), &mut attr) } == 0 {
+                self.inline_bytes = attr.cap.max_inline_data.max(max_inline_data);
+                return Ok(());
+            }
+            last = io::Error::last_os_error();
+        }
+        Err(last)
+    }
+
+    /// Connects, or accepts who wanted to connect, with up to 56 bytes for the peer.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn go(&self, accept: bool, private: &[u8]) -> io::Result<()> {
+        self.id.go(accept, private, self.shape.retries)
+    }
+
+    /// Tells the peer that it is over.
+    pub fn disconnect(&self) {
+        self.id.disconnect();
+    }
+
+    /// Bytes that may go inline: they are read when they are posted.
+    pub fn inline_bytes(&self) -> u32 {
+        self.inline_bytes
+    }
+
+    /// Registers a ring that is sent from.
+    ///
+    /// # Errors
+    /// The kernel refuses: locked memory, or a mapping that cannot be registered.
+    pub fn source(&self, ring: &Ring) -> Result<RingRegion, String> {
+        RingRegion::source(&self.domain, ring).map_err(|error| explain(&error))
+    }
+
+    /// Registers memory that the peer writes.
+    ///
+    /// # Errors
+    /// The kernel refuses: locked memory.
+    pub fn target(&self, ring: &Ring) -> Result<RingRegion, String> {
+        RingRegion::target(&self.domain, ring).map_err(|error| explain(&error))
+    }
+
+    /// A part of the outbox, to be filled before it is posted, and left alone until it has completed.
+    pub fn outbox(&mut self, at: usize, len: usize) -> &mut [u8] {
+        self.outbox.part(at, len)
+    }
+
+    /// The message in a receive that is not posted.
+    pub fn message(&self, slot: u32, bytes: u32) -> &[u8] {
+        let bytes = bytes.min(self.shape.receive_bytes);
+        self.receives.read(slot as usize * self.shape.receive_bytes as usize, bytes as usize)
+    }
+
+    /// Posts a receive (again).
+    ///
+    /// # Errors
+    /// The queue pair is broken.
+    pub fn receive(&mut self, slot: u32) -> io::Result<()> {
+        let at = slot as usize * self.shape.receive_bytes as usize;
+        let mut piece = IbvSge {
+            addr: self.receives.address(at),
+            length: self.shape.receive_bytes,
+            lkey: self.receives.lkey(),
+        };
+        let mut request = IbvRecvWr {
+            wr_id: RECEIVE | u64::from(slot),
+            next: ptr::null_mut(),
+            sg_list: &mut piece,
+            num_sge: 1,
+        };
+        let mut bad: *mut IbvRecvWr = ptr::null_mut();
+        // SAFETY: the pair is there, its device's table has this function, and the request is copied by it.
+        let code = unsafe {
+            let pair = (*self.id.raw).qp;
+            let post: unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int =
+                transmute((*(*pair).context).ops.post_recv);
+            post(pair, &mut request, &mut bad)
+        };
+        posted(code)
+    }
+
+    /// Posts a request; returns its number. `told`: its completion is told, and with it all before.
+    ///
+    /// # Errors
+    /// The queue pair is broken, or its queue is full.
+    pub fn post(&mut self, verb: Verb, source: &Source<'_>, told: bool) -> io::Result<u64> {
+        // SAFETY: integers and pointers, all of which may be zero.
+        let mut request: IbvSendWr = unsafe { zeroed() };
+        let (mut pieces, inline) = self.pieces(source);
+        request.wr_id = self.next + 1;
+        request.sg_list = pieces.as_mut_ptr();
+        request.num_sge = pieces.iter().filter(|piece| piece.length > 0).count() as c_int;
+        request.send_flags =
+            if told { IBV_SEND_SIGNALED } else { 0 } | if inline { IBV_SEND_INLINE } else { 0 };
+        match verb {
+            Verb::Send => request.opcode = IBV_WR_SEND,
+            Verb::Write { address, key, tell } => {
+                request.opcode = if tell.is_some() { IBV_WR_RDMA_WRITE_WITH_IMM } else { IBV_WR_RDMA_WRITE };
+                request.imm_data = tell.unwrap_or(0).to_le();
+                request.remote_addr = address;
+                request.rkey = key;
+            }
+        }
+        let mut bad: *mut IbvSendWr = ptr::null_mut();
+        // SAFETY: the pair is there, its device's table has this function, and the request is copied by it. What its
+        // pieces name is registered, or is read before the call returns.
+        let code = unsafe {
+            let pair = (*self.id.raw).qp;
+            let post: unsafe extern "C" fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int =
+                transmute((*(*pair).context).ops.post_send);
+            post(pair, &mut request, &mut bad)
+        };
+        posted(code)?;
+        self.next += 1;
+        Ok(self.next)
+    }
+
+    /// Where the bytes of a source lie, and whether they go inline.
+    fn pieces(&self, source: &Source<'_>) -> ([IbvSge; 2], bool) {
+        match *source {
+            Source::Outbox(at, length) => {
+                let piece = IbvSge { addr: self.outbox.address(at), length, lkey: self.outbox.lkey() };
+                ([piece, IbvSge::default()], length <= self.inline_bytes)
+            }
+            Source::Ring(ring, _, from, length) if length <= self.inline_bytes => {
+                let addr = ring.raw(from, length as usize).addr() as u64;
+                ([IbvSge { addr, length, lkey: 0 }, IbvSge::default()], true)
+            }
+            Source::Ring(_, None, ..) => {
+                unreachable!("only what goes inline is sent from memory that is not registered")
+            }
+            Source::Ring(_, Some(region), from, length) => {
+                let lkey = region.lkey();
+                (region.pieces(from, length).map(|(addr, length)| IbvSge { addr, length, lkey }), false)
+            }
+        }
+    }
+
+    /// Has the queue tell when something completes from now on.
+    pub fn arm(&mut self) {
+        // SAFETY: the queue is there and its device's table has this function.
+        unsafe {
+            let arm: unsafe extern "C" fn(*mut IbvCq, c_int) -> c_int =
+                transmute((*(*self.queue).context).ops.req_notify_cq);
+            arm(self.queue, 0);
+        }
+    }
+
+    /// Takes what has completed, at most a batch; false if there may be more.
+    pub fn take(&mut self, done: &mut Vec<Done>) -> bool {
+        let mut found = [IbvWc::default(); BATCH];
+        // SAFETY: the queue is there, its device's table has this function, and there is room for a batch.
+        let count = unsafe {
+            let poll: unsafe extern "C" fn(*mut IbvCq, c_int, *mut IbvWc) -> c_int =
+                transmute((*(*self.queue).context).ops.poll_cq);
+            poll(self.queue, BATCH as c_int, found.as_mut_ptr())
+        };
+        let count = usize::try_from(count).unwrap_or(0).min(BATCH);
+        done.extend(found[..count].iter().map(what));
+        count < BATCH
+    }
+
+    /// A completion's status in words.
+    pub fn describe(&self, status: u32) -> String {
+        // SAFETY: a text that is the library's and stays.
+        let name = unsafe { CStr::from_ptr((self.id.library.ibv_wc_status_str)(status)) };
+        let name = name.to_string_lossy();
+        match status {
+            5 => format!("the connection ended ({name})"),
+            10 => format!("the peer does not let its memory be written there: its ring is gone ({name})"),
+            12 => format!(
+                "the peer's adapter does not answer, or packets larger than the way takes are lost; \
+                 {} retries ({name})",
+                self.shape.retries
+            ),
+            13 => format!("the peer has no receive left; it does not keep its word ({name})"),
+            _ => format!("the adapter gave up ({name})"),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: made by `open`; the pair goes before its queue, and the id last. Memory that a peer could write is
+        // out of its reach from here on.
+        unsafe {
+            if !(*self.id.raw).qp.is_null() {
+                (self.id.library.rdma_destroy_qp)(self.id.raw);
+            }
+            (self.id.library.ibv_destroy_cq)(self.queue);
+        }
+        debug_assert!(Arc::strong_count(&self.completions) > 0);
+    }
+}
+
+/// Functions of the data path return the error's number.
+fn posted(code: c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
+}
+
+fn what(wc: &IbvWc) -> Done {
+    let slot = (wc.wr_id & !RECEIVE) as u32;
+    match (wc.status, wc.wr_id & RECEIVE != 0, wc.opcode) {
+        (0, false, _) => Done::Sent(wc.wr_id),
+        (0, true, IBV_WC_RECV_RDMA_WITH_IMM) => {
+            Done::Told { word: u32::from_le(wc.imm_data), bytes: wc.byte_len, slot }
+        }
+        (0, true, IBV_WC_RECV) => Done::Message { slot, bytes: wc.byte_len },
+        (0, true, _) => Done::Failed(u32::MAX),
+        (status, ..) => Done::Failed(status),
+    }
+}
+
+/// What to do about the errors that are the machine's.
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN) => {
+            format!("{error}; locked memory may be limited here (ulimit -l; rbmq check rdma)")
+        }
+        _ => error.to_string(),
+    }
+}

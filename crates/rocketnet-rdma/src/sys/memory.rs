@@ -1,0 +1,201 @@
+//! Registered memory: rings, and buffers of a connection's own.
+//!
+//! What is registered is locked in memory and can be reached by the adapter until the registration ends. So a
+//! registration owns what it registers, and ends before that is let go of; then the order in which queue pairs,
+//! registrations and rings are dropped is nobody's concern.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use rocketring::{Pinned, Position, Ring};
+
+use super::abi::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IbvContext, IbvMr, IbvPd};
+use super::load::Functions;
+
+/// A protection domain: what is registered in it can be reached by its queue pair and by no other. One for each
+/// connection, so that keys that a peer guesses are of no use to it.
+#[derive(Debug)]
+pub(super) struct Domain {
+    library: &'static Functions,
+    raw: *mut IbvPd,
+}
+
+// SAFETY: the libraries' functions may be called from any thread.
+unsafe impl Send for Domain {}
+// SAFETY: as above; nothing is changed through a shared reference.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(super) fn new(library: &'static Functions, context: *mut IbvContext) -> io::Result<Arc<Self>> {
+        // SAFETY: the caller's device is open.
+        let raw = unsafe { (library.ibv_alloc_pd)(context) };
+        if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(Arc::new(Self { library, raw })) }
+    }
+
+    pub(super) fn raw(&self) -> *mut IbvPd {
+        self.raw
+    }
+
+    fn register(self: &Arc<Self>, at: *mut u8, bytes: usize, access: c_int) -> io::Result<Registration> {
+        // SAFETY: the caller owns the memory and keeps it until the registration is dropped.
+        let raw = unsafe { (self.library.ibv_reg_mr)(self.raw, at.cast::<c_void>(), bytes, access) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just made.
+        let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
+        Ok(Registration { domain: self.clone(), raw, lkey, rkey })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made of it holds it and is gone. If the system refuses, it stays until the process ends.
+        unsafe { (self.library.ibv_dealloc_pd)(self.raw) };
+    }
+}
+
+/// A registration; whoever has it keeps the memory.
+#[derive(Debug)]
+struct Registration {
+    domain: Arc<Domain>,
+    raw: *mut IbvMr,
+    lkey: u32,
+    rkey: u32,
+}
+
+// SAFETY: as for `Domain`.
+unsafe impl Send for Registration {}
+// SAFETY: as for `Domain`.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Ends it. False if the system refused: the adapter may still reach the memory, which must stay.
+    fn end(&self) -> bool {
+        // SAFETY: made by `register` and ended once.
+        unsafe { (self.domain.library.ibv_dereg_mr)(self.raw) == 0 }
+    }
+}
+
+/// A ring that the adapter may read, or that a peer may write.
+#[derive(Debug)]
+pub struct RingRegion {
+    registration: Registration,
+    ring: ManuallyDrop<Pinned>,
+}
+
+impl RingRegion {
+    /// Of a ring that is read to be sent.
+    pub(super) fn source(domain: &Arc<Domain>, ring: &Ring) -> io::Result<Self> {
+        Self::new(domain, ring.pin(), 0)
+    }
+
+    /// Of a ring, or of the memory that stands in for it, that the peer writes.
+    pub(super) fn target(domain: &Arc<Domain>, ring: &Ring) -> io::Result<Self> {
+        Self::new(domain, ring.pin_exposed(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+    }
+
+    fn new(domain: &Arc<Domain>, pinned: Pinned, access: c_int) -> io::Result<Self> {
+        let ring = pinned.ring();
+        // One mapping of the two: locking the pages twice would count twice.
+        let at = ring.raw(0, 0).cast_mut();
+        let registration = domain.register(at, ring.capacity() as usize, access)?;
+        Ok(Self { registration, ring: ManuallyDrop::new(pinned) })
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &Ring {
+        self.ring.ring()
+    }
+
+    /// The key by which the peer writes.
+    pub fn key(&self) -> u32 {
+        self.registration.rkey
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        self.registration.lkey
+    }
+
+    /// The address by which the peer writes: of positions that are multiples of the capacity.
+    pub fn address(&self) -> u64 {
+        self.ring().raw(0, 0).addr() as u64
+    }
+
+    /// Where `len` bytes from a position lie: in one piece, or in two where they go over the ring's end.
+    pub(super) fn pieces(&self, from: Position, len: u32) -> [(u64, u32); 2] {
+        let (capacity, base) = (self.ring().capacity(), self.address());
+        let offset = from & (capacity - 1);
+        let first = u64::from(len).min(capacity - offset) as u32;
+        [(base + offset, first), (base, len - first)]
+    }
+}
+
+impl Drop for RingRegion {
+    fn drop(&mut self) {
+        if self.registration.end() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.ring) };
+        }
+    }
+}
+
+/// Memory of a connection's own, which the adapter reads and writes.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    registration: Registration,
+    at: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    pub(super) fn new(domain: &Arc<Domain>, bytes: usize) -> io::Result<Self> {
+        let memory: Box<[u8]> = vec![0; bytes].into();
+        let at = Box::into_raw(memory).cast::<u8>();
+        match domain.register(at, bytes, IBV_ACCESS_LOCAL_WRITE) {
+            Ok(registration) => Ok(Self { registration, at, bytes }),
+            Err(error) => {
+                // SAFETY: made above, and nobody else knows of it.
+                drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, bytes)) });
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        self.registration.lkey
+    }
+
+    pub(super) fn address(&self, at: usize) -> u64 {
+        assert!(at <= self.bytes, "beyond the end of a buffer");
+        self.at.addr() as u64 + at as u64
+    }
+
+    /// What lies there. The adapter must not be writing it: it was not asked to receive there.
+    pub(super) fn read(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at <= self.bytes && len <= self.bytes - at, "beyond the end of a buffer");
+        // SAFETY: within the memory, which lives as long as `self`; the caller does not have the adapter write there.
+        unsafe { std::slice::from_raw_parts(self.at.add(at), len) }
+    }
+
+    /// To be filled. The adapter may be reading it: then it sends a mixture.
+    pub(super) fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
+        assert!(at <= self.bytes && len <= self.bytes - at, "beyond the end of a buffer");
+        // SAFETY: within the memory, which is this buffer's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(at), len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.registration.end() {
+            // SAFETY: made by `new` of a box of this size, dropped once.
+            drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.at, self.bytes)) });
+        }
+    }
+}

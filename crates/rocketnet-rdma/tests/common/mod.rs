@@ -1,0 +1,72 @@
+//! Transports between the two devices of scripts/rdma-vm.
+#![allow(dead_code, reason = "every test file uses a part of this")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketnet::conformance::Lab;
+use rocketnet::{Event, Transport};
+use rocketnet_rdma::{Rdma, RdmaConfig};
+use rocketring::Sleeper;
+
+/// Makes transports that reach each other over the cable.
+pub struct RdmaLab {
+    pub config: RdmaConfig,
+    pub address: String,
+}
+
+impl RdmaLab {
+    /// None, told, where there are no devices to test with.
+    pub fn new(config: RdmaConfig) -> Option<Self> {
+        let Ok(addresses) = std::env::var("ROCKETBUFS_TEST_RDMA") else {
+            println!("skipped: no RDMA devices to test with; scripts/rdma-vm has some");
+            return None;
+        };
+        let address = addresses.split_whitespace().next().expect("an address").to_owned();
+        Some(Self { config, address })
+    }
+
+    /// Of small queues, so that everything runs out and waits.
+    pub fn smallest() -> Option<Self> {
+        Self::new(RdmaConfig {
+            send_depth: 32,
+            receive_depth: 32,
+            inline_bytes: 0,
+            outbox_bytes: 64 << 10,
+            tx_queue_bytes: 16 << 10,
+            max_control_bytes: 2_000,
+            ..RdmaConfig::default()
+        })
+    }
+
+    /// That looks for completions without end.
+    pub fn polling() -> Option<Self> {
+        Self::new(RdmaConfig { polling: true, ..RdmaConfig::default() })
+    }
+}
+
+impl Lab for RdmaLab {
+    type Link = Rdma;
+
+    fn transport(&mut self) -> Rdma {
+        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
+        Rdma::new(self.config.clone(), sleeper).expect("libraries and a valid configuration")
+    }
+
+    fn listen_address(&mut self) -> String {
+        format!("{}:0", self.address)
+    }
+
+    fn dead_address(&mut self) -> String {
+        format!("{}:1", self.address)
+    }
+
+    fn poll(&mut self, link: &mut Rdma, idle: bool, events: &mut Vec<Event>) {
+        link.poll(Some(if idle { Duration::from_millis(1) } else { Duration::ZERO }), events);
+    }
+
+    // The processor is emulated.
+    fn bytes(&self) -> u64 {
+        100_000
+    }
+}

@@ -1,0 +1,224 @@
+//! What only real verbs between processes can show: a peer that is killed, many rings, memory that may not be locked,
+//! and what a transfer costs the adapter.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::RdmaLab;
+use rocketnet::conformance::{Flow, Kit, Lab};
+use rocketnet::{ConnId, Down, Event, SourceRange, Transport};
+use rocketnet_rdma::{Rdma, RdmaConfig};
+use rocketring::{Pool, PoolConfig, Ring, RingConfig};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Nothing here takes longer unless it hangs.
+const LONG: Duration = Duration::from_secs(60);
+/// What the child process is to do, in its environment.
+const PART: &str = "ROCKETBUFS_TEST_PART";
+const CAPACITY: u64 = 64 << 10;
+const NOBODY: u32 = 65_534;
+
+/// This test program again, as another process that plays a part; killed when dropped.
+struct Peer(Child);
+
+impl Peer {
+    fn start(part: &str, change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "as_the_peer", "--nocapture"]).env(PART, part).stdout(Stdio::piped());
+        change(&mut command);
+        Self(command.spawn().expect("the same program again"))
+    }
+
+    /// What it says behind this word.
+    fn says(&mut self, word: &str) -> String {
+        let lines = BufReader::new(self.0.stdout.as_mut().expect("its output is a pipe")).lines();
+        let found = lines.map_while(Result::ok).find_map(|line| Some(line.split_once(word)?.1.to_owned()));
+        found.expect("it says so")
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Polls until `found` finds what it looks for.
+fn until<R>(link: &mut Rdma, mut found: impl FnMut(&mut Rdma, Event) -> Option<R>) -> R {
+    let begun = Instant::now();
+    let mut events = Vec::new();
+    loop {
+        assert!(begun.elapsed() < LONG, "it never happens");
+        link.poll(Some(Duration::from_millis(10)), &mut events);
+        for event in std::mem::take(&mut events) {
+            if let Some(found) = found(link, event) {
+                return found;
+            }
+        }
+    }
+}
+
+fn ring() -> Ring {
+    let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 20 }).expect("a pool");
+    let config = RingConfig { capacity_bytes: CAPACITY, retain_bytes: Some(0), ..RingConfig::default() };
+    pool.ring(config).expect("a ring")
+}
+
+/// Not a test: what the other process does. It listens, takes what comes for id 1, and says how much that was.
+#[test]
+fn as_the_peer() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
+    if part == "locked" {
+        setrlimit(Resource::Memlock, Rlimit { current: Some(4096), maximum: Some(4096) })
+            .expect("less is allowed");
+        let mut link = lab.transport();
+        let conn = link.connect(&lab.dead_address()).expect("a well-formed address");
+        let why = until(&mut link, |_, event| match event {
+            Event::Down(own, why) if own == conn => Some(why),
+            _ => None,
+        });
+        println!("down {why}");
+        return;
+    }
+    let mut link = lab.transport();
+    println!("listens {}", link.listen(&lab.listen_address()).expect("an address of this machine"));
+    let sink = ring();
+    sink.hold(0).expect("the start");
+    let mut inlet = sink.inlet();
+    until(&mut link, |link, event| {
+        match event {
+            Event::Incoming(accepted) => {
+                let conn = link.adopt(accepted).expect("a peer");
+                link.bind(conn, 1, inlet.take().expect("one peer"));
+                link.flush(conn);
+            }
+            Event::Arrived(conn, 1) => {
+                link.control(conn, &sink.head().to_le_bytes()).expect("place");
+                link.flush(conn);
+            }
+            Event::Down(..) => return Some(()),
+            _ => {}
+        }
+        None
+    });
+}
+
+fn connect(peer: &mut Peer, lab: &mut RdmaLab) -> (Rdma, ConnId) {
+    let address = peer.says("listens ");
+    let mut link = lab.transport();
+    let conn = link.connect(&address).expect("the peer listens there");
+    until(&mut link, |_, event| match event {
+        Event::Connected(own) => (own == conn).then_some(()),
+        Event::Down(_, why) => panic!("{why}"),
+        _ => None,
+    });
+    (link, conn)
+}
+
+#[test]
+fn a_peer_that_is_killed_is_told_and_what_it_had_is_known() {
+    let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
+    let mut peer = Peer::start("sink", |_| ());
+    let (mut link, conn) = connect(&mut peer, &mut lab);
+    let source = ring();
+    let hold = source.hold(0).expect("the start");
+    let mut writer = source.writer().expect("the first");
+    for from in (0..30_000).step_by(10_000) {
+        writer.append(&[&[7; 10_000]]).expect("room");
+        let range = SourceRange { ring: source.clone(), from, to: from + 10_000, mapped: false };
+        link.write(conn, 1, range, false).expect("room");
+    }
+    link.flush(conn);
+    let (mut sent, mut told) = (0, 0);
+    until(&mut link, |_, event| {
+        match event {
+            Event::Sent(_, 1, at) => sent = at,
+            Event::Control(_, bytes) => told = u64::from_le_bytes(bytes.try_into().expect("eight bytes")),
+            Event::Down(_, why) => panic!("{why}"),
+            _ => {}
+        }
+        ((sent, told) == (30_000, 30_000)).then_some(())
+    });
+    drop(peer);
+    let why = until(&mut link, |link, event| match event {
+        Event::Down(own, why) if own == conn => Some(why),
+        _ => {
+            link.flush(conn);
+            None
+        }
+    });
+    assert!(matches!(why, Down::Broken(_)), "{why}");
+    drop(hold);
+}
+
+#[test]
+fn a_thousand_rings_on_one_connection() {
+    let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
+    let mut kit = Kit::connected(&mut lab);
+    let mut flows: Vec<_> =
+        (0..1_000).map(|wire| Flow::new(&mut kit, 0, 1, wire, 4_096, u64::from(wire) * 100)).collect();
+    let ends: Vec<_> = flows.iter().map(|flow| flow.queued() + 700).collect();
+    kit.until("all flows", |kit| {
+        let mut done = true;
+        for (flow, &end) in flows.iter_mut().zip(&ends) {
+            flow.advance(kit, end, &mut || 700);
+            done &= flow.checked() == end;
+        }
+        done
+    });
+    assert!(kit.down(0, 0).is_none() && kit.down(0, 1).is_none());
+}
+
+#[test]
+fn memory_that_may_not_be_locked_is_an_error_that_says_so() {
+    if RdmaLab::new(RdmaConfig::default()).is_none() {
+        return;
+    }
+    for entry in std::fs::read_dir("/dev/infiniband").expect("there are devices").flatten() {
+        std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o666)).expect("root");
+    }
+    let mut peer = Peer::start("locked", |command| {
+        command.uid(NOBODY);
+    });
+    let why = peer.says("down ");
+    assert!(why.contains("locked memory") && why.contains("ulimit -l"), "{why}");
+}
+
+/// What giving work to the adapter costs: what can be counted where the processor is emulated.
+#[test]
+fn a_transfer_is_one_request_and_few_are_signalled() {
+    let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
+    let mut kit = Kit::connected(&mut lab);
+    let sender = kit.id(0, 1);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, 1 << 20, 0);
+    for (size, count, inline) in [(64, 2_000, true), (4_096, 200, false)] {
+        let before = kit.ends[1].link().counts(sender);
+        let mut left = count;
+        kit.until("all ranges", |kit| {
+            while left > 0 && flow.sendable_if_produced(kit) >= size && flow.produce(size) {
+                flow.send(kit, size, false);
+                left -= 1;
+            }
+            flow.settle(kit);
+            left == 0 && flow.checked() == flow.queued()
+        });
+        let after = kit.ends[1].link().counts(sender);
+        let (ranges, frames) = (after.ranges - before.ranges, after.frames - before.frames);
+        let (requests, signalled) = (after.requests - before.requests, after.signalled - before.signalled);
+        println!("{count} ranges of {size}: {requests} requests, {signalled} signalled, {frames} messages");
+        assert_eq!(ranges, count);
+        // One more where a range goes over the ring's end; an empty one where posting stopped.
+        let extra = requests - ranges - frames;
+        assert!(extra <= 1 + signalled, "{extra} more");
+        assert!(signalled <= requests / 4, "{signalled} of {requests} were signalled");
+        assert_eq!(after.inline - before.inline >= ranges, inline);
+        assert_eq!(after.copied, 0, "nothing is copied on the way");
+    }
+}
