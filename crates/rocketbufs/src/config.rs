@@ -40,13 +40,13 @@ pub use knob::{Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};
-pub use settings::{BufferSettings, Limits, SessionSettings, ShmSettings, TcpSettings};
+pub use settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
 
 /// What the names of environment variables begin with.
 pub const ENV_PREFIX: &str = "ROCKETBUFS_";
 
 /// The sections of a file, in the order in which they are written.
-const SECTIONS: [&str; 5] = ["tcp", "shm", "buffers", "session", "limits"];
+const SECTIONS: [&str; 6] = ["tcp", "shm", "rdma", "buffers", "session", "limits"];
 
 /// What carries the bytes. Changing it changes no line of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -60,6 +60,8 @@ pub enum TransportKind {
     Shm,
     /// Shared memory where both ends are on one machine and may map each other's memory, TCP otherwise.
     Auto,
+    /// RDMA for what connects; who listens takes peers of every kind.
+    Rdma,
 }
 
 impl TransportKind {
@@ -69,6 +71,7 @@ impl TransportKind {
             Self::Tcp => "tcp",
             Self::Shm => "shm",
             Self::Auto => "auto",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -87,7 +90,8 @@ impl FromStr for TransportKind {
             "tcp" => Ok(Self::Tcp),
             "shm" => Ok(Self::Shm),
             "auto" => Ok(Self::Auto),
-            other => Err(format!("'{other}' is no transport of this build; there are: tcp, shm, auto")),
+            "rdma" => Ok(Self::Rdma),
+            other => Err(format!("'{other}' is no transport of this build; there are: tcp, shm, auto, rdma")),
         }
     }
 }
@@ -95,12 +99,13 @@ impl FromStr for TransportKind {
 static TRANSPORT: Spec = Spec {
     name: "transport",
     unit: "",
-    range: Range::Choice(&["tcp", "shm", "auto"]),
+    range: Range::Choice(&["tcp", "shm", "auto", "rdma"]),
     cost: "see the transport's own section",
     help: " What carries the bytes between processes. tcp: TCP. shm: shared memory, between processes of one machine and \
            of one user; addresses are written as for TCP. auto: shared memory where both ends are on one machine and may \
            map each other's memory, TCP otherwise; a connection says which, and why. An end with tcp and one with shm do \
-           not meet, each of them meets one with auto.\n",
+           not meet, each of them meets one with auto. rdma: who connects does so over RDMA and in no other way; who \
+           listens takes peers over RDMA and, under the same address, all that auto takes (docs/RDMA.md).\n",
 };
 
 /// Everything that can be configured. The fields are public: a program may also just assign them, and
@@ -113,6 +118,8 @@ pub struct Config {
     pub tcp: TcpSettings,
     /// Shared memory.
     pub shm: ShmSettings,
+    /// RDMA.
+    pub rdma: RdmaSettings,
     /// Buffers and their memory.
     pub buffers: BufferSettings,
     /// Sessions.
@@ -129,6 +136,7 @@ impl PartialEq for Config {
         self.transport == other.transport
             && self.tcp == other.tcp
             && self.shm == other.shm
+            && self.rdma == other.rdma
             && self.buffers == other.buffers
             && self.session == other.session
             && self.limits == other.limits
@@ -417,6 +425,7 @@ impl Config {
         f(&TRANSPORT, &self.transport);
         self.tcp.visit(f);
         self.shm.visit(f);
+        self.rdma.visit(f);
         self.buffers.visit(f);
         self.session.visit(f);
         self.limits.visit(f);
@@ -426,6 +435,7 @@ impl Config {
         f(&TRANSPORT, &mut self.transport);
         self.tcp.visit_mut(f);
         self.shm.visit_mut(f);
+        self.rdma.visit_mut(f);
         self.buffers.visit_mut(f);
         self.session.visit_mut(f);
         self.limits.visit_mut(f);

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use rocketnet::Transport;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use rocketring::{Maps, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
-use crate::config::{Config, TcpSettings, TransportKind};
+use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::core::{Command, Core};
 use crate::error::ContextError;
 use crate::rout::ROutShared;
@@ -88,9 +89,10 @@ impl Context {
     /// If the configuration is invalid or the system refuses threads or descriptors.
     pub fn new(config: Config) -> Result<Self, ContextError> {
         config.validate().map_err(ContextError::Config)?;
-        let workers = match config.tcp.tcp_num_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
+        let workers = match (config.transport, config.tcp.tcp_num_threads) {
+            (TransportKind::Rdma, _) => config.rdma.rdma_num_threads.max(1),
+            (_, 0) => std::thread::available_parallelism().map_or(1, usize::from),
+            (_, n) => n,
         };
         let entropy: Entropy = Box::new(system_entropy);
         let inner = ContextInner::new(config, workers.min(64), entropy)?;
@@ -99,14 +101,30 @@ impl Context {
             let settings = tcp_config(&inner.config);
             let tcp = Tcp::with_maps(settings, shared.seat.sleeper().clone(), inner.maps.clone());
             let tcp = tcp.map_err(ContextError::Transport)?;
-            let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), tcp);
-            let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
-            let inline = inner.config.tcp.inline_idle_us > 0;
-            let thread =
-                worker::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)?;
+            let thread = match inner.config.transport {
+                TransportKind::Rdma => {
+                    let rdma = Rdma::new(rdma_config(&inner.config), shared.seat.sleeper().clone());
+                    let both = rdma.and_then(|rdma| RdmaAndTcp::new(rdma, tcp));
+                    context.spawn(shared, both.map_err(ContextError::Transport)?)?
+                }
+                _ => context.spawn(shared, tcp)?,
+            };
             lock(&inner.threads).push(thread);
         }
         Ok(context)
+    }
+
+    /// Starts one worker with its transport.
+    fn spawn<T: Transport + Send + 'static>(
+        &self,
+        shared: &Arc<WorkerShared>,
+        transport: T,
+    ) -> Result<JoinHandle<()>, ContextError> {
+        let inner = self.inner();
+        let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&self.handle), transport);
+        let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
+        let inline = inner.config.tcp.inline_idle_us > 0;
+        worker::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
     /// A context without threads, driven by whoever calls [`Core::turn`]: one worker, time and chance from outside.
@@ -199,7 +217,7 @@ impl ContextInner {
     pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
         match self.config.transport {
             TransportKind::Tcp => self.pool.ring(config),
-            TransportKind::Shm | TransportKind::Auto => self.pool.shared_ring(config),
+            TransportKind::Shm | TransportKind::Auto | TransportKind::Rdma => self.pool.shared_ring(config),
         }
     }
 
@@ -326,9 +344,42 @@ fn tcp_config(config: &Config) -> TcpConfig {
         carry: match config.transport {
             TransportKind::Tcp => Carry::Tcp,
             TransportKind::Shm => Carry::Shm,
-            TransportKind::Auto => Carry::Auto,
+            TransportKind::Auto | TransportKind::Rdma => Carry::Auto,
         },
         other_users: config.shm.other_users,
         ..TcpConfig::default()
+    }
+}
+
+fn rdma_config(config: &Config) -> RdmaConfig {
+    let RdmaSettings {
+        polling,
+        send_depth,
+        receive_depth,
+        inline_bytes,
+        outbox_bytes,
+        tx_queue_bytes,
+        ack_timeout,
+        retries,
+        ..
+    } = config.rdma.clone();
+    // The ranges of both were checked, and end below what a byte holds.
+    let byte = |n: u32| n.min(u32::from(u8::MAX)) as u8;
+    let max_control_bytes = config.limits.max_control_bytes as usize;
+    let defaults = RdmaConfig::default();
+    RdmaConfig {
+        send_depth,
+        receive_depth,
+        inline_bytes,
+        outbox_bytes,
+        tx_queue_bytes,
+        tx_control_bytes: defaults.tx_control_bytes.max(4 * max_control_bytes),
+        max_control_bytes,
+        max_connections: config.limits.max_connections,
+        backlog: config.tcp.backlog,
+        connect_timeout: Duration::from_millis(config.session.connect_timeout_ms.into()),
+        ack_timeout: byte(ack_timeout),
+        retries: byte(retries),
+        polling,
     }
 }

@@ -91,7 +91,7 @@ fn an_error_names_the_setting_its_value_its_place_and_what_it_must_be() {
     );
     assert_eq!(
         message(Config::from_toml("transport = 'pigeon'")),
-        "transport = \"pigeon\" (configuration, line 1): it must be one of: tcp, shm, auto"
+        "transport = \"pigeon\" (configuration, line 1): it must be one of: tcp, shm, auto, rdma"
     );
     assert_eq!(
         message(Config::from_toml("tcp.congestion_control = 'a b'")),

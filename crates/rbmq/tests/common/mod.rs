@@ -44,7 +44,9 @@ impl Outcome {
 }
 
 pub fn rbmq<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rbmq"));
+    // Elsewhere where the tests run on another machine than they were built on (scripts/rdma-vm).
+    let program = std::env::var_os("RBMQ_TEST_COMMAND").unwrap_or_else(|| env!("CARGO_BIN_EXE_rbmq").into());
+    let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.env_remove("RBMQ_BROKER").env_remove("RBMQ_CONFIG").env_remove("RBMQ_LOG");
     command
@@ -153,9 +155,14 @@ impl BrokerProcess {
     }
 
     pub fn start_at(addr: &str, args: &[&str]) -> Self {
+        Self::start_in(addr, args, &[])
+    }
+
+    /// As [`BrokerProcess::start_at`], with these variables in its environment.
+    pub fn start_in(addr: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let args = ["-q", "serve", "--listen", addr].into_iter().chain(args.iter().copied());
         let mut command = rbmq(args);
-        command.stderr(Stdio::inherit());
+        command.stderr(Stdio::inherit()).envs(variables.iter().copied());
         let mut process = Process::start(command);
         let mut line = String::new();
         process.stdout().read_line(&mut line).expect("it says where it listens");

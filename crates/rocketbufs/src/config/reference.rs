@@ -1,7 +1,7 @@
 //! The knobs as a table and as a commented file, made from their declarations.
 
 use super::knob::{Knob, Setting, Spec};
-use super::settings::{BufferSettings, Limits, SessionSettings, ShmSettings, TcpSettings};
+use super::settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
 use super::{Config, shown};
 
 /// Every knob, in the order of the file.
@@ -31,6 +31,7 @@ pub fn section_help(section: &str) -> Option<&'static str> {
     Some(match section {
         "tcp" => TcpSettings::ABOUT.trim(),
         "shm" => ShmSettings::ABOUT.trim(),
+        "rdma" => RdmaSettings::ABOUT.trim(),
         "buffers" => BufferSettings::ABOUT.trim(),
         "session" => SessionSettings::ABOUT.trim(),
         "limits" => Limits::ABOUT.trim(),

@@ -159,6 +159,41 @@ section! {
 }
 
 section! {
+    /// RDMA (transport `rdma`): queues, and when a peer is taken for gone. Its guide is docs/RDMA.md.
+    "rdma" RdmaSettings {
+        /// Worker threads that own connections, where the transport is `rdma` (paper 1, section 3.6); each watches the
+        /// completions of its own. 0: one, as 1. Too few: one core is full while others are idle. More than cores:
+        /// threads take turns.
+        rdma_num_threads: usize = 1, "threads", range [0 or 1 to 64],
+            cost "as tcp.tcp_num_threads";
+        /// Looks for completions without end instead of sleeping until the adapter tells. Off: a wake-up for each batch.
+        /// On: some microseconds less, and a core that is always busy for each worker.
+        polling: bool = false, "", range [true or false], cost "a core for each worker";
+        /// Requests that one connection has under way. Small: transfers wait for the acknowledgements of others. Large:
+        /// memory of the adapter.
+        send_depth: u32 = 256, "requests", range [32 to 16384], cost "about 128 bytes each";
+        /// Receives that are posted ahead for each connection; the peer sends no more than these before they were looked
+        /// at. Small: many small transfers wait for the receiver's thread.
+        receive_depth: u32 = 256, "receives", range [32 to 16384], cost "1 KiB of locked memory each";
+        /// Bytes that go into a request itself, so that the adapter need not fetch them; less where it offers less. 0:
+        /// everything is fetched.
+        inline_bytes: u32 = 512, "bytes", range [0 or 1 to 4096], cost "the adapter's memory, for each request";
+        /// Memory from which messages are sent, and copies of what cannot be registered. Small: they wait for each other.
+        outbox_bytes: u32 = 256 << 10, "bytes", range [65536 to 67108864],
+            cost "locked memory, once for each connection";
+        /// Bytes of ranges that one connection queues or has under way. Small: long ways are not filled. Large: one
+        /// buffer's backlog delays the other buffers of its connection.
+        tx_queue_bytes: u32 = 1 << 20, "bytes", range [4096 to 1073741824], cost "none: ranges stay in their rings";
+        /// An acknowledgement is waited for 4.096 us times two to this power: 14 is 67 ms. Small: a busy network makes the
+        /// adapter send again what was not lost. Large: a peer that is gone is noticed late.
+        ack_timeout: u32 = 14, "", range [8 to 22], cost "none";
+        /// How often is sent again what was not acknowledged, before the connection is taken for broken. Small: a short
+        /// outage breaks it.
+        retries: u32 = 6, "", range [1 to 6], cost "none";
+    }
+}
+
+section! {
     /// Buffers and their memory (paper 1, sections 3.1 and 3.6; paper 3, section 2.2).
     "buffers" BufferSettings {
         /// Capacity of a buffer's ring where the program names none; rounded up to a power of two. A rule of thumb is ten

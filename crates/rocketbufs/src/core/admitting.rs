@@ -115,7 +115,7 @@ impl<T: Transport> Core<T> {
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
         let tally = known.as_ref().filter(|_| !restarted).map_or(Tally::default(), |known| known.tally);
-        let config = self.outbound_config(buffer, ring, subscribe, &terms);
+        let config = self.outbound_config(conn, (buffer, ring), subscribe, &terms);
         let outbound = self.outbound((conn, subscribe.wire), ring, config, &begin, (tally, maps));
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
         self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
@@ -159,8 +159,8 @@ impl<T: Transport> Core<T> {
 
     fn outbound_config(
         &self,
-        buffer: &Buffer,
-        ring: &Ring,
+        conn: ConnId,
+        (buffer, ring): (&Buffer, &Ring),
         subscribe: &Subscribe,
         terms: &Terms,
     ) -> OutboundConfig {
@@ -171,7 +171,7 @@ impl<T: Transport> Core<T> {
         let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
         let timeout_ms = terms.timeout_ms(asked, session.block_timeout_ms);
         let max_transfer = u64::from(self.inner.config.tcp.max_transfer_bytes)
-            .min(self.transport.promises().max_write_bytes)
+            .min(self.transport.promises_to(conn).max_write_bytes)
             .min(ring.max_delivery());
         OutboundConfig {
             policy: subscribe.policy,

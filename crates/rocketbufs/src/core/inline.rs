@@ -118,7 +118,7 @@ impl<T: Transport> Core<T> {
         let quiet =
             link.phase == LinkPhase::Up && !link.dirty && link.ready.is_empty() && link.app.is_empty();
         let lone = now >= link.last_flush.saturating_add(idle);
-        let promises = self.transport.promises();
+        let promises = self.transport.promises_to(conn);
         // The whole queue is free: nothing waits in it.
         let empty = promises.ordered && self.transport.room(conn) == promises.max_write_bytes;
         quiet

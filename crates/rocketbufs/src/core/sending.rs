@@ -134,7 +134,7 @@ impl<T: Transport> Core<T> {
     }
 
     fn one_turn(&mut self, conn: ConnId, wire: WireId, room: u64) -> bool {
-        let ordered = self.transport.promises().ordered;
+        let ordered = self.transport.promises_to(conn).ordered;
         let Some(link) = self.links.get_mut(&conn) else { return false };
         let Some(out) = link.outs.get_mut(&wire) else { return false };
         out.queued = false;
