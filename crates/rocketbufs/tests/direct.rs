@@ -349,12 +349,22 @@ fn write_delivery(out: &ROut) -> u64 {
     out.deliver(segment, 20 << 10, None).unwrap()
 }
 
+fn take_up_to(input: &RIn, mut got: u64, end: u64) -> u64 {
+    while got < end {
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
+        got = view.end();
+        view.consume();
+    }
+    got
+}
+
 /// What arrived before it was spliced is held by nobody but the subscribers: a ring that was full by then goes on, also
-/// if its connection was lost in between.
+/// if its connection was lost in between, and if its application has heard of it and gave nothing back.
 #[test]
 fn what_came_before_a_splice_holds_nothing_up() {
     const RING: u64 = 1 << 16;
-    for lost in [false, true] {
+    for (lost, heard) in [(false, false), (false, true), (true, false), (true, true)] {
+        println!("lost: {lost}, heard: {heard}");
         let ctx = Context::new(Config::default()).unwrap();
         let (source, listener) = sender(&ctx);
         let all = BufferOptions { size_bytes: 2 * RING, retain_bytes: Some(0), ..BufferOptions::default() };
@@ -362,6 +372,10 @@ fn what_came_before_a_splice_holds_nothing_up() {
         let input = receiver(&ctx, &listener);
         input.subscribe(1, RING).unwrap();
         wait_subscribed(&input, 1);
+        let (told, ends) = std::sync::mpsc::sync_channel(64);
+        if heard {
+            input.set_data_in_cb(move |_, segment| told.send(segment.end()).unwrap_or_default());
+        }
         let write = || write_delivery(&source);
         // All that fits, the last delivery in part: from here on nothing more arrives until somebody gives back.
         let mut end = 0;
@@ -369,6 +383,7 @@ fn what_came_before_a_splice_holds_nothing_up() {
             end = write();
         }
         source.wait_landed(1, RING, WAIT).unwrap();
+        while heard && ends.recv_timeout(WAIT).expect("three deliveries arrived") < 60 << 10 {}
         if lost {
             let conn = input.conn();
             conn.close("lost");
@@ -393,13 +408,7 @@ fn what_came_before_a_splice_holds_nothing_up() {
         let mut got = 0;
         for _ in 0..32 {
             end = write();
-            while got < end {
-                let Some(Received::Data(view)) = output.recv(Some(WAIT)).unwrap() else {
-                    panic!("after {got}, lost: {lost}")
-                };
-                got = view.end();
-                view.consume();
-            }
+            got = take_up_to(&output, got, end);
         }
     }
 }

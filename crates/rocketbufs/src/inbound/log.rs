@@ -121,6 +121,11 @@ impl InLog {
         if let Some(lost) = self.overwritten(&ring, boundary) {
             return Some(lost);
         }
+        if spliced && self.consumed < self.read {
+            // Its application heard of it before it was spliced, and gives none of it back any more.
+            self.give_back(self.read);
+            self.move_hold();
+        }
         let limit = match ring.gap_after(self.read) {
             Some(gap) if gap.from <= self.read => {
                 let from = self.read;
