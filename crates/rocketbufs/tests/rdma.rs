@@ -20,7 +20,10 @@ fn device() -> Option<String> {
 }
 
 fn context() -> Context {
-    Context::new(Config { transport: TransportKind::Rdma, ..Config::default() }).unwrap()
+    let mut config = Config { transport: TransportKind::Rdma, ..Config::default() };
+    // A message of the connection manager that is lost is repeated after four seconds.
+    config.session.connect_timeout_ms = 60_000;
+    Context::new(config).unwrap()
 }
 
 fn publisher(ctx: &Context, addr: &str) -> (ROut, Listener) {
