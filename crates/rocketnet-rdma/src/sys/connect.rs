@@ -25,7 +25,7 @@ pub(super) fn set_nonblocking(fd: c_int) -> io::Result<()> {
 /// Where the events of a worker's connections come.
 #[derive(Debug)]
 pub struct Events {
-    library: &'static Functions,
+    functions: &'static Functions,
     raw: *mut RdmaEventChannel,
 }
 
@@ -72,13 +72,13 @@ impl Events {
     /// # Errors
     /// The libraries are missing, or the kernel has no rdma_cm for this user.
     pub fn new() -> io::Result<Arc<Self>> {
-        let library = functions().map_err(io::Error::other)?;
+        let functions = functions().map_err(io::Error::other)?;
         // SAFETY: takes nothing.
-        let raw = unsafe { (library.rdma_create_event_channel)() };
+        let raw = unsafe { (functions.rdma_create_event_channel)() };
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
-        let events = Self { library, raw };
+        let events = Self { functions, raw };
         // SAFETY: just made.
         set_nonblocking(unsafe { (*raw).fd })?;
         Ok(Arc::new(events))
@@ -94,13 +94,13 @@ impl Events {
     pub fn next(self: &Arc<Self>) -> Option<CmEvent> {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is there, and `raw` takes the event.
-        if unsafe { (self.library.rdma_get_cm_event)(self.raw, &mut raw) } != 0 {
+        if unsafe { (self.functions.rdma_get_cm_event)(self.raw, &mut raw) } != 0 {
             return None;
         }
         // SAFETY: an event that is not acknowledged yet; everything of it is copied.
         let event = unsafe { self.copy(&*raw) };
         // SAFETY: acknowledged once. Its connection cannot be destroyed before that.
-        unsafe { (self.library.rdma_ack_cm_event)(raw) };
+        unsafe { (self.functions.rdma_ack_cm_event)(raw) };
         Some(event)
     }
 
@@ -125,7 +125,7 @@ impl Events {
             RDMA_CM_EVENT_ADDR_RESOLVED => Kind::AddressResolved,
             RDMA_CM_EVENT_ROUTE_RESOLVED => Kind::RouteResolved,
             RDMA_CM_EVENT_CONNECT_REQUEST => {
-                let id = Id { library: self.library, raw: event.id, events: self.clone() };
+                let id = Id { functions: self.functions, raw: event.id, events: self.clone() };
                 Kind::Request(Incoming { peer: id.peer(), id: Some(id), private: private.clone() })
             }
             RDMA_CM_EVENT_ESTABLISHED => Kind::Established,
@@ -150,7 +150,7 @@ impl Events {
             _ => "the connection could not be made",
         };
         // SAFETY: a text that is the library's and stays.
-        let name = unsafe { CStr::from_ptr((self.library.rdma_event_str)(event.event)) };
+        let name = unsafe { CStr::from_ptr((self.functions.rdma_event_str)(event.event)) };
         format!("{why} ({}, status {})", name.to_string_lossy(), event.status)
     }
 }
@@ -158,14 +158,14 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         // SAFETY: every id of it holds it, so none is left.
-        unsafe { (self.library.rdma_destroy_event_channel)(self.raw) };
+        unsafe { (self.functions.rdma_destroy_event_channel)(self.raw) };
     }
 }
 
 /// A listener or a connection; destroyed when dropped, after its queue pair.
 #[derive(Debug)]
 pub struct Id {
-    pub(super) library: &'static Functions,
+    pub(super) functions: &'static Functions,
     pub(super) raw: *mut RdmaCmId,
     events: Arc<Events>,
 }
@@ -175,11 +175,11 @@ unsafe impl Send for Id {}
 
 impl Id {
     fn new(events: &Arc<Events>, number: u64) -> io::Result<Self> {
-        let (library, mut raw) = (events.library, ptr::null_mut());
+        let (functions, mut raw) = (events.functions, ptr::null_mut());
         let context = ptr::without_provenance_mut::<c_void>(number as usize);
         // SAFETY: the channel is there, and `raw` takes the id.
-        check(unsafe { (library.rdma_create_id)(events.raw, &mut raw, context, RDMA_PS_TCP) })?;
-        Ok(Self { library, raw, events: events.clone() })
+        check(unsafe { (functions.rdma_create_id)(events.raw, &mut raw, context, RDMA_PS_TCP) })?;
+        Ok(Self { functions, raw, events: events.clone() })
     }
 
     /// Listens; the address says which port was taken.
@@ -195,11 +195,11 @@ impl Id {
         let id = Self::new(events, number)?;
         let mut raw = to_raw(addr);
         // SAFETY: the id is there; the address is copied.
-        check(unsafe { (id.library.rdma_bind_addr)(id.raw, &mut raw) })?;
+        check(unsafe { (id.functions.rdma_bind_addr)(id.raw, &mut raw) })?;
         // SAFETY: as above.
-        check(unsafe { (id.library.rdma_listen)(id.raw, backlog.min(i32::MAX as u32) as c_int) })?;
+        check(unsafe { (id.functions.rdma_listen)(id.raw, backlog.min(i32::MAX as u32) as c_int) })?;
         // SAFETY: as above.
-        let port = u16::from_be(unsafe { (id.library.rdma_get_src_port)(id.raw) });
+        let port = u16::from_be(unsafe { (id.functions.rdma_get_src_port)(id.raw) });
         Ok((id, SocketAddr::new(addr.ip(), port)))
     }
 
@@ -212,7 +212,7 @@ impl Id {
         let mut raw = to_raw(addr);
         let timeout = timeout_ms.min(i32::MAX as u32) as c_int;
         // SAFETY: the id is there; the address is copied, and its own may be left out.
-        check(unsafe { (id.library.rdma_resolve_addr)(id.raw, ptr::null_mut(), &mut raw, timeout) })?;
+        check(unsafe { (id.functions.rdma_resolve_addr)(id.raw, ptr::null_mut(), &mut raw, timeout) })?;
         Ok(id)
     }
 
@@ -223,14 +223,14 @@ impl Id {
     pub fn resolve_route(&self, timeout_ms: u32) -> io::Result<()> {
         let timeout = timeout_ms.min(i32::MAX as u32) as c_int;
         // SAFETY: the id is there.
-        check(unsafe { (self.library.rdma_resolve_route)(self.raw, timeout) })
+        check(unsafe { (self.functions.rdma_resolve_route)(self.raw, timeout) })
     }
 
     /// From now on its events come to `events`, under this number.
     fn migrate(&mut self, events: &Arc<Events>, number: u64) -> io::Result<()> {
         if !Arc::ptr_eq(&self.events, events) {
             // SAFETY: id and channel are there; no event of the id waits to be acknowledged by this process.
-            check(unsafe { (self.library.rdma_migrate_id)(self.raw, events.raw) })?;
+            check(unsafe { (self.functions.rdma_migrate_id)(self.raw, events.raw) })?;
             self.events = events.clone();
         }
         // SAFETY: the field is the application's.
@@ -250,7 +250,7 @@ impl Id {
         let at = (&raw mut value).cast::<c_void>();
         // SAFETY: the id is there, and the option is one byte. A kernel that does not know it keeps its own time.
         unsafe {
-            (self.library.rdma_set_option)(self.raw, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, at, 1)
+            (self.functions.rdma_set_option)(self.raw, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, at, 1)
         };
     }
 
@@ -268,7 +268,7 @@ impl Id {
             srq: 0,
             qp_num: 0,
         };
-        let go = if accept { self.library.rdma_accept } else { self.library.rdma_connect };
+        let go = if accept { self.functions.rdma_accept } else { self.functions.rdma_connect };
         // SAFETY: the id is there; what the parameters point to is copied.
         check(unsafe { go(self.raw, &mut param) })
     }
@@ -276,14 +276,14 @@ impl Id {
     /// Tells the peer that it is over. What fails here is over already.
     pub(super) fn disconnect(&self) {
         // SAFETY: the id is there.
-        unsafe { (self.library.rdma_disconnect)(self.raw) };
+        unsafe { (self.functions.rdma_disconnect)(self.raw) };
     }
 }
 
 impl Drop for Id {
     fn drop(&mut self) {
         // SAFETY: whoever gave it a queue pair has destroyed that, and its events are acknowledged at once.
-        unsafe { (self.library.rdma_destroy_id)(self.raw) };
+        unsafe { (self.functions.rdma_destroy_id)(self.raw) };
     }
 }
 
@@ -313,7 +313,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         if let Some(id) = &self.id {
             // SAFETY: the id is there; nothing is said with it.
-            unsafe { (id.library.rdma_reject)(id.raw, ptr::null(), 0) };
+            unsafe { (id.functions.rdma_reject)(id.raw, ptr::null(), 0) };
         }
     }
 }

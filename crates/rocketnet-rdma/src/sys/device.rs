@@ -47,12 +47,12 @@ const ACTIVE: i32 = 4;
 /// The libraries are missing, there is no such device for them (perhaps its provider is not installed), or it cannot be
 /// opened (perhaps `/dev/infiniband` is not this user's).
 pub fn limits(name: &str) -> io::Result<DeviceLimits> {
-    let library = functions().map_err(io::Error::other)?;
-    let device = Open::new(library, name)?;
+    let functions = functions().map_err(io::Error::other)?;
+    let device = Open::new(functions, name)?;
     // SAFETY: integers and bytes, all of which may be zero.
     let mut attr: IbvDeviceAttr = unsafe { std::mem::zeroed() };
     // SAFETY: the device is open, and `attr` has room for what the function writes.
-    check(unsafe { (library.ibv_query_device)(device.context, &mut attr) })?;
+    check(unsafe { (functions.ibv_query_device)(device.context, &mut attr) })?;
     let ports = (1..=attr.phys_port_cnt).map(|port| device.port(port)).collect::<io::Result<_>>()?;
     let unsigned = |n: i32| u32::try_from(n).unwrap_or(0);
     let firmware = attr.fw_ver.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
@@ -69,26 +69,26 @@ pub fn limits(name: &str) -> io::Result<DeviceLimits> {
 
 /// An open device; closed when dropped.
 struct Open {
-    library: &'static Functions,
+    functions: &'static Functions,
     context: *mut IbvContext,
 }
 
 impl Open {
-    fn new(library: &'static Functions, name: &str) -> io::Result<Self> {
+    fn new(functions: &'static Functions, name: &str) -> io::Result<Self> {
         // SAFETY: the count may be left out; the list ends with a null pointer.
-        let list = unsafe { (library.ibv_get_device_list)(std::ptr::null_mut()) };
+        let list = unsafe { (functions.ibv_get_device_list)(std::ptr::null_mut()) };
         if list.is_null() {
             return Err(io::Error::last_os_error());
         }
-        let opened = named(library, list, name).map(|device| {
+        let opened = named(functions, list, name).map(|device| {
             // SAFETY: a device of the list, which is freed below.
-            unsafe { (library.ibv_open_device)(device) }
+            unsafe { (functions.ibv_open_device)(device) }
         });
         let error = io::Error::last_os_error();
         // SAFETY: the list came from the function that goes with this one; an open device stays valid without it.
-        unsafe { (library.ibv_free_device_list)(list) };
+        unsafe { (functions.ibv_free_device_list)(list) };
         match opened {
-            Some(context) if !context.is_null() => Ok(Self { library, context }),
+            Some(context) if !context.is_null() => Ok(Self { functions, context }),
             Some(_) => Err(error),
             None => Err(io::Error::new(io::ErrorKind::NotFound, "libibverbs has no driver for it")),
         }
@@ -98,7 +98,7 @@ impl Open {
         // SAFETY: integers and bytes, all of which may be zero.
         let mut attr: IbvPortAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the device is open, and `attr` has room for what the function writes.
-        check(unsafe { (self.library.ibv_query_port)(self.context, number, &mut attr) })?;
+        check(unsafe { (self.functions.ibv_query_port)(self.context, number, &mut attr) })?;
         // An enumeration from 1: 256 bytes.
         let bytes = |mtu: i32| 128_u32.checked_shl(mtu.clamp(0, 8) as u32).unwrap_or(0);
         Ok(PortState {
@@ -113,11 +113,11 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         // SAFETY: opened by `new`, and nothing of it is in use.
-        unsafe { (self.library.ibv_close_device)(self.context) };
+        unsafe { (self.functions.ibv_close_device)(self.context) };
     }
 }
 
-fn named(library: &Functions, list: *mut *mut IbvDevice, name: &str) -> Option<*mut IbvDevice> {
+fn named(functions: &Functions, list: *mut *mut IbvDevice, name: &str) -> Option<*mut IbvDevice> {
     for at in 0.. {
         // SAFETY: the list is not read past its null pointer.
         let device = unsafe { *list.add(at) };
@@ -125,7 +125,7 @@ fn named(library: &Functions, list: *mut *mut IbvDevice, name: &str) -> Option<*
             return None;
         }
         // SAFETY: a device of the list; its name ends with a zero.
-        let own = unsafe { CStr::from_ptr((library.ibv_get_device_name)(device)) };
+        let own = unsafe { CStr::from_ptr((functions.ibv_get_device_name)(device)) };
         if own.to_str() == Ok(name) {
             return Some(device);
         }

@@ -27,7 +27,7 @@ const INLINE: [u32; 6] = [512, 256, 220, 128, 64, 0];
 /// Where the completion queues of one worker on one device tell that they have something.
 #[derive(Debug)]
 pub struct Completions {
-    library: &'static Functions,
+    functions: &'static Functions,
     raw: *mut IbvCompChannel,
 }
 
@@ -45,12 +45,12 @@ impl Completions {
         // SAFETY: the id is there and has a device, of which a null pointer is refused below.
         let raw = unsafe {
             let context = (*id.raw).verbs;
-            if context.is_null() { ptr::null_mut() } else { (id.library.ibv_create_comp_channel)(context) }
+            if context.is_null() { ptr::null_mut() } else { (id.functions.ibv_create_comp_channel)(context) }
         };
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
-        let completions = Self { library: id.library, raw };
+        let completions = Self { functions: id.functions, raw };
         // SAFETY: just made.
         set_nonblocking(unsafe { (*raw).fd })?;
         Ok(Arc::new(completions))
@@ -66,11 +66,11 @@ impl Completions {
     pub fn next(&self) -> Option<u64> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is there; the two take what it gives.
-        if unsafe { (self.library.ibv_get_cq_event)(self.raw, &mut queue, &mut context) } != 0 {
+        if unsafe { (self.functions.ibv_get_cq_event)(self.raw, &mut queue, &mut context) } != 0 {
             return None;
         }
         // SAFETY: the queue is destroyed only after its events are acknowledged.
-        unsafe { (self.library.ibv_ack_cq_events)(queue, 1) };
+        unsafe { (self.functions.ibv_ack_cq_events)(queue, 1) };
         Some(context.addr() as u64)
     }
 }
@@ -78,7 +78,7 @@ impl Completions {
 impl Drop for Completions {
     fn drop(&mut self) {
         // SAFETY: every queue of it holds it, so none is left.
-        unsafe { (self.library.ibv_destroy_comp_channel)(self.raw) };
+        unsafe { (self.functions.ibv_destroy_comp_channel)(self.raw) };
     }
 }
 
@@ -180,11 +180,11 @@ impl Link {
     /// # Errors
     /// What could not be had, and why: memory that may not be locked, more than the device has.
     pub fn open(id: Id, completions: &Arc<Completions>, number: u64, shape: Shape) -> Result<Self, String> {
-        let library = id.library;
+        let functions = id.functions;
         // SAFETY: the id is there.
         let context = unsafe { (*id.raw).verbs };
         let failed = |what: &'static str| move |error: io::Error| format!("{what}: {}", explain(&error));
-        let domain = Domain::new(library, context).map_err(failed("a protection domain"))?;
+        let domain = Domain::new(functions, context).map_err(failed("a protection domain"))?;
         let receive_bytes = shape.receives as usize * shape.receive_bytes as usize;
         let receives = Buffer::new(&domain, receive_bytes).map_err(failed("registering receives"))?;
         let outbox =
@@ -192,7 +192,7 @@ impl Link {
         let entries = (shape.sends + shape.receives + 1) as c_int;
         let user = ptr::without_provenance_mut(number as usize);
         // SAFETY: device and channel are there.
-        let queue = unsafe { (library.ibv_create_cq)(context, entries, user, completions.raw, 0) };
+        let queue = unsafe { (functions.ibv_create_cq)(context, entries, user, completions.raw, 0) };
         if queue.is_null() {
             return Err(failed("a completion queue")(io::Error::last_os_error()));
         }
@@ -238,7 +238,7 @@ impl Link {
                 sq_sig_all: 0,
             };
             // SAFETY: id, domain and queue are there and outlive the pair, see `drop`.
-            if unsafe { (self.id.library.rdma_create_qp)(self.id.raw, self.domain.raw(), &mut attr) } == 0 {
+            if unsafe { (self.id.functions.rdma_create_qp)(self.id.raw, self.domain.raw(), &mut attr) } == 0 {
                 self.inline_bytes = attr.cap.max_inline_data.max(max_inline_data);
                 return Ok(());
             }
@@ -404,7 +404,7 @@ impl Link {
     /// A completion's status in words.
     pub fn describe(&self, status: u32) -> String {
         // SAFETY: a text that is the library's and stays.
-        let name = unsafe { CStr::from_ptr((self.id.library.ibv_wc_status_str)(status)) };
+        let name = unsafe { CStr::from_ptr((self.id.functions.ibv_wc_status_str)(status)) };
         let name = name.to_string_lossy();
         match status {
             5 => format!("the connection ended ({name})"),
@@ -426,9 +426,9 @@ impl Drop for Link {
         // out of its reach from here on.
         unsafe {
             if !(*self.id.raw).qp.is_null() {
-                (self.id.library.rdma_destroy_qp)(self.id.raw);
+                (self.id.functions.rdma_destroy_qp)(self.id.raw);
             }
-            (self.id.library.ibv_destroy_cq)(self.queue);
+            (self.id.functions.ibv_destroy_cq)(self.queue);
         }
         debug_assert!(Arc::strong_count(&self.completions) > 0);
     }

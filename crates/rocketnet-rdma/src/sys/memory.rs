@@ -18,7 +18,7 @@ use super::load::Functions;
 /// connection, so that keys that a peer guesses are of no use to it.
 #[derive(Debug)]
 pub(super) struct Domain {
-    library: &'static Functions,
+    functions: &'static Functions,
     raw: *mut IbvPd,
 }
 
@@ -28,10 +28,10 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    pub(super) fn new(library: &'static Functions, context: *mut IbvContext) -> io::Result<Arc<Self>> {
+    pub(super) fn new(functions: &'static Functions, context: *mut IbvContext) -> io::Result<Arc<Self>> {
         // SAFETY: the caller's device is open.
-        let raw = unsafe { (library.ibv_alloc_pd)(context) };
-        if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(Arc::new(Self { library, raw })) }
+        let raw = unsafe { (functions.ibv_alloc_pd)(context) };
+        if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(Arc::new(Self { functions, raw })) }
     }
 
     pub(super) fn raw(&self) -> *mut IbvPd {
@@ -40,7 +40,7 @@ impl Domain {
 
     fn register(self: &Arc<Self>, at: *mut u8, bytes: usize, access: c_int) -> io::Result<Registration> {
         // SAFETY: the caller owns the memory and keeps it until the registration is dropped.
-        let raw = unsafe { (self.library.ibv_reg_mr)(self.raw, at.cast::<c_void>(), bytes, access) };
+        let raw = unsafe { (self.functions.ibv_reg_mr)(self.raw, at.cast::<c_void>(), bytes, access) };
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
@@ -53,7 +53,7 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         // SAFETY: whatever was made of it holds it and is gone. If the system refuses, it stays until the process ends.
-        unsafe { (self.library.ibv_dealloc_pd)(self.raw) };
+        unsafe { (self.functions.ibv_dealloc_pd)(self.raw) };
     }
 }
 
@@ -75,7 +75,7 @@ impl Registration {
     /// Ends it. False if the system refused: the adapter may still reach the memory, which must stay.
     fn end(&self) -> bool {
         // SAFETY: made by `register` and ended once.
-        unsafe { (self.domain.library.ibv_dereg_mr)(self.raw) == 0 }
+        unsafe { (self.domain.functions.ibv_dereg_mr)(self.raw) == 0 }
     }
 }
 
