@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::came::Senders;
+use crate::config::MIN_DATAGRAM;
 use crate::io::lock;
 use crate::proto::after;
 use crate::proto::batches::CLOSE_COPIES;
@@ -36,10 +37,14 @@ use crate::{Cmq, Key, PushError};
 
 /// Bytes that a request for repair is on the wire, with all headers and without the holes.
 const REQUEST_BYTES: u64 = 90;
+/// Bytes of the holes in one request: it fits into a datagram on every path.
+const HOLES_BYTES: u64 = 1024;
 /// Bytes by which its stream ends, once.
 const END_BYTES: u64 = (CLOSE_COPIES * (IP_BYTES + HEADER_BYTES)) as u64;
 /// Holes of one sender that are remembered.
 const HOLES: usize = 256;
+
+const _: () = assert!(REQUEST_BYTES + HOLES_BYTES <= (IP_BYTES + MIN_DATAGRAM) as u64);
 
 /// What travels between two [`Repair`]s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +109,8 @@ pub struct RepairConfig {
     pub policy: Policy,
     /// How often one message is sent again. Default 3.
     pub repairs: u32,
-    /// How long a receiver waits before it asks for the same again. Default 100 ms.
+    /// How long a receiver waits before it asks the same sender again: since it asked, or since what it asked for came last.
+    /// Default 100 ms; at least 1 ms. Shorter than the way there and back it asks for what is on its way.
     pub patience: Duration,
     /// Keys sent to, and senders received from, that are remembered. Default 4,096. Past it nothing is pushed to more
     /// keys, and the sender that was silent longest is forgotten: what it missed is gone.
@@ -290,12 +296,14 @@ where
                 None
             }
             Repairable::Gone { token, from: first, to } => {
-                lock(&self.state).came.forget((from, token), &(first..to), now);
+                let came = &mut lock(&self.state).came;
+                came.forget((from, token), &(first..to), now);
+                self.ask(came, now);
                 None
             }
             Repairable::Message { token, number, again, slot, message } => {
                 let came = &mut lock(&self.state).came;
-                let new = came.arrived((from, token), number, now);
+                let new = came.arrived((from, token), number, again, now);
                 self.ask(came, now);
                 new.then_some(Got { message, slot, number, repaired: again, from })
             }
@@ -337,23 +345,25 @@ where
     }
 }
 
-/// As many holes as the account allows to ask for; none if it does not allow to ask.
+/// As many holes as the account and a datagram allow to ask for; none if that is no hole.
 fn choose(account: &mut Account, holes: &VecDeque<Range<u64>>) -> Option<Vec<(u64, u64)>> {
-    let mut spent = account.spent.max(END_BYTES) + REQUEST_BYTES;
-    if spent > account.came {
-        return None;
-    }
+    let spent = account.spent.max(END_BYTES) + REQUEST_BYTES;
+    let room = account.came.checked_sub(spent)?.min(HOLES_BYTES);
+    let mut bytes = 0;
     let mut chosen = Vec::new();
     for hole in holes {
         let count = hole.end - hole.start;
         let cost = varint(hole.start) + varint(count);
-        if spent + cost > account.came {
+        if bytes + cost > room {
             break;
         }
-        spent += cost;
+        bytes += cost;
         chosen.push((hole.start, count));
     }
-    account.spent = spent;
+    if chosen.is_empty() {
+        return None;
+    }
+    account.spent = spent + bytes;
     Some(chosen)
 }
 
@@ -391,5 +401,42 @@ impl<T> Sent<T> {
 impl<T: Clone> Kept<T> {
     fn travel(&self, token: u32, number: u64, again: bool) -> Repairable<T> {
         Repairable::Message { token, number, again, slot: self.slot, message: self.message.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RECORD_BYTES;
+
+    fn holes(starts: impl Iterator<Item = u64>) -> VecDeque<Range<u64>> {
+        starts.map(|start| start..start + 1).collect()
+    }
+
+    #[test]
+    fn nobody_is_asked_for_nothing() {
+        let holes = holes([1 << 40].into_iter());
+        let cost = varint(1 << 40) + varint(1);
+        let enough = END_BYTES + REQUEST_BYTES + cost;
+        let mut account = Account { came: enough - 1, spent: 0 };
+        assert_eq!(choose(&mut account, &holes), None, "there is no room for the hole");
+        assert_eq!(account.spent, 0);
+        account.came = enough;
+        assert_eq!(choose(&mut account, &holes), Some(vec![(1 << 40, 1)]));
+        assert_eq!(account.spent, enough);
+    }
+
+    /// The largest request leaves in one datagram on every path, also where larger messages are refused.
+    #[test]
+    fn a_request_fits_into_a_datagram() {
+        let holes = holes((0..HOLES as u64).map(|n| (1 << 62) + 2 * n));
+        let mut account = Account { came: 1 << 20, spent: 0 };
+        let chosen = choose(&mut account, &holes).expect("it may be asked");
+        assert!(
+            chosen.len() > 50 && chosen.iter().zip(&holes).all(|(&(first, _), hole)| first == hole.start)
+        );
+        let request: Repairable<u64> = Repairable::Missing { token: u32::MAX, holes: chosen };
+        let size = postcard::to_allocvec(&request).expect("it can be encoded").len();
+        assert!(HEADER_BYTES + RECORD_BYTES + size <= MIN_DATAGRAM, "{size} bytes");
     }
 }

@@ -9,6 +9,9 @@ use crate::Key;
 use crate::proto::timeline::Timeline;
 use crate::proto::{Slots, after};
 
+/// The least time before a question is asked again: its answer is on its way at least so long.
+pub(super) const MIN_PATIENCE: Duration = Duration::from_millis(1);
+
 /// A sender: its key, and the random number that it has for this receiver.
 pub(super) type Peer = (Key, u32);
 
@@ -54,7 +57,7 @@ impl Senders {
             missing: 0,
             gone: 0,
             limit: limit.max(1),
-            patience,
+            patience: patience.max(MIN_PATIENCE),
             crowded: false,
         }
     }
@@ -69,9 +72,35 @@ impl Senders {
         self.gone
     }
 
-    /// A message came; whether it is new.
-    pub fn arrived(&mut self, peer: Peer, number: u64, now: Instant) -> bool {
-        self.note(peer, number, now, |came| came.arrived(number))
+    /// A message came, perhaps `again`; whether it is new.
+    pub fn arrived(&mut self, peer: Peer, number: u64, again: bool, now: Instant) -> bool {
+        if again {
+            self.repeated(peer, number, now)
+        } else {
+            self.note(peer, number, now, |c| c.arrived(number))
+        }
+    }
+
+    /// What is sent again was asked for: it fills a hole, and says nothing of others. If nothing of it is missing, it came
+    /// already or was given up.
+    fn repeated(&mut self, peer: Peer, number: u64, now: Instant) -> bool {
+        let Some(&slot) = self.by_peer.get(&peer) else { return false };
+        if self.note(peer, number, now, |came| came.fill(&(number..number.saturating_add(1)))) == 0 {
+            return false;
+        }
+        // More of the answer may be on its way.
+        if self.open.contains(slot) {
+            self.awaited(slot, now);
+        }
+        true
+    }
+
+    /// Somebody was asked, or answers: it is not asked again for a while.
+    fn awaited(&mut self, slot: u32, now: Instant) {
+        let Some(came) = self.came.get_mut(slot) else { return };
+        came.asked = Some(now);
+        self.open.remove(slot);
+        self.open.push_back(slot, now);
     }
 
     /// Everything before this number was sent.
@@ -125,6 +154,7 @@ impl Senders {
         self.by_peer.remove(&came.peer);
         self.heard.remove(slot);
         self.open.remove(slot);
+        self.unasked = self.unasked.filter(|&unasked| unasked != slot);
         self.missing -= u128::from(came.missing);
         self.gone = self.gone.saturating_add(came.missing);
         self.crowded = true;
@@ -141,10 +171,8 @@ impl Senders {
             let (slot, asked) = self.open.first()?;
             (after(asked, self.patience) <= now).then_some(slot)
         })?;
-        self.open.remove(slot);
-        self.open.push_back(slot, now);
+        self.awaited(slot, now);
         let came = self.came.get_mut(slot)?;
-        came.asked = Some(now);
         Some((came.peer, &came.holes))
     }
 }
@@ -160,7 +188,7 @@ impl Came {
             return false;
         }
         if number < self.next {
-            return self.forget(&(number..number + 1)) > 0;
+            return self.fill(&(number..number + 1)) > 0;
         }
         self.expect(number);
         self.next = number + 1;
@@ -183,8 +211,19 @@ impl Came {
         self.next = next;
     }
 
-    /// These are missing no more; how many of them were.
+    /// These will not come, also if nobody awaited them yet; how many there are.
     fn forget(&mut self, range: &Range<u64>) -> u64 {
+        let mut ahead = 0;
+        if range.end <= u64::MAX >> 1 && range.start.max(self.next) < range.end {
+            self.expect(range.start);
+            ahead = range.end - self.next;
+            self.next = range.end;
+        }
+        ahead + self.fill(range)
+    }
+
+    /// These are missing no more; how many of them were.
+    fn fill(&mut self, range: &Range<u64>) -> u64 {
         let mut forgotten = 0;
         let mut left = VecDeque::with_capacity(self.holes.len());
         for hole in self.holes.drain(..) {
@@ -226,7 +265,7 @@ mod tests {
         assert!(came.arrived(2) && !came.arrived(2));
         assert_eq!(came.holes, [1..2, 3..4]);
         came.expect(7);
-        assert_eq!((came.missing, came.forget(&(0..6)), came.missing), (4, 3, 1));
+        assert_eq!((came.missing, came.fill(&(0..6)), came.missing), (4, 3, 1));
         assert_eq!((came.holes.front(), came.holes.len(), came.next), (Some(&(6..7)), 1, 7));
         assert!(!came.arrived(u64::MAX));
         for number in 0..1000 {
@@ -240,32 +279,93 @@ mod tests {
     fn what_is_missing_is_asked_for_at_once_and_then_with_patience() {
         let patience = Duration::from_millis(100);
         let (now, mut senders) = (Instant::now(), Senders::new(10, patience));
-        assert!(senders.arrived(peer(1), 0, now));
+        assert!(senders.arrived(peer(1), 0, false, now));
         assert!(senders.ask(now).is_none() && senders.next_deadline().is_none());
-        assert!(senders.arrived(peer(1), 2, now));
+        assert!(senders.arrived(peer(1), 2, false, now));
         assert!(senders.ask(now).is_some_and(|(to, holes)| to == peer(1) && holes.iter().eq([&(1..2)])));
         assert!(senders.ask(now).is_none());
         assert_eq!(senders.next_deadline(), Some(now + patience));
         assert!(senders.ask(now + patience).is_some());
         // Something else, while the first is awaited.
-        assert!(senders.arrived(peer(1), 5, now + patience) && senders.ask(now + patience).is_none());
+        assert!(senders.arrived(peer(1), 5, false, now + patience) && senders.ask(now + patience).is_none());
         assert_eq!(senders.missing(), 3);
-        senders.forget(peer(1), &(0..9), now);
+        senders.forget(peer(1), &(0..6), now);
         assert_eq!((senders.missing(), senders.gone(), senders.next_deadline()), (0, 3, None));
+    }
+
+    #[test]
+    fn the_least_patience_is_some() {
+        let (now, mut senders) = (Instant::now(), Senders::new(10, Duration::ZERO));
+        assert!(senders.arrived(peer(1), 1, false, now));
+        assert!(senders.ask(now).is_some() && senders.ask(now).is_none(), "one question is open");
+        assert_eq!(senders.next_deadline(), Some(now + MIN_PATIENCE));
+    }
+
+    /// What is asked for comes one by one: as long as it comes, the question is open and is not repeated.
+    #[test]
+    fn a_question_is_not_repeated_while_it_is_answered() {
+        let patience = Duration::from_millis(100);
+        let (began, mut senders) = (Instant::now(), Senders::new(10, patience));
+        assert!(senders.arrived(peer(1), 3, false, began) && senders.ask(began).is_some());
+        let later = began + patience / 2;
+        assert!(senders.arrived(peer(1), 0, true, later));
+        assert!(senders.ask(began + patience).is_none());
+        assert_eq!(senders.next_deadline(), Some(later + patience));
+        assert!(senders.ask(later + patience).is_some_and(|(_, holes)| holes.iter().eq([&(1..3)])));
+    }
+
+    /// It fills a hole or says nothing: what is before it came, or was given up, and its sender may be far beyond it.
+    #[test]
+    fn what_was_sent_again_and_is_not_missing_is_nothing() {
+        let (now, mut senders) = (Instant::now(), Senders::new(1, Duration::ZERO));
+        assert!(!senders.arrived(peer(1), 5, true, now), "nobody asked for it");
+        assert!(senders.arrived(peer(1), 1, false, now) && senders.arrived(peer(1), 0, true, now));
+        assert!(!senders.arrived(peer(1), 0, true, now) && !senders.arrived(peer(1), 9, true, now));
+        assert_eq!(senders.missing(), 0);
+        // The first is forgotten with what it missed, and that comes after all.
+        assert!(senders.arrived(peer(1), 9, false, now) && senders.arrived(peer(2), 0, false, now));
+        assert!(!senders.arrived(peer(1), 5, true, now), "it was given up");
+        assert_eq!((senders.missing(), senders.gone()), (0, 7));
+        assert!(senders.ask(now).is_none_or(|(asked, _)| asked != peer(1)));
+    }
+
+    /// The word that messages will not come may overtake the ones after them.
+    #[test]
+    fn what_will_not_come_is_not_asked_for() {
+        let (now, mut senders) = (Instant::now(), Senders::new(10, Duration::ZERO));
+        assert!(senders.arrived(peer(1), 0, false, now));
+        senders.forget(peer(1), &(3..6), now);
+        assert_eq!((senders.missing(), senders.gone()), (2, 3));
+        assert!(senders.ask(now).is_some_and(|(_, holes)| holes.iter().eq([&(1..3)])));
+        assert!(senders.arrived(peer(1), 6, false, now) && !senders.arrived(peer(1), 4, false, now));
+        assert_eq!((senders.missing(), senders.gone()), (2, 3));
+        // No sender numbers like this.
+        senders.forget(peer(1), &(7..u64::MAX), now);
+        assert_eq!((senders.missing(), senders.gone()), (2, 3));
+        assert!(senders.arrived(peer(1), 7, false, now));
+    }
+
+    /// Whoever was to be asked is gone, and its place is taken.
+    #[test]
+    fn nobody_else_is_asked_for_one_who_was_forgotten() {
+        let (now, mut senders) = (Instant::now(), Senders::new(1, Duration::ZERO));
+        assert!(senders.arrived(peer(1), 1, false, now));
+        assert!(senders.arrived(peer(2), 0, false, now));
+        assert!(senders.ask(now).is_none() && senders.next_deadline().is_none());
     }
 
     #[test]
     fn too_many_senders_take_turns() {
         let (now, mut senders) = (Instant::now(), Senders::new(2, Duration::ZERO));
         for port in 1..=3 {
-            assert!(senders.arrived(peer(port), 5, now));
+            assert!(senders.arrived(peer(port), 5, false, now));
         }
         // The first was forgotten, with what it missed; the third began when there was no room.
         assert_eq!((senders.missing(), senders.gone()), (5, 5));
-        assert!(senders.arrived(peer(1), 9, now), "it is new again, and awaits nothing before");
+        assert!(senders.arrived(peer(1), 9, false, now), "it is new again, and awaits nothing before");
         assert_eq!((senders.missing(), senders.gone()), (0, 10));
-        assert!(!senders.arrived(peer(1), 8, now), "it may have come before");
-        assert!(senders.arrived(peer(1), 11, now));
+        assert!(!senders.arrived(peer(1), 8, false, now), "it may have come before");
+        assert!(senders.arrived(peer(1), 11, false, now));
         assert_eq!(senders.missing(), 1);
     }
 }
