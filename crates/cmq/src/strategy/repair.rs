@@ -113,7 +113,8 @@ pub struct RepairConfig {
     /// Default 100 ms; at least 1 ms. Shorter than the way there and back it asks for what is on its way.
     pub patience: Duration,
     /// Keys sent to, and senders received from, that are remembered. Default 4,096. Past it nothing is pushed to more
-    /// keys, and the sender that was silent longest is forgotten: what it missed is gone.
+    /// keys, and a sender that was silent long is forgotten: what was missing of it is gone. It is one of an address that
+    /// has more than its share of them, if there is such a one.
     pub peers: usize,
 }
 

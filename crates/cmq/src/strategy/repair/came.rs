@@ -1,6 +1,7 @@
 //! What came from each sender, and what of it is missing: the receiver's part of a repair, without I/O.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,16 @@ pub(super) const MIN_PATIENCE: Duration = Duration::from_millis(1);
 /// A sender: its key, and the random number that it has for this receiver.
 pub(super) type Peer = (Key, u32);
 
+/// Senders of one address among which the one that was silent longest is looked for.
+const LOOKED_AT: usize = 16;
+
 /// What came from one sender.
 struct Came {
     peer: Peer,
+    /// Where it is among those of its address.
+    at: usize,
+    /// When it was heard last, counted in notes.
+    heard: u64,
     next: u64,
     holes: VecDeque<Range<u64>>,
     /// Messages that are missing.
@@ -31,8 +39,12 @@ struct Came {
 pub(super) struct Senders {
     came: Slots<Came>,
     by_peer: HashMap<Peer, u32>,
+    by_addr: HashMap<SocketAddr, Vec<u32>>,
+    /// An address that has many, as far as it is known.
+    heaviest: Option<SocketAddr>,
     /// Who was silent longest.
     heard: Timeline,
+    notes: u64,
     /// Who misses something and was asked for it, longest ago first.
     open: Timeline,
     /// Who misses something and was not asked for it yet.
@@ -51,6 +63,9 @@ impl Senders {
         Senders {
             came: Slots::new(),
             by_peer: HashMap::new(),
+            by_addr: HashMap::new(),
+            heaviest: None,
+            notes: 0,
             heard: Timeline::new(),
             open: Timeline::new(),
             unasked: None,
@@ -121,7 +136,9 @@ impl Senders {
             None => self.begin(peer, first),
         };
         self.heard.touch(slot, now);
+        self.notes += 1;
         let came = self.came.get_mut(slot).expect("it was just found");
+        came.heard = self.notes;
         let (missing, dropped) = (came.missing, came.dropped);
         let noted = note(came);
         self.missing = self.missing + u128::from(came.missing) - u128::from(missing);
@@ -138,20 +155,56 @@ impl Senders {
     }
 
     fn begin(&mut self, peer: Peer, first: u64) -> u32 {
+        let addr = peer.0.addr;
         if self.came.len() >= self.limit
-            && let Some((silent, _)) = self.heard.first()
+            && let Some(slot) = self.in_the_way(addr)
         {
-            self.give_up(silent);
+            self.give_up(slot);
         }
         let next = if self.crowded { first } else { 0 };
-        let slot = self.came.insert(Came::new(peer, next));
+        let siblings = self.by_addr.entry(addr).or_default();
+        let slot = self.came.insert(Came::new(peer, siblings.len(), next));
+        siblings.push(slot);
+        let many = siblings.len();
+        if self.heaviest.is_none_or(|heaviest| many > self.senders_of(&heaviest)) {
+            self.heaviest = Some(addr);
+        }
         self.by_peer.insert(peer, slot);
         slot
+    }
+
+    fn senders_of(&self, addr: &SocketAddr) -> usize {
+        self.by_addr.get(addr).map_or(0, Vec::len)
+    }
+
+    /// Who is forgotten for a new sender of this address: one of an address that has more than its share, if there is
+    /// such a one. So an address that claims to be many drives out nobody else.
+    fn in_the_way(&mut self, of: SocketAddr) -> Option<u32> {
+        let have = self.senders_of(&of);
+        let share = (self.limit / (self.by_addr.len() + usize::from(have == 0))).max(1);
+        let heaviest = self.heaviest.filter(|heaviest| self.senders_of(heaviest) > share);
+        let addr = if have >= share { Some(of) } else { heaviest };
+        let Some(addr) = addr else {
+            return self.heard.first().map(|(slot, _)| slot);
+        };
+        let Senders { came, by_addr, .. } = self;
+        let siblings = by_addr.get(&addr)?.iter().take(LOOKED_AT);
+        siblings.copied().min_by_key(|&slot| came.get_mut(slot).map(|came| came.heard))
     }
 
     fn give_up(&mut self, slot: u32) {
         let Some(came) = self.came.remove(slot) else { return };
         self.by_peer.remove(&came.peer);
+        let addr = came.peer.0.addr;
+        if let Some(siblings) = self.by_addr.get_mut(&addr) {
+            siblings.swap_remove(came.at);
+            if let Some(moved) = siblings.get(came.at).and_then(|&moved| self.came.get_mut(moved)) {
+                moved.at = came.at;
+            }
+            if siblings.is_empty() {
+                self.by_addr.remove(&addr);
+            }
+        }
         self.heard.remove(slot);
         self.open.remove(slot);
         self.unasked = self.unasked.filter(|&unasked| unasked != slot);
@@ -178,8 +231,8 @@ impl Senders {
 }
 
 impl Came {
-    fn new(peer: Peer, next: u64) -> Came {
-        Came { peer, next, holes: VecDeque::new(), missing: 0, dropped: 0, asked: None }
+    fn new(peer: Peer, at: usize, next: u64) -> Came {
+        Came { peer, at, heard: 0, next, holes: VecDeque::new(), missing: 0, dropped: 0, asked: None }
     }
 
     /// Whether this number is new; what lies between it and the last is missing.
@@ -259,7 +312,7 @@ mod tests {
 
     #[test]
     fn holes_are_noted_and_filled() {
-        let mut came = Came::new(peer(1), 0);
+        let mut came = Came::new(peer(1), 0, 0);
         assert!(came.arrived(0) && came.arrived(4) && !came.arrived(4) && !came.arrived(0));
         assert_eq!(came.holes.front(), Some(&(1..4)));
         assert!(came.arrived(2) && !came.arrived(2));
@@ -352,6 +405,27 @@ mod tests {
         assert!(senders.arrived(peer(1), 1, false, now));
         assert!(senders.arrived(peer(2), 0, false, now));
         assert!(senders.ask(now).is_none() && senders.next_deadline().is_none());
+    }
+
+    /// An address that claims to be many takes from itself, and not from others.
+    #[test]
+    fn one_address_forgets_its_own() {
+        let (now, mut senders) = (Instant::now(), Senders::new(64, Duration::ZERO));
+        for port in 1..=8 {
+            assert!(senders.arrived(peer(port), 1, false, now));
+        }
+        let (stranger, _) = peer(9);
+        for token in 0..1000 {
+            assert!(senders.arrived((stranger, token), 0, false, now));
+        }
+        assert_eq!((senders.missing(), senders.gone()), (8, 0), "the others' holes are remembered");
+        // There is room for as many others as come.
+        for port in 10..=40 {
+            assert!(senders.arrived(peer(port), 0, false, now));
+            assert!(senders.arrived((stranger, 1000 + u32::from(port)), 0, false, now));
+        }
+        assert_eq!((senders.missing(), senders.gone()), (8, 0));
+        assert!((10..=40).all(|port| !senders.arrived(peer(port), 0, false, now)), "each is remembered");
     }
 
     #[test]
