@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::destinations::{Destination, Destinations};
+use super::queue::Queue;
 use super::timeline::Timeline;
 use super::{Slots, after};
 use crate::config::{Config, Large, MIN_DATAGRAM};
@@ -65,35 +66,22 @@ impl Batch {
     }
 }
 
-/// The messages of one key.
-struct Queue {
-    key: Key,
-    bytes: Vec<u8>,
-    /// Where the header of the last datagram begins.
-    start: usize,
-    /// Messages in the last datagram.
-    count: u16,
-    /// Length of every datagram but the last, once there is a second one.
-    segment: Option<usize>,
-    /// How long the last datagram may become, as far as it is known: every path carries the first value.
-    room: usize,
-    /// Messages and their lengths, in bytes.
-    payload: usize,
-    messages: u64,
-}
-
-/// A message that is being encoded at the end of a queue: taken back if it does not become whole, also where the
-/// application's `Serialize` panics.
-struct Record<'a> {
-    bytes: &'a mut Vec<u8>,
+/// A message that is being encoded at the end of a queue: taken back if it does not become whole, with the queue if that
+/// has no other, also where the application's `Serialize` panics.
+struct Attempt<'a> {
+    batches: &'a mut Batches,
+    slot: u32,
     at: usize,
     whole: bool,
 }
 
-impl Drop for Record<'_> {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.whole {
-            self.bytes.truncate(self.at);
+            if let Some(queue) = self.batches.queues.get_mut(self.slot) {
+                queue.bytes.truncate(self.at);
+            }
+            self.batches.drop_if_empty(self.slot);
         }
     }
 }
@@ -150,14 +138,14 @@ impl Batches {
         let queue = self.queues.get_mut(slot).expect("the slot was just found");
         let at = queue.bytes.len();
         queue.bytes.extend_from_slice(&[0; RECORD_BYTES]);
-        let mut record = Record { bytes: &mut queue.bytes, at, whole: false };
-        record.whole = encode(record.bytes);
-        if !record.whole {
-            drop(record);
-            self.drop_if_empty(slot);
+        let mut attempt = Attempt { batches: self, slot, at, whole: false };
+        let queue = attempt.batches.queues.get_mut(slot).expect("the slot was just found");
+        attempt.whole = encode(&mut queue.bytes);
+        if !attempt.whole {
             return Err(PushError::Encode);
         }
-        drop(record);
+        drop(attempt);
+        let queue = self.queues.get_mut(slot).expect("the slot was just found");
         let size = queue.bytes.len() - at - RECORD_BYTES;
         if queue.bytes.len() - queue.start > queue.room || queue.count == u16::MAX {
             self.place(slot, at, outside)?;
@@ -442,41 +430,49 @@ impl Batches {
     }
 }
 
-impl Queue {
-    /// The message at `at` stays where it is; how many bytes that adds.
-    #[inline]
-    fn take(&mut self, at: usize, size: usize) -> usize {
-        let length = u16::try_from(size).expect("a datagram is shorter than that");
-        self.bytes[at..at + RECORD_BYTES].copy_from_slice(&length.to_le_bytes());
-        self.count += 1;
-        self.messages += 1;
-        self.payload += RECORD_BYTES + size;
-        RECORD_BYTES + size
-    }
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    fn append(&mut self, message: &[u8]) -> usize {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; RECORD_BYTES]);
-        self.bytes.extend_from_slice(message);
-        self.take(at, message.len())
-    }
+    use super::*;
 
-    /// Ends the last datagram and begins another one, if a record of this size fits into it and the batch may be that
-    /// large.
-    fn begins_another(&mut self, record: usize) -> bool {
-        let segment = self.segment.unwrap_or(self.bytes.len() - self.start);
-        let datagrams = self.start / segment + 1;
-        if HEADER_BYTES + record > segment
-            || datagrams == MAX_SEGMENTS
-            || self.start + 2 * segment > MAX_DATAGRAM
-        {
-            return false;
+    struct World;
+
+    impl Outside for World {
+        fn now(&self) -> Instant {
+            Instant::now()
         }
-        (self.segment, self.room) = (Some(segment), segment);
-        self.bytes[self.start + 2..self.start + 4].copy_from_slice(&self.count.to_le_bytes());
-        self.start += segment;
-        self.count = 0;
-        self.bytes.resize(self.start + HEADER_BYTES, 0);
-        true
+
+        fn path(&self, _: SocketAddr) -> usize {
+            MIN_DATAGRAM
+        }
+    }
+
+    /// Whatever becomes of a message that is not taken, no queue is kept for it.
+    #[test]
+    fn a_push_that_fails_leaves_no_queue() {
+        let to = |port| Key::new(SocketAddr::from(([127, 0, 0, 1], port)), 0);
+        let good = |out: &mut Vec<u8>| {
+            out.push(7);
+            true
+        };
+        let panics = |_: &mut Vec<u8>| -> bool { panic!("this panic is part of the test") };
+        for timeout in [Duration::ZERO, Duration::MAX] {
+            let mut batches = Batches::new(&Config::default().batches(512, timeout), 1);
+            let mut fails = |port, encode: fn(&mut Vec<u8>) -> bool| {
+                let push = || batches.push(to(port), &World, encode);
+                assert!(!matches!(catch_unwind(AssertUnwindSafe(push)), Ok(Ok(()))));
+                let left = (batches.queues.len(), batches.by_key.len(), batches.timeline.first());
+                assert_eq!((left, batches.last), ((0, 0, None), None), "{timeout:?}");
+            };
+            fails(1, panics);
+            fails(2, |_| false);
+            fails(3, |out| {
+                out.resize(2 << 20, 0);
+                true
+            });
+            batches.push(to(4), &World, good).expect("room");
+            assert_eq!(batches.ready().len(), usize::from(timeout.is_zero()));
+        }
     }
 }

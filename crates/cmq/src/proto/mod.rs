@@ -1,12 +1,13 @@
 //! The protocol without I/O: these machines never touch a socket, a clock or a random source.
 //!
-//! * `batches`: what was pushed, until it leaves; `destinations`: the streams it leaves in;
+//! * `batches`: what was pushed, until it leaves; `queue`: that of one key; `destinations`: the streams it leaves in;
 //! * [`receiver`]: what arrives; `stream`: one sender's numbers; `fragments`: messages in pieces;
 //! * `timeline`: who waits longest.
 
 pub(crate) mod batches;
 pub(crate) mod destinations;
 pub(crate) mod fragments;
+pub(crate) mod queue;
 pub mod receiver;
 pub(crate) mod stream;
 #[cfg(test)]
