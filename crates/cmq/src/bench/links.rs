@@ -46,6 +46,8 @@ impl Queue {
     fn open(end: &End) -> io::Result<Queue> {
         let mut config = Config::default().batches(end.qthresh, Duration::from_micros(end.timeout_us));
         config.receive_buffer = Some(RECEIVE_BUFFER);
+        // As every link here: before it waits, everything leaves.
+        config.flush_on_wait = true;
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
         Ok(Queue { queue, to: Key::new(end.to, 0) })
     }
@@ -59,13 +61,7 @@ impl Link for Queue {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        let message = if self.queue.waiting() > 0 {
-            self.queue.cw_pop()
-        } else {
-            self.queue.flush();
-            self.queue.pop_timeout(wait)
-        };
-        let Some((message, _)) = message else { return Ok(None) };
+        let Some((message, _)) = self.queue.pop_timeout(wait) else { return Ok(None) };
         copy(&message, into).map(Some)
     }
 

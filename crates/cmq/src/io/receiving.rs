@@ -33,8 +33,6 @@ use crate::wire::Messages;
 
 /// How long after a pop the next one is expected to read the socket.
 const LEASE: Duration = Duration::from_millis(1);
-/// Datagrams of one call that are much: then the thread behind reads, beside the application.
-const MUCH: usize = 24;
 /// Calls in one turn of the thread behind.
 const CALLS: usize = 16;
 
@@ -61,7 +59,7 @@ struct State {
     received: Received,
     reader: Reader,
     behind: Behind,
-    /// Much arrives: the thread behind keeps the socket.
+    /// More arrives than a call takes: the thread behind reads, beside the application. Less is not worth waking it.
     busy: bool,
     /// Pops that sleep while another one, or the thread behind, reads.
     followers: usize,
@@ -262,12 +260,10 @@ impl<T> Receiving<T> {
                 return false;
             }
         }
-        let mut datagrams = 0;
         for (from, bytes) in received.iter() {
             receiver.datagram(now, from, bytes, &mut Boxes(self));
-            datagrams += 1;
         }
-        state.busy = datagrams >= MUCH;
+        state.busy = received.is_all();
         true
     }
 

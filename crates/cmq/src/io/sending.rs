@@ -124,8 +124,10 @@ impl Sending {
             None => state.batches.push(key, &*self.socket, encode),
             Some(most) => state.batches.push(key, &Fixed(&self.socket, most), encode),
         };
-        self.send_and_wake(state);
-        pushed
+        if !matches!(pushed, Ok(false)) {
+            self.send_and_wake(state);
+        }
+        pushed.map(drop)
     }
 
     /// Everything that waits leaves now.

@@ -48,6 +48,11 @@ impl Received {
         Received { buffers, metas: [RecvMeta::default(); BUFFERS], count: 0, offered: 1 }
     }
 
+    /// Whether all buffers are filled: several calls in a row brought as much as they had room for.
+    pub fn is_all(&self) -> bool {
+        self.count == BUFFERS
+    }
+
     /// Each datagram with its sender.
     pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let filled = self.metas[..self.count].iter().zip(&self.buffers);

@@ -123,14 +123,15 @@ impl Batches {
         }
     }
 
-    /// Takes a message that `encode` appends. Afterwards [`Batches::ready`] may have something.
+    /// Takes a message that `encode` appends; whether [`Batches::ready`] may have something now, or the next deadline be
+    /// another one.
     #[inline]
     pub fn push(
         &mut self,
         key: Key,
         outside: &impl Outside,
         encode: impl FnOnce(&mut Vec<u8>) -> bool,
-    ) -> Result<(), PushError> {
+    ) -> Result<bool, PushError> {
         if self.pending >= self.pending_limit {
             return Err(PushError::Full);
         }
@@ -151,9 +152,12 @@ impl Batches {
             self.place(slot, at, outside)?;
         } else {
             self.pending += queue.take(at, size);
+            if queue.messages > 1 && queue.payload < self.qthresh {
+                return Ok(false);
+            }
         }
         self.leave_if_full(slot, outside);
-        Ok(())
+        Ok(true)
     }
 
     /// The queue of a key.
@@ -461,7 +465,7 @@ mod tests {
             let mut batches = Batches::new(&Config::default().batches(512, timeout), 1);
             let mut fails = |port, encode: fn(&mut Vec<u8>) -> bool| {
                 let push = || batches.push(to(port), &World, encode);
-                assert!(!matches!(catch_unwind(AssertUnwindSafe(push)), Ok(Ok(()))));
+                assert!(!matches!(catch_unwind(AssertUnwindSafe(push)), Ok(Ok(_))));
                 let left = (batches.queues.len(), batches.by_key.len(), batches.timeline.first());
                 assert_eq!((left, batches.last), ((0, 0, None), None), "{timeout:?}");
             };
