@@ -304,6 +304,9 @@ fn what_cannot_be_is_refused() {
     let small = Config { fragment_bytes: 1 << 20, ..Config::default() };
     let error = new_rq_with::<u32>("127.0.0.1:0", small).expect_err("no large message would become whole");
     assert!(error.to_string().starts_with("configuration: fragment_bytes is 1048576"), "{error}");
+    let busy = Config { spin: Duration::from_millis(2), ..Config::default() };
+    let error = new_rq_with::<u32>("127.0.0.1:0", busy).expect_err("a core is not for waiting");
+    assert!(error.to_string().starts_with("configuration: spin (in µs) is 2000"), "{error}");
     let taken = new_rq::<u32>(queue.local_addr()).expect_err("the address is taken");
     assert!(taken.to_string().starts_with("cannot take the address"), "{taken}");
 }

@@ -44,7 +44,12 @@ struct Queue {
 
 impl Queue {
     fn open(end: &End) -> io::Result<Queue> {
-        let mut config = Config::default().batches(end.qthresh, Duration::from_micros(end.timeout_us));
+        let config = match (end.timeout_us, end.qthresh) {
+            (0, _) => Config::immediate(),
+            (_, qthresh) if qthresh == Config::default().qthresh => Config::default(),
+            _ => Config::throughput(),
+        };
+        let mut config = config.batches(end.qthresh, Duration::from_micros(end.timeout_us));
         config.receive_buffer = Some(RECEIVE_BUFFER);
         // As every link here: before it waits, everything leaves.
         config.flush_on_wait = true;

@@ -33,6 +33,8 @@ use crate::wire::Messages;
 
 /// How long after a pop the next one is expected to read the socket.
 const LEASE: Duration = Duration::from_millis(1);
+/// As many times [`Config::spin`] a wait may have taken for the next one to spin: one that slept took longer for it.
+const SHORT: u32 = 4;
 /// Calls in one turn of the thread behind.
 const CALLS: usize = 16;
 
@@ -63,6 +65,8 @@ struct State {
     busy: bool,
     /// Pops that sleep while another one, or the thread behind, reads.
     followers: usize,
+    /// The last wait was so short that the next one need not sleep.
+    short: bool,
     /// Pops that stopped waiting, ever.
     leaves: u64,
     /// `leaves` when the thread behind last looked.
@@ -116,6 +120,7 @@ impl<T> Receiving<T> {
             behind: Behind::Awake,
             busy: false,
             followers: 0,
+            short: false,
             leaves: 0,
             leaves_seen: 0,
         };
@@ -231,11 +236,13 @@ impl<T> Receiving<T> {
                 self.waker.wake();
             }
         }
-        let mut now = Instant::now();
+        let began = Instant::now();
+        let (mut now, mut spins) = (began, state.short);
         while found.is_none() && !state.busy && until.is_none_or(|until| now < until) {
             let deadline = [state.receiver.next_deadline(), until].into_iter().flatten().min();
             drop(state);
-            let readable = sleep_on(&self.socket, deadline, now);
+            let readable = std::mem::take(&mut spins) && self.spin(deadline, &mut now)
+                || sleep_on(&self.socket, deadline, now);
             now = Instant::now();
             state = lock(&self.state);
             if readable {
@@ -244,9 +251,27 @@ impl<T> Receiving<T> {
             self.expire(&mut state, now);
             found = take();
         }
+        state.short = now - began < SHORT * self.config.spin;
         state.leaves += 1;
         self.lease(state, now);
         found
+    }
+
+    /// Looks at the socket again and again for a little while; whether there is something to read.
+    fn spin(&self, until: Option<Instant>, now: &mut Instant) -> bool {
+        let end = *now + self.config.spin;
+        let end = until.map_or(end, |until| until.min(end));
+        loop {
+            if sleep_on(&self.socket, Some(*now), *now) {
+                return true;
+            }
+            // Whoever has something to do on this core does it.
+            std::thread::yield_now();
+            *now = Instant::now();
+            if *now >= end {
+                return false;
+            }
+        }
     }
 
     /// One call to the socket, and what it brought to its mailboxes.
