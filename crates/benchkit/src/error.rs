@@ -31,4 +31,13 @@ pub enum Error {
         /// What it said.
         line: String,
     },
+    /// Nothing came for minutes and nobody said that it was over.
+    #[error("nothing arrived for ten minutes and the harness said nothing")]
+    Silence,
+    /// The system under test delivered something else than was sent: its fault, and the result is worth nothing.
+    #[error("after {after} messages another one arrived than was sent")]
+    Wrong {
+        /// Messages that were right before.
+        after: u64,
+    },
 }

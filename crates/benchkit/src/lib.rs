@@ -5,6 +5,8 @@
 //! * [`output`]: where rows, tables and plots go, and how figures are written;
 //! * [`exchange`]: numbered messages and their answers, the same loop for every system;
 //! * [`ends`]: the two processes of it;
+//! * [`control`]: a process's side of the talk with the harness;
+//! * [`direct`]: messages from one process to another, and there and back;
 //! * [`fleet`] and [`server`]: processes that are started, talked to, and never left behind;
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: what the machine says about itself.
@@ -14,6 +16,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod control;
+pub mod direct;
 pub mod ends;
 pub mod error;
 pub mod exchange;

@@ -143,6 +143,51 @@ fn flow_control_is_measured_on_and_off() {
     assert!(outcome.text().contains("| 65536 | all | off |"), "{}", outcome.text());
 }
 
+/// A folder or file of such a bench in shared memory whose process is this one.
+fn left_in_memory(bench: u32) -> bool {
+    let own = format!("rbmq-direct-{bench}-");
+    let entries = std::fs::read_dir("/dev/shm").unwrap().filter_map(Result::ok);
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(&own))
+}
+
+/// `systems` are all measured, or left out aloud; ours never are.
+fn direct(systems: &str, expected: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("bench direct --sizes 8,1001 --seconds 0.1 --warmup 0.05 --reps 1 {systems}");
+    let mut command = rbmq(line.split_whitespace());
+    command.arg("--out").arg(folder.path());
+    let bench = Process::start(command);
+    let number = bench.id();
+    let outcome = bench.finish().good();
+    assert!(!left_in_memory(number));
+    let rows = rows(folder.path(), "direct");
+    for system in expected {
+        let of: Vec<&Value> =
+            rows.iter().filter(|row| row["system"] == *system && row["spin_us"] == 0).collect();
+        if of.is_empty() && outcome.stderr.contains(&format!("SKIPPED: {system}")) {
+            eprintln!("{}", outcome.stderr);
+            continue;
+        }
+        let sizes: Vec<u64> = of.iter().map(|row| row["size_bytes"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, [8, 1001, 34], "{system}");
+        assert!(of.iter().all(|row| row["lost"] == 0 && row["rate"].is_number()), "{of:?}");
+        assert!(of[0]["p50_ns"].is_null() && of[2]["p50_ns"].as_u64() > Some(0), "{of:?}");
+        assert!(of[2]["p50_ns"].as_u64() <= of[2]["p99_ns"].as_u64(), "{of:?}");
+    }
+    assert!(outcome.text().contains("| 1001 | rocketbufs | "), "{}", outcome.text());
+    assert!(folder.path().join("direct-messages.svg").exists());
+}
+
+#[test]
+fn two_processes_share_memory_without_a_broker() {
+    direct("--spin-us 20", &["rocketbufs", "rocketbufs-trusting"]);
+}
+
+#[test]
+fn other_peoples_shared_memory_loses_nothing() {
+    direct("--system rocketbufs --against aeron,iceoryx2", &["rocketbufs", "aeron", "iceoryx2"]);
+}
+
 #[test]
 fn a_delivery_is_measured_beside_topics_that_do_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -62,9 +62,6 @@ pub enum BenchError {
         /// The topic.
         name: String,
     },
-    /// Nothing came for minutes and nobody said that it was over.
-    #[error("nothing arrived for ten minutes and the harness said nothing")]
-    Silence,
     /// A system that is measured beside ours is not there.
     #[error("{peer} is not installed; scripts/bench-peers installs it")]
     NotInstalled {

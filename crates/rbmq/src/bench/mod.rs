@@ -16,11 +16,13 @@
 
 mod campaign;
 mod clients;
-mod control;
 mod counters;
 mod counting;
 mod cpu;
 mod credit;
+mod direct;
+mod direct_peers;
+mod direct_systems;
 mod error;
 mod flow;
 mod flow_peers;
@@ -46,6 +48,7 @@ mod throughput;
 mod ways;
 mod worker;
 
+use benchkit::control;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -71,6 +74,8 @@ pub enum BenchCommand {
     Recovery(RecoveryArgs),
     /// Instructions and system calls per delivered MiB, with flow control and without
     Flow(flow::FlowArgs),
+    /// Messages between two processes over shared memory, without a broker
+    Direct(direct::DirectArgs),
     /// The tables that a README has room for, from a folder of results
     Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
@@ -186,6 +191,7 @@ pub fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Cpu(args) => cpu::run(&args),
         BenchCommand::Recovery(args) => recovery::run(&args),
         BenchCommand::Flow(args) => flow::run(&args),
+        BenchCommand::Direct(args) => direct::run(&args),
         BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }

@@ -9,7 +9,7 @@ use super::{
     Api, BenchError, Confirm, System,
     clients::Whom,
     control::Control,
-    counting, flow_peers,
+    counting, direct_peers, flow_peers,
     numbers::Numbers,
     pace,
     peers::{self, Peer},
@@ -72,6 +72,8 @@ pub enum Worker {
     FlowHop(flow_peers::Hop),
     /// Receives it
     FlowSink(flow_peers::Hop),
+    /// One of two processes that share memory
+    Direct(benchkit::direct::End),
     /// Receives all topics of a bench of scale
     ScaleSubscriber(scale::All),
     /// One publisher of one topic
@@ -164,6 +166,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::FlowSource(args) => flow_peers::source(&args),
         Worker::FlowHop(args) => flow_peers::hop(&args),
         Worker::FlowSink(args) => flow_peers::sink(&args),
+        Worker::Direct(end) => direct_peers::run(&end),
         Worker::ScaleSubscriber(args) => scale::subscribe(&args),
         Worker::Publisher { load, topic } => {
             pace::sleep_exactly()?;

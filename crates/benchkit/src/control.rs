@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::BenchError;
+use crate::Error;
 
 /// A subscriber that waits for messages which do not come gives up after this long and reports what it has.
 const QUIET: Duration = Duration::from_secs(5);
@@ -122,13 +122,9 @@ impl Control {
     ///
     /// # Errors
     /// Nothing came for minutes and nobody said that it was over.
-    pub fn end_if_over(
-        &self,
-        last_arrival: Instant,
-        totals: impl FnOnce() -> Vec<u64>,
-    ) -> Result<(), BenchError> {
+    pub fn end_if_over(&self, last_arrival: Instant, totals: impl FnOnce() -> Vec<u64>) -> Result<(), Error> {
         match self.expected() {
-            None if last_arrival.elapsed() > SILENCE => Err(BenchError::Silence),
+            None if last_arrival.elapsed() > SILENCE => Err(Error::Silence),
             None => Ok(()),
             Some(expected) => {
                 let totals = totals();

@@ -1,0 +1,204 @@
+//! The two processes over RocketBufs' shared memory: made of the framework alone, no broker is between them.
+//!
+//! ```text
+//!   publish: ROut ──▶ RIn: subscribe          ping: ROut ──▶ RIn :pong      a connection each way,
+//!                                                   RIn  ◀── ROut           both made by the second
+//! ```
+//!
+//! A buffer is bytes, so each message has its length before it, as RBMQ's records do: the receiver walks from one to the
+//! next as the other systems' receivers do. What else is configured, environment variables say.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use benchkit::{
+    control::Control,
+    direct::{End, Port, Role},
+};
+use rocketbufs::{
+    Bid, BufWriter, Conn, Context, InView, Listener, RIn, ROut, Received, config::TransportKind,
+};
+
+use super::{
+    BenchError,
+    clients::LOOK,
+    rbmq_peers::{config, failed},
+};
+
+/// What the first of the two sends, and the second.
+const THERE: Bid = 1;
+const BACK: Bid = 2;
+
+/// What the second says on a connection.
+const SUBSCRIBES: &[u8] = b"subscribes";
+const PUBLISHES: &[u8] = b"publishes";
+
+/// How long each waits for the other at the start.
+const SET_UP_WITHIN: Duration = Duration::from_secs(15);
+
+/// Bytes that are copied at once out of memory that another process writes: few enough to be still in the cache when
+/// they are looked at.
+const PIECE: usize = 64 * 1024;
+
+const LENGTH_BYTES: usize = 4;
+
+/// Runs one of the two.
+///
+/// # Errors
+/// The other one is not there, or something else came than was sent.
+pub fn run(end: &End) -> Result<(), BenchError> {
+    let control = Control::start();
+    let (mut port, at) = if end.role.is_first() { listen(end)? } else { (connect(end)?, String::new()) };
+    Ok(end.run(&control, &mut port, &at)?)
+}
+
+/// This side's buffer and the other's.
+struct Shared {
+    context: Context,
+    listener: Option<Listener>,
+    out: ROut,
+    writer: BufWriter,
+    /// None where nothing is received, and as long as the other one is not there.
+    input: Option<RIn>,
+    copy: Vec<u8>,
+}
+
+impl Shared {
+    fn new(own: Bid) -> Result<Shared, BenchError> {
+        let context = Context::new(config(TransportKind::Shm, None)?).map_err(failed)?;
+        let out = ROut::new(&context);
+        out.create_buffer(own, 0).map_err(failed)?;
+        let writer = out.writer(own).map_err(failed)?;
+        let copy = vec![0; PIECE];
+        Ok(Shared { context, listener: None, out, writer, input: None, copy })
+    }
+}
+
+/// The first of the two, and where it is found.
+fn listen(end: &End) -> Result<(Shared, String), BenchError> {
+    let mut shared = Shared::new(THERE)?;
+    let listener = Listener::bind(&shared.context, "127.0.0.1:0").map_err(failed)?;
+    let at = listener.local_addr();
+    if end.role == Role::Publish {
+        let out = shared.out.clone();
+        listener.set_conn_cb(move |conn| out.add_conn(&conn));
+    }
+    shared.listener = Some(listener);
+    Ok((shared, at))
+}
+
+/// The second, which has subscribed and, if it is to send, is subscribed to.
+fn connect(end: &End) -> Result<Shared, BenchError> {
+    let mut shared = Shared::new(BACK)?;
+    let connect = |shared: &Shared, hello| Conn::connect(&shared.context, &end.at, hello).map_err(failed);
+    let input = RIn::new(&connect(&shared, SUBSCRIBES)?);
+    input.subscribe(THERE, 0).map_err(failed)?;
+    let sends = end.role == Role::Ping;
+    if sends {
+        shared.out.add_conn(&connect(&shared, PUBLISHES)?);
+    }
+    let has_subscriber = |shared: &Shared| shared.out.buffer_info(BACK).is_some_and(|of| of.subscribers > 0);
+    let began = Instant::now();
+    let mut subscribed = false;
+    while !subscribed || (sends && !has_subscriber(&shared)) {
+        match input.recv(Some(LOOK)).map_err(failed)? {
+            None => {}
+            Some(Received::Subscribed { .. }) => subscribed = true,
+            Some(other) => return Err(unexpected(&other).into()),
+        }
+        if began.elapsed() > SET_UP_WITHIN {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+    }
+    shared.input = Some(input);
+    Ok(shared)
+}
+
+fn unexpected(what: &Received) -> io::Error {
+    io::Error::other(format!("unexpected: {what:?}"))
+}
+
+impl Shared {
+    /// Of a pong: waits for the ping's connections.
+    fn accept(&mut self) -> io::Result<()> {
+        match self.listener.as_ref().and_then(|listener| listener.accept(Some(LOOK))) {
+            Some(conn) if conn.peer_hello() == PUBLISHES => {
+                let input = RIn::new(&conn);
+                input.subscribe(BACK, 0).map_err(io::Error::other)?;
+                self.input = Some(input);
+            }
+            Some(conn) => self.out.add_conn(&conn),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Port for Shared {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let length = (message.len() as u32).to_le_bytes();
+        self.writer.append_blocking(&[&length, message], None).map(drop).map_err(io::Error::other)
+    }
+
+    fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        let Some(input) = &self.input else { return self.accept() };
+        match input.recv(Some(LOOK)).map_err(io::Error::other)? {
+            None | Some(Received::Subscribed { .. }) => Ok(()),
+            Some(Received::Data(view)) => {
+                walk_view(&view, &mut self.copy, each)?;
+                view.consume();
+                Ok(())
+            }
+            Some(other) => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Where they lie, or in copies where that memory is another process's and its word is not taken.
+fn walk_view(view: &InView, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+    if let Some(bytes) = view.as_slice() {
+        walk(bytes, each);
+        return Ok(());
+    }
+    let mut at = 0;
+    while at < view.len() {
+        let piece = copy.len().min(view.len() - at);
+        view.copy_to(at, &mut copy[..piece]).map_err(io::Error::other)?;
+        match walk(&copy[..piece], each) {
+            0 => return Err(io::Error::other("a message that is longer than what came")),
+            whole => at += whole,
+        }
+    }
+    Ok(())
+}
+
+/// Returns the bytes of whole messages.
+#[inline]
+fn walk(bytes: &[u8], each: &mut impl FnMut(&[u8])) -> usize {
+    let mut rest = bytes;
+    while let Some((length, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
+        let Some((message, next)) = behind.split_at_checked(u32::from_le_bytes(*length) as usize) else {
+            break;
+        };
+        each(message);
+        rest = next;
+    }
+    bytes.len() - rest.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_messages_are_walked_and_the_rest_is_left() {
+        let bytes = [3, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 2, 0, 0, 0, 9];
+        let mut seen = Vec::new();
+        assert_eq!(walk(&bytes, &mut |message| seen.push(message.to_vec())), 11);
+        assert_eq!(seen, [vec![1, 2, 3], vec![]]);
+        assert_eq!(walk(&bytes[..3], &mut |_| unreachable!()), 0);
+    }
+}
