@@ -151,9 +151,10 @@ fn left_in_memory(bench: u32) -> bool {
 }
 
 /// `systems` are all measured, or left out aloud; ours never are.
-fn direct(systems: &str, expected: &[&str]) {
+fn direct(systems: &str, expected: &[&str]) -> (Outcome, Vec<Value>) {
     let folder = tempfile::tempdir().unwrap();
-    let line = format!("bench direct --sizes 8,1001 --seconds 0.1 --warmup 0.05 --reps 1 {systems}");
+    let line =
+        format!("bench direct --sizes 8,1001 --seconds 0.1 --warmup 0.05 --reps 1 --retries 0 {systems}");
     let mut command = rbmq(line.split_whitespace());
     command.arg("--out").arg(folder.path());
     let bench = Process::start(command);
@@ -176,11 +177,15 @@ fn direct(systems: &str, expected: &[&str]) {
     }
     assert!(outcome.text().contains("| 1001 | rocketbufs | "), "{}", outcome.text());
     assert!(folder.path().join("direct-messages.svg").exists());
+    (outcome, rows)
 }
 
 #[test]
 fn two_processes_share_memory_without_a_broker() {
-    direct("--spin-us 20", &["rocketbufs", "rocketbufs-trusting"]);
+    let (outcome, rows) = direct("--spin-us 20", &["rocketbufs", "rocketbufs-trusting"]);
+    let spinning = rows.iter().filter(|row| row["spin_us"] == 20).count();
+    // Two of ours, there and back, if this build can.
+    assert_eq!(spinning, if outcome.stderr.contains("SKIPPED: spinning") { 0 } else { 2 }, "{rows:?}");
 }
 
 #[test]
