@@ -88,6 +88,7 @@ impl Drop for Attempt<'_> {
 
 pub(crate) struct Batches {
     qthresh: usize,
+    qmessages: u64,
     timeout: Duration,
     pending_limit: usize,
     large: Large,
@@ -107,6 +108,7 @@ impl Batches {
     pub fn new(config: &Config, epoch: u64) -> Batches {
         Batches {
             qthresh: config.qthresh,
+            qmessages: config.qmessages as u64,
             timeout: config.timeout,
             pending_limit: config.pending_bytes,
             large: config.large,
@@ -152,7 +154,7 @@ impl Batches {
             self.place(slot, at, outside)?;
         } else {
             self.pending += queue.take(at, size);
-            if queue.messages > 1 && queue.payload < self.qthresh {
+            if queue.messages > 1 && !queue.is_full(self.qthresh, self.qmessages) {
                 return Ok(false);
             }
         }
@@ -190,7 +192,7 @@ impl Batches {
 
     fn leave_if_full(&mut self, slot: u32, outside: &impl Outside) {
         let Some(queue) = self.queues.get_mut(slot) else { return };
-        if queue.payload >= self.qthresh || self.timeout.is_zero() {
+        if queue.is_full(self.qthresh, self.qmessages) || self.timeout.is_zero() {
             self.seal(slot, outside.now());
         }
     }

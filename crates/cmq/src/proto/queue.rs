@@ -22,6 +22,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Whether it has as many bytes or messages as leave.
+    #[inline]
+    pub fn is_full(&self, bytes: usize, messages: u64) -> bool {
+        self.payload >= bytes || self.messages >= messages
+    }
+
     /// The message at `at` stays where it is; how many bytes that adds.
     #[inline]
     pub fn take(&mut self, at: usize, size: usize) -> usize {

@@ -125,7 +125,8 @@ proptest! {
     #[test]
     fn batches_are_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
         let timeout = Duration::from_millis(20);
-        let config = Config::default().batches(qthresh, timeout);
+        let qmessages = 1 + qthresh % 9;
+        let config = Config { qmessages, ..Config::default().batches(qthresh, timeout) };
         let mut batches = Batches::new(&config, 1);
         let mut world = World { now: Instant::now(), path };
         let mut model: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
@@ -138,7 +139,9 @@ proptest! {
                 Step::Push { key, size } => {
                     let message: Vec<u8> = (0..size).map(|n| (n + number) as u8).collect();
                     let to = Key::new(addr(1), u32::from(key));
-                    batches.push(to, &world, |out| { out.extend_from_slice(&message); true }).expect("room");
+                    let due = batches.next_deadline();
+                    let news = batches.push(to, &world, |out| { out.extend_from_slice(&message); true }).expect("room");
+                    prop_assert!(news || (batches.ready().is_empty() && batches.next_deadline() == due));
                     model.entry(to.id).or_default().push(message);
                     pushed.entry(to.id).or_default().push((world.now, size + 2));
                 }
@@ -156,7 +159,7 @@ proptest! {
             // A batch may leave before it must, when the next message fits into no datagram of it, and never later.
             for (id, all) in &pushed {
                 let waits = &all[got.messages.get(id).map_or(0, Vec::len)..];
-                prop_assert!(waits.iter().map(|(_, size)| size).sum::<usize>() < qthresh);
+                prop_assert!(waits.len() < qmessages && waits.iter().map(|(_, size)| size).sum::<usize>() < qthresh);
                 prop_assert!(waits.iter().all(|(since, _)| *since + timeout > world.now || batches.next_deadline() <= Some(world.now)));
             }
         }
