@@ -16,7 +16,7 @@ import struct
 import sys
 
 CONTROL, LOCAL, MORE = 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000
-OFFER, RANGE = 1, 2
+OFFER, RANGE = 1, 3
 HELLO, WELCOME, BYE, PING, PONG = 0x01, 0x02, 0x03, 0x04, 0x05
 SUBSCRIBE, SUBSCRIBED, REFUSED = 0x10, 0x11, 0x12
 CREDIT, ASK, LOST, CLOSED, GONE = 0x15, 0x16, 0x17, 0x18, 0x19
@@ -82,7 +82,7 @@ class Peer:
         return taken
 
     def messages(self):
-        """What comes: ("range", wire, size, whole), ("offer", wire) or (kind, fields)."""
+        """What comes: ("range", wire, up to, whole), ("offer", wire) or (kind, fields)."""
         while True:
             wire, size = struct.unpack("<II", self.read(8))
             if wire == LOCAL:
@@ -109,7 +109,9 @@ class Subscription:
         positions = self.boundary, self.boundary, self.boundary, self.boundary + self.ring.capacity
         self.peer.say(CREDIT, struct.pack("<I4Q3IQ", WIRE, *positions, 1, 0, 0, self.start))
 
-    def arrived(self, size, whole):
+    def arrived(self, low, whole):
+        """What lies in the ring up to a position, of which these are the low 32 bits."""
+        size = (low - self.landed) & 0xFFFFFFFF
         if self.ring is None or self.landed + size > self.told + self.ring.capacity:
             raise SystemExit("the writer went beyond what it may write")
         self.landed += size

@@ -20,6 +20,8 @@ pub struct Inlet {
     boundary: Position,
     /// The horizon as last seen.
     pub(crate) horizon: Position,
+    #[cfg(not(loom))]
+    caller: crate::watch::Caller,
     /// Where the last landed piece began, for a planted bug.
     #[cfg(feature = "planted-bugs")]
     before_last: Position,
@@ -33,6 +35,8 @@ impl Inlet {
             head,
             boundary: head,
             horizon,
+            #[cfg(not(loom))]
+            caller: crate::watch::Caller::default(),
             #[cfg(feature = "planted-bugs")]
             before_last: head,
         }
@@ -134,9 +138,9 @@ impl Inlet {
         self.ring.shared().publish_head(self.head);
     }
 
-    /// In a ring of another process that is gone: lands the whole deliveries that it had written and not told. True if
-    /// there were any. What its head page says is believed no further than what was granted, and where its log has a hole
-    /// that was not told, not at all.
+    /// In a ring of another process: lands the whole deliveries that it has written, told or not. True if there were any.
+    /// What its head page says is believed no further than what was granted, and where its log has a hole that was not
+    /// told, not at all.
     pub fn land_rest(&mut self) -> bool {
         let rest = self.ring.shared().peers_rest(self.head);
         let Some(end) = rest.filter(|end| end - self.head <= self.room()) else { return false };
@@ -155,6 +159,13 @@ impl Inlet {
         if from < self.boundary {
             shared.publish_last(from);
         }
+        #[cfg(not(loom))]
+        self.caller.call(shared);
+    }
+
+    /// Whether [`Inlet::land_rest`] would land something.
+    pub fn has_rest(&self) -> bool {
+        self.ring.shared().peers_rest(self.head).is_some_and(|end| end - self.head <= self.room())
     }
 
     /// Drops what has come of a delivery that is not complete: the log goes on at the boundary. To be called only where

@@ -30,7 +30,8 @@
 //!   nothing lies in any more go back to the system.
 //!
 //! * Another process can see a ring, without being able to write it (`Pool::shared_ring`, `Maps`): its own ring over the
-//!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows.
+//!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows. It follows the
+//!   writer by itself, and the writer wakes it by its `Bell`.
 //!
 //! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
 //! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work; [`Seat`] says which
@@ -52,6 +53,8 @@
 //! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `inlet`
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
 
+#[cfg(not(loom))]
+mod bell;
 mod control;
 mod ends;
 mod event;
@@ -70,12 +73,17 @@ mod region;
 mod ring;
 mod seat;
 mod shape;
+pub mod slumber;
 pub mod sync;
 mod trim;
 mod view;
 mod wake;
+#[cfg(not(loom))]
+mod watch;
 mod writer;
 
+#[cfg(not(loom))]
+pub use bell::{Bell, PeerBell};
 pub use inlet::Inlet;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
 #[cfg(not(loom))]
@@ -87,6 +95,8 @@ pub use seat::Seat;
 pub use trim::Trimmed;
 pub use view::{Lapped, View};
 pub use wake::{PendingSet, Sleeper};
+#[cfg(not(loom))]
+pub use watch::{MAX_WATCHERS, WatchKey};
 pub use writer::{Claim, ClaimError, DeliverError, Delivered, MAX_OPEN_CLAIMS, Writer};
 
 /// A place in a writer's log, in bytes since that log's position 0. It means something only with the log's epoch.

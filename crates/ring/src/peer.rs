@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 
 use crate::Position;
+use crate::bell::PeerBell;
+use crate::memory::page_bytes;
 use crate::pool::{Memory, PoolError, RingConfig};
 use crate::region::Region;
 use crate::ring::Ring;
@@ -108,6 +110,18 @@ impl Maps {
     /// [`MapError`], which says whose fault it is; nothing is mapped then.
     pub fn map(&self, descriptor: OwnedFd) -> Result<PeerRing, MapError> {
         let (region, capacity) = Region::of_peer(descriptor)?;
+        Ok(PeerRing { region, capacity, charge: self.charge(capacity)? })
+    }
+
+    /// Checks what another process gave for its bell: the page, and the pipe. It counts as a ring of a page.
+    ///
+    /// # Errors
+    /// As [`Maps::map`].
+    pub fn bell(&self, page: OwnedFd, pipe: OwnedFd) -> Result<PeerBell, MapError> {
+        PeerBell::new(page, pipe, self.charge(page_bytes())?)
+    }
+
+    fn charge(&self, capacity: u64) -> Result<Charge, MapError> {
         let mut in_use = lock(&self.0.in_use);
         let (rings, bytes) = *in_use;
         if rings >= self.0.max_rings {
@@ -118,8 +132,7 @@ impl Maps {
         }
         *in_use = (rings + 1, bytes + capacity);
         drop(in_use);
-        let charge = Charge { maps: self.clone(), bytes: capacity };
-        Ok(PeerRing { region, capacity, charge })
+        Ok(Charge { maps: self.clone(), bytes: capacity })
     }
 
     /// Rings mapped now, and the sum of their capacities.

@@ -30,7 +30,7 @@ use crate::sync::Ordering;
 /// The first word of every shared ring.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RKTRING1");
 /// What a reader insists on.
-const SEALS: SealFlags =
+pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 /// What `fstatfs` says of a memfd on ordinary pages. One on huge pages could end the process that reads it, when the
 /// system has none left.
@@ -42,6 +42,13 @@ const HEAD: usize = 16;
 const BOUNDARY: usize = 17;
 const HORIZON: usize = 32;
 const LAST_GAP: usize = 33;
+
+/// Whether a file lies in memory, on ordinary pages.
+pub(crate) fn check_kind(file: &OwnedFd) -> Result<(), MapError> {
+    // Fields of these have other types on other machines.
+    let kind = fstatfs(file).map_err(io::Error::from)?.f_type;
+    if u64::try_from(kind).ok() == Some(TMPFS) { Ok(()) } else { Err(MapError::NotMemory) }
+}
 
 /// The file of a shared ring, and its head page.
 #[derive(Debug)]
@@ -71,11 +78,7 @@ impl Region {
         if !seals.contains(SEALS) {
             return Err(MapError::NotSealed);
         }
-        // Fields of these have other types on other machines.
-        let kind = fstatfs(&file).map_err(io::Error::from)?.f_type;
-        if u64::try_from(kind).ok() != Some(TMPFS) {
-            return Err(MapError::NotMemory);
-        }
+        check_kind(&file)?;
         let size = u64::try_from(fstat(&file).map_err(io::Error::from)?.st_size).unwrap_or(0);
         let data = page_bytes();
         let capacity = size.checked_sub(data).filter(|c| c.is_power_of_two() && *c >= data);

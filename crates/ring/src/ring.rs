@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
     pub(crate) lost_claims: AtomicU64,
     pub(crate) pins: Pins,
+    #[cfg(not(loom))]
+    pub(crate) watchers: crate::watch::Watchers,
 }
 
 impl Shared {
@@ -206,6 +208,8 @@ impl Ring {
             waits: Apart(AtomicBool::new(false)),
             lost_claims: AtomicU64::new(0),
             pins: Pins::new(),
+            #[cfg(not(loom))]
+            watchers: Default::default(),
         }));
         ring.0.publish_head(shape.start);
         ring.0.publish_boundary(shape.start);

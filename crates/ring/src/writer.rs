@@ -37,6 +37,8 @@ pub struct Writer {
     /// The claims from `head` to `next`, oldest first; the first is number `first`, and open.
     claims: VecDeque<Slot>,
     first: u64,
+    #[cfg(not(loom))]
+    caller: crate::watch::Caller,
 }
 
 #[derive(Debug)]
@@ -117,7 +119,16 @@ impl Writer {
     pub(crate) fn new(ring: Ring) -> Writer {
         let (head, horizon) = (ring.head(), ring.horizon());
         let claims = VecDeque::with_capacity(MAX_OPEN_CLAIMS);
-        Writer { ring, head, next: head, horizon, claims, first: 0 }
+        Writer {
+            ring,
+            head,
+            next: head,
+            horizon,
+            claims,
+            first: 0,
+            #[cfg(not(loom))]
+            caller: crate::watch::Caller::default(),
+        }
     }
 
     /// The ring that is written.
@@ -198,7 +209,15 @@ impl Writer {
         (self.next, self.head) = (end, end);
         shared.index.record(end);
         shared.publish(from, end);
+        self.call();
         Ok(end)
+    }
+
+    /// Wakes readers in other processes.
+    #[inline]
+    fn call(&mut self) {
+        #[cfg(not(loom))]
+        self.caller.call(self.ring.shared());
     }
 
     #[cold]
@@ -267,6 +286,7 @@ impl Writer {
         }
         if self.head != before {
             shared.publish(last, self.head);
+            self.call();
         }
         self.head != before
     }

@@ -415,3 +415,40 @@ fn a_seat_that_is_let_go_leaves_nothing_behind() {
         waiting.join().unwrap();
     });
 }
+
+/// A reader in another process follows the boundary, and sleeps only if there is nothing new. A ring that is lost is a
+/// deadlock.
+#[test]
+fn a_reader_that_sleeps_is_rung_for() {
+    use rocketring::slumber::{Rung, fall_asleep, wake_up};
+    model(|| {
+        let (boundary, word) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let pipe = Arc::new((Mutex::new(0_u32), loom::sync::Condvar::new()));
+        let (theirs, their_word, their_pipe) = (boundary.clone(), word.clone(), pipe.clone());
+        let writer = thread::spawn(move || {
+            let rung = Rung::default();
+            for end in 1..=2 {
+                theirs.store(end, Ordering::Release);
+                loom::sync::atomic::fence(Ordering::SeqCst);
+                if rung.must_ring(&their_word) {
+                    *their_pipe.0.lock().unwrap() += 1;
+                    their_pipe.1.notify_all();
+                }
+            }
+        });
+        let mut seen = 0;
+        while seen < 2 {
+            fall_asleep(&word);
+            if boundary.load(Ordering::Acquire) == seen {
+                let mut bytes = pipe.0.lock().unwrap();
+                while *bytes == 0 {
+                    bytes = pipe.1.wait(bytes).unwrap();
+                }
+                *bytes = 0;
+            }
+            wake_up(&word);
+            seen = boundary.load(Ordering::Acquire);
+        }
+        writer.join().unwrap();
+    });
+}

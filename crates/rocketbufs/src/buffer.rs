@@ -43,6 +43,8 @@ pub(crate) struct Buffer {
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
     places: Mutex<Places>,
+    /// All subscribers follow, and will be told: deliveries say nothing to workers meanwhile.
+    let_be: AtomicBool,
     /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
     pub(crate) keep_until_delivered: bool,
     /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
@@ -203,6 +205,7 @@ impl Buffer {
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
             places: Mutex::default(),
+            let_be: AtomicBool::new(false),
             keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -234,7 +237,22 @@ impl Buffer {
     /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
     #[inline]
     pub(crate) fn notify_or_send(&self) {
-        self.tell_workers(WorkerShared::mark_or_send);
+        // As below: either the worker that ends this sees the delivery, or this sees that it did.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if !self.let_be.load(Ordering::Relaxed) {
+            self.tell_workers(WorkerShared::mark_or_send);
+        }
+    }
+
+    /// Deliveries need not be told to workers from here on.
+    pub(crate) fn let_be(&self) {
+        self.let_be.store(true, Ordering::Relaxed);
+    }
+
+    /// They must be again; the caller looks at the head after this.
+    pub(crate) fn disturb(&self) {
+        self.let_be.store(false, Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     #[inline]
@@ -284,6 +302,7 @@ impl Buffer {
         }
         places.subs.push(sub);
         drop(places);
+        self.disturb();
         self.watch.fetch_or(bit, Ordering::SeqCst);
         self.tell_source();
         (held, hold)

@@ -112,6 +112,9 @@ impl<'a> Waiting<'a> {
                 return None;
             }
             let now = nanos_since(borrow.started);
+            if !done() && until.is_none_or(|until| Instant::now() < until) && locked.busy_polls(now) {
+                continue;
+            }
             let wait = locked.may_wait(now);
             // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
             sleeper.prepare();
@@ -199,6 +202,10 @@ mod tests {
         fn turn_now(&mut self, _: Nanos) -> bool {
             assert!(!self.panics, "on purpose");
             true
+        }
+
+        fn busy_polls(&self, _: Nanos) -> bool {
+            false
         }
 
         fn may_wait(&self, _: Nanos) -> Duration {

@@ -12,6 +12,7 @@
 
 mod loan;
 mod log;
+mod watchers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -30,6 +31,7 @@ use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};
+pub(crate) use watchers::Watchers;
 
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
@@ -41,6 +43,8 @@ pub(crate) struct InboundShared {
     /// Whether it waits in its rIn's queue of those with something to receive.
     pub(crate) queued: AtomicBool,
     pub(crate) rest: Rest,
+    /// Who follows it downstream.
+    pub(crate) watchers: Mutex<Watchers>,
     spliced: Mutex<Option<Weak<Buffer>>>,
     is_spliced: AtomicBool,
 }
@@ -128,6 +132,7 @@ impl InboundShared {
             state: Mutex::default(),
             queued: AtomicBool::new(false),
             rest: Rest::default(),
+            watchers: Mutex::default(),
             spliced: Mutex::default(),
             is_spliced: AtomicBool::new(false),
         }

@@ -12,7 +12,7 @@ use rocketnet::{
     Accepted, Carrier, ConnId, Event, NotWritten, Promises, QueueFull, SourceRange, Transport,
     TransportError, WireId,
 };
-use rocketring::{Inlet, Position, Ring, Trimmed};
+use rocketring::{Inlet, PeerBell, Position, Ring, Trimmed};
 use rustix::event::epoll;
 
 use crate::transport::Rdma;
@@ -62,6 +62,9 @@ fn renamed(event: Event) -> Event {
     match event {
         Event::Connected(conn) => Event::Connected(outer(conn)),
         Event::Arrived(conn, wire) => Event::Arrived(outer(conn), wire),
+        Event::Followed(conn, wire) => Event::Followed(outer(conn), wire),
+        Event::Watched(conn, wire, number, bell) => Event::Watched(outer(conn), wire, number, bell),
+        Event::Unwatched(conn, wire, number) => Event::Unwatched(outer(conn), wire, number),
         Event::Control(conn, bytes) => Event::Control(outer(conn), bytes),
         Event::Offered(conn, wire, offered) => Event::Offered(outer(conn), wire, offered),
         Event::Sent(conn, wire, at) => Event::Sent(outer(conn), wire, at),
@@ -127,6 +130,25 @@ impl Transport for RdmaAndTcp {
     fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring, behind: u64) -> bool {
         let (of, conn) = self.of(conn);
         of.offer(conn, wire, ring, behind)
+    }
+
+    fn follow(&mut self, conn: ConnId, wire: WireId, lazily: bool) -> bool {
+        let (of, conn) = self.of(conn);
+        of.follow(conn, wire, lazily)
+    }
+
+    fn has_news(&self) -> Option<bool> {
+        self.tcp.has_news()
+    }
+
+    fn pass_watcher(&mut self, conn: ConnId, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
+        let (of, conn) = self.of(conn);
+        of.pass_watcher(conn, wire, bell)
+    }
+
+    fn drop_watcher(&mut self, conn: ConnId, wire: WireId, number: u32) {
+        let (of, conn) = self.of(conn);
+        of.drop_watcher(conn, wire, number);
     }
 
     fn discard(&mut self, conn: ConnId, wire: WireId) {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketring::{Inlet, MapError, PeerRing, Position, Ring, Trimmed};
+use rocketring::{Inlet, MapError, PeerBell, PeerRing, Position, Ring, Trimmed};
 
 /// Names a connection of one transport. Never used again for another connection of the same transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,6 +131,14 @@ pub enum Event {
     /// The peer offers its ring for this wire id to be mapped: ordered before the control message that followed
     /// [`Transport::offer`]. An inlet of a ring made of it may be bound; ranges then land where the peer wrote them.
     Offered(ConnId, WireId, Offered),
+    /// Bytes landed as with [`Event::Arrived`], without a word from the peer: this end follows the ring that it maps
+    /// ([`Transport::follow`]). No sign of life of the connection's peer.
+    Followed(ConnId, WireId),
+    /// A reader of the ring from which this id is written follows it, and is to be woken by this bell, or need not be:
+    /// number 0 is the peer itself, others are those that it passes the ring on to.
+    Watched(ConnId, WireId, u32, Option<Arc<PeerBell>>),
+    /// The reader with this number no longer follows.
+    Unwatched(ConnId, WireId, u32),
     /// The source ring's bytes up to this position were read by the transport and are no longer needed by it.
     Sent(ConnId, WireId, Position),
     /// The peer's memory has everything up to this position (only where [`Promises::reports_landed`]).
@@ -268,6 +276,27 @@ pub trait Transport {
     /// first range the ring keeps too ([`Offered::behind`]).
     fn offer(&mut self, _conn: ConnId, _wire: WireId, _ring: &Ring, _behind: u64) -> bool {
         false
+    }
+
+    /// Follows the ring of an inlet that is bound, which the peer writes and this end maps: what lies there lands
+    /// ([`Event::Followed`]) told or not, and whoever writes it wakes this end. Only where nothing is ever taken back that was
+    /// published. False where that cannot be; ranges are then told as ever. `lazily`: nobody need wake this end. Can be said anew.
+    fn follow(&mut self, _conn: ConnId, _wire: WireId, _lazily: bool) -> bool {
+        false
+    }
+
+    /// A reader that got this ring from here follows it, and is to be woken by whoever writes it. What is returned names it
+    /// for [`Transport::drop_watcher`]; none if this peer cannot be told.
+    fn pass_watcher(&mut self, _conn: ConnId, _wire: WireId, _bell: &Arc<PeerBell>) -> Option<u32> {
+        None
+    }
+
+    /// The reader with this number no longer follows.
+    fn drop_watcher(&mut self, _conn: ConnId, _wire: WireId, _number: u32) {}
+
+    /// Whether a ring that is followed has something that has not landed; costs a load for each. None where none is.
+    fn has_news(&self) -> Option<bool> {
+        None
     }
 
     /// From now on ranges for `wire` land through this inlet. The transport owns the inlet until

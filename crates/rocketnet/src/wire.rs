@@ -21,8 +21,17 @@ pub const LOCAL_BYTES: usize = 16;
 /// A descriptor comes with it: the ring from which ranges of this id come, to be mapped. The size says how many bytes below
 /// the first range stay in it too.
 pub const LOCAL_OFFER: u32 = 1;
-/// A range of so many bytes, which lie in the ring that was offered.
-pub const LOCAL_RANGE: u32 = 2;
+/// What lies in the ring that was offered, up to the position whose low 32 bits are the size. Said twice it says nothing new.
+pub const LOCAL_RANGE: u32 = 3;
+/// A descriptor comes with it: the page of a bell, which has the size as its number on this connection from here on.
+pub const LOCAL_BELL_PAGE: u32 = 4;
+/// A descriptor comes with it: the pipe of the bell whose page came before.
+pub const LOCAL_BELL: u32 = 5;
+/// The reader of this id's ring, or one that it passes the ring on to, follows it, and is to be woken by the bell with
+/// this number. 0 is the sender's own: it need not be told of ranges at once, and with MORE need not be woken either.
+pub const LOCAL_WATCH: u32 = 6;
+/// It no longer does.
+pub const LOCAL_UNWATCH: u32 = 7;
 
 /// A message between two transports on one machine.
 ///
@@ -30,7 +39,7 @@ pub const LOCAL_RANGE: u32 = 2;
 /// use rocketnet::wire::{Header, LOCAL_RANGE, local_message};
 /// let range = Header { wire: 5, more: true, size: 258 };
 /// let bytes = local_message(LOCAL_RANGE, range);
-/// assert_eq!(bytes, [0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 5, 0, 0, 0x80, 2, 1, 0, 0]);
+/// assert_eq!(bytes, [0xFF, 0xFF, 0xFF, 0xFF, 3, 0, 0, 0, 5, 0, 0, 0x80, 2, 1, 0, 0]);
 /// ```
 pub fn local_message(kind: u32, range: Header) -> [u8; LOCAL_BYTES] {
     let mut bytes = [0; LOCAL_BYTES];

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
-use rocketnet::wire::{Header, LOCAL_OFFER, LOCAL_RANGE, local_message};
+use rocketnet::wire::{
+    Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_WATCH, local_message,
+};
 use rocketnet::{ConnId, Down, Event, Transport};
 use rocketring::{MapError, Maps, Pool, PoolConfig, Ring, RingConfig, Sleeper};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -49,12 +51,14 @@ impl Scene {
     }
 
     fn offer(&self, wire: u32, files: &[BorrowedFd<'_>]) {
-        let bytes = local_message(LOCAL_OFFER, Header { wire, more: false, size: 0 });
+        self.send_files(&local_message(LOCAL_OFFER, Header { wire, more: false, size: 0 }), files);
+    }
+
+    fn send_files(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(files)));
-        let sent =
-            rustix::net::sendmsg(&self.peer, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty());
+        let sent = rustix::net::sendmsg(&self.peer, &[IoSlice::new(bytes)], &mut control, SendFlags::empty());
         assert_eq!(sent, Ok(bytes.len()));
     }
 
@@ -111,7 +115,7 @@ fn a_range_beyond_what_was_granted_ends_the_connection() {
     scene.say(LOCAL_RANGE, 7, 1000);
     wait(&mut scene.link, |event| matches!(event, Event::Arrived(_, 7)).then_some(()));
     assert_eq!((seen.head(), seen.boundary()), (1000, 1000));
-    scene.say(LOCAL_RANGE, 7, CAPACITY as u32);
+    scene.say(LOCAL_RANGE, 7, CAPACITY as u32 + 1000);
     assert_eq!(scene.down(), Down::Overrun { wire: 7, at: 1000, size: CAPACITY, over: 1000 });
     assert_eq!(seen.head(), 1000);
 }
@@ -267,4 +271,43 @@ fn both_carry_one_address_and_say_why() {
     let carrier = client.carrier(conn);
     assert_eq!(carrier.name, "tcp");
     assert!(carrier.why.contains("shared memory"), "{}", carrier.why);
+}
+
+/// Bells that are none wake nobody, and end no connection; numbers without end do.
+#[test]
+fn bells_that_are_none_are_told_of_as_if_they_were_not_there() {
+    let mut scene = Scene::new();
+    let seen = scene.bind(7);
+    let bell = rocketring::Bell::new().expect("a bell");
+    let [page, pipe] = bell.files();
+    let about = |number| Header { wire: 0, more: false, size: number };
+    for (page, pipe) in [(page, page), (pipe, pipe), (pipe, page)] {
+        scene.send_files(&local_message(LOCAL_BELL_PAGE, about(0)), &[page]);
+        scene.send_files(&local_message(LOCAL_BELL, about(0)), &[pipe]);
+        scene.say(LOCAL_WATCH, 7, 0);
+    }
+    // A number that was never given.
+    scene.say(LOCAL_WATCH, 7, 9);
+    scene.say(LOCAL_RANGE, 7, 10);
+    wait(&mut scene.link, |event| {
+        assert!(!matches!(event, Event::Watched(..)), "{event:?}");
+        matches!(event, Event::Arrived(_, 7)).then_some(())
+    });
+    assert_eq!(seen.head(), 10);
+    scene.send_files(&local_message(LOCAL_BELL_PAGE, about(1)), &[page]);
+    scene.send_files(&local_message(LOCAL_BELL, about(1)), &[pipe]);
+    scene.say(LOCAL_WATCH, 7, 1);
+    wait(&mut scene.link, |event| matches!(event, Event::Watched(_, 7, 1, Some(_))).then_some(()));
+    scene.send_files(&local_message(LOCAL_BELL_PAGE, about(u32::MAX)), &[page]);
+    scene.send_files(&local_message(LOCAL_BELL, about(u32::MAX)), &[pipe]);
+    assert!(matches!(scene.down(), Down::Broken(_)));
+}
+
+#[test]
+fn a_bell_without_its_descriptor_ends_the_connection() {
+    for kind in [LOCAL_BELL_PAGE, LOCAL_BELL] {
+        let mut scene = Scene::new();
+        scene.say(kind, 0, 0);
+        assert!(matches!(scene.down(), Down::Descriptors(_)));
+    }
 }

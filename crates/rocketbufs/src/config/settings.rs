@@ -155,6 +155,10 @@ section! {
         /// its own data. On: nothing is copied, and every process that may connect must be this library in an honest
         /// program: this one's code takes for constant what such a writer could change, and what happens then is undefined.
         trust_writers: bool = false, "", range [true or false], cost "off: a copy for each reader";
+        /// How long a thread that receives looks at its rings without end, after something came, before it sleeps. 0: it
+        /// sleeps at once, and whoever writes wakes it. Large: a message is there within a fraction of a microsecond, and
+        /// a core is busy although nothing comes. Only where there are more cores than threads that look.
+        busy_poll_us: u32 = 0, "us", range [0 or 1 to 1000000], cost "a core for each worker, as long as that";
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
-use super::{Command, Core, OutSub, Parked, Role};
+use super::{Command, Core, Follows, OutSub, Parked, Role};
 use crate::buffer::{Buffer, Known, Log, SubShared};
 use crate::context::lock;
 use crate::events::OutEvent;
@@ -211,6 +211,7 @@ impl<T: Transport> Core<T> {
             heard_end: AtomicBool::new(false),
         });
         let (held, hold) = buffer.add_sub(sub.clone(), begin.restarted);
+        buffer.tell_who_follows();
         if held.is_some() {
             out.held.fetch_sub(1, Ordering::AcqRel);
         }
@@ -224,6 +225,7 @@ impl<T: Transport> Core<T> {
             queued: false,
             in_flight: false,
             others_wait: false,
+            follows: Follows::default(),
         };
         link.outs.insert(subscribe.wire, out_sub);
         self.slots.entry(buffer.slot).or_default().outs.push((conn, subscribe.wire));

@@ -159,6 +159,7 @@ impl<T: Transport> Core<T> {
         drop(state);
         if let Some(inlet) = inlet {
             self.transport.bind(conn, wire, inlet);
+            self.follow(conn, wire, inbound);
         }
         let left = lock(&inbound.state).done;
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
@@ -275,6 +276,7 @@ impl<T: Transport> Core<T> {
             return;
         };
         self.transport.bind(conn, wire, inlet);
+        self.follow(conn, wire, inbound);
         self.tell_credit(conn, wire, inbound);
         // What was asked of its ring meanwhile, and what came before it was spliced meanwhile.
         self.news_of(inbound);
@@ -301,6 +303,7 @@ impl<T: Transport> Core<T> {
         // What it had of the budget goes to others, whose locks that takes.
         drop(left);
         self.transport.bind(conn, subscribed.wire, inlet);
+        self.follow(conn, subscribed.wire, inbound);
         self.tell_credit(conn, subscribed.wire, inbound);
     }
 }

@@ -31,6 +31,9 @@ const INLINE_BYTES: u64 = 16 << 10;
 /// wrote it: another core would have to fetch it.
 const BATCH_BYTES: u64 = 48 << 10;
 
+/// Looks at followed rings between two turns that ask the kernel too.
+const LOOKS_PER_TURN: u32 = 64;
+
 /// What an application's thread may do with a worker's core.
 pub(crate) trait Inline: Send {
     /// Sends what is pending in a buffer, if that is a matter of one system call. False: it is the worker's.
@@ -38,6 +41,10 @@ pub(crate) trait Inline: Send {
 
     /// A turn that waits for nothing, as the worker's own. False when the worker is done.
     fn turn_now(&mut self, now: Nanos) -> bool;
+
+    /// Whether to go on looking instead of sleeping, as something came less than `shm.busy_poll_us` ago. Looks for a moment
+    /// at what others write.
+    fn busy_polls(&self, now: Nanos) -> bool;
 
     /// How long whoever does the worker's work may sleep now.
     fn may_wait(&self, now: Nanos) -> Duration;
@@ -54,6 +61,9 @@ pub(crate) enum Sent {
 
 impl<T: Transport + Send> Inline for Core<T> {
     fn send_now(&mut self, slot: u32, now: Nanos) -> Sent {
+        if let Some(wakes) = self.leave_untold(slot, now) {
+            return if wakes { Sent::Not } else { Sent::All };
+        }
         let Some((conn, wire)) = self.only_out(slot) else { return Sent::Not };
         if !self.may_send_now(conn, wire, now) {
             return Sent::Not;
@@ -91,6 +101,21 @@ impl<T: Transport + Send> Inline for Core<T> {
         !self.stopped
     }
 
+    fn busy_polls(&self, now: Nanos) -> bool {
+        let budget = Nanos::from(self.inner.config.shm.busy_poll_us) * 1_000;
+        if budget == 0 || now.saturating_sub(self.busy_at) >= budget {
+            return false;
+        }
+        for _ in 0..LOOKS_PER_TURN {
+            match self.transport.has_news() {
+                None => return false,
+                Some(false) if !self.shared.has_work() => std::hint::spin_loop(),
+                Some(_) => break,
+            }
+        }
+        true
+    }
+
     fn may_wait(&self, now: Nanos) -> Duration {
         if !self.dirty.is_empty() {
             return Duration::ZERO;
@@ -102,7 +127,7 @@ impl<T: Transport + Send> Inline for Core<T> {
 
 impl<T: Transport> Core<T> {
     /// The one subscription of a buffer, where it has no other news.
-    fn only_out(&self, slot: u32) -> Option<(ConnId, WireId)> {
+    pub(super) fn only_out(&self, slot: u32) -> Option<(ConnId, WireId)> {
         let used = self.slots.get(&slot)?;
         match &used.outs[..] {
             [only] if used.inbound.is_none() => Some(*only),
@@ -141,7 +166,7 @@ pub(crate) fn run_shared<T: Transport + Send>(
 ) -> bool {
     let mut core_now = lock(core);
     let now = clock();
-    let wait = core_now.may_wait(now);
+    let wait = if core_now.busy_polls(now) { Duration::ZERO } else { core_now.may_wait(now) };
     if !wait.is_zero() {
         // Who does its work meanwhile calls it if something is to be done before.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);

@@ -9,6 +9,7 @@
 //! * `sending`: the same, from then on;
 //! * `asking`: our subscriptions, until they are answered;
 //! * `receiving`: the same, from then on;
+//! * `following`: the same, where they read what was not told them, and are woken by who writes it;
 //! * `lending`: the same, where they share a budget;
 //! * `idle`: memory that rings at rest give back;
 //! * `inline`: sending from the application's thread;
@@ -16,6 +17,7 @@
 
 mod admitting;
 mod asking;
+mod following;
 mod idle;
 pub(crate) mod inline;
 mod lending;
@@ -45,6 +47,7 @@ use crate::worker::WorkerShared;
 
 pub(crate) use idle::Rest;
 
+use following::Follows;
 use idle::Idle;
 
 /// What an application's thread leaves with a worker.
@@ -93,6 +96,8 @@ pub(crate) enum Command {
     Backlog(Arc<RInShared>),
     /// A subscription that waited until its buffer's log was known.
     Unpark(Parked),
+    /// Others follow the ring of a subscription, or no longer do.
+    PassWatchers(Arc<InboundShared>),
     /// Contexts of deliveries that nobody is there to receive.
     DataOut(Arc<Buffer>),
     /// A buffer's subscribers have moved on as far as its writer wanted.
@@ -149,6 +154,11 @@ pub struct Core<T: Transport> {
     stirring: bool,
     events: Vec<Event>,
     now: Nanos,
+    /// When there was last something to do.
+    busy_at: Nanos,
+    /// When those who follow are told of what they were not, and who that is.
+    tell_at: Nanos,
+    untold: Vec<(ConnId, WireId)>,
     stop_at: Option<Nanos>,
     stopped: bool,
 }
@@ -214,6 +224,7 @@ struct OutSub {
     /// On a transport that does not promise order: a range is under way.
     in_flight: bool,
     others_wait: bool,
+    follows: Follows,
 }
 
 /// A subscription of ours.
@@ -254,6 +265,9 @@ impl<T: Transport> Core<T> {
             stirring: false,
             events: Vec::new(),
             now: 0,
+            busy_at: 0,
+            tell_at: Nanos::MAX,
+            untold: Vec::new(),
             stop_at: None,
             stopped: false,
         }
@@ -286,6 +300,9 @@ impl<T: Transport> Core<T> {
         let mut events = std::mem::take(&mut self.events);
         self.transport.poll(Some(Duration::ZERO), &mut events);
         let busy = !events.is_empty() || self.shared.has_work() || !self.dirty.is_empty();
+        if busy {
+            self.busy_at = now;
+        }
         self.take_turn(now, &mut events);
         self.events = events;
         busy
@@ -293,7 +310,7 @@ impl<T: Transport> Core<T> {
 
     /// When time alone gives it something to do.
     pub fn next_tick(&self) -> Nanos {
-        self.next_tick.min(self.idle.due())
+        self.next_tick.min(self.idle.due()).min(self.tell_at)
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
@@ -303,6 +320,9 @@ impl<T: Transport> Core<T> {
         }
         for command in self.shared.take_mail() {
             self.on_command(command);
+        }
+        if now >= self.tell_at {
+            self.tell_all();
         }
         self.take_news();
         self.pump_all();
@@ -322,6 +342,12 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_arrived(conn, wire);
             }
+            Event::Followed(conn, wire) => self.on_followed(conn, wire),
+            Event::Watched(conn, wire, number, bell) => {
+                self.heard(conn);
+                self.on_watched(conn, wire, number, bell);
+            }
+            Event::Unwatched(conn, wire, number) => self.on_unwatched(conn, wire, number),
             Event::Control(conn, bytes) => {
                 self.heard(conn);
                 self.on_control(conn, &bytes);
@@ -360,6 +386,7 @@ impl<T: Transport> Core<T> {
                 }
             }
             Command::Unpark(parked) => self.unpark(parked),
+            Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
             Command::DataOut(buffer) => Self::data_out(&buffer),
             Command::Progress(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
@@ -391,6 +418,7 @@ impl<T: Transport> Core<T> {
         for (conn, wire) in used.outs.clone() {
             self.wake_out(conn, wire);
         }
+        self.let_be(slot);
     }
 
     /// Tells the contexts of deliveries that have landed everywhere.

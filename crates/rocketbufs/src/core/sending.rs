@@ -31,6 +31,7 @@ impl<T: Transport> Core<T> {
         if out.outbound.too_far_behind(&log.ring) {
             self.act_on_lag(conn, wire);
         }
+        self.look_at_early(conn, wire);
         self.queue_out(conn, wire);
     }
 
@@ -39,13 +40,15 @@ impl<T: Transport> Core<T> {
         if link.phase != LinkPhase::Up {
             return;
         }
-        if let Some(out) = link.outs.get_mut(&wire)
-            && !out.queued
-        {
-            out.queued = true;
-            link.ready.push_back(wire);
+        let Some(out) = link.outs.get_mut(&wire) else { return };
+        if out.can_wait() {
+            self.tell_later(conn, wire);
+        } else {
+            if !std::mem::replace(&mut out.queued, true) {
+                link.ready.push_back(wire);
+            }
+            self.make_dirty(conn);
         }
-        self.make_dirty(conn);
         self.stirred();
     }
 
@@ -238,6 +241,9 @@ impl<T: Transport> Core<T> {
     }
 
     pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {
+        if self.is_early(conn, wire, credit) {
+            return;
+        }
         // Credit for a subscription that just ended may still be under way.
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
         if let Err(error) = out.outbound.on_credit(credit, self.now) {
@@ -300,7 +306,8 @@ impl<T: Transport> Core<T> {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let Some(out) = link.outs.remove(&wire) else { return };
         let number = link.shared.id;
-        let OutSub { buffer, outbound, sub, hold_ms, .. } = out;
+        let OutSub { buffer, outbound, sub, hold_ms, follows, .. } = out;
+        follows.watchers.iter().for_each(|reader| buffer.unwatch((number, wire, *reader)));
         if let Some(used) = self.slots.get_mut(&buffer.slot) {
             // From the end: a connection that goes with many takes them off there.
             if let Some(at) = used.outs.iter().rposition(|at| *at == (conn, wire)) {
@@ -317,6 +324,7 @@ impl<T: Transport> Core<T> {
             keeps.map_or(Leaving::Gone, |rout| self.place_of(rout, &buffer, (&outbound, &sub), until));
         let kept = matches!(leaving, Leaving::Kept(_));
         let removed = buffer.remove_sub(number, wire, leaving);
+        buffer.tell_who_follows();
         if let (Some(rout), true) = (keeps, kept) {
             match removed {
                 true => self.look_at_held(until),

@@ -212,6 +212,13 @@ impl Outbound {
         self.tally
     }
 
+    /// The receiver follows the ring, and has what lies below a boundary without having been sent it.
+    pub fn followed_to(&mut self, at: Position) {
+        if at > self.sent {
+            (self.sent, self.sent_boundary, self.inside) = (at, at, false);
+        }
+    }
+
     /// How far the receiver allows to write.
     pub fn grant(&self) -> Position {
         self.grant

@@ -86,13 +86,14 @@ impl<T: Transport> End<T> {
         let mut arrived = HashSet::new();
         for event in events {
             match &event {
+                Event::Watched(conn, ..) | Event::Unwatched(conn, ..) => self.not_down(*conn),
                 Event::Arrived(conn, wire) => {
                     assert!(arrived.insert((*conn, *wire)), "Arrived twice in one poll for {wire}");
                     assert!(!self.paused.contains(conn), "data arrived at a paused connection");
                     self.not_down(*conn);
                 }
-                Event::Control(conn, _) => {
-                    assert!(!self.paused.contains(conn), "a control message arrived at a paused connection");
+                Event::Control(conn, _) | Event::Followed(conn, _) => {
+                    assert!(!self.paused.contains(conn), "something arrived at a paused connection");
                     self.not_down(*conn);
                 }
                 Event::Sent(conn, wire, at) => {

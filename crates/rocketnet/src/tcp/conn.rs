@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Weak;
 use std::time::Instant;
 
+use rocketring::PeerBell;
 use rustix::event::epoll;
 use rustix::net::Shutdown;
 
@@ -78,6 +80,10 @@ pub(super) struct Conn {
     /// It is in the list of those with something sent to tell.
     pub noted: bool,
     watched: Option<epoll::EventFlags>,
+    /// The peer knows this end's bell.
+    pub bell_told: bool,
+    /// Bells of others that the peer knows, by number less one.
+    pub passed: Vec<Weak<PeerBell>>,
 }
 
 impl Conn {
@@ -98,6 +104,8 @@ impl Conn {
             listed: false,
             noted: false,
             watched: None,
+            bell_told: false,
+            passed: Vec::new(),
         }
     }
 

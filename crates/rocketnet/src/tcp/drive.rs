@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
 use super::receive::{Progress, Turn};
-use super::{LISTENER, READY_PER_POLL, SLEEPER, Tcp, local, socket};
+use super::{BELL, LISTENER, READY_PER_POLL, SLEEPER, Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.
@@ -25,7 +25,15 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 impl Tcp {
     pub(super) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.turn += 1;
-        let ready = self.wait(timeout);
+        self.follows.wake_up();
+        let news = self.look(events);
+        let ready = if self.follows.is_enough(news) {
+            Vec::new()
+        } else {
+            let ready = self.wait(if news { Some(Duration::ZERO) } else { timeout });
+            self.follows.wake_up();
+            ready
+        };
         events.append(&mut self.backlog);
         let mut again = std::mem::take(&mut self.again);
         for id in again.drain(..) {
@@ -40,13 +48,17 @@ impl Tcp {
         for &(token, flags) in &ready {
             if token == SLEEPER {
                 continue;
+            } else if token == BELL {
+                self.follows.hear();
             } else if token & LISTENER != 0 {
                 self.accept((token & !LISTENER) as usize, events);
             } else {
                 self.serve(ConnId(token), flags, events);
             }
         }
-        self.ready = ready;
+        if ready.capacity() > 0 {
+            self.ready = ready;
+        }
         self.expire(events);
         self.tell(events);
     }
@@ -63,7 +75,8 @@ impl Tcp {
     fn wait(&mut self, timeout: Option<Duration>) -> Vec<(u64, Flags)> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
-        let timeout = match self.within() {
+        let within = if timeout == Some(Duration::ZERO) { timeout } else { self.may_sleep() };
+        let timeout = match within {
             Some(within) => Some(timeout.map_or(within, |timeout| timeout.min(within))),
             None => timeout,
         };

@@ -34,7 +34,9 @@
 mod config;
 mod conn;
 mod drive;
+mod follow;
 mod local;
+mod mapped;
 mod receive;
 mod send;
 mod socket;
@@ -46,20 +48,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketring::{Inlet, Maps, Position, Ring, Sleeper, Trimmed};
+use rocketring::{Inlet, Maps, PeerBell, Position, Ring, Sleeper, Trimmed};
 use rustix::event::epoll;
 
 pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, Socket, State};
+use follow::Follows;
 
 use crate::contract::{
     Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
 use crate::slots::Slots;
+use crate::wire::{Header, LOCAL_UNWATCH};
 
 /// The token of the sleeper in the epoll set; connections have their ids, which are below [`LISTENER`].
 const SLEEPER: u64 = u64::MAX;
+/// The token of the bell by which writers of followed rings wake this end.
+const BELL: u64 = u64::MAX - 1;
 /// The bit that marks the token of a listener.
 const LISTENER: u64 = 1 << 63;
 /// What a transport maps that was not told how much it may: as much as the layer above allows by default.
@@ -144,6 +150,7 @@ pub struct Tcp {
     /// Events of calls other than `poll`.
     backlog: Vec<Event>,
     deadlines: Deadlines,
+    follows: Follows,
     /// Counts polls.
     turn: u64,
 }
@@ -180,6 +187,7 @@ impl Tcp {
             news: Vec::new(),
             backlog: Vec::new(),
             deadlines: Deadlines::new(),
+            follows: Follows::default(),
             turn: 0,
         })
     }
@@ -347,7 +355,27 @@ impl Transport for Tcp {
         }
     }
 
+    fn follow(&mut self, conn: ConnId, wire: WireId, lazily: bool) -> bool {
+        self.begin_to_follow(conn, wire, lazily)
+    }
+
+    fn has_news(&self) -> Option<bool> {
+        (!self.follows.rings().is_empty()).then(|| self.look_for_news())
+    }
+
+    fn pass_watcher(&mut self, conn: ConnId, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
+        let conn = self.conns.get_mut(conn).filter(|conn| conn.is_open() && conn.is_local())?;
+        conn.pass_bell(wire, bell)
+    }
+
+    fn drop_watcher(&mut self, conn: ConnId, wire: WireId, number: u32) {
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.out.local(LOCAL_UNWATCH, Header { wire, more: false, size: number }, None);
+        }
+    }
+
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
+        self.follows.remove(conn, wire);
         self.conns.get_mut(conn)?.intake.unbind(wire)
     }
 
@@ -425,6 +453,7 @@ impl Transport for Tcp {
         if let Some(mut conn) = self.conns.remove(id) {
             conn.set_deadline(None, &mut self.deadlines);
         }
+        self.follows.forget(id);
     }
 
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
@@ -436,7 +465,7 @@ impl Transport for Tcp {
     }
 
     fn poll_within(&self) -> Option<Duration> {
-        self.within()
+        self.may_sleep()
     }
 }
 

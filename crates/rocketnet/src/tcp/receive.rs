@@ -20,12 +20,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use rocketring::{Inlet, MapError, Maps, Trimmed};
+use rocketring::{Inlet, Maps, PeerBell, Trimmed};
 
 use super::{local, sys};
-use crate::contract::{ConnId, Down, Event, Offered, WireId};
-use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_OFFER, LOCAL_RANGE};
+use crate::contract::{ConnId, Down, Event, WireId};
+use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_RANGE};
 
 /// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
 /// time read one by one than read together and copied; at 64 KiB both cost the same, and less memory is touched.
@@ -53,15 +54,15 @@ impl Hasher for WireHasher {
     }
 }
 
-struct Bound {
-    inlet: Inlet,
+pub(super) struct Bound {
+    pub(super) inlet: Inlet,
     /// The poll in which `Arrived` was told last.
     arrived: u64,
 }
 
 impl Bound {
     /// Whether the peer may write so much here.
-    fn check_room(&self, wire: WireId, size: u64) -> Result<(), Down> {
+    pub(super) fn check_room(&self, wire: WireId, size: u64) -> Result<(), Down> {
         let room = self.inlet.room();
         // Without flow control only the memory's own size says what cannot be.
         let may = !self.inlet.ring().flow_control() && !self.inlet.ring().is_peers();
@@ -71,7 +72,7 @@ impl Bound {
         Err(Down::Overrun { wire, at: self.inlet.ring().head(), size, over: size - room })
     }
 
-    fn arrived(&mut self, wire: WireId, turn: &mut Turn<'_>) {
+    pub(super) fn arrived(&mut self, wire: WireId, turn: &mut Turn<'_>) {
         if self.arrived != turn.number {
             self.arrived = turn.number;
             turn.events.push(Event::Arrived(turn.conn, wire));
@@ -132,9 +133,9 @@ pub(super) enum Progress {
 
 /// The state of what arrives on one connection.
 pub(super) struct Intake {
-    bound: HashMap<WireId, Bound, BuildHasherDefault<WireHasher>>,
+    pub(super) bound: HashMap<WireId, Bound, BuildHasherDefault<WireHasher>>,
     /// Ids for which nobody is there: what comes is thrown away.
-    discarded: HashSet<WireId, BuildHasherDefault<WireHasher>>,
+    pub(super) discarded: HashSet<WireId, BuildHasherDefault<WireHasher>>,
     phase: Phase,
     /// Bytes read and not looked at, from `carried` on.
     carry: Vec<u8>,
@@ -142,11 +143,14 @@ pub(super) struct Intake {
     /// How much is read behind the range at hand: little while ranges are large, more as long as small ones fill it.
     ahead: usize,
     /// The poll in which a control message was told last.
-    control_turn: u64,
+    pub(super) control_turn: u64,
     /// The peer is on this machine, and may pass descriptors.
     pub local: bool,
     /// Descriptors that came, and what they are for has not; none where there was no place for one.
-    files: VecDeque<Option<OwnedFd>>,
+    pub(super) files: VecDeque<Option<OwnedFd>>,
+    /// The peer's bells, by their numbers, and the page of one whose pipe has not come.
+    pub(super) bells: Vec<Option<Arc<PeerBell>>>,
+    pub(super) bell_page: Option<OwnedFd>,
 }
 
 impl Intake {
@@ -154,6 +158,8 @@ impl Intake {
         Self {
             local: false,
             files: VecDeque::new(),
+            bells: Vec::new(),
+            bell_page: None,
             bound: HashMap::default(),
             discarded: HashSet::default(),
             phase: START,
@@ -388,40 +394,6 @@ impl Intake {
         }
         self.phase = Phase::Control { message: Vec::new(), size };
         Ok(())
-    }
-
-    /// A message of a peer on this machine: an offer, or a range of a ring that was offered, which lands without a byte
-    /// being moved.
-    fn on_local(&mut self, kind: u32, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
-        let Header { wire, more, size } = range;
-        match kind {
-            LOCAL_OFFER => {
-                let file = self.files.pop_front();
-                let file = file.ok_or_else(|| Down::Descriptors("an offer came without one".into()))?;
-                let none_left = || MapError::Os(rustix::io::Errno::MFILE.into());
-                let ring = file.ok_or_else(none_left).and_then(|file| turn.maps.map(file)).map(Box::new);
-                turn.events.push(Event::Offered(turn.conn, wire, Offered { ring, behind: size.into() }));
-                self.control_turn = turn.number;
-                Ok(())
-            }
-            LOCAL_RANGE if self.discarded.contains(&wire) => Ok(()),
-            LOCAL_RANGE => {
-                let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
-                if !bound.inlet.ring().is_peers() {
-                    return Err(Down::Broken(format!(
-                        "wire id {wire:#x} is not one of a ring that is mapped"
-                    )));
-                }
-                bound.check_room(wire, size.into())?;
-                bound.inlet.land(size as usize);
-                if !more {
-                    bound.inlet.end();
-                }
-                bound.arrived(wire, turn);
-                Ok(())
-            }
-            other => Err(Down::Broken(format!("the peer sent a message of the unknown kind {other:#x}"))),
-        }
     }
 
     /// Checks a range against what this end gave away, before a byte of it lands.

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rocketring::{Position, Ring};
 use rustix::io::Errno;
@@ -51,6 +51,13 @@ enum Piece {
         message: [u8; LOCAL_BYTES],
         ring: Ring,
     },
+    /// Another descriptor, which goes with the first byte.
+    File {
+        message: [u8; LOCAL_BYTES],
+        file: OwnedFd,
+    },
+    /// Any other message to a transport on this machine.
+    Local([u8; LOCAL_BYTES]),
     /// What was left of a range, header included, when it was let go, or all of it; `counted` bytes in the limit of ranges.
     Copied {
         bytes: Vec<u8>,
@@ -65,7 +72,7 @@ impl Piece {
         match self {
             Piece::Range { from, to, .. } => HEADER_BYTES + (to - from) as usize,
             Piece::Control(bytes) | Piece::Copied { bytes, .. } => bytes.len(),
-            Piece::Mapped { .. } | Piece::Offer { .. } => LOCAL_BYTES,
+            Piece::Mapped { .. } | Piece::Offer { .. } | Piece::File { .. } | Piece::Local(_) => LOCAL_BYTES,
         }
     }
 
@@ -79,10 +86,23 @@ impl Piece {
                 (&header[done.min(HEADER_BYTES)..], (len > 0).then_some(range))
             }
             Piece::Control(bytes) | Piece::Copied { bytes, .. } => (&bytes[done..], None),
-            Piece::Mapped { message, .. } | Piece::Offer { message, .. } => (&message[done..], None),
+            Piece::Mapped { message, .. }
+            | Piece::Offer { message, .. }
+            | Piece::File { message, .. }
+            | Piece::Local(message) => (&message[done..], None),
         };
         let bytes = (!bytes.is_empty()).then_some(Part::Bytes(bytes));
         bytes.into_iter().chain(range)
+    }
+
+    /// The descriptor that goes with its first byte.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        match self {
+            Piece::Offer { ring, .. } => ring.descriptor(),
+            Piece::File { file, .. } => Some(file.as_fd()),
+            _ => None,
+        }
     }
 }
 
@@ -158,8 +178,7 @@ impl Outgoing {
         // `room` is at most `tx_queue_bytes`, which is a u32.
         let header = Header { wire, more, size: size as u32 };
         if mapped {
-            let message = local_message(LOCAL_RANGE, header);
-            self.queue.push_back(Piece::Mapped { message, wire, to: from + size, size });
+            self.queue.push_back(Piece::Mapped { message: range_message(wire, to, more), wire, to, size });
         } else if ring.is_peers() && size > 0 {
             // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
             let mut bytes = vec![0; HEADER_BYTES + size as usize];
@@ -209,6 +228,18 @@ impl Outgoing {
         true
     }
 
+    /// Queues a message to the peer's transport, and the descriptor that it is about. False if nothing can be sent.
+    pub fn local(&mut self, kind: u32, about: Header, file: Option<OwnedFd>) -> bool {
+        let message = local_message(kind, about);
+        if !self.dead {
+            self.queue.push_back(match file {
+                Some(file) => Piece::File { message, file },
+                None => Piece::Local(message),
+            });
+        }
+        !self.dead
+    }
+
     /// Copies what is unsent of the ranges of `wire`; returns how many bytes of payload it copied.
     pub fn detach(&mut self, wire: WireId) -> u64 {
         let mut copied = 0;
@@ -242,14 +273,14 @@ impl Outgoing {
         while !self.queue.is_empty() {
             let done = self.front_done;
             let sent = match self.queue.front() {
-                Some(Piece::Offer { message, ring }) if done == 0 => {
-                    let taken = local::send_with(fd, message, ring.descriptor());
+                Some(piece @ (Piece::Offer { message, .. } | Piece::File { message, .. })) if done == 0 => {
+                    let taken = local::send_with(fd, message, piece.file());
                     taken.map(|taken| (taken, LOCAL_BYTES)).map_err(io::Error::from)
                 }
                 _ => {
                     // A descriptor goes with the first byte of a call.
-                    let offer = |(i, piece): &(usize, &Piece)| *i > 0 && matches!(piece, Piece::Offer { .. });
-                    let parts = self.queue.iter().enumerate().take_while(|piece| !offer(piece));
+                    let files = |(i, piece): &(usize, &Piece)| *i > 0 && piece.file().is_some();
+                    let parts = self.queue.iter().enumerate().take_while(|piece| !files(piece));
                     let parts = parts.flat_map(|(i, piece)| piece.parts(if i == 0 { done } else { 0 }));
                     sys::send_parts(fd, parts)
                 }
@@ -301,7 +332,7 @@ impl Outgoing {
                     self.range_bytes -= size;
                     self.note_sent(wire, to);
                 }
-                Some(Piece::Offer { .. }) | None => {}
+                Some(Piece::Offer { .. } | Piece::File { .. } | Piece::Local(_)) | None => {}
                 Some(Piece::Copied { counted, told, .. }) => {
                     self.range_bytes -= counted;
                     if let Some((wire, to)) = told {
@@ -355,6 +386,11 @@ impl Outgoing {
         self.range_bytes = 0;
         self.control_bytes = 0;
     }
+}
+
+/// That a mapped ring is there up to `to`, of which the low 32 bits say enough: rings are smaller.
+fn range_message(wire: WireId, to: Position, more: bool) -> [u8; LOCAL_BYTES] {
+    local_message(LOCAL_RANGE, Header { wire, more, size: to as u32 })
 }
 
 fn header_size(header: &[u8; HEADER_BYTES]) -> u32 {

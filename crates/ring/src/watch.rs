@@ -1,0 +1,105 @@
+//! Readers in other processes that are to be woken when a ring has news.
+
+use crate::bell::PeerBell;
+use crate::ring::{Ring, Shared};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, fence, lock};
+
+/// Readers of one ring that are woken directly; more are told of news by whoever sends to them.
+pub const MAX_WATCHERS: usize = 64;
+
+/// Which reader it is, as whoever registers it names it: a connection, and two numbers of it.
+pub type WatchKey = (u64, u32, u32);
+
+type Bells = Arc<[(WatchKey, Arc<PeerBell>)]>;
+
+/// Who is to be woken. Changes seldom; the writing end keeps a copy.
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    version: AtomicU64,
+    bells: Mutex<Bells>,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { version: AtomicU64::new(0), bells: Mutex::new(Arc::new([])) }
+    }
+}
+
+impl Watchers {
+    fn change(&self, change: impl FnOnce(&mut Vec<(WatchKey, Arc<PeerBell>)>) -> bool) -> bool {
+        let mut bells = lock(&self.bells);
+        let mut all = bells.to_vec();
+        let changed = change(&mut all);
+        if changed {
+            *bells = all.into();
+            self.version.fetch_add(1, Ordering::Release);
+        }
+        changed
+    }
+}
+
+impl Ring {
+    /// From here on `bell` rings for what the writing end publishes, while its reader sleeps. A delivery that is made at the
+    /// same moment may be missed: whoever registers the reader tells it of what it was not told. False if there are
+    /// [`MAX_WATCHERS`] already.
+    pub fn watch(&self, key: WatchKey, bell: Arc<PeerBell>) -> bool {
+        let watches = self.shared().watchers.change(|all| {
+            all.retain(|(known, _)| *known != key);
+            let place = all.len() < MAX_WATCHERS;
+            if place {
+                all.push((key, bell.clone()));
+            }
+            place
+        });
+        if watches {
+            fence(Ordering::SeqCst);
+            bell.ring();
+        }
+        watches
+    }
+
+    /// The bell of this key rings no more.
+    pub fn unwatch(&self, key: WatchKey) {
+        self.shared().watchers.change(|all| {
+            let before = all.len();
+            all.retain(|(known, _)| *known != key);
+            all.len() < before
+        });
+    }
+}
+
+/// The writing end's copy of who is to be woken.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    version: u64,
+    bells: Bells,
+}
+
+impl Default for Caller {
+    fn default() -> Self {
+        Self { version: 0, bells: Arc::new([]) }
+    }
+}
+
+impl Caller {
+    /// Something was published: wakes whoever watches and sleeps. Costs a load where nobody ever did.
+    #[inline]
+    pub(crate) fn call(&mut self, shared: &Shared) {
+        if shared.watchers.version.load(Ordering::Relaxed) != 0 {
+            self.call_all(shared);
+        }
+    }
+
+    fn call_all(&mut self, shared: &Shared) {
+        // Pairs with the fence in `slumber::fall_asleep`.
+        fence(Ordering::SeqCst);
+        let version = shared.watchers.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.version = version;
+            self.bells = lock(&shared.watchers.bells).clone();
+        }
+        for (_, bell) in self.bells.iter() {
+            bell.ring();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Who follows the ring of a spliced subscription, downstream, and is to be woken by its writer.
+
+use std::sync::Arc;
+
+use rocketring::{MAX_WATCHERS, PeerBell, WatchKey};
+
+/// Over which connection a bell was passed on, and as which number.
+pub(crate) type Passed = Option<(u64, u32)>;
+
+#[derive(Default)]
+pub(crate) struct Watchers {
+    all: Vec<Watcher>,
+    /// Passed on, and no longer wanted.
+    gone: Vec<(u64, u32)>,
+    /// Whether this end said that it need not be woken.
+    pub(crate) lazily: bool,
+}
+
+struct Watcher {
+    key: WatchKey,
+    bell: Arc<PeerBell>,
+    passed: Passed,
+}
+
+impl Watchers {
+    /// False if there are too many.
+    pub(crate) fn add(&mut self, key: WatchKey, bell: Arc<PeerBell>) -> bool {
+        self.remove(key);
+        let place = self.all.len() < MAX_WATCHERS;
+        if place {
+            self.all.push(Watcher { key, bell, passed: None });
+        }
+        place
+    }
+
+    pub(crate) fn remove(&mut self, key: WatchKey) {
+        let Some(at) = self.all.iter().position(|watcher| watcher.key == key) else { return };
+        let Some(passed) = self.all.swap_remove(at).passed else { return };
+        // One reader may follow the ring under two ids, with one bell.
+        if !self.all.iter().any(|watcher| watcher.passed == Some(passed)) {
+            self.gone.push(passed);
+        }
+    }
+
+    /// How many of this end's own subscribers are woken past it.
+    pub(crate) fn passed(&self) -> usize {
+        self.all.iter().filter(|watcher| watcher.key.2 == 0 && watcher.passed.is_some()).count()
+    }
+
+    /// The numbers under which this connection knows readers that are gone.
+    pub(crate) fn take_gone(&mut self, conn: u64) -> Vec<u32> {
+        let gone = std::mem::take(&mut self.gone);
+        gone.into_iter().filter(|(of, _)| *of == conn).map(|(_, number)| number).collect()
+    }
+
+    /// Those of which this connection does not know.
+    pub(crate) fn not_passed(&mut self, conn: u64) -> impl Iterator<Item = (&Arc<PeerBell>, &mut Passed)> {
+        let passed = move |watcher: &Watcher| watcher.passed.is_some_and(|(to, _)| to == conn);
+        let all = self.all.iter_mut().filter(move |watcher| !passed(watcher));
+        all.map(|watcher| (&watcher.bell, &mut watcher.passed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bell() -> Arc<PeerBell> {
+        let bell = rocketring::Bell::new().unwrap();
+        let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().unwrap());
+        Arc::new(rocketring::Maps::new(1, 1 << 20).bell(page, pipe).unwrap())
+    }
+
+    /// Passes everything on to a connection, each bell under the number at its place.
+    fn pass(watchers: &mut Watchers, conn: u64, bells: &[Arc<PeerBell>]) -> Vec<u32> {
+        let mut told = Vec::new();
+        for (bell, passed) in watchers.not_passed(conn) {
+            let number = bells.iter().position(|known| Arc::ptr_eq(known, bell)).unwrap() as u32;
+            *passed = Some((conn, number));
+            told.push(number);
+        }
+        told
+    }
+
+    #[test]
+    fn each_is_passed_to_each_connection_once() {
+        let (mut watchers, bells) = (Watchers::default(), [bell(), bell()]);
+        assert!(watchers.add((1, 0, 0), bells[0].clone()) && watchers.add((2, 0, 0), bells[1].clone()));
+        assert_eq!(pass(&mut watchers, 7, &bells), [0, 1]);
+        assert_eq!(pass(&mut watchers, 7, &bells), []);
+        assert_eq!(pass(&mut watchers, 8, &bells), [0, 1], "another connection knows of none");
+        watchers.remove((1, 0, 0));
+        assert_eq!(watchers.take_gone(7), [], "what the old connection knew is gone with it");
+        watchers.remove((2, 0, 0));
+        assert_eq!(watchers.take_gone(8), [1]);
+    }
+
+    #[test]
+    fn a_reader_with_two_subscriptions_is_gone_with_the_second() {
+        let (mut watchers, bells) = (Watchers::default(), [bell()]);
+        assert!(watchers.add((1, 0, 0), bells[0].clone()) && watchers.add((1, 5, 0), bells[0].clone()));
+        pass(&mut watchers, 7, &bells);
+        watchers.remove((1, 0, 0));
+        assert_eq!(watchers.take_gone(7), []);
+        watchers.remove((1, 5, 0));
+        assert_eq!(watchers.take_gone(7), [0]);
+    }
+
+    #[test]
+    fn there_are_only_so_many() {
+        let (mut watchers, bell) = (Watchers::default(), bell());
+        for n in 0..MAX_WATCHERS as u32 {
+            assert!(watchers.add((1, n, 0), bell.clone()));
+        }
+        assert!(!watchers.add((2, 0, 0), bell.clone()));
+        assert!(watchers.add((1, 3, 0), bell), "one that comes again takes no other place");
+    }
+}

@@ -1,0 +1,193 @@
+//! Readers that map a ring follow it: they hear of news from its writer, whoever stands between them.
+
+mod shm_kit;
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rocketbufs::config::TransportKind;
+use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions};
+use shm_kit::{WAIT, config, connect, context, pattern, publisher, ring_of, subscribe, take, write};
+
+const SHM: TransportKind = TransportKind::Shm;
+
+/// A publisher, a broker spliced to it, and subscribers of the broker, all over shared memory.
+struct Chain {
+    out: ROut,
+    broker: (Listener, ROut),
+    inputs: Vec<RIn>,
+    _upstream: RIn,
+    _contexts: Vec<Context>,
+}
+
+impl Chain {
+    fn new(broker: &Context, subscribers: usize, ring: u64) -> Self {
+        let ctx = context(SHM);
+        let (out, listener) = publisher(&ctx);
+        out.create_buffer(1, ring).unwrap();
+        let (relay, relays) = publisher(broker);
+        let upstream = RIn::new(&connect(broker, &listener));
+        upstream.subscribe(1, ring).unwrap();
+        relay.splice(&upstream, 1).unwrap();
+        let mut contexts = vec![ctx];
+        let inputs = (0..subscribers).map(|_| {
+            let ctx = context(SHM);
+            let input = RIn::new(&connect(&ctx, &relays));
+            subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(ring) });
+            contexts.push(ctx);
+            input
+        });
+        let inputs = inputs.collect();
+        Self { out, broker: (relays, relay), inputs, _upstream: upstream, _contexts: contexts }
+    }
+
+    /// Returns when the publisher knows who follows: credit for this comes behind that.
+    fn know_each_other(&self) -> u64 {
+        write(&self.out, 1, 100, 100);
+        self.inputs.iter().for_each(|input| assert_eq!(take(input, 0, 100), 0));
+        self.out.wait_consumed(1, 100, WAIT).unwrap();
+        100
+    }
+}
+
+/// The broker's only thread does nothing, and its subscribers hear of what is published all the same.
+#[test]
+fn a_broker_that_is_busy_delays_nobody() {
+    let broker = context(SHM);
+    let chain = Chain::new(&broker, 2, 1 << 16);
+    let at = chain.know_each_other();
+    let (release, released) = mpsc::sync_channel::<()>(1);
+    let (tell, told) = mpsc::sync_channel(1);
+    chain.broker.0.set_conn_cb(move |_conn| {
+        tell.send(()).unwrap();
+        let _ = released.recv_timeout(WAIT);
+    });
+    let other = context(SHM);
+    let _visitor = Conn::connect_start(&other, &chain.broker.0.local_addr(), b"keeps it busy").unwrap();
+    told.recv_timeout(WAIT).unwrap();
+    for n in 0..5 {
+        write(&chain.out, 1, 1000, 1000);
+        for input in &chain.inputs {
+            assert_eq!(take(input, at + n * 1000, at + (n + 1) * 1000), 0);
+        }
+    }
+    release.send(()).unwrap();
+    // What they gave back meanwhile is news to the broker, and no mistake.
+    let end = at + 5000 + (1 << 20);
+    std::thread::scope(|scope| {
+        for input in &chain.inputs {
+            scope.spawn(move || assert_eq!(take(input, at + 5000, end), 0));
+        }
+        write(&chain.out, 1, 1 << 20, 10_000);
+    });
+    chain.out.wait_consumed(1, end, WAIT).unwrap();
+}
+
+/// The broker's threads see what is published at different times, and subscribers before them.
+#[test]
+fn a_broker_of_many_threads_believes_what_it_has_not_seen() {
+    let mut many = config(SHM);
+    many.tcp.tcp_num_threads = 3;
+    let broker = Context::new(many).unwrap();
+    let chain = Chain::new(&broker, 4, 1 << 15);
+    let total = 4 << 20;
+    std::thread::scope(|scope| {
+        for input in &chain.inputs {
+            scope.spawn(move || assert_eq!(take(input, 0, total), 0));
+        }
+        write(&chain.out, 1, total, 700);
+    });
+    chain.out.wait_consumed(1, total, WAIT).unwrap();
+}
+
+/// Threads that look without end see the same.
+#[test]
+fn busy_polling_sees_the_same() {
+    let mut spins = Config { transport: SHM, ..Config::default() };
+    spins.shm.busy_poll_us = 50;
+    let [ctx, other] = [(); 2].map(|()| Context::new(spins.clone()).unwrap());
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = RIn::new(&connect(&other, &listener));
+    subscribe(&input, 1, ring_of(1 << 16));
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&out, 1, 2 << 20, 900));
+        assert_eq!(take(&input, 0, 2 << 20), 0);
+    });
+    out.destroy_buffer(1).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
+}
+
+/// One that joins over TCP hears at once, although the broker was not woken until then; when it leaves the others go on.
+#[test]
+fn a_subscriber_over_tcp_wakes_the_broker_again() {
+    let broker = context(TransportKind::Auto);
+    let chain = Chain::new(&broker, 1, 1 << 16);
+    let mut at = chain.know_each_other();
+    let tcp = context(TransportKind::Tcp);
+    for _ in 0..3 {
+        let input = RIn::new(&connect(&tcp, &chain.broker.0));
+        assert_eq!(subscribe(&input, 1, ring_of(1 << 16)), at);
+        for _ in 0..20 {
+            write(&chain.out, 1, 500, 500);
+            assert_eq!(take(&chain.inputs[0], at, at + 500), 0);
+            assert_eq!(take(&input, at, at + 500), 0);
+            at += 500;
+        }
+        input.conn().close("done");
+        chain.out.wait_consumed(1, at, WAIT).unwrap();
+        write(&chain.out, 1, 500, 500);
+        assert_eq!(take(&chain.inputs[0], at, at + 500), 0);
+        at += 500;
+    }
+}
+
+/// What was published and not told is told with the end, and before whatever else is said.
+#[test]
+fn an_end_comes_after_everything() {
+    let broker = context(SHM);
+    let chain = Chain::new(&broker, 2, 1 << 16);
+    let at = chain.know_each_other();
+    for n in 0..50 {
+        let segment = chain.out.get_output_segment(1, 40, Blocking::For(WAIT));
+        let mut segment = segment.unwrap();
+        segment.bytes_mut().copy_from_slice(&pattern(at + n * 40, 40));
+        chain.out.deliver(segment, 40, None).unwrap();
+    }
+    chain.out.destroy_buffer(1).unwrap();
+    for input in &chain.inputs {
+        assert_eq!(take(input, at, at + 2000), 0);
+        let last = input.recv(Some(WAIT)).unwrap();
+        assert!(matches!(last, Some(Received::Closed { bid: 1, .. })), "{last:?}");
+    }
+}
+
+/// Subscribers that come and go leave nothing with the publisher that they never talked to.
+#[test]
+fn bells_of_readers_that_left_are_given_back() {
+    let broker = context(SHM);
+    let chain = Chain::new(&broker, 0, 1 << 16);
+    let pipes = || {
+        let of = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(of);
+        files.filter(|path| path.to_string_lossy().starts_with("pipe:")).count()
+    };
+    let mut before = None;
+    for n in 0..20 {
+        let ctx = context(SHM);
+        let input = RIn::new(&connect(&ctx, &chain.broker.0));
+        let at = subscribe(&input, 1, ring_of(1 << 16));
+        write(&chain.out, 1, 10, 10);
+        assert_eq!(take(&input, at, at + 10), 0);
+        chain.out.wait_consumed(1, at + 10, WAIT).unwrap();
+        input.conn().close("done");
+        drop((input, ctx));
+        while chain.broker.1.buffer_info(1).unwrap().subscribers > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if n == 4 {
+            before = Some(pipes());
+        }
+    }
+    assert!(pipes() <= before.unwrap() + 8, "{before:?} pipes before, {} after", pipes());
+}

@@ -1,0 +1,194 @@
+//! Following rings that other processes write: what this end reads of their head pages, and how it is woken.
+//!
+//! ```text
+//!   poll        awake ─▶ look at each followed ring ─▶ whatever the kernel tells
+//!   sleep       asleep (a word that writers see) ─▶ look once more ─▶ wait for the kernel, the bell among it
+//! ```
+//!
+//! A look costs a load for each ring, whether it has news or not, so only so many are followed: ranges of others are told
+//! over the socket, as all are where nobody follows.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rocketring::{Bell, PeerBell};
+use rustix::event::epoll;
+
+use super::conn::Conn;
+use super::mapped::MAX_BELLS;
+use super::{BELL, Tcp};
+use crate::contract::{ConnId, Event, WireId};
+use crate::wire::{Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_WATCH};
+
+/// The number of the bell of who says it.
+const OWN_BELL: u32 = 0;
+
+/// Rings that one worker follows.
+const MAX_FOLLOWED: usize = 64;
+/// So many polls in a row, less one, may do without the kernel.
+const POLLS_UNASKED: u32 = 16;
+
+/// What one worker follows.
+#[derive(Default)]
+pub(super) struct Follows {
+    bell: Option<Arc<Bell>>,
+    rings: Vec<(ConnId, WireId)>,
+    /// Polls in a row that had enough to do without asking the kernel.
+    unasked: u32,
+}
+
+impl Follows {
+    /// The bell; made when it is first needed.
+    pub fn bell(&mut self, watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<&Arc<Bell>> {
+        match &mut self.bell {
+            Some(bell) => Ok(bell),
+            none => {
+                let bell = Bell::new()?;
+                watch(bell.fd())?;
+                Ok(none.insert(Arc::new(bell)))
+            }
+        }
+    }
+
+    pub fn has_place(&self) -> bool {
+        self.rings.len() < MAX_FOLLOWED
+    }
+
+    pub fn add(&mut self, conn: ConnId, wire: WireId) {
+        self.rings.push((conn, wire));
+    }
+
+    pub fn remove(&mut self, conn: ConnId, wire: WireId) {
+        self.rings.retain(|followed| *followed != (conn, wire));
+    }
+
+    pub fn forget(&mut self, conn: ConnId) {
+        self.rings.retain(|(followed, _)| *followed != conn);
+    }
+
+    /// What is followed, in turn.
+    pub fn rings(&self) -> &[(ConnId, WireId)] {
+        &self.rings
+    }
+
+    /// Writers need not ring: this end looks.
+    pub fn wake_up(&self) {
+        if let Some(bell) = &self.bell {
+            bell.wake_up();
+        }
+    }
+
+    /// Whoever calls looks at what is followed once more after this, before it sleeps.
+    pub fn fall_asleep(&self) {
+        if let Some(bell) = &self.bell {
+            bell.fall_asleep();
+        }
+    }
+
+    pub fn hear(&self) {
+        if let Some(bell) = &self.bell {
+            bell.hear();
+        }
+    }
+
+    /// Whether a poll that found news need not ask the kernel for more: each time costs a system call.
+    pub fn is_enough(&mut self, news: bool) -> bool {
+        self.unasked = if news { (self.unasked + 1) % POLLS_UNASKED } else { 0 };
+        self.unasked > 0
+    }
+}
+
+impl Tcp {
+    /// Begins to follow a ring, and says so to whom it comes from.
+    pub(super) fn begin_to_follow(&mut self, id: ConnId, wire: WireId, lazily: bool) -> bool {
+        let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.is_open() && conn.is_local()) else {
+            return false;
+        };
+        let known = self.follows.rings().contains(&(id, wire));
+        if !(known || self.follows.has_place() && conn.intake.can_follow(wire)) {
+            return false;
+        }
+        let watch = |fd: BorrowedFd<'_>| {
+            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+            Ok(())
+        };
+        let said = self.follows.bell(watch).and_then(|bell| conn.own_bell(bell));
+        if let Err(error) = said {
+            tracing::debug!(%error, "a ring is not followed: there is no bell");
+            return false;
+        }
+        conn.out.local(LOCAL_WATCH, Header { wire, more: lazily, size: OWN_BELL }, None);
+        if !known {
+            self.follows.add(id, wire);
+        }
+        true
+    }
+
+    /// Looks at what is followed; what is new has landed, and is told. True if there was anything.
+    pub(super) fn look(&mut self, events: &mut Vec<Event>) -> bool {
+        let before = events.len();
+        for &(id, wire) in self.follows.rings() {
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            if !conn.paused && conn.is_open() && conn.intake.follow(wire) {
+                events.push(Event::Followed(id, wire));
+            }
+        }
+        events.len() > before
+    }
+
+    pub(super) fn look_for_news(&self) -> bool {
+        self.follows.rings().iter().any(|&(id, wire)| {
+            let conn = self.conns.get(id).filter(|conn| !conn.paused && conn.is_open());
+            conn.is_some_and(|conn| conn.intake.has_rest(wire))
+        })
+    }
+
+    /// How long it may be slept now: writers ring from here on, until the next poll.
+    pub(super) fn may_sleep(&self) -> Option<Duration> {
+        let within = self.within();
+        if within == Some(Duration::ZERO) || self.follows.rings().is_empty() {
+            return within;
+        }
+        self.follows.fall_asleep();
+        if self.look_for_news() { Some(Duration::ZERO) } else { within }
+    }
+}
+
+impl Conn {
+    /// Says once which bell wakes this end.
+    fn own_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        if !std::mem::replace(&mut self.bell_told, true) {
+            self.tell_bell(OWN_BELL, bell.files())?;
+        }
+        Ok(())
+    }
+
+    fn tell_bell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+        let (page, pipe) = (page.try_clone_to_owned()?, pipe.try_clone_to_owned()?);
+        let about = Header { wire: 0, more: false, size: number };
+        self.out.local(LOCAL_BELL_PAGE, about, Some(page));
+        self.out.local(LOCAL_BELL, about, Some(pipe));
+        Ok(())
+    }
+
+    /// Has a reader woken for what the peer writes for this id. Each bell is told once.
+    pub(super) fn pass_bell(&mut self, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
+        let known = self.passed.iter().position(|passed| passed.as_ptr() == Arc::as_ptr(bell));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let free = self.passed.iter().position(|passed| passed.strong_count() == 0);
+                let at = free.unwrap_or(self.passed.len());
+                let number = u32::try_from(at + 1).ok().filter(|number| (*number as usize) < MAX_BELLS)?;
+                self.tell_bell(number, bell.files()).ok()?;
+                self.passed.resize(self.passed.len().max(at + 1), Weak::new());
+                self.passed[at] = Arc::downgrade(bell);
+                at
+            }
+        };
+        let number = u32::try_from(at + 1).ok()?;
+        self.out.local(LOCAL_WATCH, Header { wire, more: false, size: number }, None).then_some(number)
+    }
+}

@@ -1,0 +1,117 @@
+//! What a transport on this machine says to another: rings to map, what lies in them, and whom to wake for it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rocketring::{MapError, Maps};
+
+use super::receive::{Intake, Turn};
+use crate::contract::{Down, Event, Offered, WireId};
+use crate::wire::{
+    Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_UNWATCH, LOCAL_WATCH,
+};
+
+/// Bells of one peer.
+pub(super) const MAX_BELLS: usize = 256;
+
+impl Intake {
+    /// A message of a peer on this machine: an offer, or a range of a ring that was offered, which lands without a byte
+    /// being moved.
+    pub(super) fn on_local(&mut self, kind: u32, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
+        let Header { wire, more, size } = range;
+        match kind {
+            LOCAL_OFFER => {
+                let file = self.file()?;
+                let none_left = || MapError::Os(rustix::io::Errno::MFILE.into());
+                let ring = file.ok_or_else(none_left).and_then(|file| turn.maps.map(file)).map(Box::new);
+                turn.events.push(Event::Offered(turn.conn, wire, Offered { ring, behind: size.into() }));
+                self.control_turn = turn.number;
+                Ok(())
+            }
+            LOCAL_RANGE if self.discarded.contains(&wire) => Ok(()),
+            LOCAL_RANGE => self.land_mapped(range, turn),
+            LOCAL_BELL_PAGE => {
+                self.bell_page = self.file()?;
+                Ok(())
+            }
+            LOCAL_BELL => self.on_bell(size, turn.maps),
+            LOCAL_WATCH => {
+                // A bell for which this process had no place rings nowhere: its reader is told as if it did not follow.
+                if let Some(Some(bell)) = self.bells.get(size as usize) {
+                    let bell = (!more).then(|| bell.clone());
+                    turn.events.push(Event::Watched(turn.conn, wire, size, bell));
+                }
+                Ok(())
+            }
+            LOCAL_UNWATCH => {
+                turn.events.push(Event::Unwatched(turn.conn, wire, size));
+                Ok(())
+            }
+            other => Err(Down::Broken(format!("the peer sent a message of the unknown kind {other:#x}"))),
+        }
+    }
+
+    /// The descriptor that belongs to the message at hand; none inside if this process had no place for it.
+    fn file(&mut self) -> Result<Option<OwnedFd>, Down> {
+        self.files.pop_front().ok_or_else(|| Down::Descriptors("a message came without its own".into()))
+    }
+
+    /// A range of a mapped ring: it lands as far as this end has not followed the ring already.
+    fn land_mapped(&mut self, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
+        let Header { wire, more, size: to } = range;
+        let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
+        let ring = bound.inlet.ring();
+        if !ring.is_peers() {
+            return Err(Down::Broken(format!("wire id {wire:#x} is not one of a ring that is mapped")));
+        }
+        // Of a position that is not far from the head the low bits say enough.
+        let ahead = to.wrapping_sub(ring.head() as u32) as i32;
+        let known = ahead < 0 || (ahead == 0 && ring.boundary() == ring.head());
+        // Told anyhow: the peer is there, and that may be all that it has to say.
+        bound.arrived(wire, turn);
+        if known {
+            return Ok(());
+        }
+        let size = u64::from(ahead.unsigned_abs());
+        bound.check_room(wire, size)?;
+        bound.inlet.land(size as usize);
+        if !more {
+            bound.inlet.end();
+        }
+        Ok(())
+    }
+
+    fn on_bell(&mut self, number: u32, maps: &Maps) -> Result<(), Down> {
+        let (page, pipe) = (self.bell_page.take(), self.file()?);
+        let number = number as usize;
+        if number >= MAX_BELLS {
+            return Err(Down::Broken(format!("the peer has a bell number {number}; there are {MAX_BELLS}")));
+        }
+        let bell = page.zip(pipe).and_then(|(page, pipe)| {
+            let bell = maps.bell(page, pipe);
+            bell.inspect_err(|error| tracing::warn!(%error, "a reader will hear late of what is written"))
+                .ok()
+        });
+        if self.bells.len() <= number {
+            self.bells.resize(number + 1, None);
+        }
+        self.bells[number] = bell.map(Arc::new);
+        Ok(())
+    }
+
+    /// Lands what the ring of this id has, without being told. True if it had anything.
+    pub fn follow(&mut self, wire: WireId) -> bool {
+        self.bound.get_mut(&wire).is_some_and(|bound| bound.inlet.land_rest())
+    }
+
+    /// Whether [`Intake::follow`] would land something.
+    pub fn has_rest(&self, wire: WireId) -> bool {
+        self.bound.get(&wire).is_some_and(|bound| bound.inlet.has_rest())
+    }
+
+    /// Whether this id's ring can be followed: a peer writes it, and never takes back what it has published.
+    pub fn can_follow(&self, wire: WireId) -> bool {
+        let ring = self.bound.get(&wire).map(|bound| bound.inlet.ring());
+        ring.is_some_and(|ring| ring.is_peers() && ring.flow_control())
+    }
+}
