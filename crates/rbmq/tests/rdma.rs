@@ -12,12 +12,16 @@ const TRANSPORT: &str = "ROCKETBUFS_TRANSPORT";
 
 /// A broker that takes peers of every kind on the first device; None, told, where there is none.
 fn broker() -> Option<BrokerProcess> {
+    broker_with(&[])
+}
+
+fn broker_with(args: &[&str]) -> Option<BrokerProcess> {
     let Ok(addresses) = std::env::var("ROCKETBUFS_TEST_RDMA") else {
         println!("skipped: no RDMA devices to test with; scripts/rdma-vm has some");
         return None;
     };
     let addr = format!("{}:0", addresses.split_whitespace().next().expect("an address"));
-    Some(BrokerProcess::start_in(&addr, &[], &[(TRANSPORT, "rdma")]))
+    Some(BrokerProcess::start_in(&addr, args, &[(TRANSPORT, "rdma")]))
 }
 
 fn over(transport: &str, mut command: Command) -> Process {
@@ -44,6 +48,44 @@ fn whoever_publishes_and_whoever_subscribes_over_whatever() {
         for (sub, to) in subs.into_iter().zip(kinds) {
             assert!(sub.finish().good().text() == text, "{from} to {to}");
         }
+    }
+}
+
+#[test]
+fn what_publishers_write_over_whatever_is_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rbmq.toml");
+    let linger = "[broker]\nclosed_linger_ms = 5000\n";
+    std::fs::write(&config, linger.to_owned() + "[[broker.topics]]\npattern = \"all\"\ningest = \"merge\"\n")
+        .unwrap();
+    let Some(broker) = broker_with(&["--config", config.to_str().unwrap()]) else { return };
+    let sub = over("rdma", client("sub", &broker.addr, "all --until-closed"));
+    let kinds = ["rdma", "tcp", "shm", "rdma"];
+    let texts = [0, 1, 2, 3].map(|n| lines(&format!("publisher {n}"), 2_000));
+    let args = "all --wait-subscribers 1 --confirm delivered";
+    let publishers: Vec<_> =
+        kinds.iter().zip(&texts).map(|(kind, text)| publish(&broker, kind, args, text.as_bytes())).collect();
+    for publisher in publishers {
+        publisher.finish().good();
+    }
+    let came = sub.finish().good().text();
+    for (n, text) in texts.iter().enumerate() {
+        let name = format!("publisher {n}");
+        let of_this: String = came.split_inclusive('\n').filter(|line| line.contains(&name)).collect();
+        assert!(of_this == *text, "{name}: {} of {} bytes", of_this.len(), text.len());
+    }
+}
+
+#[test]
+fn from_one_broker_to_another() {
+    let Some(first) = broker() else { return };
+    let Some(second) = broker_with(&["--upstream", &first.addr]) else { return };
+    let subs = ["rdma", "tcp"].map(|kind| over(kind, client("sub", &second.addr, "far --until-closed")));
+    let text = lines("far", 5_000);
+    let args = "far --wait-subscribers 2 --confirm consumed";
+    publish(&first, "rdma", args, text.as_bytes()).finish().good();
+    for sub in subs {
+        assert!(sub.finish().good().text() == text);
     }
 }
 

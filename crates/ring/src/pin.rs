@@ -5,18 +5,33 @@
 
 use crate::Position;
 use crate::ring::Ring;
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
-/// How many keep a ring's pages, and whether somebody else could write them.
+/// Nobody has asked yet whether others may write a ring, or whether its bytes can be plain slices. The first who asks
+/// decides for good: a slice that is out must not change under whoever reads it.
+const OPEN: u32 = 0;
+/// Its bytes can be plain slices: nobody else will write it.
+const PLAIN: u32 = 1;
+/// A peer can write it by itself, or could.
+const EXPOSED: u32 = 2;
+
+/// How many keep a ring's pages, and who may write them.
 #[derive(Debug)]
 pub(crate) struct Pins {
     count: Mutex<usize>,
-    exposed: AtomicBool,
+    access: AtomicU32,
 }
 
 impl Pins {
     pub(crate) fn new() -> Pins {
-        Pins { count: Mutex::new(0), exposed: AtomicBool::new(false) }
+        Pins { count: Mutex::new(0), access: AtomicU32::new(OPEN) }
+    }
+
+    /// Decides, if that was open. True if it is decided so.
+    fn decide(&self, access: u32) -> bool {
+        // Release pairs with Acquire here and in `is_exposed`: who finds it decided comes after who decided.
+        let found = self.access.compare_exchange(OPEN, access, Ordering::AcqRel, Ordering::Acquire);
+        found.is_ok() || found == Err(access)
     }
 
     /// Keeps others from pinning, to give pages back meanwhile. None if somebody keeps them.
@@ -61,16 +76,21 @@ impl Ring {
     }
 
     /// As [`Ring::pin`], for memory that a peer will write by itself: from then on its bytes are never a plain slice, since
-    /// they may change at any time if the peer does not keep its word.
-    pub fn pin_exposed(&self) -> Pinned {
-        // Release; pairs with the Acquire in `is_exposed`: set before anything that the peer wrote is seen.
-        self.shared().pins.exposed.store(true, Ordering::Release);
-        self.pin()
+    /// they may change at any time if the peer does not keep its word. None if there may be slices of them already
+    /// ([`Ring::keep_plain`]): the peer must write elsewhere.
+    pub fn pin_exposed(&self) -> Option<Pinned> {
+        self.shared().pins.decide(EXPOSED).then(|| self.pin())
     }
 
     /// Whether a peer can, or could, write into its memory by itself.
     pub fn is_exposed(&self) -> bool {
-        self.shared().pins.exposed.load(Ordering::Acquire)
+        self.shared().pins.access.load(Ordering::Acquire) == EXPOSED
+    }
+
+    /// From here on [`Ring::pin_exposed`] refuses, so that bytes that are held can be plain slices. False if others can write
+    /// them: a peer by itself, or another process.
+    pub fn keep_plain(&self) -> bool {
+        !self.is_peers() && self.shared().pins.decide(PLAIN)
     }
 }
 
@@ -95,7 +115,20 @@ mod tests {
             drop(pin);
         }
         assert!(inlet.trim(0).given_back > 0);
-        drop(ring.pin_exposed());
-        assert!(ring.is_exposed() && ring.view(0, 0).is_peers());
+    }
+
+    #[test]
+    fn a_ring_has_plain_slices_or_is_exposed_and_never_both() {
+        let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() }).expect("a pool");
+        let ring =
+            || pool.ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() }).expect("a ring");
+        let exposed = ring();
+        for _ in 0..2 {
+            assert!(exposed.pin_exposed().is_some() && exposed.is_exposed() && !exposed.keep_plain());
+        }
+        let plain = ring();
+        for _ in 0..2 {
+            assert!(plain.keep_plain() && !plain.is_exposed() && plain.pin_exposed().is_none());
+        }
     }
 }

@@ -43,9 +43,9 @@ impl View {
         (self.to - self.from) as usize
     }
 
-    /// Whether it is of a ring that somebody else writes, or could ([`Ring::is_peers`], [`Ring::is_exposed`]).
-    pub fn is_peers(&self) -> bool {
-        self.ring.is_peers() || self.ring.is_exposed()
+    /// The ring.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
     }
 
     /// Whether the range is empty.
@@ -94,7 +94,7 @@ impl View {
     /// The bytes where they are.
     ///
     /// # Safety
-    /// The range lies below the head of a flow-controlled ring that nobody else can write, and some
+    /// The range lies below the head of a flow-controlled ring that nobody else can write ([`Ring::keep_plain`]), and some
     /// [`Hold`] at or below [`View::from`] neither moves above it nor is dropped for as long as the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
         let at = self.ring.shared().memory.at(self.from).cast_const();
@@ -106,7 +106,7 @@ impl View {
     /// The bytes where they are, if `hold` holds them at this moment and the whole range was written.
     ///
     /// # Safety
-    /// The ring's memory cannot be written by another process, and `hold` is not advanced above [`View::from`]
+    /// The ring's memory cannot be written by others ([`Ring::keep_plain`]), and `hold` is not advanced above [`View::from`]
     /// for as long as the slice lives. (That it is not dropped is checked by the borrow.)
     pub unsafe fn held<'h>(&self, hold: &'h Hold) -> Option<&'h [u8]> {
         let held = self.ring.flow_control()

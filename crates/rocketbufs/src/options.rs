@@ -36,8 +36,9 @@ pub struct SubscribeOptions {
     /// it says with [`RIn::confirm`](crate::RIn::confirm). When the sender waits for that,
     /// [`InEvent::Asked`](crate::InEvent::Asked) tells. No effect on a spliced subscription.
     pub relays: bool,
-    /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`): the
-    /// bytes are copied once, and can be had as a plain slice. For applications that need either.
+    /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`), and one
+    /// that nobody else writes, also where the sender could (transport `rdma`): the bytes are copied once, and can be had as
+    /// a plain slice. For applications that need either.
     pub own_memory: bool,
     /// The budget from which the subscription's ring comes, and to which it goes back while there is no data for it; see
     /// [`Budget`](crate::Budget). `size_bytes` is then the most that one ring takes. A budget that has no room for two of

@@ -6,7 +6,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use rocketring::{Lapped, View};
+use rocketring::{Lapped, Ring, View};
 
 use crate::inbound::InboundShared;
 use crate::types::{Bid, Epoch, Position};
@@ -14,7 +14,7 @@ use crate::types::{Bid, Epoch, Position};
 /// A piece of a buffer as a callback sees it (paper 1, Listing 1). It ends with the callback.
 pub struct BufSeg<'a> {
     view: &'a InView,
-    /// None for an overwritable buffer, and in shared memory: bytes that may change at any time.
+    /// None for an overwritable buffer, and in memory that others write: bytes that may change at any time.
     slice: Option<[IoSlice<'a>; 1]>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> BufSeg<'a> {
     }
 
     /// The pieces of memory, one or two. Rings are mapped twice, so it is one here; none if the buffer is
-    /// overwritable, or in memory that another process writes (transport `shm`, without `shm.trust_writers`).
+    /// overwritable, or in memory that others write (transport `shm`, without `shm.trust_writers`; transport `rdma`).
     pub fn vecs(&self) -> &[IoSlice<'a>] {
         self.slice.as_ref().map_or(&[], |slice| slice.as_slice())
     }
@@ -34,13 +34,14 @@ impl<'a> BufSeg<'a> {
         self.vecs().len()
     }
 
-    /// All bytes; none if the buffer is overwritable, or in memory that another process writes (transport `shm`, without
-    /// `shm.trust_writers`): then use [`BufSeg::copy_to`].
+    /// All bytes; none if the buffer is overwritable, or in memory that others write (transport `shm`, without
+    /// `shm.trust_writers`; transport `rdma`): then use [`BufSeg::copy_to`], or subscribe with
+    /// [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.slice.as_ref().map(|[slice]| &**slice)
     }
 
-    /// All bytes, also in memory that another process writes.
+    /// All bytes, also in memory that others write.
     ///
     /// # Safety
     /// As [`InView::trusting`].
@@ -138,22 +139,24 @@ impl InView {
         self.len() == 0
     }
 
-    /// The bytes where they lie; none if the buffer is overwritable, or in memory that another process writes (transport
-    /// `shm`) whose word is not taken for it (`shm.trust_writers`): then use [`InView::copy_to`].
+    /// The bytes where they lie; none if the buffer is overwritable, or in memory that others write: another process of this
+    /// machine (transport `shm`) whose word is not taken for it (`shm.trust_writers`), or a peer over RDMA. Then use
+    /// [`InView::copy_to`], or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
-        let kept = !self.view.is_peers() || self.inbound.inner.config.shm.trust_writers;
+        let kept =
+            self.pin.is_some() && is_kept(self.view.ring(), self.inbound.inner.config.shm.trust_writers);
         // SAFETY: the pin keeps the ring's hold at or below the first byte for as long as `self` lives, and a
-        // private flow-controlled ring is written only above the horizon that the hold allows. Of one that another
-        // process writes, whoever set `trust_writers` promised the same.
-        self.pin.filter(|_| kept).map(|_| unsafe { self.view.as_slice() })
+        // private flow-controlled ring is written only above the horizon that the hold allows; it stays private, see
+        // `is_kept`. Of one that another process of this machine writes, whoever set `trust_writers` promised the same.
+        kept.then(|| unsafe { self.view.as_slice() })
     }
 
-    /// The bytes where they lie, also in memory that another process writes; none if the buffer is overwritable.
+    /// The bytes where they lie, also in memory that others write; none if the buffer is overwritable.
     ///
     /// # Safety
-    /// The process that writes the buffer keeps its word: it overwrites nothing that is held. That is so if it is this
-    /// library with an honest program, and if the subscription's policy is `block`. A broker in between changes nothing:
-    /// the memory is the publisher's.
+    /// Who writes the memory keeps its word: it overwrites nothing that is held. That is so if it is this
+    /// library with an honest program, and if the subscription's policy is `block`. Over shared memory a broker in between
+    /// changes nothing: the memory is the publisher's. Over RDMA it is whoever this end is connected to.
     pub unsafe fn trusting(&self) -> Option<&[u8]> {
         // SAFETY: the pin holds the range, as in `as_slice`, and whoever else could write it does not, by the caller's
         // promise.
@@ -186,6 +189,12 @@ impl InView {
     }
 }
 
+/// Whether bytes of this ring that are held stay as they are, from here on. `trusted`: the word of this machine's other
+/// processes is taken for it. It is not a word of peers that write by themselves, from wherever they are.
+fn is_kept(ring: &Ring, trusted: bool) -> bool {
+    if ring.is_peers() { trusted && !ring.is_exposed() } else { ring.keep_plain() }
+}
+
 impl Drop for InView {
     fn drop(&mut self) {
         if let Some(pin) = self.pin.take() {
@@ -198,5 +207,25 @@ impl std::fmt::Debug for InView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let range = self.position()..self.end();
         f.debug_struct("InView").field("bid", &self.bid()).field("range", &range).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketring::{Pool, PoolConfig, RingConfig};
+
+    use super::is_kept;
+
+    #[test]
+    fn what_a_peer_writes_by_itself_is_not_kept_whoever_is_trusted() {
+        let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() }).expect("a pool");
+        for trusted in [false, true] {
+            let ring =
+                || pool.ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() }).expect("a ring");
+            let (own, exposed) = (ring(), ring());
+            assert!(is_kept(&own, trusted) && own.pin_exposed().is_none());
+            drop(exposed.pin_exposed());
+            assert!(!is_kept(&exposed, trusted));
+        }
     }
 }

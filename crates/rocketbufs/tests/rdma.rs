@@ -8,6 +8,8 @@ use rocketbufs::{
     SubscribeOptions,
 };
 
+/// Bytes that are written behind each delivery of a buffer without flow control.
+const MARKER: u64 = 16;
 const WAIT: Duration = Duration::from_secs(60);
 
 /// The first device's address; None, told, where there is none.
@@ -20,9 +22,14 @@ fn device() -> Option<String> {
 }
 
 fn context() -> Context {
+    context_with(|_| ())
+}
+
+fn context_with(change: impl FnOnce(&mut Config)) -> Context {
     let mut config = Config { transport: TransportKind::Rdma, ..Config::default() };
     // A message of the connection manager that is lost is repeated after four seconds.
     config.session.connect_timeout_ms = 60_000;
+    change(&mut config);
     Context::new(config).unwrap()
 }
 
@@ -114,18 +121,22 @@ fn streams_more_than_the_rings_hold() {
     }
 }
 
+/// Whether or not the word of this machine's processes is taken for it: who writes here can be anywhere.
 #[test]
 fn bytes_that_a_peer_writes_are_no_plain_slice() {
     let Some(addr) = device() else { return };
-    let (ctx, other) = (context(), context());
-    let (out, listener) = publisher(&ctx, &addr);
-    out.create_buffer(1, 1 << 16).unwrap();
-    let input = RIn::new(&connect(&other, &listener));
-    subscribe(&input, 1, ring_of(1 << 16));
-    write(&out, 1, 5_000, 5_000);
-    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
-    assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
-    assert!(view.as_slice().is_none());
+    for (trust_writers, own_memory) in [(false, false), (true, false), (false, true)] {
+        let (ctx, other) = (context(), context_with(|config| config.shm.trust_writers = trust_writers));
+        let (out, listener) = publisher(&ctx, &addr);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        subscribe(&input, 1, SubscribeOptions { own_memory, ..ring_of(1 << 16) });
+        write(&out, 1, 5_000, 5_000);
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
+        let plain = own_memory.then(|| pattern(0, 5_000));
+        assert!(view.as_slice() == plain.as_deref(), "trust {trust_writers}, own {own_memory}");
+    }
 }
 
 #[test]
@@ -191,33 +202,103 @@ fn subscriptions_that_share_a_budget() {
     }
 }
 
+/// Whatever sizes the rings at both ends have; what is written is told to its end.
 #[test]
 fn without_flow_control_only_what_verifies_is_handed_out() {
     let Some(addr) = device() else { return };
-    let (ctx, other) = (context(), context());
-    let (out, listener) = publisher(&ctx, &addr);
-    let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
-    out.create_buffer_with(1, options).unwrap();
-    let input = RIn::new(&connect(&other, &listener));
-    subscribe(&input, 1, SubscribeOptions { policy: Policy::Overwrite, ..ring_of(1 << 16) });
-    let (mut got, mut end) = (0, 0);
-    for round in 0..100 {
-        write(&out, 1, 4_000, 400);
-        let wait = if round == 99 { Duration::from_millis(500) } else { Duration::ZERO };
-        while let Some(received) = input.recv(Some(wait)).unwrap() {
-            match received {
-                Received::Data(view) => {
-                    if let Ok(bytes) = view.to_vec() {
-                        assert_eq!(bytes, pattern(view.position(), bytes.len()));
-                        got += 1;
+    for (own, theirs, piece) in [(1 << 16, 1 << 16, 400), (1 << 20, 1 << 14, 400), (1 << 20, 1 << 16, 10_000)]
+    {
+        let (ctx, other) = (context(), context());
+        let (out, listener) = publisher(&ctx, &addr);
+        let max_delivery_bytes = Some(theirs / 4);
+        let options = BufferOptions {
+            size_bytes: own,
+            flow_control: false,
+            max_delivery_bytes,
+            ..BufferOptions::default()
+        };
+        out.create_buffer_with(1, options).unwrap();
+        let input = RIn::new(&connect(&other, &listener));
+        subscribe(&input, 1, SubscribeOptions { policy: Policy::Overwrite, ..ring_of(theirs) });
+        let (mut got, mut at) = (0, 0);
+        for _ in 0..10 {
+            write(&out, 1, 40 * piece, piece);
+            let head = out.buffer_info(1).unwrap().head;
+            // (A view ends before the marker behind it.)
+            while at + MARKER < head {
+                match input.recv(Some(WAIT)).unwrap() {
+                    Some(Received::Data(view)) => {
+                        if let Ok(bytes) = view.to_vec() {
+                            assert_eq!(bytes, pattern(view.position(), bytes.len()));
+                            got += 1;
+                        }
+                        at = view.end();
+                        view.consume();
                     }
-                    end = view.end();
-                    view.consume();
+                    Some(Received::Lost { to, .. }) => at = to,
+                    other => panic!("at {at} of {head}: {other:?}"),
                 }
-                Received::Lost { to, .. } => end = to,
-                other => panic!("{other:?}"),
+            }
+        }
+        assert!(got > 0, "nothing came whole");
+    }
+}
+
+/// A subscriber that listens: those who connect to it bring their buffers.
+fn subscriber(ctx: &Context, addr: &str) -> Listener {
+    Listener::bind(ctx, addr).unwrap()
+}
+
+/// Has an rOut serve whoever listens there; the connection at that end.
+fn bring(out: &ROut, ctx: &Context, listener: &Listener, carrier: &str) -> Conn {
+    out.add_conn(&Conn::connect_start(ctx, &listener.local_addr(), b"test").unwrap());
+    let conn = listener.accept(Some(WAIT)).expect("a peer");
+    assert_eq!(conn.carrier().unwrap().name, carrier);
+    conn
+}
+
+/// A log that came over TCP goes on over RDMA, from a broker that has it too. Whoever has a plain slice of it keeps that.
+#[test]
+fn a_log_goes_on_over_another_transport() {
+    let Some(addr) = device() else { return };
+    for borrows in [true, false] {
+        let tcp = Context::new(Config { transport: TransportKind::Tcp, ..Config::default() }).unwrap();
+        let (broker, ctx) = (context(), context());
+        let out = ROut::new(&tcp);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let (upstreams, listener) = (subscriber(&broker, &addr), subscriber(&ctx, &addr));
+        let upstream = RIn::new(&bring(&out, &tcp, &upstreams, "tcp"));
+        upstream.subscribe(1, 1 << 16).unwrap();
+        let relay = ROut::new(&broker);
+        relay.splice(&upstream, 1).unwrap();
+        let input = RIn::new(&bring(&out, &tcp, &listener, "tcp"));
+        subscribe(&input, 1, SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) });
+        write(&out, 1, 10_000, 10_000);
+        let Some(Received::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let slice = if borrows { held.as_slice() } else { None };
+        let mut at = held.end();
+        for (round, carrier) in [(1, "rdma"), (2, "tcp"), (3, "rdma")] {
+            let old = input.conn();
+            let (from, kind) = if carrier == "tcp" { (&out, &tcp) } else { (&relay, &broker) };
+            input.resume(&bring(from, kind, &listener, carrier));
+            old.wait_down(WAIT).expect("it is closed");
+            write(&out, 1, 10_000, 1_000);
+            while at < 10_000 * (round + 1) {
+                match input.recv(Some(WAIT)).unwrap() {
+                    Some(Received::Data(view)) => {
+                        assert_eq!((view.position(), view.to_vec().unwrap()), (at, pattern(at, view.len())));
+                        assert_eq!(view.as_slice().is_some(), borrows, "decided for good, {carrier}");
+                        at = view.end();
+                        // (Given back later: what comes then must not lie where the slice is.)
+                        drop(view);
+                    }
+                    Some(Received::ConnDown { .. }) => {}
+                    other => panic!("{carrier} at {at}: {other:?}"),
+                }
+            }
+            if let Some(slice) = slice {
+                assert_eq!((slice, held.as_slice()), (&pattern(0, 10_000)[..], Some(slice)));
             }
         }
     }
-    assert!(got > 0 && end > 0, "nothing came");
 }

@@ -20,7 +20,7 @@ use crate::sys::{Done, Link, RingRegion};
 struct Bound {
     inlet: Inlet,
     /// The ring's own; memory that stands in for it, where what is in the ring must not be overwritten before that was
-    /// announced; or none, where nothing can land.
+    /// announced, or is this process's alone; or none, where nothing can land.
     region: Option<RingRegion>,
 }
 
@@ -261,17 +261,21 @@ impl Intake {
     }
 }
 
-/// Registers the ring for the peer to write; where readers must be told before bytes are overwritten, memory instead.
+/// Registers the ring for the peer to write; where readers must be told before bytes are overwritten, or have plain slices
+/// of it, memory instead.
 fn register(link: &Link, ring: &Ring) -> Result<RingRegion, String> {
-    if ring.flow_control() {
-        return link.target(ring);
+    if ring.flow_control()
+        && let Some(exposed) = ring.pin_exposed()
+    {
+        return link.target(exposed);
     }
     let bytes = ring.capacity();
     let config = PoolConfig { reservation_bytes: bytes, max_bytes: bytes };
     let stand_in = Pool::new(config).and_then(|pool| {
         pool.ring(RingConfig { capacity_bytes: bytes, start: ring.head(), ..RingConfig::default() })
     });
-    link.target(&stand_in.map_err(|error| error.to_string())?)
+    let exposed = stand_in.map_err(|error| error.to_string())?.pin_exposed();
+    link.target(exposed.ok_or("a ring that was just made has slices")?)
 }
 
 fn wants(frame: &[u8]) -> bool {

@@ -150,10 +150,11 @@ section! {
         /// Whether processes of other users may connect. Off: the same user, and root. On: every user of this machine can
         /// connect, and whoever subscribes to a buffer can read all that its ring holds, also from before.
         other_users: bool = false, "", range [true or false], cost "none";
-        /// Whether bytes in rings of other processes are borrowed where they lie, as those that were received are. Off: there
-        /// are no slices of them, they are copied out; a writer that overwrites what it promised to keep spoils nothing but
-        /// its own data. On: nothing is copied, and every process that may connect must be this library in an honest
-        /// program: this one's code takes for constant what such a writer could change, and what happens then is undefined.
+        /// Whether bytes in rings of other processes of this machine are borrowed where they lie, as those that were received
+        /// are. Off: there are no slices of them, they are copied out; a writer that overwrites what it promised to keep spoils
+        /// nothing but its own data. On: nothing is copied, and every process that may connect must be this library in an
+        /// honest program: this one's code takes for constant what such a writer could change, and what happens then is
+        /// undefined. It speaks of shared memory alone: what a peer over RDMA writes is never borrowed as a plain slice.
         trust_writers: bool = false, "", range [true or false], cost "off: a copy for each reader";
         /// How long a thread that receives looks at its rings without end, after something came, before it sleeps. 0: it
         /// sleeps at once, and whoever writes wakes it. Large: a message is there within a fraction of a microsecond, and

@@ -243,7 +243,11 @@ impl<T: Transport> Core<T> {
             None if inbound.is_spliced() => self.inner.ring_for_others(config),
             None => self.inner.pool.ring(config),
         };
-        made.map_err(|error| error.to_string())
+        let made = made.map_err(|error| error.to_string())?;
+        if options.own_memory {
+            made.keep_plain();
+        }
+        Ok(made)
     }
 
     fn resume_log(

@@ -159,6 +159,9 @@ impl<T: Transport> Core<T> {
                 return self.refuse(conn, wire, inbound, RefusedError::Memory(error.to_string()));
             }
         };
+        if inbound.options.own_memory {
+            ring.keep_plain();
+        }
         let (inlet, calls) = in_log.swap_ring(ring, share);
         if let Some(inlet) = inlet {
             self.transport.bind(conn, wire, inlet);

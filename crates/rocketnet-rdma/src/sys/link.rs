@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 
-use rocketring::{Position, Ring};
+use rocketring::{Pinned, Position, Ring};
 
 use super::abi::*;
 use super::connect::{Id, set_nonblocking};
@@ -273,12 +273,13 @@ impl Link {
         RingRegion::source(&self.domain, ring).map_err(|error| explain(&error))
     }
 
-    /// Registers memory that the peer writes.
+    /// Registers memory that the peer writes, pinned by [`Ring::pin_exposed`].
     ///
     /// # Errors
     /// The kernel refuses: locked memory.
-    pub fn target(&self, ring: &Ring) -> Result<RingRegion, String> {
-        RingRegion::target(&self.domain, ring).map_err(|error| explain(&error))
+    pub fn target(&self, exposed: Pinned) -> Result<RingRegion, String> {
+        debug_assert!(exposed.ring().is_exposed(), "the peer will write it");
+        RingRegion::target(&self.domain, exposed).map_err(|error| explain(&error))
     }
 
     /// A part of the outbox, to be filled before it is posted, and left alone until it has completed.

@@ -92,9 +92,9 @@ impl RingRegion {
         Self::new(domain, ring.pin(), 0)
     }
 
-    /// Of a ring, or of the memory that stands in for it, that the peer writes.
-    pub(super) fn target(domain: &Arc<Domain>, ring: &Ring) -> io::Result<Self> {
-        Self::new(domain, ring.pin_exposed(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+    /// Of a ring, or of the memory that stands in for it, that the peer writes: pinned as exposed.
+    pub(super) fn target(domain: &Arc<Domain>, exposed: Pinned) -> io::Result<Self> {
+        Self::new(domain, exposed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
     }
 
     fn new(domain: &Arc<Domain>, pinned: Pinned, access: c_int) -> io::Result<Self> {
