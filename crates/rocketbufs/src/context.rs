@@ -375,6 +375,7 @@ fn rdma_config(config: &Config) -> RdmaConfig {
         tx_queue_bytes,
         tx_control_bytes: defaults.tx_control_bytes.max(4 * max_control_bytes),
         max_control_bytes,
+        max_keys: config.limits.max_subscriptions_per_connection,
         max_connections: config.limits.max_connections,
         backlog: config.tcp.backlog,
         connect_timeout: Duration::from_millis(config.session.connect_timeout_ms.into()),

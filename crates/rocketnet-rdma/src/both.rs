@@ -151,9 +151,9 @@ impl Transport for RdmaAndTcp {
         of.drop_watcher(conn, wire, number);
     }
 
-    fn discard(&mut self, conn: ConnId, wire: WireId) {
+    fn discard(&mut self, conn: ConnId, wire: WireId) -> bool {
         let (of, conn) = self.of(conn);
-        of.discard(conn, wire);
+        of.discard(conn, wire)
     }
 
     fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet) {

@@ -34,6 +34,9 @@ pub struct RdmaConfig {
     pub tx_control_bytes: usize,
     /// Bytes of the largest control message that is accepted from a peer. Default 64 KiB.
     pub max_control_bytes: usize,
+    /// Ids for which a peer may have told where to write, at once. Default 65,536: as many as there may be subscriptions of one
+    /// connection. A peer that tells more is cut off.
+    pub max_keys: usize,
     /// Connections open at once. Default 10,000. Each costs a queue pair, a completion queue, and the locked memory named above.
     pub max_connections: usize,
     /// Connections that the kernel keeps before they are taken. Default 1024.
@@ -61,6 +64,7 @@ impl Default for RdmaConfig {
             tx_queue_bytes: 1 << 20,
             tx_control_bytes: 1 << 20,
             max_control_bytes: 64 << 10,
+            max_keys: 65_536,
             max_connections: 10_000,
             backlog: 1024,
             connect_timeout: Duration::from_secs(10),
@@ -88,6 +92,7 @@ impl RdmaConfig {
         range("tx_queue_bytes", self.tx_queue_bytes.into(), 4_096, 1 << 30)?;
         range("max_control_bytes", self.max_control_bytes as u64, 256, 16 << 20)?;
         range("tx_control_bytes", self.tx_control_bytes as u64, 2 * self.max_control_bytes as u64, u64::MAX)?;
+        range("max_keys", self.max_keys as u64, 1, u64::MAX)?;
         range("max_connections", self.max_connections as u64, 1, rocketnet::slots::MAX_SLOTS as u64)?;
         range("backlog", self.backlog.into(), 1, 65_535)?;
         range("ack_timeout", self.ack_timeout.into(), 8, 22)?;

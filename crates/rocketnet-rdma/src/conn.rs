@@ -94,11 +94,11 @@ impl Conn {
 
     /// It has a queue pair: what was bound before is registered.
     pub fn set_link(&mut self, link: Link) -> Result<(), String> {
-        let keys = self.intake.register_all(&link)?;
-        for (wire, key) in keys {
+        let keys = self.intake.register_all(&link);
+        self.link = Some(link);
+        for (wire, key) in keys? {
             self.out.say(Record::Key(wire, key));
         }
-        self.link = Some(link);
         Ok(())
     }
 
@@ -119,11 +119,11 @@ impl Conn {
     }
 
     pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
-        let inlet = self.intake.unbind(wire)?;
-        if !self.is_down() {
+        let (inlet, known) = self.intake.unbind(wire);
+        if known && !self.is_down() {
             self.out.say(Record::Revoke(wire));
         }
-        Some(inlet)
+        inlet
     }
 
     /// Takes what the adapter has completed. True if everything was taken.

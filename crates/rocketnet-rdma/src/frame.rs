@@ -8,9 +8,12 @@
 //!   KEY      u32 wire │ u32 key │ u64 address │ u64 capacity: where ranges of this id are written from here on;
 //!            capacity 0: they are not wanted, and need not leave
 //!   REVOKE   u32 wire: nowhere
-//!   WANT     u32 wire: there is a range for this id, and no KEY; if it is not known there, the connection ends
+//!   WANT     u32 wire: there is a range for this id, and no KEY, or it is not known how far the peer has looked at
+//!            ranges of it: a frame is the answer. If the id is not known there, the connection ends
 //!   CLOSE    nothing comes after it
 //! ```
+//!
+//! Nothing of this is for applications: it is public for the fuzz targets.
 //!
 //! When a connection is made each end says in its private data: `"RKBR"`, u16 version, u16 zero, u32 receives.
 
@@ -18,7 +21,8 @@ use rocketnet::WireId;
 
 use crate::config::FRAME_BYTES;
 
-pub(crate) const FRAME_HEAD: usize = 8;
+/// Bytes before the first record.
+pub const FRAME_HEAD: usize = 8;
 const RECORD_HEAD: usize = 4;
 const MAGIC: [u8; 4] = *b"RKBR";
 const VERSION: u16 = 1;
@@ -33,37 +37,64 @@ const CLOSE: u8 = 5;
 
 /// Where ranges of an id are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key {
+pub struct Key {
+    /// The key of the registration.
     pub key: u32,
+    /// Where positions lie that are multiples of the capacity.
     pub address: u64,
+    /// A power of two; 0: ranges of this id are not wanted.
     pub capacity: u64,
 }
 
+/// A ring without flow control is written in so many pieces at least, so that it is never full of one.
+const PIECES: u64 = 4;
+
+impl Key {
+    /// How many of the `left` bytes from a position on are written in one piece: not over the end of the ring. `laps`: the
+    /// ring has no flow control. The capacity is not 0.
+    pub fn piece(&self, at: u64, left: u64, laps: bool) -> u64 {
+        let to_end = self.capacity - (at & (self.capacity - 1));
+        let most = if laps { (self.capacity / PIECES).max(1) } else { self.capacity };
+        left.min(to_end).min(most)
+    }
+}
+
+/// What a frame is made of; see [the module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Record<'a> {
-    Control { part: &'a [u8], more: bool },
+pub enum Record<'a> {
+    /// A control message of the session, or a part of one.
+    Control {
+        /// The bytes.
+        part: &'a [u8],
+        /// The rest follows in the next.
+        more: bool,
+    },
+    /// Where ranges of an id are written from here on.
     Key(WireId, Key),
+    /// Nowhere.
     Revoke(WireId),
+    /// There is a range for this id.
     Want(WireId),
+    /// Nothing comes after it.
     Close,
 }
 
 /// A frame that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 /// An empty frame, to be filled by [`push`] and completed by [`set_posted`].
-pub(crate) fn empty() -> Vec<u8> {
+pub fn empty() -> Vec<u8> {
     vec![0; FRAME_HEAD]
 }
 
 /// How many bytes of a control message a frame of this length still takes.
-pub(crate) fn control_room(len: usize) -> usize {
+pub fn control_room(len: usize) -> usize {
     (FRAME_BYTES as usize).saturating_sub(len + RECORD_HEAD)
 }
 
 /// Appends a record, if the frame has place for it.
-pub(crate) fn push(frame: &mut Vec<u8>, record: Record<'_>) -> bool {
+pub fn push(frame: &mut Vec<u8>, record: Record<'_>) -> bool {
     let mut numbers = Vec::new();
     let (kind, more, body) = match record {
         Record::Control { part, more } => (CONTROL, more, part),
@@ -91,18 +122,22 @@ pub(crate) fn push(frame: &mut Vec<u8>, record: Record<'_>) -> bool {
 }
 
 /// Says how many receives were posted.
-pub(crate) fn set_posted(frame: &mut [u8], posted: u32) {
+pub fn set_posted(frame: &mut [u8], posted: u32) {
     frame[..4].copy_from_slice(&posted.to_le_bytes());
 }
 
 /// How many receives the peer has posted, and its records.
-pub(crate) fn split(frame: &[u8]) -> Result<(u32, Records<'_>), Malformed> {
+///
+/// # Errors
+/// There are too few bytes for a frame.
+pub fn split(frame: &[u8]) -> Result<(u32, Records<'_>), Malformed> {
     let (head, rest) = frame.split_at_checked(FRAME_HEAD).ok_or(Malformed)?;
     Ok((u32_at(head, 0)?, Records(rest)))
 }
 
-/// The records of a frame.
-pub(crate) struct Records<'a>(&'a [u8]);
+/// The records of a frame, up to the first that cannot be.
+#[derive(Debug, Clone)]
+pub struct Records<'a>(&'a [u8]);
 
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, Malformed>;
@@ -148,7 +183,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Malformed> {
 }
 
 /// What an end says when a connection is made.
-pub(crate) fn greeting(receives: u32) -> [u8; 12] {
+pub fn greeting(receives: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
@@ -156,8 +191,11 @@ pub(crate) fn greeting(receives: u32) -> [u8; 12] {
     bytes
 }
 
-/// How many receives the peer has, or why it is no peer.
-pub(crate) fn read_greeting(bytes: &[u8]) -> Result<u32, String> {
+/// How many receives the peer has.
+///
+/// # Errors
+/// Why it is no peer.
+pub fn read_greeting(bytes: &[u8]) -> Result<u32, String> {
     let Some((head, receives)) = bytes.get(..12).and_then(|bytes| bytes.split_at_checked(8)) else {
         return Err("it says too little for a RocketBufs peer".into());
     };

@@ -9,12 +9,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use rocketnet::wire::{CONTROL_WIRE, MORE_BIT};
 use rocketnet::{ConnId, Down, Event, WireId};
-use rocketring::{Inlet, Pool, PoolConfig, Position, Ring, RingConfig};
+use rocketring::{Inlet, Pool, PoolConfig, PoolError, Position, Ring, RingConfig};
 
 use crate::frame::{self, Key, Record};
 use crate::outgoing::Outgoing;
 use crate::receives::Receives;
 use crate::sys::{Done, Link, RingRegion};
+
+/// The most that is copied at a time from memory that stands in for a ring.
+const SCRATCH_BYTES: u64 = 64 << 10;
 
 /// A landing end, and the memory that the peer writes for it.
 struct Bound {
@@ -29,6 +32,26 @@ impl Bound {
         self.region.as_ref().is_some_and(|region| !region.ring().ptr_eq(self.inlet.ring()))
     }
 
+    /// Registers memory for the peer to write: the ring's own, if readers need not be told before bytes are overwritten,
+    /// and if nobody has a plain slice of it.
+    fn register(&mut self, link: &Link) -> Result<Option<Key>, String> {
+        let ring = self.inlet.ring();
+        if ring.capacity() == 0 {
+            return Ok(None);
+        }
+        let own = if ring.flow_control() { ring.pin_exposed() } else { None };
+        let exposed = match own {
+            Some(pinned) => Some(pinned),
+            None => stand_in(ring).map_err(|error| error.to_string())?.pin_exposed(),
+        };
+        let region = exposed.map(|exposed| link.target(exposed)).transpose()?;
+        let capacity = ring.capacity();
+        let key =
+            region.as_ref().map(|region| Key { key: region.key(), address: region.address(), capacity });
+        self.region = region;
+        Ok(key)
+    }
+
     /// Moves the head over what the peer wrote.
     fn land(&mut self, wire: WireId, bytes: u64, more: bool, scratch: &mut Vec<u8>) -> Result<(), Down> {
         let (at, flow_control) = (self.inlet.ring().head(), self.inlet.ring().flow_control());
@@ -38,9 +61,13 @@ impl Bound {
         }
         match &self.region {
             Some(region) if self.is_staged() => {
-                scratch.resize(bytes as usize, 0);
-                let _lapped = region.ring().view(at, at + bytes).copy_to(0, scratch);
-                self.inlet.copy_in(scratch);
+                let end = at + bytes;
+                for from in (at..end).step_by(SCRATCH_BYTES as usize) {
+                    let to = end.min(from + SCRATCH_BYTES);
+                    scratch.resize((to - from) as usize, 0);
+                    let _lapped = region.ring().view(from, to).copy_to(0, scratch);
+                    self.inlet.copy_in(scratch);
+                }
             }
             _ => self.inlet.land(bytes as usize),
         }
@@ -102,25 +129,11 @@ impl Intake {
         self.inbox.is_empty()
     }
 
-    /// Binds an inlet, and says what the peer is to be told: a key, or that there is none.
+    /// Binds an inlet, and says what the peer is to be told: a key, or that there is none. It stays bound, whatever fails.
     pub fn bind(&mut self, link: Option<&Link>, wire: WireId, inlet: Inlet) -> Result<Option<Key>, String> {
-        let ring = inlet.ring().clone();
-        let registered = match link {
-            Some(link) if ring.capacity() > 0 => register(link, &ring).map(Some),
-            _ => Ok(None),
-        };
-        let (region, outcome) = match registered {
-            Ok(region) => {
-                let key = region.as_ref().map(|region| Key {
-                    key: region.key(),
-                    address: region.address(),
-                    capacity: ring.capacity(),
-                });
-                (region, Ok(key))
-            }
-            Err(error) => (None, Err(error)),
-        };
-        self.bound.insert(wire, Bound { inlet, region });
+        let mut bound = Bound { inlet, region: None };
+        let outcome = link.map_or(Ok(None), |link| bound.register(link));
+        self.bound.insert(wire, bound);
         outcome
     }
 
@@ -130,18 +143,19 @@ impl Intake {
         Key { key: 0, address: 0, capacity: 0 }
     }
 
-    /// Gives the inlet back. The peer cannot write there any more.
-    pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
-        self.discarded.remove(&wire);
-        self.bound.remove(&wire).map(|bound| bound.inlet)
+    /// Gives the inlet back: the peer cannot write there any more. And whether it is to be told so.
+    pub fn unbind(&mut self, wire: WireId) -> (Option<Inlet>, bool) {
+        let discarded = self.discarded.remove(&wire);
+        let inlet = self.bound.remove(&wire).map(|bound| bound.inlet);
+        let known = discarded || inlet.is_some();
+        (inlet, known)
     }
 
-    /// Binds again what was bound before there was a queue pair.
+    /// Registers what was bound before there was a queue pair. All inlets stay bound, whatever fails.
     pub fn register_all(&mut self, link: &Link) -> Result<Vec<(WireId, Key)>, String> {
-        let waiting: Vec<_> = self.bound.drain().map(|(wire, bound)| (wire, bound.inlet)).collect();
         let mut keys = Vec::new();
-        for (wire, inlet) in waiting {
-            keys.extend(self.bind(Some(link), wire, inlet)?.map(|key| (wire, key)));
+        for (&wire, bound) in &mut self.bound {
+            keys.extend(bound.register(link)?.map(|key| (wire, key)));
         }
         Ok(keys)
     }
@@ -229,9 +243,11 @@ impl Intake {
                 Record::Control { .. } if quiet => self.deaf = true,
                 Record::Control { part, more } => heard |= self.hear(conn.id, part, more, events)?,
                 Record::Key(wire, _) if wire >= CONTROL_WIRE => return Err(broken("a key for no id")),
-                Record::Key(wire, key) => conn.out.set_key(wire, Some(key)),
-                Record::Revoke(wire) => conn.out.set_key(wire, None),
-                Record::Want(wire) if self.bound.contains_key(&wire) || self.discarded.contains(&wire) => {}
+                Record::Key(wire, key) => conn.out.set_key(wire, key).map_err(|why| broken(&why))?,
+                Record::Revoke(wire) => conn.out.revoke(wire),
+                Record::Want(wire) if self.bound.contains_key(&wire) || self.discarded.contains(&wire) => {
+                    conn.receives.urge();
+                }
                 Record::Want(wire) => return Err(Down::UnknownWire(wire)),
                 Record::Close => return Err(Down::PeerClosed),
             }
@@ -261,21 +277,11 @@ impl Intake {
     }
 }
 
-/// Registers the ring for the peer to write; where readers must be told before bytes are overwritten, or have plain slices
-/// of it, memory instead.
-fn register(link: &Link, ring: &Ring) -> Result<RingRegion, String> {
-    if ring.flow_control()
-        && let Some(exposed) = ring.pin_exposed()
-    {
-        return link.target(exposed);
-    }
+/// Memory that stands in for a ring: the peer writes it, and what came is copied.
+fn stand_in(ring: &Ring) -> Result<Ring, PoolError> {
     let bytes = ring.capacity();
-    let config = PoolConfig { reservation_bytes: bytes, max_bytes: bytes };
-    let stand_in = Pool::new(config).and_then(|pool| {
-        pool.ring(RingConfig { capacity_bytes: bytes, start: ring.head(), ..RingConfig::default() })
-    });
-    let exposed = stand_in.map_err(|error| error.to_string())?.pin_exposed();
-    link.target(exposed.ok_or("a ring that was just made has slices")?)
+    let pool = Pool::new(PoolConfig { reservation_bytes: bytes, max_bytes: bytes })?;
+    pool.ring(RingConfig { capacity_bytes: bytes, start: ring.head(), ..RingConfig::default() })
 }
 
 fn wants(frame: &[u8]) -> bool {

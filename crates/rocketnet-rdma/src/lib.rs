@@ -27,12 +27,13 @@
 //! }
 //! ```
 
+mod ahead;
 mod both;
 mod config;
 mod conn;
 mod counts;
 mod drive;
-mod frame;
+pub mod frame;
 mod intake;
 mod outbox;
 mod outgoing;

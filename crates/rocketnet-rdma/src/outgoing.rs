@@ -8,32 +8,32 @@
 //!
 //! * A range is written from where it lies into the peer's ring at the same position, and the word that tells it is its id:
 //!   one request, two where it goes over the end of the peer's ring.
+//! * Of a ring without flow control nobody has granted anything: `Ahead` keeps what the peer has not looked at within the
+//!   capacity that is there, in pieces of a quarter of it.
 //! * A request is signalled if it is the last that is queued, or the sixteenth, or a quarter of the ring's bytes have
 //!   gone unsignalled. Where posting stops for another reason, an empty write that nobody is told of is signalled.
 //! * What another process writes (it must be looked at before it leaves), what cannot be registered and what was
 //!   detached is copied to the outbox and goes in pieces.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod posting;
 
-use rocketnet::wire::{CONTROL_WIRE, MORE_BIT};
+use std::collections::{HashMap, VecDeque};
+
+use rocketnet::wire::CONTROL_WIRE;
 use rocketnet::{ConnId, Event, NotWritten, QueueFull, SourceRange, WireId};
 use rocketring::{Position, Ring};
 
+use crate::ahead::Ahead;
 use crate::config::{MAX_QUEUED_ITEMS, RdmaConfig};
 use crate::counts::Counts;
 use crate::frame::{self, Key, Record};
 use crate::outbox::{Outbox, Part};
-use crate::receives::Receives;
-use crate::sys::{Link, RingRegion, Source, Verb};
+use crate::sys::RingRegion;
 
-/// Requests between two that are signalled, one of the two counted.
-const SIGNAL_EVERY: u32 = 16;
-/// The largest piece of a copy.
-const PIECE_BYTES: u64 = 64 << 10;
 /// Where what is empty is written.
 const NOWHERE: Key = Key { key: 0, address: 0, capacity: 1 };
-/// A range can take two requests.
-const REQUESTS: u32 = 2;
+/// A control message is cut only where so much of it has place before the cut.
+const LEAST_PART: usize = 64;
 
 enum Item {
     Range {
@@ -50,13 +50,15 @@ enum Item {
         from: Position,
         done: usize,
         more: bool,
+        /// Of a ring without flow control.
+        laps: bool,
         /// Whether it is told when it was sent: not after `detach`.
         tells: bool,
     },
     Frame(Vec<u8>),
 }
 
-/// A request that has not completed.
+/// A request that has not completed, or what ends with it.
 struct Flight {
     number: u64,
     told: Option<(WireId, Position)>,
@@ -78,7 +80,10 @@ pub(crate) struct Outgoing {
     outbox: Outbox,
     origins: HashMap<WireId, Origin>,
     keys: HashMap<WireId, Key>,
-    wanted: HashSet<WireId>,
+    max_keys: usize,
+    /// The id whose key was asked for: that of the first range.
+    wanted: Option<WireId>,
+    ahead: Ahead,
     range_bytes: u64,
     control_bytes: usize,
     max_range_bytes: u64,
@@ -100,7 +105,9 @@ impl Outgoing {
             outbox: Outbox::new(config.outbox_bytes),
             origins: HashMap::new(),
             keys: HashMap::new(),
-            wanted: HashSet::new(),
+            max_keys: config.max_keys,
+            wanted: None,
+            ahead: Ahead::default(),
             range_bytes: 0,
             control_bytes: 0,
             max_range_bytes: config.tx_queue_bytes.into(),
@@ -139,7 +146,8 @@ impl Outgoing {
             // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
             let mut bytes = vec![0; size as usize];
             ring.view(from, to).copy_to(0, &mut bytes).map_err(|_lapped| NotWritten::Overwritten)?;
-            self.queue.push_back(Item::Copied { wire, bytes, from, done: 0, more, tells: true });
+            let laps = !ring.flow_control();
+            self.queue.push_back(Item::Copied { wire, bytes, from, done: 0, more, laps, tells: true });
         } else {
             self.queue.push_back(Item::Range { wire, ring, from, to, more });
         }
@@ -161,7 +169,7 @@ impl Outgoing {
                 Some(Item::Frame(open)) => frame::control_room(open.len()),
                 _ => 0,
             };
-            if open < rest.len().min(64) || open == 0 {
+            if open < rest.len().min(LEAST_PART) || open == 0 {
                 self.queue.push_back(Item::Frame(frame::empty()));
                 self.control_bytes += frame::FRAME_HEAD;
                 continue;
@@ -198,207 +206,24 @@ impl Outgoing {
         }
     }
 
-    /// The peer said where ranges of this id are to be written; None: nowhere any more.
-    pub fn set_key(&mut self, wire: WireId, key: Option<Key>) {
-        self.wanted.remove(&wire);
-        match key {
-            Some(key) => self.keys.insert(wire, key),
-            None => self.keys.remove(&wire),
-        };
+    /// The peer said where ranges of this id are to be written. The error ends the connection.
+    pub fn set_key(&mut self, wire: WireId, key: Key) -> Result<(), String> {
+        if self.keys.len() >= self.max_keys && !self.keys.contains_key(&wire) {
+            return Err(format!("keys for more than {} ids at once", self.max_keys));
+        }
+        self.wanted.take_if(|wanted| *wanted == wire);
+        self.keys.insert(wire, key);
+        Ok(())
+    }
+
+    /// The peer said that ranges of this id are written nowhere any more.
+    pub fn revoke(&mut self, wire: WireId) {
+        self.wanted.take_if(|wanted| *wanted == wire);
+        self.keys.remove(&wire);
     }
 
     fn key(&self, wire: WireId) -> Key {
         self.keys.get(&wire).copied().unwrap_or(NOWHERE)
-    }
-
-    /// Posts what there is place for. True if everything left. The error ends the connection.
-    pub fn flush(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        while self.flight.len() as u32 + REQUESTS < self.depth && receives.sendable() >= REQUESTS {
-            let posted = match self.queue.front() {
-                None => break,
-                Some(Item::Frame(_)) => self.post_frame(link, receives)?,
-                Some(item) if let Some(wire) = item.lacks_key(&self.keys) => {
-                    if !self.wanted.insert(wire) {
-                        break;
-                    }
-                    let mut frame = frame::empty();
-                    frame::push(&mut frame, Record::Want(wire));
-                    self.control_bytes += frame.len();
-                    self.queue.push_front(Item::Frame(frame));
-                    true
-                }
-                Some(Item::Range { .. }) => self.post_range(link, receives)?,
-                Some(Item::Copied { .. }) => self.post_piece(link, receives)?,
-            };
-            if !posted {
-                break;
-            }
-        }
-        if receives.should_tell() && (self.flight.len() as u32) < self.depth {
-            self.queue.push_front(Item::Frame(frame::empty()));
-            self.control_bytes += frame::FRAME_HEAD;
-            if !self.post_frame(link, receives)? {
-                self.control_bytes -= frame::FRAME_HEAD;
-                self.queue.pop_front();
-            }
-        }
-        if self.unsignalled > 0 && (self.flight.len() as u32) < self.depth {
-            let nothing = Verb::Write { address: 0, key: 0, tell: None };
-            self.post(link, nothing, &Source::Outbox(0, 0), true, Flight::nothing())?;
-        }
-        Ok(self.queue.is_empty())
-    }
-
-    /// Posts one request, and notes it.
-    fn post(
-        &mut self,
-        link: &mut Link,
-        verb: Verb,
-        source: &Source<'_>,
-        told: bool,
-        flight: Flight,
-    ) -> Result<(), String> {
-        let length = match source {
-            Source::Ring(.., length) | Source::Outbox(_, length) => *length,
-        };
-        self.unsignalled += 1;
-        self.unsignalled_bytes += u64::from(length);
-        let told = told || self.unsignalled >= SIGNAL_EVERY;
-        if told {
-            (self.unsignalled, self.unsignalled_bytes) = (0, 0);
-        }
-        let number = link
-            .post(verb, source, told)
-            .map_err(|error| format!("the adapter takes no request: {error}"))?;
-        self.counts.requests += 1;
-        self.counts.signalled += u64::from(told);
-        self.counts.inline += u64::from(length <= link.inline_bytes());
-        self.flight.push_back(Flight { number, ..flight });
-        Ok(())
-    }
-
-    fn post_frame(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        let Some(Item::Frame(frame)) = self.queue.front_mut() else { return Ok(false) };
-        let Some(part) = self.outbox.take(frame.len()) else { return Ok(false) };
-        receives.take();
-        frame::set_posted(frame, receives.tell());
-        let len = frame.len();
-        link.outbox(part.at, len).copy_from_slice(frame);
-        self.queue.pop_front();
-        self.control_bytes -= len;
-        self.counts.frames += 1;
-        let last = self.queue.is_empty();
-        let flight = Flight { part: Some(part), ..Flight::nothing() };
-        self.post(link, Verb::Send, &Source::Outbox(part.at, len as u32), last, flight)?;
-        Ok(true)
-    }
-
-    fn post_range(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        let Some(Item::Range { wire, ring, from, to, more }) = self.queue.pop_front() else {
-            return Ok(false);
-        };
-        let (size, key) = (to - from, self.key(wire));
-        if key.capacity == 0 {
-            self.throw_away(wire, size, Some(to));
-            return Ok(true);
-        }
-        if size > key.capacity {
-            return Err(format!(
-                "a range of {size} bytes for a ring of {} (wire id {wire:#x})",
-                key.capacity
-            ));
-        }
-        let origin =
-            if size > u64::from(link.inline_bytes()) { self.register(link, wire, &ring) } else { true };
-        if !origin {
-            let mut bytes = vec![0; size as usize];
-            // Lapped bytes are sent as they are, as the adapter would have read them.
-            let _lapped = ring.view(from, to).copy_to(0, &mut bytes);
-            self.queue.push_front(Item::Copied { wire, bytes, from, done: 0, more, tells: true });
-            return Ok(true);
-        }
-        self.counts.ranges += 1;
-        self.counts.bytes += size;
-        let offset = from & (key.capacity - 1);
-        let first = size.min(key.capacity - offset);
-        let origins = std::mem::take(&mut self.origins);
-        let region = origins.get(&wire).and_then(|origin| origin.region.as_ref());
-        let mut outcome = Ok(());
-        let pieces = [(from, offset, first, first == size), (from + first, 0, size - first, true)];
-        for &(at, offset, len, last) in &pieces[..if first == size { 1 } else { 2 }] {
-            let told = last && (self.queue.is_empty() || self.unsignalled_bytes + len >= ring.capacity() / 4);
-            receives.take();
-            let tell = Some(wire | if more || !last { MORE_BIT } else { 0 });
-            let verb = Verb::Write { address: key.address + offset, key: key.key, tell };
-            let flight = Flight { told: Some((wire, at + len)), wire, bytes: len, ..Flight::nothing() };
-            // At most `tx_queue_bytes`, which is a u32.
-            outcome = self.post(link, verb, &Source::Ring(&ring, region, at, len as u32), told, flight);
-            if outcome.is_err() {
-                break;
-            }
-        }
-        self.origins = origins;
-        outcome.map(|()| true)
-    }
-
-    /// Posts the next piece of a copy.
-    fn post_piece(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        let Some(Item::Copied { wire, bytes, from, done, more, tells }) = self.queue.front_mut() else {
-            return Ok(false);
-        };
-        let (wire, at, key) = (*wire, *from + *done as u64, self.keys.get(wire).copied().unwrap_or(NOWHERE));
-        let left = (bytes.len() - *done) as u64;
-        if key.capacity == 0 {
-            let to = tells.then_some(at + left);
-            self.queue.pop_front();
-            self.throw_away(wire, left, to);
-            return Ok(true);
-        }
-        let offset = at & (key.capacity - 1);
-        let len = left.min(PIECE_BYTES).min(key.capacity - offset) as usize;
-        let Some(part) = self.outbox.take(len) else { return Ok(false) };
-        link.outbox(part.at, len).copy_from_slice(&bytes[*done..*done + len]);
-        *done += len;
-        let last = *done == bytes.len();
-        let tell = Some(wire | if *more || !last { MORE_BIT } else { 0 });
-        let told_at = tells.then_some((wire, at + len as u64));
-        if last {
-            self.queue.pop_front();
-            self.counts.ranges += 1;
-        }
-        self.counts.bytes += len as u64;
-        self.counts.copied += len as u64;
-        receives.take();
-        let verb = Verb::Write { address: key.address + offset, key: key.key, tell };
-        let flight = Flight { told: told_at, wire, bytes: len as u64, part: Some(part), number: 0 };
-        let signal = self.queue.is_empty();
-        self.post(link, verb, &Source::Outbox(part.at, len as u32), signal, flight)?;
-        Ok(true)
-    }
-
-    /// The peer wants nothing of this id any more.
-    fn throw_away(&mut self, wire: WireId, bytes: u64, told: Option<Position>) {
-        self.range_bytes -= bytes;
-        if let Some(to) = told {
-            self.sent.insert(wire, to);
-        }
-    }
-
-    /// Makes sure that a ring is registered. False if it cannot be.
-    fn register(&mut self, link: &Link, wire: WireId, ring: &Ring) -> bool {
-        match self.origins.get(&wire) {
-            Some(origin) if origin.ring.ptr_eq(ring) => origin.region.is_some(),
-            _ => {
-                let region = link.source(ring);
-                if let Err(error) = &region {
-                    tracing::debug!(wire, error, "a ring cannot be registered; what is sent of it is copied");
-                }
-                let origin = Origin { ring: ring.clone(), region: region.ok() };
-                let is_registered = origin.region.is_some();
-                self.origins.insert(wire, origin);
-                is_registered
-            }
-        }
     }
 
     /// Everything up to this request has completed.
@@ -424,8 +249,8 @@ impl Outgoing {
                     let mut bytes = vec![0; (*to - *from) as usize];
                     let _lapped = ring.view(*from, *to).copy_to(0, &mut bytes);
                     copied += *to - *from;
-                    let (from, more) = (*from, *more);
-                    *item = Item::Copied { wire, bytes, from, done: 0, more, tells: false };
+                    let (from, more, laps) = (*from, *more, !ring.flow_control());
+                    *item = Item::Copied { wire, bytes, from, done: 0, more, laps, tells: false };
                 }
                 Item::Copied { wire: own, tells, .. } if *own == wire => *tells = false,
                 _ => {}
@@ -472,21 +297,47 @@ impl Outgoing {
     }
 }
 
-impl Item {
-    /// The id whose key must be known before this can be posted. An empty range says only where a delivery ends, and is
-    /// written nowhere.
-    fn lacks_key(&self, keys: &HashMap<WireId, Key>) -> Option<WireId> {
-        let (wire, bytes) = match self {
-            Item::Range { wire, from, to, .. } => (*wire, to - from),
-            Item::Copied { wire, bytes, .. } => (*wire, bytes.len() as u64),
-            Item::Frame(_) => return None,
-        };
-        (bytes > 0 && !keys.contains_key(&wire)).then_some(wire)
-    }
-}
-
 impl Flight {
     fn nothing() -> Self {
         Self { number: 0, told: None, wire: CONTROL_WIRE, bytes: 0, part: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(out: &mut Outgoing) -> Vec<Position> {
+        let mut events = Vec::new();
+        out.tell(ConnId(1), &mut events);
+        let sent = events.into_iter().map(|event| match event {
+            Event::Sent(ConnId(1), 5, to) => to,
+            other => panic!("{other:?}"),
+        });
+        sent.collect()
+    }
+
+    #[test]
+    fn what_is_thrown_away_is_told_after_what_the_adapter_still_reads() {
+        let mut out = Outgoing::new(&RdmaConfig::default());
+        out.range_bytes = 300;
+        out.flight.push_back(Flight { number: 1, told: Some((5, 100)), wire: 5, bytes: 100, part: None });
+        out.throw_away(5, 100, Some(200));
+        assert_eq!((told(&mut out), out.range_bytes), (vec![], 300));
+        out.completed(1);
+        assert_eq!((told(&mut out), out.range_bytes), (vec![200], 100));
+        out.throw_away(5, 100, Some(300));
+        assert_eq!((told(&mut out), out.range_bytes), (vec![300], 0));
+    }
+
+    #[test]
+    fn a_peer_gives_keys_for_so_many_ids_at_once_and_no_more() {
+        let config = RdmaConfig { max_keys: 2, ..RdmaConfig::default() };
+        let mut out = Outgoing::new(&config);
+        let mut give = |wire| out.set_key(wire, NOWHERE);
+        assert_eq!((give(1), give(2), give(1)), (Ok(()), Ok(()), Ok(())));
+        assert!(give(3).is_err_and(|why| why.contains("more than 2 ids")));
+        out.revoke(1);
+        assert_eq!(out.set_key(3, NOWHERE), Ok(()));
     }
 }

@@ -10,7 +10,9 @@
 //!
 //! so that two ends that both have much to say can always tell each other of new receives. Whoever has posted a quarter
 //! anew tells it; to use up the reserve of a quarter and one, an end must have received a quarter as many messages of
-//! telling, and then the other end has to tell too.
+//! telling, and then the other end has to tell too. Who is asked tells out of turn, but not from the reserve.
+//!
+//! A receive is posted again when what used it was looked at. So a total also says how much of what was sent was.
 
 /// The receives of both ends of a connection.
 #[derive(Debug, Clone)]
@@ -21,11 +23,21 @@ pub(crate) struct Receives {
     peer_depth: u32,
     peer_posted: u32,
     used: u32,
+    /// The peer asked how many are posted.
+    urged: bool,
 }
 
 impl Receives {
     pub fn new(own_depth: u32, peer_depth: u32) -> Self {
-        Self { own_depth, posted: own_depth, told: own_depth, peer_depth, peer_posted: peer_depth, used: 0 }
+        Self {
+            own_depth,
+            posted: own_depth,
+            told: own_depth,
+            peer_depth,
+            peer_posted: peer_depth,
+            used: 0,
+            urged: false,
+        }
     }
 
     fn free(&self) -> u32 {
@@ -39,13 +51,25 @@ impl Receives {
 
     /// Whether there is place for a message that tells of new receives, and something to tell.
     pub fn should_tell(&self) -> bool {
-        self.posted.wrapping_sub(self.told) >= self.own_depth / 4 && self.free() > 0
+        let due = self.posted.wrapping_sub(self.told) >= self.own_depth / 4 && self.free() > 0;
+        due || self.urged && self.sendable() > 0
     }
 
-    /// One is used by what is sent now.
-    pub fn take(&mut self) {
+    /// The peer wants to be told soon.
+    pub fn urge(&mut self) {
+        self.urged = true;
+    }
+
+    /// One is used by what is sent now. Returns how many were, with it.
+    pub fn take(&mut self) -> u32 {
         debug_assert!(self.free() > 0);
         self.used = self.used.wrapping_add(1);
+        self.used
+    }
+
+    /// How much of what was sent the peer has looked at, in receives used.
+    pub fn looked_at(&self) -> u32 {
+        self.peer_posted.wrapping_sub(self.peer_depth)
     }
 
     /// One of this end's is posted again.
@@ -55,7 +79,7 @@ impl Receives {
 
     /// The total, which is being told.
     pub fn tell(&mut self) -> u32 {
-        self.told = self.posted;
+        (self.told, self.urged) = (self.posted, false);
         self.posted
     }
 
@@ -87,11 +111,12 @@ mod tests {
     }
 
     proptest! {
-        /// However both ends take turns, nothing finds no receive, and neither is stuck for good.
+        /// However both ends take turns, and whatever they ask, nothing finds no receive, and neither is stuck for good.
         #[test]
         fn never_without_a_receive_and_never_stuck(
             depths in [32..200_u32, 32..200_u32],
             turns in prop::collection::vec((0..2_usize, any::<bool>(), 1..60_usize), 1..300),
+            asks_every in 1..40_u32,
         ) {
             let end = |own: usize| End {
                 receives: Receives::new(depths[own], depths[1 - own]),
@@ -105,6 +130,8 @@ mod tests {
                     if reads && let Some(came) = ends[side].inbox.pop_front() {
                         if let Some(total) = came {
                             prop_assert!(ends[side].receives.on_told(total));
+                        } else if ends[side].posted % asks_every == 0 {
+                            ends[side].receives.urge();
                         }
                         ends[side].posted += 1;
                         ends[side].receives.post();

@@ -157,6 +157,10 @@ impl Rdma {
             self.conns.get_mut(id).filter(|conn| conn.link.is_some() && conn.out.reads(wire))
         {
             conn.take_completions();
+            if let Some(ended) = conn.ended.clone() {
+                // Nothing else completes; with the queue pair the adapter lets go of the memory.
+                return self.fail_later(id, ended);
+            }
             self.look_again(id);
             std::thread::yield_now();
             if Instant::now() > until {
@@ -267,11 +271,12 @@ impl Transport for Rdma {
         }
     }
 
-    fn discard(&mut self, id: ConnId, wire: WireId) {
+    fn discard(&mut self, id: ConnId, wire: WireId) -> bool {
         if let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) {
             conn.discard(wire);
             self.look_again(id);
         }
+        true
     }
 
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {

@@ -75,17 +75,11 @@ fn ring() -> Ring {
 fn as_the_peer() {
     let Ok(part) = std::env::var(PART) else { return };
     let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
-    if part == "locked" {
-        setrlimit(Resource::Memlock, Rlimit { current: Some(4096), maximum: Some(4096) })
+    if let Some(bytes) = part.strip_prefix("locked ") {
+        let bytes = bytes.parse().expect("a number");
+        setrlimit(Resource::Memlock, Rlimit { current: Some(bytes), maximum: Some(bytes) })
             .expect("less is allowed");
-        let mut link = lab.transport();
-        let conn = link.connect(&lab.dead_address()).expect("a well-formed address");
-        let why = until(&mut link, |_, event| match event {
-            Event::Down(own, why) if own == conn => Some(why),
-            _ => None,
-        });
-        println!("down {why}");
-        return;
+        return with_little_memory(&mut lab);
     }
     let mut link = lab.transport();
     println!("listens {}", link.listen(&lab.listen_address()).expect("an address of this machine"));
@@ -108,6 +102,22 @@ fn as_the_peer() {
         }
         None
     });
+}
+
+/// Binds rings and connects, and says why that cannot be, and how many of them it has then.
+fn with_little_memory(lab: &mut RdmaLab) {
+    let mut link = lab.transport();
+    let conn = link.connect(&lab.dead_address()).expect("a well-formed address");
+    let rings = [1, 2, 3].map(|wire| (wire, ring()));
+    for (wire, ring) in &rings {
+        link.bind(conn, *wire, ring.inlet().expect("the first"));
+    }
+    let why = until(&mut link, |_, event| match event {
+        Event::Down(own, why) if own == conn => Some(why),
+        _ => None,
+    });
+    let left = rings.iter().filter(|(wire, _)| link.unbind(conn, *wire).is_some()).count();
+    println!("down {left} {why}");
 }
 
 fn connect(peer: &mut Peer, lab: &mut RdmaLab) -> (Rdma, ConnId) {
@@ -184,11 +194,102 @@ fn memory_that_may_not_be_locked_is_an_error_that_says_so() {
     for entry in std::fs::read_dir("/dev/infiniband").expect("there are devices").flatten() {
         std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o666)).expect("root");
     }
-    let mut peer = Peer::start("locked", |command| {
-        command.uid(NOBODY);
+    // Too little for a connection, and for its second ring.
+    let queues = (256 << 10) + (256 << 10);
+    for locked in [4096, queues + CAPACITY + CAPACITY / 2] {
+        let mut peer = Peer::start(&format!("locked {locked}"), |command| {
+            command.uid(NOBODY);
+        });
+        let why = peer.says("down ");
+        assert!(why.contains("locked memory") && why.contains("ulimit -l"), "{why}");
+        assert!(why.starts_with("3 "), "every landing end can be taken back: {why}");
+    }
+}
+
+fn overwritable(capacity_bytes: u64) -> Ring {
+    let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 20 }).expect("a pool");
+    pool.ring(RingConfig { capacity_bytes, flow_control: false, ..RingConfig::default() }).expect("a ring")
+}
+
+/// Nobody grants anything without flow control, and still nothing is written over before it was looked at.
+#[test]
+fn without_flow_control_no_more_is_under_way_than_the_ring_holds() {
+    let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
+    let mut kit = Kit::connected(&mut lab);
+    let (from, to) = (kit.id(0, 1), kit.id(0, 0));
+    let (source, sink) = (overwritable(4 * CAPACITY), overwritable(CAPACITY));
+    kit.ends[0].link().bind(to, 1, sink.inlet().expect("the first"));
+    kit.ends[0].pause(to, true);
+    let mut writer = source.writer().expect("the first");
+    let byte = |at: u64| (at % 251) as u8;
+    let mut at = 0;
+    // The last is more than the ring holds.
+    for size in [40_000, 40_000, 40_000, 2 * CAPACITY] {
+        let end = at + size;
+        for part in (at..end).step_by(8_000) {
+            writer.append(&[&(part..end.min(part + 8_000)).map(byte).collect::<Vec<_>>()]).expect("room");
+        }
+        kit.ends[1].write(
+            from,
+            1,
+            SourceRange { ring: source.clone(), from: at, to: end, mapped: false },
+            false,
+        );
+        at = end;
+    }
+    kit.steps(300);
+    let sent = |kit: &Kit<'_, RdmaLab>| kit.ends[1].sent.get(&(from, 1)).copied().unwrap_or(0);
+    assert!(sent(&kit) <= CAPACITY, "{} bytes were written over unseen", sent(&kit) - CAPACITY);
+    kit.ends[0].pause(to, false);
+    kit.until("everything", |kit| {
+        assert_eq!(kit.down(0, 0).or(kit.down(0, 1)), None);
+        sink.head() == at && sent(kit) == at
     });
-    let why = peer.says("down ");
-    assert!(why.contains("locked memory") && why.contains("ulimit -l"), "{why}");
+    let whole = sink.view(at - CAPACITY / 2, at).to_vec().expect("the newest half");
+    assert!(whole.into_iter().eq((at - CAPACITY / 2..at).map(byte)));
+}
+
+/// Everything that leaves a device is lost while this exists.
+struct Lossy(&'static str);
+
+impl Lossy {
+    fn new(device: &'static str) -> Self {
+        run("tc", &["qdisc", "add", "dev", device, "root", "netem", "loss", "100%"]);
+        Self(device)
+    }
+}
+
+impl Drop for Lossy {
+    fn drop(&mut self) {
+        run("tc", &["qdisc", "del", "dev", self.0, "root"]);
+    }
+}
+
+fn run(program: &str, args: &[&str]) {
+    let status = Command::new(program).args(args).status().expect("it is in the virtual machine");
+    assert!(status.success(), "{program} {args:?}: {status}");
+}
+
+/// A ring whose bytes are on their way is let go of when the adapter has given up.
+#[test]
+fn detaching_from_who_does_not_answer_says_why() {
+    let Some(mut lab) = RdmaLab::new(RdmaConfig { ack_timeout: 8, retries: 1, ..RdmaConfig::default() })
+    else {
+        return;
+    };
+    let mut kit = Kit::connected(&mut lab);
+    let id = kit.id(0, 1);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    flow.run(&mut kit, 10_000, || 1_000);
+    let lossy = Lossy::new("rdma1");
+    assert!(flow.produce(10_000));
+    flow.send(&mut kit, 10_000, false);
+    kit.ends[1].link().flush(id);
+    kit.ends[1].link().detach(id, 1);
+    kit.until("Down", |kit| kit.down(0, 1).is_some());
+    let why = kit.down(0, 1).expect("just seen").to_string();
+    assert!(why.contains("does not answer"), "{why}");
+    drop(lossy);
 }
 
 /// What giving work to the adapter costs: what can be counted where the processor is emulated.

@@ -305,8 +305,10 @@ pub trait Transport {
     fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet);
 
     /// From now on, until [`Transport::unbind`], what comes for `wire` is thrown away: nobody is there to receive it, and
-    /// the peer was not told yet. A transport that cannot do that closes the connection when something comes.
-    fn discard(&mut self, _conn: ConnId, _wire: WireId) {}
+    /// the peer was not told yet. False if this transport cannot do that: it closes the connection when something comes.
+    fn discard(&mut self, _conn: ConnId, _wire: WireId) -> bool {
+        false
+    }
 
     /// Gives the inlet back; data that still comes for this id closes the connection. None if it was not bound.
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet>;

@@ -86,7 +86,7 @@ impl<T: Transport> Core<T> {
         let offered = in_sub.offered.take();
         if leaving {
             if !subscribed.flow_control {
-                self.let_land(conn, subscribed, offered);
+                self.let_land(conn, subscribed);
             }
             return;
         }
@@ -103,7 +103,7 @@ impl<T: Transport> Core<T> {
                 self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
                 self.leave(conn, wire);
                 if !subscribed.flow_control {
-                    self.let_land(conn, subscribed, offered);
+                    self.let_land(conn, subscribed);
                 }
             }
         }
@@ -116,9 +116,12 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it lands in
-    /// a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
-    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed, offered: Option<Offered>) {
+    /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it is
+    /// thrown away, or lands in a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
+    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
+        if self.transport.discard(conn, subscribed.wire) {
+            return;
+        }
         let config = RingConfig {
             capacity_bytes: 1,
             retain_bytes: Some(0),
@@ -126,13 +129,8 @@ impl<T: Transport> Core<T> {
             flow_control: false,
             start: subscribed.start,
         };
-        let ring = match offered {
-            Some(offered) => offered.ring.ok().and_then(|ring| ring.ring(config).ok()),
-            None => self.inner.pool.ring(config).ok(),
-        };
-        match ring.and_then(|ring| ring.inlet()) {
-            Some(inlet) => self.transport.bind(conn, subscribed.wire, inlet),
-            None => self.transport.discard(conn, subscribed.wire),
+        if let Some(inlet) = self.inner.pool.ring(config).ok().and_then(|ring| ring.inlet()) {
+            self.transport.bind(conn, subscribed.wire, inlet);
         }
     }
 

@@ -198,6 +198,11 @@ pub const IBV_SEND_SIGNALED: u32 = 2;
 pub const IBV_SEND_INLINE: u32 = 8;
 pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
 pub const IBV_ACCESS_REMOTE_WRITE: c_int = 2;
+pub const IBV_WC_SUCCESS: u32 = 0;
+pub const IBV_WC_WR_FLUSH_ERR: u32 = 5;
+pub const IBV_WC_REM_ACCESS_ERR: u32 = 10;
+pub const IBV_WC_RETRY_EXC_ERR: u32 = 12;
+pub const IBV_WC_RNR_RETRY_EXC_ERR: u32 = 13;
 pub const IBV_WC_RECV: u32 = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;
 

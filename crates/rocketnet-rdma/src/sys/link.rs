@@ -167,7 +167,8 @@ pub struct Link {
     shape: Shape,
     inline_bytes: u32,
     next: u64,
-    completions: Arc<Completions>,
+    /// Goes after the queue that tells over it.
+    _completions: Arc<Completions>,
 }
 
 // SAFETY: owned by one thread at a time; the library does not care which.
@@ -206,7 +207,7 @@ impl Link {
             shape,
             inline_bytes: 0,
             next: 0,
-            completions: completions.clone(),
+            _completions: completions.clone(),
         };
         link.make_pair().map_err(failed("a queue pair"))?;
         link.arm();
@@ -408,14 +409,18 @@ impl Link {
         let name = unsafe { CStr::from_ptr((self.id.functions.ibv_wc_status_str)(status)) };
         let name = name.to_string_lossy();
         match status {
-            5 => format!("the connection ended ({name})"),
-            10 => format!("the peer does not let its memory be written there: its ring is gone ({name})"),
-            12 => format!(
+            IBV_WC_WR_FLUSH_ERR => format!("the connection ended ({name})"),
+            IBV_WC_REM_ACCESS_ERR => {
+                format!("the peer does not let its memory be written there: its ring is gone ({name})")
+            }
+            IBV_WC_RETRY_EXC_ERR => format!(
                 "the peer's adapter does not answer, or packets larger than the way takes are lost; \
                  {} retries ({name})",
                 self.shape.retries
             ),
-            13 => format!("the peer has no receive left; it does not keep its word ({name})"),
+            IBV_WC_RNR_RETRY_EXC_ERR => {
+                format!("the peer has no receive left; it does not keep its word ({name})")
+            }
             _ => format!("the adapter gave up ({name})"),
         }
     }
@@ -431,7 +436,6 @@ impl Drop for Link {
             }
             (self.id.functions.ibv_destroy_cq)(self.queue);
         }
-        debug_assert!(Arc::strong_count(&self.completions) > 0);
     }
 }
 
@@ -443,12 +447,12 @@ fn posted(code: c_int) -> io::Result<()> {
 fn what(wc: &IbvWc) -> Done {
     let slot = (wc.wr_id & !RECEIVE) as u32;
     match (wc.status, wc.wr_id & RECEIVE != 0, wc.opcode) {
-        (0, false, _) => Done::Sent(wc.wr_id),
-        (0, true, IBV_WC_RECV_RDMA_WITH_IMM) => {
+        (IBV_WC_SUCCESS, false, _) => Done::Sent(wc.wr_id),
+        (IBV_WC_SUCCESS, true, IBV_WC_RECV_RDMA_WITH_IMM) => {
             Done::Told { word: u32::from_le(wc.imm_data), bytes: wc.byte_len, slot }
         }
-        (0, true, IBV_WC_RECV) => Done::Message { slot, bytes: wc.byte_len },
-        (0, true, _) => Done::Failed(u32::MAX),
+        (IBV_WC_SUCCESS, true, IBV_WC_RECV) => Done::Message { slot, bytes: wc.byte_len },
+        (IBV_WC_SUCCESS, true, _) => Done::Failed(u32::MAX),
         (status, ..) => Done::Failed(status),
     }
 }

@@ -91,6 +91,31 @@ pub fn rebind_after_unbind<L: Lab>(lab: &mut L) {
     assert!(kit.down(0, 0).is_none() && kit.down(0, 1).is_none());
 }
 
+/// What comes for an id that nobody wants is thrown away, until that was said; from then on nobody knows the id.
+pub fn discard_until_unbind<L: Lab>(lab: &mut L) {
+    let mut kit = Kit::connected(lab);
+    let (from, to) = (kit.id(0, 1), kit.id(0, 0));
+    if !kit.ends[0].link().discard(to, 7) {
+        return;
+    }
+    let mut flow = Flow::new(&mut kit, 0, 1, 2, CAPACITY, 0);
+    let source = super::flow::ring(CAPACITY, 0);
+    source.writer().expect("the first writer").append(&[&[1; 20_000]]).expect("room");
+    let range = |from, to| SourceRange { ring: source.clone(), from, to, mapped: false };
+    for at in [0, 5_000] {
+        kit.ends[1].write(from, 7, range(at, at + 5_000), false);
+    }
+    kit.until("Sent", |kit| kit.ends[1].sent.get(&(from, 7)) == Some(&10_000));
+    flow.run(&mut kit, 10_000, || 1_000);
+    assert!(!kit.ends[0].seen.iter().any(|event| matches!(event, Event::Arrived(_, 7))));
+    assert!(kit.ends[0].link().unbind(to, 7).is_none(), "nothing was bound");
+    kit.ends[0].link().control(to, b"unbound").expect("place for a small message");
+    kit.until("the message", |kit| !kit.ends[1].controls(from).is_empty());
+    kit.ends[1].write(from, 7, range(10_000, 15_000), false);
+    kit.until("Down", |kit| kit.down(0, 0).is_some());
+    assert_eq!(kit.down(0, 0), Some(Down::UnknownWire(7)));
+}
+
 /// What is queued when a connection is closed in order arrives before its end does.
 pub fn close_with_linger_delivers<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);

@@ -98,6 +98,7 @@ macro_rules! conformance_tests {
                 life::pause_loses_nothing,
                 life::unbind_gives_back,
                 life::rebind_after_unbind,
+                life::discard_until_unbind,
                 life::close_with_linger_delivers,
                 life::close_at_once,
                 life::peer_death_is_told,

@@ -349,10 +349,11 @@ impl Transport for Tcp {
         }
     }
 
-    fn discard(&mut self, conn: ConnId, wire: WireId) {
+    fn discard(&mut self, conn: ConnId, wire: WireId) -> bool {
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.intake.discard(wire);
         }
+        true
     }
 
     fn follow(&mut self, conn: ConnId, wire: WireId, lazily: bool) -> bool {

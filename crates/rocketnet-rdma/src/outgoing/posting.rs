@@ -1,0 +1,266 @@
+//! Giving to the adapter what is queued: in order, as far as there is place, and asking the peer where there is none.
+
+use rocketnet::WireId;
+use rocketnet::wire::MORE_BIT;
+use rocketring::{Position, Ring};
+
+use super::{Flight, Item, NOWHERE, Origin, Outgoing};
+use crate::frame::{self, Key, Record};
+use crate::receives::Receives;
+use crate::sys::{Link, Source, Verb};
+
+/// Requests between two that are signalled, one of the two counted.
+const SIGNAL_EVERY: u32 = 16;
+/// The largest piece of a copy.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// Whether the next range can be written.
+enum Way {
+    Open,
+    /// After the peer was asked about this id.
+    Ask(WireId),
+    /// The peer was asked, and has not answered.
+    Shut,
+}
+
+impl Outgoing {
+    /// Whether a request can be posted, and one more that is signalled.
+    fn has_place(&self) -> bool {
+        self.flight.len() as u32 + 1 < self.depth
+    }
+
+    /// Posts what there is place for. True if everything left. The error ends the connection.
+    pub fn flush(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+        self.ahead.looked_at(receives.looked_at());
+        while self.has_place() && receives.sendable() > 0 {
+            let Some(item) = self.queue.front() else { break };
+            let posted = match (item, self.way(item)) {
+                (Item::Frame(_), _) => self.post_frame(link, receives)?,
+                (_, Way::Shut) => false,
+                (_, Way::Ask(wire)) => self.ask(wire),
+                (Item::Range { .. }, Way::Open) => self.post_range(link, receives)?,
+                (Item::Copied { .. }, Way::Open) => self.post_copied(link, receives)?,
+            };
+            if !posted {
+                break;
+            }
+        }
+        if receives.should_tell() && self.has_place() {
+            self.queue.push_front(Item::Frame(frame::empty()));
+            self.control_bytes += frame::FRAME_HEAD;
+            if !self.post_frame(link, receives)? {
+                self.control_bytes -= frame::FRAME_HEAD;
+                self.queue.pop_front();
+            }
+        }
+        if self.unsignalled > 0 && (self.flight.len() as u32) < self.depth {
+            let nothing = Verb::Write { address: 0, key: 0, tell: None };
+            self.post(link, nothing, &Source::Outbox(0, 0), true, Flight::nothing())?;
+        }
+        Ok(self.queue.is_empty())
+    }
+
+    /// Whether the first of the queue can be written. An empty range says only where a delivery ends, and is written
+    /// nowhere.
+    fn way(&self, item: &Item) -> Way {
+        let (wire, at, left, laps) = match item {
+            Item::Frame(_) => return Way::Open,
+            Item::Range { wire, ring, from, to, .. } => (*wire, *from, to - from, !ring.flow_control()),
+            Item::Copied { wire, bytes, from, done, laps, .. } => {
+                (*wire, from + *done as u64, (bytes.len() - done) as u64, *laps)
+            }
+        };
+        let Some(key) = self.keys.get(&wire) else {
+            return match (left, self.wanted) {
+                (0, _) => Way::Open,
+                (_, None) => Way::Ask(wire),
+                (_, Some(_)) => Way::Shut,
+            };
+        };
+        if key.capacity == 0 || !laps || self.ahead.fits(wire, at + key.piece(at, left, laps), key.capacity) {
+            Way::Open
+        } else if self.ahead.is_asked(wire) {
+            Way::Shut
+        } else {
+            Way::Ask(wire)
+        }
+    }
+
+    /// Asks the peer for its key of this id, or how far it has looked. True: there is something to post.
+    fn ask(&mut self, wire: WireId) -> bool {
+        if self.keys.contains_key(&wire) {
+            self.ahead.asked(wire);
+        } else {
+            self.wanted = Some(wire);
+        }
+        let mut frame = frame::empty();
+        frame::push(&mut frame, Record::Want(wire));
+        self.control_bytes += frame.len();
+        self.queue.push_front(Item::Frame(frame));
+        true
+    }
+
+    /// Posts one request, and notes it.
+    fn post(
+        &mut self,
+        link: &mut Link,
+        verb: Verb,
+        source: &Source<'_>,
+        told: bool,
+        flight: Flight,
+    ) -> Result<(), String> {
+        let length = match source {
+            Source::Ring(.., length) | Source::Outbox(_, length) => *length,
+        };
+        self.unsignalled += 1;
+        self.unsignalled_bytes += u64::from(length);
+        let told = told || self.unsignalled >= SIGNAL_EVERY;
+        if told {
+            (self.unsignalled, self.unsignalled_bytes) = (0, 0);
+        }
+        let number = link
+            .post(verb, source, told)
+            .map_err(|error| format!("the adapter takes no request: {error}"))?;
+        self.counts.requests += 1;
+        self.counts.signalled += u64::from(told);
+        self.counts.inline += u64::from(length <= link.inline_bytes());
+        self.flight.push_back(Flight { number, ..flight });
+        Ok(())
+    }
+
+    fn post_frame(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+        let Some(Item::Frame(frame)) = self.queue.front_mut() else { return Ok(false) };
+        let Some(part) = self.outbox.take(frame.len()) else { return Ok(false) };
+        receives.take();
+        frame::set_posted(frame, receives.tell());
+        let len = frame.len();
+        link.outbox(part.at, len).copy_from_slice(frame);
+        self.queue.pop_front();
+        self.control_bytes -= len;
+        self.counts.frames += 1;
+        let last = self.queue.is_empty();
+        let flight = Flight { part: Some(part), ..Flight::nothing() };
+        self.post(link, Verb::Send, &Source::Outbox(part.at, len as u32), last, flight)?;
+        Ok(true)
+    }
+
+    /// Posts the next piece of a range.
+    fn post_range(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+        let Some(Item::Range { wire, ring, from, to, more }) = self.queue.pop_front() else {
+            return Ok(false);
+        };
+        let (key, laps) = (self.key(wire), !ring.flow_control());
+        if key.capacity == 0 {
+            self.throw_away(wire, to - from, Some(to));
+            return Ok(true);
+        }
+        let len = key.piece(from, to - from, laps);
+        if len > u64::from(link.inline_bytes()) && !self.register(link, wire, &ring) {
+            let mut bytes = vec![0; (to - from) as usize];
+            // Lapped bytes are sent as they are, as the adapter would have read them.
+            let _lapped = ring.view(from, to).copy_to(0, &mut bytes);
+            self.queue.push_front(Item::Copied { wire, bytes, from, done: 0, more, laps, tells: true });
+            return Ok(true);
+        }
+        let at = from + len;
+        let last = at == to;
+        if !last {
+            self.queue.push_front(Item::Range { wire, ring: ring.clone(), from: at, to, more });
+        }
+        self.counts.ranges += u64::from(last);
+        self.counts.bytes += len;
+        let told = self.queue.is_empty() || self.unsignalled_bytes + len >= ring.capacity() / 4;
+        let flight = Flight { told: Some((wire, at)), wire, bytes: len, ..Flight::nothing() };
+        let verb = self.verb(receives, (wire, key), (from, len), (laps, more || !last));
+        let origins = std::mem::take(&mut self.origins);
+        let region = origins.get(&wire).and_then(|origin| origin.region.as_ref());
+        // At most `tx_queue_bytes`, which is a u32.
+        let outcome = self.post(link, verb, &Source::Ring(&ring, region, from, len as u32), told, flight);
+        self.origins = origins;
+        outcome.map(|()| true)
+    }
+
+    /// Posts the next piece of a copy.
+    fn post_copied(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+        let Some(Item::Copied { wire, bytes, from, done, more, laps, tells }) = self.queue.front_mut() else {
+            return Ok(false);
+        };
+        let (wire, at, laps) = (*wire, *from + *done as u64, *laps);
+        let key = self.keys.get(&wire).copied().unwrap_or(NOWHERE);
+        let left = (bytes.len() - *done) as u64;
+        if key.capacity == 0 {
+            let to = tells.then_some(at + left);
+            self.queue.pop_front();
+            self.throw_away(wire, left, to);
+            return Ok(true);
+        }
+        let len = key.piece(at, left, laps).min(PIECE_BYTES) as usize;
+        let Some(part) = self.outbox.take(len) else { return Ok(false) };
+        link.outbox(part.at, len).copy_from_slice(&bytes[*done..*done + len]);
+        *done += len;
+        let last = *done == bytes.len();
+        let more = *more || !last;
+        let told = tells.then_some((wire, at + len as u64));
+        if last {
+            self.queue.pop_front();
+            self.counts.ranges += 1;
+        }
+        self.counts.bytes += len as u64;
+        self.counts.copied += len as u64;
+        let verb = self.verb(receives, (wire, key), (at, len as u64), (laps, more));
+        let flight = Flight { told, wire, bytes: len as u64, part: Some(part), number: 0 };
+        let signal = self.queue.is_empty();
+        self.post(link, verb, &Source::Outbox(part.at, len as u32), signal, flight)?;
+        Ok(true)
+    }
+
+    /// The write of `len` bytes from `at` on, which takes a receive.
+    fn verb(
+        &mut self,
+        receives: &mut Receives,
+        (wire, key): (WireId, Key),
+        (at, len): (Position, u64),
+        (laps, more): (bool, bool),
+    ) -> Verb {
+        let used = receives.take();
+        if laps && len > 0 {
+            self.ahead.posted(wire, used, at);
+            if self.ahead.should_ask(wire, at + len, key.capacity) {
+                self.ask(wire);
+            }
+        }
+        let tell = Some(wire | if more { MORE_BIT } else { 0 });
+        Verb::Write { address: key.address + (at & (key.capacity - 1)), key: key.key, tell }
+    }
+
+    /// The peer wants nothing of this id any more. It is told as sent no earlier than what was posted before it.
+    pub(super) fn throw_away(&mut self, wire: WireId, bytes: u64, to: Option<Position>) {
+        let told = to.map(|to| (wire, to));
+        match self.flight.back() {
+            Some(&Flight { number, .. }) => {
+                self.flight.push_back(Flight { number, told, wire, bytes, ..Flight::nothing() });
+            }
+            None => {
+                self.range_bytes -= bytes;
+                self.sent.extend(told);
+            }
+        }
+    }
+
+    /// Makes sure that a ring is registered. False if it cannot be.
+    fn register(&mut self, link: &Link, wire: WireId, ring: &Ring) -> bool {
+        match self.origins.get(&wire) {
+            Some(origin) if origin.ring.ptr_eq(ring) => origin.region.is_some(),
+            _ => {
+                let region = link.source(ring);
+                if let Err(error) = &region {
+                    tracing::debug!(wire, error, "a ring cannot be registered; what is sent of it is copied");
+                }
+                let origin = Origin { ring: ring.clone(), region: region.ok() };
+                let is_registered = origin.region.is_some();
+                self.origins.insert(wire, origin);
+                is_registered
+            }
+        }
+    }
+}
