@@ -12,6 +12,7 @@ mod marks;
 pub mod mutate;
 mod rbmq_state;
 mod rbmq_wire;
+mod rdma;
 mod tcp;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
@@ -21,6 +22,7 @@ pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
+pub use rdma::rdma_frame;
 pub use tcp::tcp_receive;
 
 /// A body: takes any bytes, and panics if a promise was broken.
@@ -39,6 +41,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rbmq_records", rbmq_records),
     ("rbmq_runs", rbmq_runs),
     ("rbmq_state", rbmq_state),
+    ("rdma_frame", rdma_frame),
     ("tcp_receive", tcp_receive),
     ("wire_header", wire_header),
 ];
