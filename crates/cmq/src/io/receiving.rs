@@ -332,7 +332,7 @@ impl<T> Receiving<T> {
     }
 
     pub fn sender(&self, from: SocketAddr) -> Vec<Sender> {
-        self.senders().into_iter().filter(|sender| sender.from == from).collect()
+        lock(&self.state).receiver.sender(from)
     }
 
     /// What `with` does with the account of an address, if it is known.

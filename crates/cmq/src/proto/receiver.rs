@@ -35,16 +35,26 @@ type StreamKey = (SocketAddr, u64, u32);
 
 struct Entry {
     key: StreamKey,
-    /// Where its address is among `addresses`.
+    /// Where its address is among `addresses`, and it among the streams of that.
     address: u32,
+    at: usize,
     stream: Stream,
+}
+
+impl Entry {
+    fn sender(&self) -> Sender {
+        let (from, epoch, stream) = self.key;
+        let Stream { closed, bytes, counts, .. } = self.stream;
+        Sender { from, epoch, stream, closed, bytes, counts }
+    }
 }
 
 /// What is known of an address, as long as one of its streams is remembered.
 struct Known {
     /// Of the stream that joined last, to notice restarts.
     epoch: Option<u64>,
-    streams: u32,
+    /// Its streams: one, but for restarts, groups and strangers.
+    streams: Vec<u32>,
     account: Account,
 }
 
@@ -161,7 +171,10 @@ impl Receiver {
                     self.forget(now, silent, sink);
                 }
                 let address = self.address(key.0);
-                let slot = self.streams.insert(Entry { key, address, stream: Stream::default() });
+                let siblings = &mut self.addresses.get_mut(address).expect("it was just found").streams;
+                let at = siblings.len();
+                let slot = self.streams.insert(Entry { key, address, at, stream: Stream::default() });
+                siblings.push(slot);
                 self.by_key.insert(key, slot);
                 slot
             }
@@ -170,13 +183,12 @@ impl Receiver {
         slot
     }
 
-    /// Where an address is that has one more stream now.
+    /// Where an address is that will have one more stream.
     fn address(&mut self, addr: SocketAddr) -> u32 {
         let Receiver { addresses, by_addr, .. } = self;
-        let fresh = || addresses.insert(Known { epoch: None, streams: 0, account: Account::default() });
-        let slot = *by_addr.entry(addr).or_insert_with(fresh);
-        addresses.get_mut(slot).expect("it was just found").streams += 1;
-        slot
+        let fresh =
+            || addresses.insert(Known { epoch: None, streams: Vec::new(), account: Account::default() });
+        *by_addr.entry(addr).or_insert_with(fresh)
     }
 
     /// The account of an address that is known.
@@ -190,15 +202,18 @@ impl Receiver {
         while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.waiting() > 0) {
             self.give_up(now, slot, sink);
         }
-        let Some(Entry { key, address, stream }) = self.streams.remove(slot) else { return };
+        let Some(Entry { key, address, at, stream }) = self.streams.remove(slot) else { return };
         self.heard.remove(slot);
         self.gaps.remove(slot);
         self.by_key.remove(&key);
         self.last = None;
         self.forgotten.add(&stream.counts);
         let known = self.addresses.get_mut(address).expect("it is known while it has streams");
-        known.streams -= 1;
-        if known.streams == 0 {
+        known.streams.swap_remove(at);
+        if let Some(moved) = known.streams.get(at).and_then(|&moved| self.streams.get_mut(moved)) {
+            moved.at = at;
+        }
+        if known.streams.is_empty() {
             self.addresses.remove(address);
             self.by_addr.remove(&key.0);
         }
@@ -401,15 +416,15 @@ impl Receiver {
 
     /// Every stream that is remembered.
     pub fn senders(&self) -> Vec<Sender> {
-        let sender = |entry: &Entry| Sender {
-            from: entry.key.0,
-            epoch: entry.key.1,
-            stream: entry.key.2,
-            closed: entry.stream.closed,
-            bytes: entry.stream.bytes,
-            counts: entry.stream.counts,
-        };
-        self.streams.iter().map(sender).collect()
+        self.streams.iter().map(Entry::sender).collect()
+    }
+
+    /// The streams of one address.
+    pub fn sender(&mut self, from: SocketAddr) -> Vec<Sender> {
+        let Receiver { streams, addresses, by_addr, .. } = self;
+        let known = by_addr.get(&from).and_then(|&slot| addresses.get_mut(slot));
+        let slots = known.into_iter().flat_map(|known| &known.streams);
+        slots.filter_map(|&slot| streams.get_mut(slot).map(|entry| entry.sender())).collect()
     }
 
     /// What was counted: for all senders; datagrams; those that were malformed; incomplete messages given up.
