@@ -20,6 +20,8 @@ use crate::config::Config;
 use crate::error::OpenError;
 use crate::event::{Event, Stats};
 
+/// How long it waits at most before it looks again.
+const TURN: Duration = Duration::from_millis(1);
 /// How long a queue that ends waits for the network to take what was pushed.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -27,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(crate) struct Waker(OwnedFd);
 
 impl Waker {
-    fn new() -> Result<Waker, OpenError> {
+    pub fn new() -> Result<Waker, OpenError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         fd.map(Waker).map_err(|e| OpenError::System(e.into()))
     }
@@ -50,6 +52,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    pub fn new(limit: usize) -> Events {
+        Events { waiting: Mutex::new(VecDeque::new()), limit, dropped: AtomicU64::new(0) }
+    }
+
     pub fn push(&self, event: Event) {
         let mut waiting = lock(&self.waiting);
         if waiting.len() < self.limit {
@@ -97,11 +103,7 @@ impl<T: Send + 'static> Engine<T> {
         let epoch = getrandom::u64().map_err(|e| OpenError::System(std::io::Error::other(e)))?;
         let socket = Arc::new(socket);
         let waker = Arc::new(Waker::new()?);
-        let events = Arc::new(Events {
-            waiting: Mutex::new(VecDeque::new()),
-            limit: config.max_events,
-            dropped: AtomicU64::new(0),
-        });
+        let events = Arc::new(Events::new(config.max_events));
         let engine = Arc::new(Engine {
             sending: Sending::new(
                 &config,
@@ -189,7 +191,8 @@ impl<T: Send + 'static> Engine<T> {
                 break;
             }
             let mut fds = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::OUT)];
-            let until = again.map_or(end, |again| again.min(end));
+            // Where another thread is sending nothing tells that it is done.
+            let until = again.unwrap_or(end).min(end).min(Instant::now() + TURN);
             let _ = poll(&mut fds[..usize::from(on_socket)], timespec(Some(until), Instant::now()).as_ref());
         }
         // Pairs with the acquire in `run`.

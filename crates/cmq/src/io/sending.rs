@@ -1,4 +1,5 @@
-//! Pushes: encoded under one lock, sent by whoever fills a batch, or by the thread behind when it is old enough.
+//! Pushes: encoded under one lock, sent by whoever fills a batch, or by the thread behind when it is old enough. One thread
+//! sends at a time, and without that lock: what others push meanwhile leaves next.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,10 @@ use crate::error::PushError;
 use crate::event::{Event, Stats};
 use crate::key::Key;
 use crate::proto::batches::{Batches, Outside};
+use crate::proto::due::Due;
 
+/// How often a thread that pushes looks whether others pushed meanwhile, before it leaves that to the thread behind.
+const ROUNDS: usize = 4;
 /// How long a device has to make room before it is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
@@ -57,11 +61,24 @@ impl Blocked {
 struct State {
     batches: Batches,
     watch: Watch,
+    /// Somebody is in a system call with what was due.
+    sending: bool,
     /// The thread behind waits until this is over.
     blocked: Option<Blocked>,
     sent: u64,
     datagrams: u64,
     failed: u64,
+}
+
+/// What became of batches in one go.
+#[derive(Default)]
+struct Sent {
+    datagrams: u64,
+    /// Messages that the system did not send.
+    failed: u64,
+    blocked: Option<Blocked>,
+    /// Addresses on the path to which less fits than was believed.
+    too_large: Vec<SocketAddr>,
 }
 
 /// The sending half of a queue.
@@ -104,7 +121,8 @@ impl Sending {
         events: Arc<Events>,
     ) -> Sending {
         let batches = Batches::new(config, epoch);
-        let state = State { batches, watch: Watch::Awake, blocked: None, sent: 0, datagrams: 0, failed: 0 };
+        let watch = Watch::Awake;
+        let state = State { batches, watch, sending: false, blocked: None, sent: 0, datagrams: 0, failed: 0 };
         Sending { socket, state: Mutex::new(state), waker, events }
     }
 
@@ -145,9 +163,9 @@ impl Sending {
     }
 
     #[inline]
-    fn send_and_wake(&self, mut state: MutexGuard<'_, State>) {
-        if !state.batches.ready().is_empty() && state.blocked.is_none() {
-            self.send_ready(&mut state);
+    fn send_and_wake<'s>(&'s self, mut state: MutexGuard<'s, State>) {
+        if state.has_due() {
+            state = self.send_due(state, ROUNDS);
         }
         let Watch::Asleep(until, knows) = state.watch else { return };
         let sooner = match (state.batches.next_deadline(), until) {
@@ -155,7 +173,7 @@ impl Sending {
             (deadline, None) => deadline.is_some(),
             (None, Some(_)) => false,
         };
-        if sooner || (state.blocked.is_some() && !knows) {
+        if sooner || state.has_due() || (state.blocked.is_some() && !knows) {
             // Once is enough: it is awake from here on.
             state.watch = Watch::Awake;
             drop(state);
@@ -163,35 +181,66 @@ impl Sending {
         }
     }
 
-    /// Sends what is ready, until the socket takes no more.
-    fn send_ready(&self, state: &mut State) {
-        while !state.batches.ready().is_empty() {
-            match self.socket.send(state.batches.ready().iter()) {
-                Ok(datagrams) => state.left(datagrams),
+    /// Sends what is due, and so many times what became due meanwhile, until the socket takes no more. Nobody waits for it:
+    /// the lock is free during system calls, and what others push leaves after what was there before.
+    fn send_due<'s>(&'s self, mut state: MutexGuard<'s, State>, rounds: usize) -> MutexGuard<'s, State> {
+        for _ in 0..rounds {
+            if !state.has_due() {
+                break;
+            }
+            state.sending = true;
+            let mut due = state.batches.take();
+            drop(state);
+            let mut sent = Sent::default();
+            self.send(&mut due, &mut sent);
+            state = lock(&self.state);
+            state.sending = false;
+            state.account(due, &sent);
+        }
+        state
+    }
+
+    /// Sends these, until the socket takes no more.
+    fn send(&self, due: &mut Due, sent: &mut Sent) {
+        while due.first().is_some() {
+            match self.socket.send(due.rest()) {
+                Ok(datagrams) => {
+                    sent.datagrams += datagrams as u64;
+                    due.left(datagrams);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    state.blocked = Blocked::by(&error, Instant::now());
-                    if state.blocked.is_some() {
+                    sent.blocked = Blocked::by(&error, Instant::now());
+                    if sent.blocked.is_some() {
                         return;
                     }
-                    if let Some(event) = state.failed(&error) {
-                        self.events.push(event);
-                    }
+                    self.give_up(due, sent, &error);
                 }
             }
         }
-        state.blocked = None;
+    }
+
+    /// The system does not send the next batch, nor what is left of it.
+    fn give_up(&self, due: &mut Due, sent: &mut Sent, error: &io::Error) {
+        let Some((to, messages)) = due.give_up() else { return };
+        let errno = error.raw_os_error().unwrap_or(0);
+        if errno == rustix::io::Errno::MSGSIZE.raw_os_error() {
+            sent.too_large.push(to);
+        }
+        sent.failed += messages;
+        self.events.push(Event::SendFailed { to, messages, errno });
     }
 
     /// What the thread behind does: sends what is old enough. It says when it has to do so again, and whether it should
-    /// wait for the socket; it is woken if either comes sooner.
+    /// wait for the socket; it is woken if either comes sooner, and if something is left to it.
     pub fn turn(&self, writable: bool) -> (Option<Instant>, bool) {
         let mut state = lock(&self.state);
         let now = Instant::now();
         state.batches.expire(now);
-        if state.blocked.is_none_or(|blocked| blocked.is_over(writable, now)) {
-            self.send_ready(&mut state);
+        if state.blocked.is_some_and(|blocked| blocked.is_over(writable, now)) {
+            state.blocked = None;
         }
+        state = self.send_due(state, usize::MAX);
         let mut deadline = state.batches.next_deadline();
         if let Some(Blocked::Device(until)) = state.blocked {
             deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
@@ -215,29 +264,68 @@ impl Sending {
 }
 
 impl State {
-    /// So many datagrams are with the network.
-    fn left(&mut self, datagrams: usize) {
-        self.datagrams += datagrams as u64;
-        self.sent += self.batches.left(datagrams);
+    /// Whether there is something to send, and nobody sends and nothing holds it up.
+    fn has_due(&self) -> bool {
+        !self.batches.ready().is_empty() && !self.sending && self.blocked.is_none()
     }
 
-    /// The system does not send the first batch: it is given up, also where some of its datagrams have left.
-    fn failed(&mut self, error: &io::Error) -> Option<Event> {
-        let (to, messages) = self.batches.give_up()?;
-        let errno = error.raw_os_error().unwrap_or(0);
-        if errno == rustix::io::Errno::MSGSIZE.raw_os_error() {
-            self.batches.path_changed(to);
-        }
-        self.failed += messages;
-        Some(Event::SendFailed { to, messages, errno })
+    /// What became of that which was due.
+    fn account(&mut self, due: Due, sent: &Sent) {
+        self.sent += due.messages;
+        self.datagrams += sent.datagrams;
+        self.failed += sent.failed;
+        self.blocked = sent.blocked;
+        self.batches.back(due);
+        sent.too_large.iter().for_each(|&to| self.batches.path_changed(to));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use rustix::io::Errno;
 
     use super::*;
+
+    /// A thread that pushes waits for no other's system call, and what it pushes is sent all the same.
+    #[test]
+    fn the_lock_is_free_while_somebody_sends() {
+        let config = Config { timeout: Duration::from_secs(3600), ..Config::default() };
+        let [from, to] = [(); 2].map(|()| {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            Arc::new(Socket::bind(any, &config).expect("a socket"))
+        });
+        let events = Arc::new(Events::new(0));
+        let waker = Arc::new(Waker::new().expect("an event"));
+        let sending = Sending::new(&config, 1, from, waker, events);
+        let over = AtomicBool::new(false);
+        let push = |id: u32| {
+            let key = Key::new(to.local_addr(), id);
+            sending.push(key, None, |out| {
+                out.resize(out.len() + 400, 7);
+                true
+            })
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    push(0).expect("room");
+                }
+            });
+            let end = Instant::now() + Duration::from_secs(60);
+            // The lock is had while the other one is in its call.
+            while !lock(&sending.state).sending {
+                assert!(Instant::now() < end, "whoever sends has the lock");
+            }
+            push(1).expect("room");
+            over.store(true, Ordering::Relaxed);
+        });
+        sending.flush();
+        let mut stats = Stats::default();
+        sending.count(&mut stats);
+        assert_eq!((stats.pending_bytes, stats.send_failed), (0, 0));
+    }
 
     #[test]
     fn a_full_device_is_left_alone_for_a_while() {

@@ -13,7 +13,7 @@ use super::lock;
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::error::OpenError;
 use crate::key::canonical;
-use crate::proto::batches::Batch;
+use crate::proto::due::Batch;
 use crate::wire::MAX_DATAGRAM;
 
 /// Buffers for one call, each large enough for whatever the kernel puts together.

@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::destinations::{Destination, Destinations};
+use super::due::{Batch, Due};
 use super::queue::Queue;
 use super::timeline::Timeline;
 use super::{Slots, after};
@@ -42,28 +43,6 @@ pub(crate) trait Outside {
     fn now(&self) -> Instant;
     /// The largest datagram on the path to an address, in bytes of UDP payload.
     fn path(&self, to: SocketAddr) -> usize;
-}
-
-/// What leaves in one call: datagrams for one address, all `segment` bytes long but the last.
-pub(crate) struct Batch {
-    pub to: SocketAddr,
-    pub bytes: Vec<u8>,
-    pub segment: usize,
-    pub messages: u64,
-    /// Bytes of the first datagrams, which have left already.
-    pub left: usize,
-}
-
-impl Batch {
-    /// The datagrams that have not left yet.
-    pub fn rest(&self) -> &[u8] {
-        &self.bytes[self.left..]
-    }
-
-    /// How many these are.
-    pub fn datagrams(&self) -> usize {
-        self.rest().len().div_ceil(self.segment)
-    }
 }
 
 /// A message that is being encoded at the end of a queue: taken back if it does not become whole, with the queue if that
@@ -400,27 +379,17 @@ impl Batches {
         &self.ready
     }
 
-    /// So many datagrams of [`Batches::ready`] are with the network; how many messages the batches were that this ends.
-    pub fn left(&mut self, mut datagrams: usize) -> u64 {
-        let mut messages = 0;
-        while let Some(batch) = self.ready.front_mut().filter(|_| datagrams > 0) {
-            let all = batch.datagrams();
-            if datagrams < all {
-                batch.left += datagrams * batch.segment;
-                break;
-            }
-            datagrams -= all;
-            messages += self.give_up().map_or(0, |(_, messages)| messages);
-        }
-        messages
+    /// Takes out everything that is ready. Nothing else may be taken before it is [given back](Batches::back).
+    pub fn take(&mut self) -> Due {
+        Due::new(std::mem::take(&mut self.ready))
     }
 
-    /// The first of [`Batches::ready`] does not leave any more; whom it was for, and how many messages it was.
-    pub fn give_up(&mut self) -> Option<(SocketAddr, u64)> {
-        let batch = self.ready.pop_front()?;
-        self.pending -= batch.bytes.len();
-        self.keep(batch.bytes);
-        Some((batch.to, batch.messages))
+    /// What was taken out: what was not done with leaves before everything else.
+    pub fn back(&mut self, due: Due) {
+        for batch in due.back(&mut self.ready) {
+            self.pending -= batch.bytes.len();
+            self.keep(batch.bytes);
+        }
     }
 
     /// Bytes that wait.

@@ -1,11 +1,13 @@
 //! The protocol without I/O: these machines never touch a socket, a clock or a random source.
 //!
 //! * `batches`: what was pushed, until it leaves; `queue`: that of one key; `destinations`: the streams it leaves in;
+//!   `due`: what leaves;
 //! * [`receiver`]: what arrives; `stream`: one sender's numbers; `fragments`: messages in pieces;
 //! * `timeline`: who waits longest.
 
 pub(crate) mod batches;
 pub(crate) mod destinations;
+pub(crate) mod due;
 pub(crate) mod fragments;
 pub(crate) mod queue;
 pub mod receiver;
