@@ -26,8 +26,8 @@
 //! * Without flow control the writer announces the horizon itself before it writes past the old one. A reader
 //!   copies and then asks whether what it copied was still there ([`View::copy_to`], [`Ring::is_stable`]).
 //!
-//! * A ring at rest gives memory back ([`Inlet::trim`]): the tail goes up, as far as holds allow, and the pages that
-//!   nothing lies in any more go back to the system.
+//! * A ring at rest gives memory back ([`Inlet::trim`], [`Ring::trim`]): the tail goes up, as far as holds allow, and the
+//!   pages that nothing lies in any more go back to the system.
 //!
 //! * Another process can see a ring, without being able to write it (`Pool::shared_ring`, `Maps`): its own ring over the
 //!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows. It follows the

@@ -334,7 +334,7 @@ mod modelled {
     use crate::sync::{AtomicU8, Ordering};
 
     pub(crate) fn page_bytes() -> u64 {
-        8
+        1
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -70,6 +70,9 @@ pub(crate) struct Shared {
     pub(crate) pins: Pins,
     #[cfg(not(loom))]
     pub(crate) watchers: crate::watch::Watchers,
+    /// How far a local writer may write without asking, which may be less than the horizon: see `trim`. None where there is
+    /// no such writer, or it waits for nobody.
+    pub(crate) reach: Mutex<Option<Position>>,
 }
 
 impl Shared {
@@ -210,6 +213,7 @@ impl Ring {
             pins: Pins::new(),
             #[cfg(not(loom))]
             watchers: Default::default(),
+            reach: Mutex::new(None),
         }));
         ring.0.publish_head(shape.start);
         ring.0.publish_boundary(shape.start);

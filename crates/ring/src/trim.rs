@@ -19,12 +19,29 @@
 //!
 //! Pages in the writer's room can be given back only by the one who may write there. For an [`Inlet`] that is whoever
 //! has `&mut` of it, as long as bytes land through it alone: not where a peer writes into the memory by itself.
+//!
+//! A local [`Writer`](crate::Writer) is in the hands of a thread of the application's, which writes whenever it likes and
+//! asks nobody. So it takes its room a little at a time, up to its *reach*, under a lock that is for this alone. What lies
+//! beyond the reach is nobody's, and can be given back from any thread that has the lock ([`Ring::trim`]). Writing below
+//! the reach costs nothing; going on beyond it costs the lock, and waits for pages that are just being given back.
+//!
+//! ```text
+//!        tail    boundary  head   reach                 horizon
+//!   ──────┬─────────┬───────┬───────┬──────────────────────┬──▶
+//!         │■■■■■■■■■■■■■■■■■│ the   │ given back, with the │
+//!         │                 │writer's│ reach's lock held   │
+//! ```
 
 use crate::Position;
 use crate::inlet::Inlet;
+use crate::memory::page_bytes;
 use crate::planted;
-use crate::ring::Shared;
-use crate::sync::{Ordering, fence};
+use crate::ring::{Ring, Shared};
+use crate::sync::{Ordering, fence, lock};
+
+/// How far a writer reaches beyond what it needs now. More costs memory in every ring at rest, less costs a writer of small
+/// deliveries a lock more often.
+const REACH_PAGES: u64 = 4;
 
 /// What trimming a ring left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,23 +62,48 @@ impl Inlet {
     /// may be writing what is given back.
     pub fn trim(&mut self, keep: u64) -> Trimmed {
         let ring = self.ring();
-        let (shared, head) = (ring.shared(), ring.head());
-        // Pages that other processes see, or an adapter, stay: giving history up would bring nothing. Nobody pins meanwhile.
-        let Some(pins) = shared.pins.none().filter(|_| shared.memory.can_give_back()) else {
-            return Trimmed { left: shared.shape.capacity, given_back: 0, held: false };
-        };
-        let (low, held) = shared.raise_tail(ring.boundary().saturating_sub(keep));
-        let capacity = shared.shape.capacity;
-        // After a hole what is held can lie further back than a ring is long.
-        let used = (head - low.min(head)).min(capacity);
-        let given_back = shared.memory.give_back(head, head.saturating_add(capacity - used));
-        drop(pins);
+        let trimmed = ring.shared().trim(keep, ring.head());
         self.horizon = ring.horizon();
-        Trimmed { left: capacity - given_back, given_back, held }
+        trimmed
+    }
+}
+
+impl Ring {
+    /// As [`Inlet::trim`], for a ring with flow control that a local [`Writer`](crate::Writer) fills: from any thread, while
+    /// that writes. What is claimed stays, and so do a few pages with which the writer may go on unasked. None for any other
+    /// ring.
+    pub fn trim(&self, keep: u64) -> Option<Trimmed> {
+        // Until the pages are given back the writer goes no further.
+        let reach = lock(&self.shared().reach);
+        Some(self.shared().trim(keep, (*reach)?))
     }
 }
 
 impl Shared {
+    /// The writer would write up to `end`, and may up to `granted`. Returns how far it may without asking again.
+    pub(crate) fn reach_to(&self, end: Position, granted: Position) -> Position {
+        let to = end.saturating_add(REACH_PAGES * page_bytes()).min(granted);
+        // Who trims has seen the reach before, or sees this one. What it gave back is zero before the writer goes on.
+        *lock(&self.reach) = Some(to);
+        to
+    }
+
+    /// Gives back what nobody needs. Nobody writes at or above `free` meanwhile.
+    fn trim(&self, keep: u64, free: Position) -> Trimmed {
+        let capacity = self.shape.capacity;
+        // Pages that other processes see, or an adapter, stay: giving history up would bring nothing. Nobody pins meanwhile.
+        let Some(pins) = self.pins.none().filter(|_| self.memory.can_give_back()) else {
+            return Trimmed { left: capacity, given_back: 0, held: false };
+        };
+        let boundary = self.ends.boundary.load(Ordering::Acquire);
+        let (low, held) = self.raise_tail(boundary.saturating_sub(keep));
+        // After a hole what is held can lie further back than a ring is long.
+        let used = (free - low.min(free)).min(capacity);
+        let given_back = self.memory.give_back(free, free.saturating_add(capacity - used));
+        drop(pins);
+        Trimmed { left: capacity - given_back, given_back, held }
+    }
+
     /// Raises the tail to `to`, but not above a hold or the boundary. Returns the lowest position that must stay, and
     /// whether that is a hold's.
     fn raise_tail(&self, to: Position) -> (Position, bool) {

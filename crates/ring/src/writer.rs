@@ -32,7 +32,7 @@ pub struct Writer {
     /// What is published, and the end of what is claimed.
     head: Position,
     next: Position,
-    /// The horizon as last seen: up to here no question is asked.
+    /// Up to here no question is asked: its reach (see `trim`), or without flow control the horizon as last announced.
     horizon: Position,
     /// The claims from `head` to `next`, oldest first; the first is number `first`, and open.
     claims: VecDeque<Slot>,
@@ -117,7 +117,11 @@ pub enum DeliverError {
 
 impl Writer {
     pub(crate) fn new(ring: Ring) -> Writer {
-        let (head, horizon) = (ring.head(), ring.horizon());
+        let head = ring.head();
+        let horizon = match ring.flow_control() {
+            true => ring.shared().reach_to(head, head),
+            false => ring.horizon(),
+        };
         let claims = VecDeque::with_capacity(MAX_OPEN_CLAIMS);
         Writer {
             ring,
@@ -267,8 +271,13 @@ impl Writer {
             return Ok(end);
         }
         if shape.flow_control {
-            self.horizon = shared.request(end);
-            return if end <= self.horizon { Ok(end) } else { Err(ClaimError::Full) };
+            let known = self.ring.horizon();
+            let granted = if end <= known { known } else { shared.request(end) };
+            if end > granted {
+                return Err(ClaimError::Full);
+            }
+            self.horizon = shared.reach_to(end, granted);
+            return Ok(end);
         }
         self.horizon = shared.ahead(self.next, end);
         shared.announce(self.horizon);

@@ -147,6 +147,35 @@ fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
     });
 }
 
+/// A writer goes on while its ring is trimmed: nothing that it wrote is given back, and neither is what others hold.
+#[test]
+fn a_writer_goes_on_while_its_ring_is_trimmed() {
+    model(|| {
+        let ring = ring(true);
+        let mut writer = ring.writer().unwrap();
+        writer.append(&[&[1; 2]]).unwrap();
+        let trimming = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                assert!(!ring.trim(0).unwrap().held);
+                let hold = ring.hold(ring.head()).unwrap();
+                (hold.position(), hold)
+            })
+        };
+        let ends = [2, 3].map(|byte| writer.append(&[&[byte; 3]]).unwrap());
+        assert_eq!(ends, [5, 8]);
+        let (from, hold) = trimming.join().unwrap();
+        let written = [1, 1, 2, 2, 2, 3, 3, 3];
+        assert_eq!(ring.view(from, 8).to_vec().unwrap(), written[from as usize..]);
+        // Room that was given back is room.
+        let room = from + 8 - 8;
+        let more = vec![4; room.min(3) as usize];
+        writer.append(&[&more]).unwrap();
+        assert_eq!(ring.view(from, 8).to_vec().unwrap(), written[from as usize..]);
+        drop(hold);
+    });
+}
+
 /// What lies below a head or boundary that was read is there, boundaries and index included.
 #[test]
 fn what_is_published_is_there() {

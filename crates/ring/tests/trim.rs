@@ -4,7 +4,7 @@
 mod common;
 
 use common::ring;
-use rocketring::{Inlet, Ring, RingConfig, Trimmed};
+use rocketring::{Inlet, Ring, RingConfig, Trimmed, Writer};
 
 const CAPACITY: u64 = 64 << 10;
 
@@ -79,4 +79,78 @@ fn trimming_again_gives_nothing_but_what_is_wanted() {
     assert_eq!(inlet.trim(CAPACITY).left, inlet.trim(30_000).left, "a tail does not go back");
     assert_eq!(ring.tail(), tail);
     assert_eq!(inlet.trim(1000).left, 2 * 4096);
+}
+
+/// What a local writer's ring keeps besides what it needs: what the writer may go on with unasked, and the pages that are
+/// begun.
+const AT_MOST: u64 = (16 << 10) + 2 * 4096;
+
+/// As [`used`], written by a local writer.
+fn written(bytes: usize) -> (Ring, Writer) {
+    let ring = ring(RingConfig { capacity_bytes: CAPACITY, ..RingConfig::default() });
+    let mut writer = ring.writer().unwrap();
+    for _ in 0..bytes / 1000 {
+        writer.append(&[&[7; 1000]]).unwrap();
+    }
+    (ring, writer)
+}
+
+#[test]
+fn what_a_writer_left_goes_but_for_what_is_kept() {
+    let (ring, mut writer) = written(300_000);
+    assert_eq!(backed(&ring), CAPACITY as usize);
+    let trimmed = ring.trim(10_000).unwrap();
+    assert!(!trimmed.held && trimmed.left <= 10_000 + AT_MOST, "{trimmed:?}");
+    assert_eq!(trimmed.left + trimmed.given_back, CAPACITY);
+    assert!(backed(&ring) as u64 <= trimmed.left);
+    assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
+    assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
+    assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
+    // It goes on, over all that was given back.
+    let hold = ring.hold(290_000).unwrap();
+    let mut room = 0;
+    while writer.append(&[&[8; 1000]]).is_ok() {
+        room += 1000;
+    }
+    assert!(room > CAPACITY - 12_000, "{room}");
+    assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
+    assert_eq!(ring.view(300_000, 300_000 + room).to_vec().unwrap(), vec![8; room as usize]);
+    drop(hold);
+}
+
+#[test]
+fn what_is_held_or_claimed_of_a_written_ring_stays() {
+    let (ring, mut writer) = written(300_000);
+    let hold = ring.hold(280_500).unwrap();
+    let mut claims: Vec<_> = (0..3).map(|_| writer.claim(10_000).unwrap()).collect();
+    claims.iter_mut().for_each(|claim| claim.bytes().fill(9));
+    assert!(ring.trim(0).unwrap().held);
+    assert_eq!(ring.tail(), 280_500);
+    assert_eq!(ring.view(280_500, 300_000).to_vec().unwrap(), [7; 19_500]);
+    hold.advance(300_000);
+    assert!(!ring.trim(0).unwrap().held);
+    for claim in claims {
+        writer.deliver(claim, 10_000).unwrap();
+    }
+    assert_eq!(ring.view(300_000, 330_000).to_vec().unwrap(), [9; 30_000]);
+    drop(hold);
+    let left = ring.trim(0).unwrap().left;
+    assert!(left <= AT_MOST, "{left}");
+    assert!(ring.slowest_hold().is_none() && backed(&ring) as u64 <= left);
+}
+
+#[test]
+fn only_a_writers_ring_is_trimmed_from_outside() {
+    let (filled, mut inlet) = used(300_000);
+    assert_eq!(filled.trim(0), None, "bytes may land in it at any time");
+    assert!(inlet.trim(0).given_back > 0);
+    let (pinned, _writer) = written(300_000);
+    let pin = pinned.pin();
+    assert_eq!(pinned.trim(0).unwrap().given_back, 0);
+    drop(pin);
+    assert!(pinned.trim(0).unwrap().given_back > 0);
+    let config = RingConfig { flow_control: false, ..RingConfig::default() };
+    let free = ring(config);
+    let _writer = free.writer().unwrap();
+    assert_eq!(free.trim(0), None, "its readers hold nothing");
 }

@@ -19,20 +19,25 @@ enum Step {
     Advance(usize, u64),
     Release(usize),
     Grant,
+    /// Bytes of history that stay.
+    Trim(u64),
     Boundaries(u64),
     View(u64, u64),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// Sizes are multiples of `scale`.
+fn steps(scale: u64) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (1u64..600).prop_map(Step::Claim),
+        6 => (1u64..600).prop_map(move |size| Step::Claim(size * scale)),
         6 => (0..8usize, prop_oneof![3 => Just(256), 1 => 0..256u64]).prop_map(|(i, part)| Step::Deliver(i, part)),
         1 => (0..40usize).prop_map(Step::Lose),
-        6 => prop::collection::vec(0..200usize, 0..4).prop_map(Step::Append),
+        6 => prop::collection::vec((0..200usize).prop_map(move |size| size * scale as usize), 0..4)
+            .prop_map(Step::Append),
         2 => any::<u64>().prop_map(Step::Hold),
-        6 => (0..4usize, 0..3000u64).prop_map(|(i, by)| Step::Advance(i, by)),
+        6 => (0..4usize, 0..3000u64).prop_map(move |(i, by)| Step::Advance(i, by * scale)),
         1 => (0..4usize).prop_map(Step::Release),
         1 => Just(Step::Grant),
+        1 => prop_oneof![Just(0), 0..9000u64].prop_map(move |keep| Step::Trim(keep * scale)),
         3 => any::<u64>().prop_map(Step::Boundaries),
         2 => (any::<u64>(), any::<u64>()).prop_map(|(a, b)| Step::View(a, b)),
     ];
@@ -52,7 +57,8 @@ struct Machine {
     writer: Writer,
     log: Log,
     slots: Vec<Slot>,
-    open: Vec<Claim>,
+    /// With what they were filled.
+    open: Vec<(Claim, Vec<u8>)>,
     holds: Vec<(Hold, u64)>,
     horizon: u64,
     seed: u64,
@@ -113,10 +119,13 @@ impl Machine {
         let from = if self.slots.is_empty() { self.log.head() } else { from.min(self.next()) };
         let claim = self.writer.claim(size);
         assert_eq!(claim.as_ref().map(|claim| claim.from() + claim.len() as u64).map_err(|e| *e), expected);
-        if let Ok(claim) = claim {
+        if let Ok(mut claim) = claim {
             assert_eq!(claim.from(), from);
             self.slots.push(Slot { from, len: size, delivered: None, lost: false });
-            self.open.push(claim);
+            self.seed += 1;
+            let bytes = content(self.seed, claim.len());
+            claim.bytes().copy_from_slice(&bytes);
+            self.open.push((claim, bytes));
         }
     }
 
@@ -142,19 +151,16 @@ impl Machine {
         if self.open.is_empty() {
             return;
         }
-        let mut claim = self.open.remove(which % self.open.len());
+        let (claim, bytes) = self.open.remove(which % self.open.len());
         let size = claim.len() as u64 * part / 256;
-        self.seed += 1;
-        let bytes = content(self.seed, claim.len());
-        claim.bytes().copy_from_slice(&bytes);
         self.reclaim();
         let slot =
             self.slots.iter().position(|slot| slot.from == claim.from() && slot.delivered.is_none()).unwrap();
         if size < claim.len() as u64 && slot + 1 < self.slots.len() {
             let refused = self.writer.deliver(claim, size).unwrap_err();
             let DeliverError::ShortDeliver(claim) = refused else { panic!("{refused}") };
-            self.open.push(claim);
-            self.open.sort_by_key(Claim::from);
+            self.open.push((claim, bytes));
+            self.open.sort_by_key(|(claim, _)| claim.from());
             return;
         }
         let from = claim.from();
@@ -172,10 +178,22 @@ impl Machine {
 
     fn lose(&mut self, which: usize) {
         if which < self.open.len() {
-            let claim = self.open.remove(which);
+            let (claim, _) = self.open.remove(which);
             let lost = |slot: &&mut Slot| slot.from == claim.from() && slot.delivered.is_none();
             self.slots.iter_mut().find(lost).unwrap().lost = true;
         }
+    }
+
+    /// Gives back what neither the history nor a hold needs: the tail goes up, and with it the horizon.
+    fn trim(&mut self, keep: u64) {
+        let slowest = self.holds.iter().map(|&(_, at)| at).min().unwrap_or(u64::MAX);
+        let wanted = self.log.boundary().saturating_sub(keep);
+        let tail = wanted.min(slowest).max(self.ring.tail());
+        let trimmed = self.ring.trim(keep).unwrap();
+        assert_eq!(trimmed.held, slowest < wanted);
+        assert_eq!(trimmed.left + trimmed.given_back, self.ring.capacity());
+        assert_eq!(self.ring.tail(), tail);
+        self.horizon = self.horizon.max(tail + self.ring.capacity());
     }
 
     fn hold(&mut self, choice: u64) {
@@ -211,6 +229,7 @@ impl Machine {
                 }
             }
             Step::Grant => assert_eq!(self.ring.grant(), self.allowed()),
+            Step::Trim(keep) => self.trim(keep),
             Step::Boundaries(choice) => {
                 self.log.check_boundaries(&self.ring, self.log.somewhere(&self.ring, choice));
             }
@@ -256,11 +275,16 @@ proptest! {
         start in starts(),
         retain in prop_oneof![Just(None), (0..3000u64).prop_map(Some)],
         max_delivery in 16u64..1000,
-        steps in steps(),
+        // The larger one is more than its writer takes at a time.
+        (scale, steps) in prop_oneof![Just(1u64), Just(16)].prop_flat_map(|scale| (Just(scale), steps(scale))),
     ) {
-        let (capacity_bytes, max_delivery_bytes) = (8192, Some(max_delivery));
-        let config =
-            RingConfig { capacity_bytes, retain_bytes: retain, max_delivery_bytes, flow_control: true, start };
+        let config = RingConfig {
+            capacity_bytes: 8192 * scale,
+            retain_bytes: retain.map(|retain| retain * scale),
+            max_delivery_bytes: Some(max_delivery * scale),
+            flow_control: true,
+            start,
+        };
         let mut machine = Machine::new(config);
         for step in steps {
             machine.apply(step);

@@ -8,7 +8,7 @@ use rocketring::{Hold, Ring, Writer};
 
 use crate::confirm::Waits;
 use crate::context::{ContextInner, lock};
-use crate::core::{Command, Parked};
+use crate::core::{Command, Parked, Rest};
 use crate::inbound::InboundShared;
 use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound, Tally};
@@ -68,6 +68,8 @@ pub(crate) struct Buffer {
     pub(crate) times: Times,
     /// What subscriptions may ask for.
     pub(crate) terms: Mutex<Terms>,
+    /// Of a buffer that the application writes: whether it moves, and where it rests.
+    pub(crate) rest: Rest,
 }
 
 /// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
@@ -221,6 +223,7 @@ impl Buffer {
             watched: ProgressWatch::default(),
             times: Times::default(),
             terms: Mutex::default(),
+            rest: Rest::default(),
         }
     }
 
@@ -236,12 +239,13 @@ impl Buffer {
 
     /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
     #[inline]
-    pub(crate) fn notify_or_send(&self) {
+    pub(crate) fn notify_or_send(self: &Arc<Self>) {
         // As below: either the worker that ends this sees the delivery, or this sees that it did.
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.let_be.load(Ordering::Relaxed) {
             self.tell_workers(WorkerShared::mark_or_send);
         }
+        self.stir();
     }
 
     /// Deliveries need not be told to workers from here on.
@@ -469,6 +473,7 @@ impl Buffer {
             self.progressed.notify_all();
         }
         self.tell_progress();
+        self.let_go();
         self.tell_source();
     }
 
@@ -482,6 +487,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        self.end_rest();
         self.inner.free_slot(self.slot);
     }
 }

@@ -182,6 +182,9 @@ impl ROut {
         })?;
         let buffer = self.make(bid, None, options.keep_until_delivered && options.flow_control)?;
         *lock(&buffer.writer) = ring.writer();
+        if inner.config.buffers.idle_trim_ms == 0 || !ring.flow_control() || ring.descriptor().is_some() {
+            buffer.rest.never();
+        }
         let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
         self.shared.insert(buffer)
     }

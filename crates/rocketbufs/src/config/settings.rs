@@ -216,14 +216,16 @@ section! {
         /// descriptor. Large: refused where the size of files is limited (ulimit -f).
         reservation_bytes: u64 = 1 << 30, "bytes", range [1048576 to 17592186044416],
             cost "one file descriptor per reservation; no memory before use";
-        /// A ring into which nothing came for this long gives memory back: all that nobody needs any more, or holds, but
+        /// A ring into which nothing came or was written for this long gives memory back: all that nobody needs any more, or holds, but
         /// for its history (`idle_retain_bytes`). 0: never. Small: a ring that pauses often asks the system for the same
         /// pages again and again. Large: thousands of rings keep what they once needed for as long.
         idle_trim_ms: u32 = 500, "ms", range [0 or 10 to 3600000],
             cost "a system call or two for each ring that comes to rest";
-        /// The history that all spliced rings at rest keep together for those who join or resume. When it is used up,
-        /// those that have rested longest keep only their last delivery, with what came together with it, if that is at
-        /// most 64 KiB, or nothing. Small: who joins late finds little. Large: memory.
+        /// The history that all spliced rings, and all buffers that are written here, keep together at rest for those who
+        /// join or resume. When it is used up, those that have rested longest keep only their last delivery, with what came
+        /// together with it, if that is at most 64 KiB, or nothing; but a buffer that is written here and has no subscribers
+        /// keeps its history. Small: who joins late finds little, and a receiver that was started anew gets little again.
+        /// Large: memory.
         idle_retain_bytes: u64 = 512 << 20, "bytes", range [0 or 1 to 17592186044416],
             cost "at most this and the last deliveries, of what the rings had already";
         /// The sum of all rings' capacities; more is refused, with the arithmetic. A capacity is address space: its memory is

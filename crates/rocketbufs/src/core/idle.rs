@@ -1,9 +1,10 @@
 //! Rings at rest give their memory back.
 //!
-//! A ring that received data is *moving*; it is looked at every half of `buffers.idle_trim_ms`, and when its head stood
-//! still for that time it *rests*: what nobody holds goes back to the system, but for the history that joins and resumes
-//! may want. All rings at rest share `buffers.idle_retain_bytes` for that history. When it is used up, those that have
-//! rested longest keep only their last delivery.
+//! A ring that received data, or that the application wrote, is *moving*; it is looked at every half of
+//! `buffers.idle_trim_ms`, and when its head stood still for that time it *rests*: what nobody holds goes back to the
+//! system, but for the history that joins and resumes may want. All rings at rest share `buffers.idle_retain_bytes` for
+//! that history. When it is used up, those that have rested longest keep only their last delivery; but not a buffer of the
+//! application's that nobody subscribes to, since what it keeps may be nowhere else.
 //!
 //! ```text
 //!   news ──▶ moving (a queue by the time of the next look) ──▶ resting (by when they came to rest) ──▶ reduced
@@ -15,6 +16,16 @@
 //!
 //! The cost is of rings that move, not of those that exist: nothing wakes up for a ring that rests. What a slow reader
 //! still holds is looked at again when the reader moved on (`Rest::owed`).
+//!
+//! A ring that is received into is its connection's worker's. A buffer that the application writes has a worker for this by
+//! its number, which is told when it begins to move: whoever writes sees by a load that this is known (`Rest::moves`).
+//!
+//! ```text
+//!   application            worker
+//!   head moves             moves = false
+//!   ── fence ──            ── fence ──
+//!   moves? → no: tell it   head as it was? → it rests
+//! ```
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -23,7 +34,8 @@ use std::sync::{Arc, Weak};
 use rocketnet::Transport;
 use rocketring::{Inlet, Ring, Trimmed};
 
-use super::Core;
+use super::{Command, Core};
+use crate::buffer::Buffer;
 use crate::config::Config;
 use crate::context::lock;
 use crate::inbound::InboundShared;
@@ -42,12 +54,14 @@ const MOVING: u64 = 1;
 /// The most workers. Each has places of its own: a subscription may go on over a connection of another worker.
 const PLACES_APART: u64 = 64;
 
-/// What a subscription remembers for its worker.
+/// What a subscription or a buffer remembers for its worker.
 #[derive(Default)]
 pub(crate) struct Rest {
     place: AtomicU64,
     /// There is more to give back when what is held has moved.
     owed: AtomicBool,
+    /// Of a buffer: its worker need not be told that it moves.
+    moves: AtomicBool,
 }
 
 impl Rest {
@@ -56,10 +70,123 @@ impl Rest {
         // The hold's move and this load meet the worker's store and its second look at the hold.
         self.owed.load(Ordering::SeqCst)
     }
+
+    /// Of a ring whose memory does not go back: nobody is told that it moves.
+    pub(crate) fn never(&self) {
+        self.moves.store(true, Ordering::Relaxed);
+    }
+
+    /// The ring's head was still at `head`. Whether it rests; if not its worker goes on to look at it.
+    fn begin(&self, ring: &Ring, head: Position) -> bool {
+        self.moves.store(false, Ordering::SeqCst);
+        // Pairs with the fence in `Buffer::notify_or_send`: either the new head is seen here, or who writes sees this.
+        fence(Ordering::SeqCst);
+        ring.head() == head || self.moves.swap(true, Ordering::SeqCst)
+    }
+}
+
+/// Why a buffer does not rest any more.
+pub(crate) enum Roused {
+    /// The application writes it.
+    Written(Arc<Buffer>),
+    /// A hold moved, and there is more memory to give back then.
+    LetGo(Arc<Buffer>),
+    /// It is gone that rested at this place.
+    Gone(u64),
+}
+
+impl Buffer {
+    /// The application has delivered, and there was a fence since.
+    #[inline]
+    pub(crate) fn stir(self: &Arc<Self>) {
+        if !self.rest.moves.load(Ordering::Relaxed) {
+            self.tell_stirred();
+        }
+    }
+
+    #[cold]
+    fn tell_stirred(self: &Arc<Self>) {
+        if !self.rest.moves.swap(true, Ordering::SeqCst) {
+            self.tell_roused(Roused::Written(self.clone()));
+        }
+    }
+
+    /// A hold moved, and there was a fence since.
+    pub(crate) fn let_go(self: &Arc<Self>) {
+        if self.rest.is_owed() && self.rest.owed.swap(false, Ordering::SeqCst) {
+            self.tell_roused(Roused::LetGo(self.clone()));
+        }
+    }
+
+    /// It is gone, and with it what it kept.
+    pub(crate) fn end_rest(&self) {
+        let place = self.rest.place.load(Ordering::Acquire);
+        if place > MOVING {
+            self.tell_roused(Roused::Gone(place));
+        }
+    }
+
+    fn tell_roused(&self, roused: Roused) {
+        let workers = &self.inner.workers;
+        workers[self.slot as usize % workers.len()].send(Command::Roused(roused));
+    }
+}
+
+/// Whose ring it is: a subscription's, or a buffer's that the application writes.
+#[derive(Clone)]
+enum Owner {
+    In(Arc<InboundShared>),
+    Out(Arc<Buffer>),
+}
+
+#[derive(Clone)]
+enum WeakOwner {
+    In(Weak<InboundShared>),
+    Out(Weak<Buffer>),
+}
+
+impl Owner {
+    fn downgrade(&self) -> WeakOwner {
+        match self {
+            Self::In(inbound) => WeakOwner::In(Arc::downgrade(inbound)),
+            Self::Out(buffer) => WeakOwner::Out(Arc::downgrade(buffer)),
+        }
+    }
+
+    fn rest(&self) -> &Rest {
+        match self {
+            Self::In(inbound) => &inbound.rest,
+            Self::Out(buffer) => &buffer.rest,
+        }
+    }
+
+    /// The ring, if it can be trimmed: readers of one without flow control hold nothing, and would lose what they have not
+    /// read.
+    fn ring(&self) -> Option<Ring> {
+        let ring = match self {
+            Self::In(inbound) => lock(&inbound.state).log.as_ref()?.ring().clone(),
+            Self::Out(buffer) => buffer.log()?.ring.clone(),
+        };
+        ring.flow_control().then_some(ring)
+    }
+
+    /// What it keeps may be nowhere else.
+    fn has_the_only_copy(&self) -> bool {
+        matches!(self, Self::Out(buffer) if buffer.is_abandoned())
+    }
+}
+
+impl WeakOwner {
+    fn upgrade(&self) -> Option<Owner> {
+        match self {
+            Self::In(inbound) => inbound.upgrade().map(Owner::In),
+            Self::Out(buffer) => buffer.upgrade().map(Owner::Out),
+        }
+    }
 }
 
 struct Moving {
-    inbound: Weak<InboundShared>,
+    owner: WeakOwner,
     head: Position,
     /// When the head was seen to have moved last.
     since: Nanos,
@@ -67,7 +194,7 @@ struct Moving {
 }
 
 struct Resting {
-    inbound: Weak<InboundShared>,
+    owner: WeakOwner,
     /// What of its memory counts in the budget.
     bytes: u64,
 }
@@ -117,35 +244,66 @@ impl Idle {
     #[inline]
     pub(super) fn stirred(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
         if inbound.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
-            self.forget(inbound);
-            inbound.rest.place.store(MOVING, Ordering::Relaxed);
-            inbound.rest.owed.store(false, Ordering::Relaxed);
-            let look_at = now + self.after / 2;
-            let inbound = Arc::downgrade(inbound);
-            self.moving.push_back(Moving { inbound, head: Position::MAX, since: now, look_at });
+            self.move_from(&Owner::In(inbound.clone()), now);
         }
     }
 
+    pub(super) fn roused(&mut self, roused: Roused, now: Nanos) {
+        match roused {
+            Roused::Written(buffer) => self.buffer_stirred(buffer, now),
+            Roused::LetGo(buffer) => self.on_let_go(buffer, now),
+            Roused::Gone(place) => self.gone(place),
+        }
+    }
+
+    /// The application wrote.
+    fn buffer_stirred(&mut self, buffer: Arc<Buffer>, now: Nanos) {
+        if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
+            self.move_from(&Owner::Out(buffer), now);
+        }
+    }
+
+    fn move_from(&mut self, owner: &Owner, now: Nanos) {
+        self.begin_to_move(owner);
+        owner.rest().owed.store(false, Ordering::Relaxed);
+        let look_at = now + self.after / 2;
+        self.moving.push_back(Moving { owner: owner.downgrade(), head: Position::MAX, since: now, look_at });
+    }
+
+    fn begin_to_move(&mut self, owner: &Owner) {
+        self.forget(owner.rest());
+        owner.rest().place.store(MOVING, Ordering::Relaxed);
+    }
+
     /// A hold moved in a ring at rest that waits for that: it is looked at soon, but not for every step of many.
-    fn look_soon(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
-        self.forget(inbound);
-        inbound.rest.place.store(MOVING, Ordering::Relaxed);
+    fn look_soon(&mut self, owner: &Owner, now: Nanos) {
+        self.begin_to_move(owner);
         let look_at = now + self.after / 16;
-        let inbound = Arc::downgrade(inbound);
         let since = now.saturating_sub(self.after);
-        self.let_go.push_back(Moving { inbound, head: Position::MAX, since, look_at });
+        self.let_go.push_back(Moving { owner: owner.downgrade(), head: Position::MAX, since, look_at });
     }
 
     /// Something about the subscription is to be done: perhaps a hold moved.
     pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
         if inbound.rest.owed.swap(false, Ordering::SeqCst) && self.after > 0 {
-            self.look_soon(inbound, now);
+            self.look_soon(&Owner::In(inbound.clone()), now);
+        }
+    }
+
+    /// A hold moved in a buffer that waited for that, unless it moves itself by now.
+    fn on_let_go(&mut self, buffer: Arc<Buffer>, now: Nanos) {
+        if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
+            self.look_soon(&Owner::Out(buffer), now);
         }
     }
 
     /// The ring is none of those at rest any more.
-    pub(super) fn forget(&mut self, inbound: &InboundShared) {
-        let place = inbound.rest.place.swap(NOWHERE, Ordering::Relaxed);
+    pub(super) fn forget(&mut self, rest: &Rest) {
+        self.gone(rest.place.swap(NOWHERE, Ordering::Relaxed));
+    }
+
+    /// What rested at this place is gone.
+    fn gone(&mut self, place: u64) {
         if let Some(resting) = self.resting.remove(&place) {
             self.history -= resting.bytes;
         }
@@ -173,22 +331,23 @@ impl Idle {
         true
     }
 
-    fn rests(&mut self, inbound: &Arc<InboundShared>, bytes: u64) {
+    fn rests(&mut self, owner: &Owner, bytes: u64) {
         let place = self.next_place;
         self.next_place += PLACES_APART;
         self.history += bytes;
-        inbound.rest.place.store(place, Ordering::Relaxed);
-        self.resting.insert(place, Resting { inbound: Arc::downgrade(inbound), bytes });
+        // Pairs with the Acquire of a buffer that goes, if that is not ordered by its last handle.
+        owner.rest().place.store(place, Ordering::Release);
+        self.resting.insert(place, Resting { owner: owner.downgrade(), bytes });
     }
 
     /// The ring that has rested longest and has more than its last delivery, if there is too much history.
-    fn next_to_reduce(&mut self) -> Option<(u64, Weak<InboundShared>)> {
+    fn next_to_reduce(&mut self) -> Option<(u64, WeakOwner)> {
         if self.history <= self.budget {
             return None;
         }
         let (&place, resting) = self.resting.range(self.reduced..).next()?;
         self.reduced = place + 1;
-        Some((place, resting.inbound.clone()))
+        Some((place, resting.owner.clone()))
     }
 
     fn was_reduced(&mut self, place: u64, bytes: u64) {
@@ -208,42 +367,55 @@ impl<T: Transport> Core<T> {
                 break;
             }
             let Some(moving) = self.idle.take_due(self.now) else { break };
-            let Some(inbound) = moving.inbound.upgrade() else { continue };
-            let Some(ring) = ring_of(&inbound) else {
-                self.idle.forget(&inbound);
+            let Some(owner) = moving.owner.upgrade() else { continue };
+            let Some(ring) = owner.ring() else {
+                self.idle.forget(owner.rest());
                 continue;
             };
-            if self.idle.still_moves(moving, ring.head(), self.now) {
+            let head = ring.head();
+            if self.idle.still_moves(moving, head, self.now) {
                 continue;
             }
             trims += 1;
-            self.come_to_rest(&inbound, &ring);
+            self.come_to_rest(&owner, &ring, head);
         }
         while trims < 2 * TRIMS_PER_TURN
-            && let Some((place, inbound)) = self.idle.next_to_reduce()
+            && let Some((place, owner)) = self.idle.next_to_reduce()
         {
             trims += 1;
-            let left = inbound.upgrade().and_then(|inbound| {
-                let ring = ring_of(&inbound)?;
-                self.trim(&inbound, &ring, last_delivery(&ring))
-            });
-            self.idle.was_reduced(place, left.unwrap_or(0));
+            match owner.upgrade() {
+                None => self.idle.gone(place),
+                Some(owner) if owner.has_the_only_copy() => {}
+                Some(owner) => {
+                    let ring = owner.ring();
+                    let left = ring.and_then(|ring| self.trim(&owner, &ring, last_delivery(&ring)));
+                    self.idle.was_reduced(place, left.unwrap_or(0));
+                }
+            }
         }
     }
 
-    fn come_to_rest(&mut self, inbound: &Arc<InboundShared>, ring: &Ring) {
-        self.idle.forget(inbound);
-        self.tell_rest(inbound);
-        self.rest_loan(inbound);
+    fn come_to_rest(&mut self, owner: &Owner, ring: &Ring, head: Position) {
+        self.idle.forget(owner.rest());
+        // What is received for the application alone has no history: nobody joins it.
+        let has_history = match owner {
+            Owner::In(inbound) => {
+                self.tell_rest(inbound);
+                self.rest_loan(inbound);
+                inbound.is_spliced()
+            }
+            Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
+                return self.idle.buffer_stirred(buffer.clone(), self.now);
+            }
+            Owner::Out(_) => true,
+        };
         if ring.descriptor().is_some() {
             // Other processes see its memory, which does not go back in parts.
             return;
         }
-        // What is received for the application alone has no history: nobody joins it.
-        let keep = if inbound.is_spliced() { ring.retain() } else { 0 };
-        let left = self.trim(inbound, ring, keep);
-        if let Some(left) = left.filter(|left| *left > 0 && inbound.is_spliced()) {
-            self.idle.rests(inbound, left);
+        let left = self.trim(owner, ring, if has_history { ring.retain() } else { 0 });
+        if let Some(left) = left.filter(|left| *left > 0 && has_history) {
+            self.idle.rests(owner, left);
         }
     }
 
@@ -277,15 +449,18 @@ impl<T: Transport> Core<T> {
     }
 
     /// Returns how many bytes of memory the ring still has; none if it is not this end's to give back.
-    fn trim(&mut self, inbound: &Arc<InboundShared>, ring: &Ring, keep: u64) -> Option<u64> {
-        let Trimmed { left, held, .. } = self.trim_inlet(inbound, keep)?;
+    fn trim(&mut self, owner: &Owner, ring: &Ring, keep: u64) -> Option<u64> {
+        let Trimmed { left, held, .. } = match owner {
+            Owner::In(inbound) => self.trim_inlet(inbound, keep)?,
+            Owner::Out(_) => ring.trim(keep)?,
+        };
         if held {
             let slowest = ring.slowest_hold();
-            inbound.rest.owed.store(true, Ordering::SeqCst);
+            owner.rest().owed.store(true, Ordering::SeqCst);
             // Pairs with the fence of a hold that advances: either it is seen here, or it sees what is owed.
             fence(Ordering::SeqCst);
-            if ring.slowest_hold() != slowest {
-                self.idle.on_pending(inbound, self.now);
+            if ring.slowest_hold() != slowest && owner.rest().owed.swap(false, Ordering::SeqCst) {
+                self.idle.look_soon(owner, self.now);
             }
         }
         Some(left)
@@ -301,14 +476,6 @@ impl<T: Transport> Core<T> {
         let conn = *self.by_number.get(&number)?;
         self.transport.trim(conn, wire, keep)
     }
-}
-
-/// The ring, if it can be trimmed: readers of one without flow control hold nothing, and would lose what they have not
-/// read.
-fn ring_of(inbound: &InboundShared) -> Option<Ring> {
-    let state = lock(&inbound.state);
-    let ring = state.log.as_ref()?.ring();
-    ring.flow_control().then(|| ring.clone())
 }
 
 /// What lies between the begin of the last complete delivery and the end of the log's last one; 0 if that is too much to

@@ -48,7 +48,7 @@ use crate::worker::WorkerShared;
 pub(crate) use idle::Rest;
 
 use following::Follows;
-use idle::Idle;
+use idle::{Idle, Roused};
 
 /// What an application's thread leaves with a worker.
 pub(crate) enum Command {
@@ -102,6 +102,8 @@ pub(crate) enum Command {
     DataOut(Arc<Buffer>),
     /// A buffer's subscribers have moved on as far as its writer wanted.
     Progress(Arc<Buffer>),
+    /// A buffer that rested does not rest any more.
+    Roused(Roused),
     /// Something ends at this time.
     LookAt(Nanos),
     Shutdown {
@@ -393,6 +395,7 @@ impl<T: Transport> Core<T> {
                     out.tell(OutEvent::Progress { bid: buffer.bid });
                 }
             }
+            Command::Roused(roused) => self.idle.roused(roused, self.now),
             Command::LookAt(at) => self.next_tick = self.next_tick.min(at),
             Command::Shutdown { grace } => self.shutdown(grace),
         }

@@ -198,7 +198,7 @@ impl<T: Transport> Core<T> {
         let ended = state.ending.is_some();
         drop(state);
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
-        self.idle.forget(&inbound);
+        self.idle.forget(&inbound.rest);
         if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
             end_buffer(&buffer, End::Gone(boundary));
         }

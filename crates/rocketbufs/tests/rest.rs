@@ -1,0 +1,143 @@
+//! Buffers at rest give their writer's memory back, and keep what somebody needs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use rocketbufs::{
+    Blocking, BufferOptions, Config, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
+};
+
+const WAIT: Duration = Duration::from_secs(60);
+const BUFFERS: u32 = 32;
+const SIZE: u64 = 1 << 20;
+/// What the history of all buffers may take together.
+const HISTORY: u64 = 1 << 20;
+/// What each keeps besides: the last delivery, the page that is begun at either end, and a little that its writer may go
+/// on with unasked.
+const EACH: u64 = 16 << 10;
+const KEEPS: u64 = HISTORY + BUFFERS as u64 * (EACH + (32 << 10));
+
+/// `reservation` tells the rings of the writer's context from others of this process: the size of their files.
+fn config(reservation: u64) -> Config {
+    let mut config = Config::default();
+    config.buffers.idle_trim_ms = 20;
+    config.buffers.idle_retain_bytes = HISTORY;
+    config.buffers.reservation_bytes = reservation;
+    // However busy the machine is.
+    config.session.heartbeat_ms = 0;
+    config
+}
+
+/// Bytes that the rings in files of this size have backed.
+fn backed(reservation: u64) -> u64 {
+    let fds = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|fd| fd.path());
+    let rings =
+        fds.filter(|fd| fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().contains("memfd:rocketring")));
+    let files = rings.filter_map(|path| fs::metadata(path).ok());
+    files.filter(|file| file.size() == reservation).map(|file| file.blocks() * 512).sum()
+}
+
+fn until(what: &str, ready: impl Fn() -> bool) {
+    let deadline = Instant::now() + WAIT;
+    while !ready() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A writer of all buffers.
+fn writer(reservation: u64) -> (ROut, Listener) {
+    let ctx = Context::new(config(reservation)).unwrap();
+    let out = ROut::new(&ctx);
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    for bid in 0..BUFFERS {
+        out.create_buffer_with(bid, BufferOptions { size_bytes: SIZE, ..BufferOptions::default() }).unwrap();
+    }
+    (out, listener)
+}
+
+/// A subscriber of all buffers, with memory that is not counted.
+fn subscriber(listener: &Listener, start: Start) -> RIn {
+    let ctx = Context::new(Config::default()).unwrap();
+    let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
+    for bid in 0..BUFFERS {
+        let options = SubscribeOptions { size_bytes: SIZE, start, ..SubscribeOptions::default() };
+        input.subscribe_with(bid, options).unwrap();
+    }
+    for _ in 0..BUFFERS {
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    }
+    input
+}
+
+fn write(out: &ROut, bid: u32, size: u64) {
+    let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+    let at = segment.position();
+    for (byte, at) in segment.bytes_mut().iter_mut().zip(at..) {
+        *byte = (at % 251) as u8;
+    }
+    out.deliver(segment, size, None).unwrap();
+}
+
+/// Takes `bytes` of each buffer; they are those that were written, and nothing is missing.
+fn take(input: &RIn, at: &mut HashMap<u32, u64>, bytes: u64) {
+    let mut left = bytes * u64::from(BUFFERS);
+    while left > 0 {
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("{left} bytes miss") };
+        let next = at.entry(view.bid()).or_insert(view.position());
+        assert_eq!(*next, view.position(), "buffer {}", view.bid());
+        let right = view
+            .as_slice()
+            .unwrap()
+            .iter()
+            .zip(view.position()..)
+            .all(|(byte, at)| *byte == (at % 251) as u8);
+        assert!(right, "buffer {} at {}", view.bid(), view.position());
+        *next = view.end();
+        left -= view.len() as u64;
+        view.consume();
+    }
+}
+
+#[test]
+fn a_writers_rings_at_rest_give_their_memory_back() {
+    const RESERVATION: u64 = 48 << 20;
+    let (out, listener) = writer(RESERVATION);
+    let input = subscriber(&listener, Start::Newest);
+    let mut at = HashMap::new();
+    for _ in 0..2 {
+        // More than a ring, so that all of it was written.
+        for _ in 0..96 {
+            (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
+            take(&input, &mut at, EACH);
+        }
+        // Afterwards they go on where they are.
+        until("the memory is given back", || backed(RESERVATION) <= KEEPS);
+    }
+}
+
+#[test]
+fn what_nobody_has_yet_is_kept_as_far_as_it_was_promised() {
+    const RESERVATION: u64 = 56 << 20;
+    let (out, listener) = writer(RESERVATION);
+    // More than all rings at rest may keep together, and of each no more than its history.
+    for _ in 0..24 {
+        (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
+    }
+    let written = backed(RESERVATION);
+    assert!(written > KEEPS);
+    std::thread::sleep(Duration::from_millis(200));
+    let mut at = (0..BUFFERS).map(|bid| (bid, 0)).collect();
+    let input = subscriber(&listener, Start::Oldest);
+    take(&input, &mut at, 24 * EACH);
+    // Now somebody has it: it goes when the buffer comes to rest the next time.
+    for _ in 0..96 {
+        (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
+        take(&input, &mut at, EACH);
+    }
+    until("the memory is given back", || backed(RESERVATION) <= KEEPS);
+}
