@@ -171,6 +171,19 @@ fn wrong_filters_and_too_many_of_them_are_refused() {
 }
 
 #[test]
+fn too_many_patterns_are_refused_though_names_would_be_taken() {
+    let broker = broker_with(|config| config.broker.max_patterns_per_subscriber = 2);
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    for filter in ["a", "b", "c", "a/+", "b/#", "c/+"] {
+        subscriber.subscribe(filter).unwrap();
+    }
+    match subscriber.recv(LONG).unwrap_err() {
+        ReceiveError::Refused(why) => assert!(why.contains("may have 2 (broker.max_patterns"), "{why}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
 fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
     let broker = broker_with(|_| {});
     let addr = broker.addr();

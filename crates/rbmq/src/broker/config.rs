@@ -106,6 +106,9 @@ pub struct BrokerSettings {
     pub max_buffers_per_publisher: usize,
     /// Names and patterns that one subscriber may ask for. Default 10,000, at least 1. Each costs about 500 bytes.
     pub max_topics_per_subscriber: usize,
+    /// Names with `+` or `#` among them. Default 1,000, at least 1. Large: whenever a topic appears, all of them may have to
+    /// be looked at.
+    pub max_patterns_per_subscriber: usize,
     /// Observers (`rbmq top`) connected at once. Default 16, at least 1. Large: each may keep the broker's thread busy
     /// with its questions.
     pub max_observers: usize,
@@ -156,6 +159,7 @@ impl Default for BrokerSettings {
             max_publishers: 1_000,
             max_buffers_per_publisher: 1_024,
             max_topics_per_subscriber: 10_000,
+            max_patterns_per_subscriber: 1_000,
             max_observers: 16,
             max_observer_requests: 8,
             min_ring_bytes: 64 << 10,
@@ -189,6 +193,7 @@ impl BrokerSettings {
             ("broker.max_publishers", self.max_publishers),
             ("broker.max_buffers_per_publisher", self.max_buffers_per_publisher),
             ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
+            ("broker.max_patterns_per_subscriber", self.max_patterns_per_subscriber),
             ("broker.max_observers", self.max_observers),
             ("broker.max_observer_requests", self.max_observer_requests),
             ("broker.merge_table_entries", self.merge_table_entries),

@@ -29,6 +29,8 @@ pub(crate) enum Refusal {
     Observers,
     /// `broker.max_topics_per_subscriber`.
     TopicsOfSubscriber,
+    /// `broker.max_patterns_per_subscriber`.
+    PatternsOfSubscriber,
     /// A buffer was refused.
     Buffer(RefuseCode),
     /// It broke the protocol, or sent faster than it may.
@@ -37,12 +39,13 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// All of them with their names in the metrics, in the order of [`Counts::refusals`].
-    pub(crate) const ALL: [(Self, &'static str); 11] = [
+    pub(crate) const ALL: [(Self, &'static str); 12] = [
         (Self::Hello, "hello"),
         (Self::Draining, "draining"),
         (Self::Publishers, "max_publishers"),
         (Self::Observers, "max_observers"),
         (Self::TopicsOfSubscriber, "max_topics_per_subscriber"),
+        (Self::PatternsOfSubscriber, "max_patterns_per_subscriber"),
         (Self::Buffer(RefuseCode::Invalid), "buffer_invalid"),
         (Self::Buffer(RefuseCode::Limit), "buffer_limit"),
         (Self::Buffer(RefuseCode::Size), "buffer_size"),

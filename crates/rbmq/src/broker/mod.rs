@@ -27,6 +27,7 @@ mod stats;
 pub(crate) mod strangers;
 mod topics;
 mod upstream;
+mod wants;
 mod watch;
 mod watchers;
 

@@ -17,6 +17,7 @@ use std::time::Instant;
 use rocketbufs::{Bid, Epoch};
 
 use super::session::SessionKey;
+use super::wants::{MayWant, WantsTooMuch};
 use crate::levels::Levels;
 use crate::wire::{Framing, TopicFilter, TopicName};
 
@@ -92,6 +93,17 @@ pub(super) struct TooManyTopics {
     pub(super) open: usize,
 }
 
+/// What a connection wants.
+#[derive(Debug, Default)]
+struct Wants {
+    filters: Levels<TopicFilter>,
+    patterns: usize,
+}
+
+/// So many patterns are looked for among the topics one by one; of more each topic is looked for among them, which costs
+/// the topics once and not once for each pattern.
+const FEW_PATTERNS: usize = 4;
+
 /// A topic that has buffers.
 #[derive(Debug)]
 struct Entry {
@@ -107,7 +119,7 @@ pub(super) struct Topics {
     /// The connections that want what a filter matches.
     wanted_by: Levels<BTreeSet<u64>>,
     /// The filters of a connection.
-    wants: HashMap<u64, Levels<TopicFilter>>,
+    wants: HashMap<u64, Wants>,
     /// Ended buffers by the time at which they are removed.
     ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
@@ -203,33 +215,35 @@ impl Topics {
         self.ends.first().map(|(until, _)| *until)
     }
 
-    /// A connection wants what these filters match too. Returns the buffers that it did not want before, by topic, or
-    /// how many filters it would have.
+    /// A connection wants what these filters match too. Returns the buffers that it did not want before, by topic.
     pub(super) fn want(
         &mut self,
         conn: u64,
         filters: Vec<TopicFilter>,
-        max: usize,
-    ) -> Result<Vec<Bid>, usize> {
+        may: MayWant,
+    ) -> Result<Vec<Bid>, WantsTooMuch> {
         let wants = self.wants.entry(conn).or_default();
         let new: BTreeSet<TopicFilter> =
-            filters.into_iter().filter(|filter| wants.get(filter.as_str()).is_none()).collect();
-        let total = wants.len() + new.len();
-        if total > max {
-            return Err(total);
+            filters.into_iter().filter(|filter| wants.filters.get(filter.as_str()).is_none()).collect();
+        let total = wants.filters.len() + new.len();
+        if total > may.filters {
+            return Err(WantsTooMuch::Filters(total));
+        }
+        let patterns = wants.patterns + new.iter().filter(|filter| filter.has_wildcards()).count();
+        if patterns > may.patterns {
+            return Err(WantsTooMuch::Patterns(patterns));
         }
         let mut matched: BTreeMap<&TopicName, &[Bid]> = BTreeMap::new();
-        for filter in &new {
-            self.by_topic.matched_by(filter, &mut |entry| {
-                if !matched.contains_key(&entry.topic) && !wants.any_matches(&entry.topic) {
-                    matched.insert(&entry.topic, &entry.bids);
-                }
-            });
-        }
+        each_matched(&self.by_topic, &new, &mut |entry| {
+            if !matched.contains_key(&entry.topic) && !wants.filters.any_matches(&entry.topic) {
+                matched.insert(&entry.topic, &entry.bids);
+            }
+        });
         let bids = matched.into_values().flatten().copied().collect();
+        wants.patterns = patterns;
         for filter in new {
             self.wanted_by.entry(filter.as_str()).insert(conn);
-            wants.insert(filter.clone().as_str(), filter);
+            wants.filters.insert(filter.clone().as_str(), filter);
         }
         Ok(bids)
     }
@@ -254,7 +268,7 @@ impl Topics {
     /// A connection is gone.
     pub(super) fn forget(&mut self, conn: u64) {
         let Some(wants) = self.wants.remove(&conn) else { return };
-        for filter in wants.values().map(TopicFilter::as_str) {
+        for filter in wants.filters.values().map(TopicFilter::as_str) {
             if let Some(conns) = self.wanted_by.get_mut(filter) {
                 conns.remove(&conn);
                 if conns.is_empty() {
@@ -263,6 +277,24 @@ impl Topics {
             }
         }
     }
+}
+
+/// Visits the topics that any of these filters matches, some of them more than once.
+fn each_matched<'t>(
+    topics: &'t Levels<Entry>,
+    filters: &BTreeSet<TopicFilter>,
+    visit: &mut impl FnMut(&'t Entry),
+) {
+    let (patterns, names): (Vec<_>, Vec<_>) = filters.iter().partition(|filter| filter.has_wildcards());
+    names.iter().filter_map(|name| topics.get(name.as_str())).for_each(&mut *visit);
+    if patterns.len() <= FEW_PATTERNS {
+        return patterns.iter().for_each(|pattern| topics.matched_by(pattern, visit));
+    }
+    let mut table = Levels::default();
+    for pattern in patterns {
+        table.insert(pattern.as_str(), ());
+    }
+    topics.values().filter(|entry| table.any_matches(&entry.topic)).for_each(visit);
 }
 
 #[cfg(test)]
@@ -296,6 +328,10 @@ pub(super) mod tests {
         text.parse().unwrap()
     }
 
+    fn may(filters: usize) -> MayWant {
+        MayWant { filters, patterns: filters }
+    }
+
     #[test]
     fn topics_are_listed_by_name_from_anywhere() {
         let mut table = Topics::default();
@@ -315,13 +351,36 @@ pub(super) mod tests {
     fn wants_are_counted_once_and_forgotten() {
         let mut table = Topics::default();
         let b = table.add(buffer("b", 1), 9).unwrap();
-        assert_eq!(table.want(7, vec![filter("a"), filter("a"), filter("b")], 2), Ok(vec![b]));
-        assert_eq!(table.want(7, vec![filter("b")], 2), Ok(vec![]));
-        assert_eq!(table.want(7, vec![filter("+")], 2), Err(3));
+        assert_eq!(table.want(7, vec![filter("a"), filter("a"), filter("b")], may(2)), Ok(vec![b]));
+        assert_eq!(table.want(7, vec![filter("b")], may(2)), Ok(vec![]));
+        assert_eq!(table.want(7, vec![filter("+")], may(2)), Err(WantsTooMuch::Filters(3)));
         assert_eq!(table.watchers(&"a".parse().unwrap()), BTreeSet::from([7]));
         table.forget(7);
         assert!(table.watchers(&"a".parse().unwrap()).is_empty());
         assert_eq!(table.wanted_by.len(), 0);
+    }
+
+    #[test]
+    fn patterns_have_a_limit_of_their_own() {
+        let mut table = Topics::default();
+        let may = MayWant { filters: 9, patterns: 2 };
+        assert_eq!(table.want(7, ["a", "b", "a/+", "a/+"].map(filter).into(), may), Ok(vec![]));
+        let refused = table.want(7, ["c/#", "d", "+"].map(filter).into(), may);
+        assert_eq!(refused, Err(WantsTooMuch::Patterns(3)));
+        assert_eq!(table.want(7, ["c", "c/#"].map(filter).into(), may), Ok(vec![]));
+        assert_eq!(table.want(8, ["c/#", "+"].map(filter).into(), may), Ok(vec![]));
+    }
+
+    /// Each of the patterns would have to look at every topic, though none matches any.
+    #[test]
+    fn thousands_of_patterns_beside_thousands_of_topics() {
+        let mut table = Topics::default();
+        let bids: Vec<Bid> =
+            (0..10_000).map(|n| table.add(buffer(&format!("{n}/a/b"), 1), 10_000).unwrap()).collect();
+        let patterns = (0..10_000).map(|n| filter(&format!("+/{n}/b"))).collect();
+        assert_eq!(table.want(7, patterns, may(20_000)), Ok(vec![]));
+        let patterns = ["+/a/0", "+/a/1", "+/a/2", "+/a/3", "+/a/b"].map(filter);
+        assert_eq!(table.want(7, patterns.into(), may(20_000)).unwrap().len(), bids.len());
     }
 
     #[test]
@@ -330,9 +389,9 @@ pub(super) mod tests {
         let [x, y] = ["a/x", "a/y"].map(|topic| table.add(buffer(topic, 1), 9).unwrap());
         let x2 = table.add(buffer("a/x", 2), 9).unwrap();
         table.add(buffer("$a/x", 3), 9).unwrap();
-        assert_eq!(table.want(7, vec![filter("a/x"), filter("+/x")], 9), Ok(vec![x, x2]));
-        assert_eq!(table.want(7, vec![filter("#"), filter("a/#")], 9), Ok(vec![y]));
-        assert_eq!(table.want(8, vec![filter("#")], 9), Ok(vec![x, x2, y]));
+        assert_eq!(table.want(7, vec![filter("a/x"), filter("+/x")], may(9)), Ok(vec![x, x2]));
+        assert_eq!(table.want(7, vec![filter("#"), filter("a/#")], may(9)), Ok(vec![y]));
+        assert_eq!(table.want(8, vec![filter("#")], may(9)), Ok(vec![x, x2, y]));
         assert_eq!(table.watchers(&"a/x".parse().unwrap()), BTreeSet::from([7, 8]));
         assert!(table.watchers(&"$a/x".parse().unwrap()).is_empty());
     }
@@ -377,7 +436,7 @@ pub(super) mod tests {
         prop_oneof![
             3 => name().prop_map(Step::Add),
             1 => any::<usize>().prop_map(Step::Remove),
-            2 => (0..3_u64, proptest::collection::vec(filter(), 1..4)).prop_map(|(c, f)| Step::Want(c, f)),
+            2 => (0..3_u64, proptest::collection::vec(filter(), 1..12)).prop_map(|(c, f)| Step::Want(c, f)),
             1 => (0..3_u64).prop_map(Step::Forget),
         ]
     }
@@ -406,7 +465,7 @@ pub(super) mod tests {
                     }
                     Step::Want(conn, filters) => {
                         let filters: Vec<TopicFilter> = filters.iter().map(|text| filter(text)).collect();
-                        for bid in table.want(conn, filters.clone(), 999).unwrap() {
+                        for bid in table.want(conn, filters.clone(), may(999)).unwrap() {
                             prop_assert!(told.insert((conn, bid)), "{} is told of {} twice", conn, bid);
                         }
                         wants.entry(conn).or_default().extend(filters);

@@ -14,6 +14,7 @@ use super::control::{Broker, send};
 use super::ledger::Refusal;
 use super::rules::Rules;
 use super::topics::Topics;
+use super::wants::{MayWant, WantsTooMuch};
 use crate::wire::{Control, Terms, Topic, TopicName};
 
 /// How long until a full queue is tried again.
@@ -145,18 +146,35 @@ impl Broker {
         if !self.watchers.contains_key(&conn.id()) {
             return;
         }
-        let max = self.settings.max_topics_per_subscriber;
-        match self.topics.want(conn.id(), filters, max) {
+        let settings = &self.settings;
+        let may = MayWant {
+            filters: settings.max_topics_per_subscriber,
+            patterns: settings.max_patterns_per_subscriber,
+        };
+        match self.topics.want(conn.id(), filters, may) {
             Ok(bids) => {
                 let notes = bids.into_iter().map(|bid| Note::There(bid, false)).chain([Note::Told]);
                 notes.for_each(|note| self.tell(conn.id(), note));
             }
-            Err(total) => {
+            Err(too_much) => {
+                let (refusal, asked, max, setting) = match too_much {
+                    WantsTooMuch::Filters(total) => (
+                        Refusal::TopicsOfSubscriber,
+                        format!("{total} topics and filters were"),
+                        may.filters,
+                        "max_topics_per_subscriber",
+                    ),
+                    WantsTooMuch::Patterns(total) => (
+                        Refusal::PatternsOfSubscriber,
+                        format!("{total} filters with wildcards were"),
+                        may.patterns,
+                        "max_patterns_per_subscriber",
+                    ),
+                };
                 let reason = format!(
-                    "{total} topics and filters were asked for; a subscriber of this broker may have {max} \
-                     (broker.max_topics_per_subscriber)"
+                    "{asked} asked for; a subscriber of this broker may have {max} (broker.{setting})"
                 );
-                self.ledger.refused(Refusal::TopicsOfSubscriber);
+                self.ledger.refused(refusal);
                 send(conn, &Control::Rejected { reason });
             }
         }

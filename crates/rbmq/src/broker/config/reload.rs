@@ -16,6 +16,7 @@ const RELOADABLE: &[&str] = &[
     "broker.max_publishers",
     "broker.max_buffers_per_publisher",
     "broker.max_topics_per_subscriber",
+    "broker.max_patterns_per_subscriber",
     "broker.max_observers",
     "broker.min_ring_bytes",
     "broker.max_ring_bytes",
