@@ -7,16 +7,21 @@ use benchkit::{
     exchange::Link,
 };
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig,
+};
 use rustls::{
     DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
 };
+use socket2::SockRef;
 use tokio::runtime::{Builder, Runtime};
 
 /// More than is ever outstanding: a full buffer drops what is oldest.
 const BUFFER: usize = 8 << 20;
+/// As CMQ's sockets and the plain ones.
+const RECEIVE_BUFFER: usize = 4 << 20;
 const NAME: &str = "peer";
 
 /// A connection's end, made when it is first used: the driver has to wait for the answerer.
@@ -71,9 +76,9 @@ impl Datagrams {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let entered = runtime.enter();
         let (endpoint, connection) = match end.role {
-            Role::Answer => (Endpoint::server(server()?, end.bind)?, None),
+            Role::Answer => (endpoint(end.bind, Some(server()?))?, None),
             Role::Drive => {
-                let endpoint = Endpoint::client(end.bind)?;
+                let endpoint = endpoint(end.bind, None)?;
                 let connection = runtime.block_on(connect(&endpoint, end.to))?;
                 (endpoint, Some(connection))
             }
@@ -81,6 +86,13 @@ impl Datagrams {
         drop(entered);
         Ok(Datagrams { runtime, endpoint, connection })
     }
+}
+
+/// With the receive buffer that all sockets here ask for.
+fn endpoint(bind: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    let socket = std::net::UdpSocket::bind(bind)?;
+    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
+    Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime))
 }
 
 async fn connect(endpoint: &Endpoint, to: SocketAddr) -> io::Result<Connection> {
