@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::barrier;
 use crate::memory::{Access, Reservation, Words, page_bytes};
 use crate::peer::{Charge, MapError};
 use crate::region;
@@ -28,6 +29,8 @@ use crate::sync::{AtomicU64, Ordering};
 const MAGIC: u64 = u64::from_le_bytes(*b"RKTBELL1");
 /// Which sleep it is; odd while it lasts.
 const SLEEPS: usize = 16;
+/// 1: the reader makes the barrier for its writers too, before it sleeps.
+const HEAVY: usize = 1;
 
 /// A reader's bell, by which the writers of the rings that it maps wake it.
 #[derive(Debug)]
@@ -36,20 +39,24 @@ pub struct Bell {
     page: Words,
     hears: OwnedFd,
     button: OwnedFd,
+    heavy: bool,
 }
 
 impl Bell {
-    /// A bell of a reader that is awake.
+    /// A bell of a reader that is awake. `heavy`: of one that seldom sleeps, and spares its writers a fence for each message
+    /// by an interrupt to each of them before.
     ///
     /// # Errors
     /// The system gave no memory or no descriptors.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(heavy: bool) -> io::Result<Self> {
+        let heavy = heavy && barrier::can_tell_others();
         let file = Reservation::sealable(page_bytes())?;
         let page = Words::new(&file, page_bytes(), Access::Write)?;
         page.word(0).store(MAGIC, Ordering::Relaxed);
+        page.word(HEAVY).store(heavy.into(), Ordering::Relaxed);
         fcntl_add_seals(file.fd(), region::SEALS)?;
         let (hears, button) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { file, page, hears, button })
+        Ok(Self { file, page, hears, button, heavy })
     }
 
     /// What a writer needs for its [`PeerBell`]: the page, and the pipe.
@@ -65,6 +72,9 @@ impl Bell {
     /// The reader is about to sleep: it must look at what it follows once more after this, and sleep only if nothing is new.
     pub fn fall_asleep(&self) {
         slumber::fall_asleep(self.sleeps());
+        if self.heavy {
+            barrier::heavy_for_all();
+        }
     }
 
     /// The reader is awake, and will look at what it follows.
@@ -89,6 +99,7 @@ pub struct PeerBell {
     page: Words,
     button: OwnedFd,
     rung: Rung,
+    heavy: bool,
     /// What it can be handed on by.
     files: [OwnedFd; 2],
     _charge: Charge,
@@ -112,10 +123,12 @@ impl PeerBell {
             return Err(MapError::NotARing);
         }
         let opened = open_pipe(&button)?;
+        let heavy = words.word(HEAVY).load(Ordering::Relaxed) == 1;
         Ok(Self {
             page: words,
             button: opened,
             rung: Rung::default(),
+            heavy,
             files: [page, button],
             _charge: charge,
         })
@@ -124,6 +137,11 @@ impl PeerBell {
     /// What it can be handed on by: the page, and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.files[0].as_fd(), self.files[1].as_fd()]
+    }
+
+    /// Whether no fence is needed before [`PeerBell::ring`], in a process that hears others' barriers.
+    pub(crate) fn is_heavy(&self) -> bool {
+        self.heavy
     }
 
     /// Wakes the reader if it sleeps, for what was published before this call and a SeqCst fence.

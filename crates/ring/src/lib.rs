@@ -54,6 +54,8 @@
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
 
 #[cfg(not(loom))]
+pub mod barrier;
+#[cfg(not(loom))]
 mod bell;
 mod control;
 mod ends;

@@ -177,6 +177,11 @@ impl Seat {
         mine
     }
 
+    /// Whether the own thread sleeps until it is called, and looks now and then.
+    pub fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Relaxed) && !self.deep.load(Ordering::Relaxed)
+    }
+
     /// Whoever took the seat gives it back. `has_work` is asked when others can see that: work published before is seen
     /// by it, and whoever publishes later wakes somebody.
     pub fn leave(&self, has_work: impl FnOnce() -> bool) {

@@ -5,8 +5,8 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 }
 
 #[cfg(loom)]

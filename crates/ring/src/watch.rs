@@ -1,8 +1,9 @@
 //! Readers in other processes that are to be woken when a ring has news.
 
+use crate::barrier;
 use crate::bell::PeerBell;
 use crate::ring::{Ring, Shared};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, fence, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, compiler_fence, fence, lock};
 
 /// Readers of one ring that are woken directly; more are told of news by whoever sends to them.
 pub const MAX_WATCHERS: usize = 64;
@@ -43,6 +44,8 @@ impl Ring {
     /// same moment may be missed: whoever registers the reader tells it of what it was not told. False if there are
     /// [`MAX_WATCHERS`] already.
     pub fn watch(&self, key: WatchKey, bell: Arc<PeerBell>) -> bool {
+        // Not when the first delivery looks: it may take some milliseconds.
+        barrier::hears_others();
         let watches = self.shared().watchers.change(|all| {
             all.retain(|(known, _)| *known != key);
             let place = all.len() < MAX_WATCHERS;
@@ -73,11 +76,13 @@ impl Ring {
 pub(crate) struct Caller {
     version: u64,
     bells: Bells,
+    /// All of their readers make the barrier for this process too.
+    light: bool,
 }
 
 impl Default for Caller {
     fn default() -> Self {
-        Self { version: 0, bells: Arc::new([]) }
+        Self { version: 0, bells: Arc::new([]), light: false }
     }
 }
 
@@ -91,12 +96,18 @@ impl Caller {
     }
 
     fn call_all(&mut self, shared: &Shared) {
-        // Pairs with the fence in `slumber::fall_asleep`.
-        fence(Ordering::SeqCst);
+        // Pairs with the fence in `slumber::fall_asleep`, or what follows it there.
+        if self.light {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
         let version = shared.watchers.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
             self.bells = lock(&shared.watchers.bells).clone();
+            self.light = self.bells.iter().all(|(_, bell)| bell.is_heavy()) && barrier::hears_others();
+            fence(Ordering::SeqCst);
         }
         for (_, bell) in self.bells.iter() {
             bell.ring();

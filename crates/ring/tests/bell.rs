@@ -32,7 +32,7 @@ fn peer_of(bell: &Bell) -> Arc<PeerBell> {
 fn a_writer_rings_for_those_who_sleep() {
     let ring = ring();
     let mut writer = ring.writer().unwrap();
-    let bell = Bell::new().unwrap();
+    let bell = Bell::new(false).unwrap();
     assert!(ring.watch((1, 2, 0), peer_of(&bell)));
     writer.append(&[b"awake"]).unwrap();
     assert!(!is_readable(bell.fd()));
@@ -62,7 +62,7 @@ fn a_writer_rings_for_those_who_sleep() {
 #[test]
 fn watchers_are_counted() {
     let ring = ring();
-    let bell = Bell::new().unwrap();
+    let bell = Bell::new(false).unwrap();
     for _ in 0..2 {
         for n in 0..MAX_WATCHERS as u32 {
             assert!(ring.watch((1, n, 0), peer_of(&bell)));
@@ -78,7 +78,7 @@ fn watchers_are_counted() {
 fn a_bell_that_is_gone_or_full_stops_nobody() {
     let ring = ring();
     let mut writer = ring.writer().unwrap();
-    let bell = Bell::new().unwrap();
+    let bell = Bell::new(false).unwrap();
     let [_, pipe] = bell.files();
     assert!(ring.watch((1, 2, 0), peer_of(&bell)));
     while rustix::io::write(pipe, &[0; 4096]).is_ok() {}
@@ -94,7 +94,7 @@ fn a_bell_that_is_gone_or_full_stops_nobody() {
 #[test]
 fn what_is_no_bell_is_refused() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    let (bell, other) = (Bell::new().unwrap(), Bell::new().unwrap());
+    let (bell, other) = (Bell::new(false).unwrap(), Bell::new(false).unwrap());
     let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().unwrap());
     let own = || (page.try_clone().unwrap(), pipe.try_clone().unwrap());
     let memory = |bytes| {
@@ -116,7 +116,7 @@ fn what_is_no_bell_is_refused() {
 /// Bells count among what of other processes is mapped, as long as they are there.
 #[test]
 fn bells_are_counted() {
-    let (maps, bell) = (Maps::new(2, 1 << 20), Bell::new().unwrap());
+    let (maps, bell) = (Maps::new(2, 1 << 20), Bell::new(false).unwrap());
     let get = || {
         let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().unwrap());
         maps.bell(page, pipe)

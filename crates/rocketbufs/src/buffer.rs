@@ -241,7 +241,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
         // As below: either the worker that ends this sees the delivery, or this sees that it did.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        rocketring::barrier::light();
         if !self.let_be.load(Ordering::Relaxed) {
             self.tell_workers(WorkerShared::mark_or_send);
         }
@@ -255,8 +255,9 @@ impl Buffer {
 
     /// They must be again; the caller looks at the head after this.
     pub(crate) fn disturb(&self) {
-        self.let_be.store(false, Ordering::Relaxed);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.let_be.swap(false, Ordering::Relaxed) {
+            rocketring::barrier::heavy();
+        }
     }
 
     #[inline]

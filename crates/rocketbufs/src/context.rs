@@ -347,6 +347,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
             TransportKind::Auto | TransportKind::Rdma => Carry::Auto,
         },
         other_users: config.shm.other_users,
+        busy_polls: config.shm.busy_poll_us > 0,
         ..TcpConfig::default()
     }
 }

@@ -115,7 +115,7 @@ impl<'a> Waiting<'a> {
             if !done() && until.is_none_or(|until| Instant::now() < until) && locked.busy_polls(now) {
                 continue;
             }
-            let wait = locked.may_wait(now);
+            let wait = locked.may_wait(now, !(done() && self.comes_back_soon()));
             // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
             sleeper.prepare();
             drop(locked);
@@ -133,6 +133,12 @@ impl<'a> Waiting<'a> {
             }
         }
         None
+    }
+
+    /// Nobody sleeps where followed rings would wake him: this thread looks at them without end when it is back, and the
+    /// worker's own, which is parked, after a while if it is not.
+    fn comes_back_soon(&self) -> bool {
+        self.context.config.shm.busy_poll_us > 0 && self.worker.seat.is_parked()
     }
 
     /// This thread sleeps now until it is told: also when the worker's own thread lets go of the seat.
@@ -208,7 +214,7 @@ mod tests {
             false
         }
 
-        fn may_wait(&self, _: Nanos) -> Duration {
+        fn may_wait(&self, _: Nanos, _: bool) -> Duration {
             self.wait
         }
     }

@@ -218,7 +218,7 @@ impl Transport for RdmaAndTcp {
     }
 
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
-        let timeout = match (timeout, self.poll_within()) {
+        let timeout = match (timeout, self.poll_within(true)) {
             (Some(timeout), Some(within)) => Some(timeout.min(within)),
             (timeout, within) => timeout.or(within),
         };
@@ -239,8 +239,8 @@ impl Transport for RdmaAndTcp {
         Some(self.epoll.clone())
     }
 
-    fn poll_within(&self) -> Option<Duration> {
-        match (self.rdma.poll_within(), self.tcp.poll_within()) {
+    fn poll_within(&self, sleeps: bool) -> Option<Duration> {
+        match (self.rdma.poll_within(sleeps), self.tcp.poll_within(sleeps)) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }

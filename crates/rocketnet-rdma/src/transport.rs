@@ -365,7 +365,7 @@ impl Transport for Rdma {
         Some(self.epoll.clone())
     }
 
-    fn poll_within(&self) -> Option<Duration> {
+    fn poll_within(&self, _sleeps: bool) -> Option<Duration> {
         self.within()
     }
 }

@@ -365,8 +365,8 @@ pub trait Transport {
     }
 
     /// How long a caller that waits on [`Transport::pollable`] may at most do so before it calls `poll`; None: until the
-    /// descriptor is readable.
-    fn poll_within(&self) -> Option<Duration> {
+    /// descriptor is readable. `sleeps`: it will wait there, and who writes rings that are followed wakes it from here on.
+    fn poll_within(&self, _sleeps: bool) -> Option<Duration> {
         None
     }
 }

@@ -278,7 +278,7 @@ fn both_carry_one_address_and_say_why() {
 fn bells_that_are_none_are_told_of_as_if_they_were_not_there() {
     let mut scene = Scene::new();
     let seen = scene.bind(7);
-    let bell = rocketring::Bell::new().expect("a bell");
+    let bell = rocketring::Bell::new(false).expect("a bell");
     let [page, pipe] = bell.files();
     let about = |number| Header { wire: 0, more: false, size: number };
     for (page, pipe) in [(page, page), (pipe, pipe), (pipe, page)] {

@@ -78,6 +78,8 @@ impl<T: Transport> Core<T> {
             }
             None => out.buffer.unwatch(key),
         }
+        // Not when a delivery looks: it may take some milliseconds.
+        rocketring::barrier::prepare();
         if !out.follows.watchers.contains(&number) {
             out.follows.watchers.push(number);
         }

@@ -46,8 +46,8 @@ pub(crate) trait Inline: Send {
     /// at what others write.
     fn busy_polls(&self, now: Nanos) -> bool;
 
-    /// How long whoever does the worker's work may sleep now.
-    fn may_wait(&self, now: Nanos) -> Duration;
+    /// How long whoever does the worker's work may sleep now; `sleeps`: does.
+    fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration;
 }
 
 /// What came of sending from the application's thread.
@@ -116,12 +116,12 @@ impl<T: Transport + Send> Inline for Core<T> {
         true
     }
 
-    fn may_wait(&self, now: Nanos) -> Duration {
+    fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration {
         if !self.dirty.is_empty() {
             return Duration::ZERO;
         }
         let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(now));
-        self.transport.poll_within().map_or(until_tick, |within| within.min(until_tick))
+        self.transport.poll_within(sleeps).map_or(until_tick, |within| within.min(until_tick))
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn run_shared<T: Transport + Send>(
 ) -> bool {
     let mut core_now = lock(core);
     let now = clock();
-    let wait = if core_now.busy_polls(now) { Duration::ZERO } else { core_now.may_wait(now) };
+    let wait = if core_now.busy_polls(now) { Duration::ZERO } else { core_now.may_wait(now, true) };
     if !wait.is_zero() {
         // Who does its work meanwhile calls it if something is to be done before.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn bell() -> Arc<PeerBell> {
-        let bell = rocketring::Bell::new().unwrap();
+        let bell = rocketring::Bell::new(false).unwrap();
         let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().unwrap());
         Arc::new(rocketring::Maps::new(1, 1 << 20).bell(page, pipe).unwrap())
     }

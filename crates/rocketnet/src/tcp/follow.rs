@@ -40,12 +40,16 @@ pub(super) struct Follows {
 }
 
 impl Follows {
-    /// The bell; made when it is first needed.
-    pub fn bell(&mut self, watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<&Arc<Bell>> {
+    /// The bell; made when it is first needed. `heavy`: as for [`Bell::new`].
+    pub fn bell(
+        &mut self,
+        heavy: bool,
+        watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<&Arc<Bell>> {
         match &mut self.bell {
             Some(bell) => Ok(bell),
             none => {
-                let bell = Bell::new()?;
+                let bell = Bell::new(heavy)?;
                 watch(bell.fd())?;
                 Ok(none.insert(Arc::new(bell)))
             }
@@ -114,7 +118,7 @@ impl Tcp {
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
             Ok(())
         };
-        let said = self.follows.bell(watch).and_then(|bell| conn.own_bell(bell));
+        let said = self.follows.bell(self.config.busy_polls, watch).and_then(|bell| conn.own_bell(bell));
         if let Err(error) = said {
             tracing::debug!(%error, "a ring is not followed: there is no bell");
             return false;

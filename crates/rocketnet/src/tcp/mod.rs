@@ -465,8 +465,8 @@ impl Transport for Tcp {
         Some(self.epoll.clone())
     }
 
-    fn poll_within(&self) -> Option<Duration> {
-        self.may_sleep()
+    fn poll_within(&self, sleeps: bool) -> Option<Duration> {
+        if sleeps { self.may_sleep() } else { self.within() }
     }
 }
 
