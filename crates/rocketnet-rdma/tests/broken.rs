@@ -1,0 +1,91 @@
+//! What is told when the way changes under a connection. Each test puts back what it took away, and connects again.
+
+mod common;
+
+use std::process::Command;
+
+use common::RdmaLab;
+use rocketnet::Down;
+use rocketnet::conformance::{Flow, Kit};
+use rocketnet_rdma::RdmaConfig;
+
+const CAPACITY: u64 = 256 << 10;
+
+/// Gives up soon, and not so soon that an emulated processor is taken for one that does not answer.
+fn lab() -> Option<RdmaLab> {
+    RdmaLab::new(RdmaConfig { ack_timeout: 12, retries: 3, ..RdmaConfig::default() })
+}
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let program = words.next().expect("a program");
+    let status = Command::new(program).args(words).status().expect("it is in the virtual machine");
+    assert!(status.success(), "{command}: {status}");
+}
+
+/// A change of the machine that is taken back by these commands.
+struct Changed(&'static [&'static str]);
+
+impl Changed {
+    fn by(change: &[&str], back: &'static [&'static str]) -> Self {
+        let changed = Self(back);
+        change.iter().copied().for_each(run);
+        changed
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        self.0.iter().copied().for_each(run);
+    }
+}
+
+/// Connects again, and data flows as before.
+fn goes_on(kit: &mut Kit<'_, RdmaLab>) {
+    let conn = kit.connect();
+    let mut flow = Flow::new(kit, conn, 1, 1, CAPACITY, 0);
+    flow.run(kit, 200_000, || 50_000);
+}
+
+/// Sends until the sender's end is down; says why it is.
+fn until_down(kit: &mut Kit<'_, RdmaLab>, flow: &mut Flow, size: u64) -> Down {
+    kit.until("Down", |kit| {
+        flow.settle(kit);
+        let down = kit.down(0, 1).is_some();
+        if !down && flow.sendable_if_produced(kit) >= size && flow.produce(size) {
+            flow.send(kit, size, false);
+        }
+        down
+    });
+    kit.down(0, 1).expect("just seen")
+}
+
+/// Whichever way packets are lost: those that bring data, or those that acknowledge it.
+#[test]
+fn who_does_not_answer_any_more() {
+    let Some(mut lab) = lab() else { return };
+    let changes: [(&[&str], &'static [&'static str]); 2] = [
+        (&["tc qdisc add dev rdma1 root netem loss 100%"], &["tc qdisc del dev rdma1 root"]),
+        (&["tc qdisc add dev rdma0 root netem loss 100%"], &["tc qdisc del dev rdma0 root"]),
+    ];
+    for (change, back) in changes {
+        let mut kit = Kit::connected(&mut lab);
+        let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+        flow.run(&mut kit, 100_000, || 10_000);
+        let changed = Changed::by(change, back);
+        let why = until_down(&mut kit, &mut flow, 10_000);
+        assert!(matches!(&why, Down::Broken(why) if why.contains("does not answer")), "{why}");
+        drop(changed);
+        goes_on(&mut kit);
+    }
+}
+
+#[test]
+fn an_interface_of_ordinary_packets() {
+    let Some(mut lab) = lab() else { return };
+    let _changed = Changed::by(
+        &["ip link set rdma0 mtu 1500", "ip link set rdma1 mtu 1500"],
+        &["ip link set rdma0 mtu 4200", "ip link set rdma1 mtu 4200"],
+    );
+    goes_on(&mut Kit::new(&mut lab));
+}
