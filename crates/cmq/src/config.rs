@@ -10,8 +10,6 @@ pub const MAX_QTHRESH: usize = 60_000;
 /// The smallest payload that every network carries (IPv6's minimum of 1,280, less headers, less room for tunnels).
 pub const MIN_DATAGRAM: usize = 1_200;
 
-/// What [`Config::throughput`] and [`Config::immediate`] spin: about what a sleep costs at most.
-const SPIN: Duration = Duration::from_micros(50);
 /// The longest [`Config::spin`].
 const MAX_SPIN: Duration = Duration::from_millis(1);
 
@@ -75,8 +73,8 @@ pub struct Config {
     pub flush_on_wait: bool,
     /// How long a thread that waits for a message looks for it again and again before it sleeps, if its last wait was not
     /// much longer: a sleep and its end cost 5 to 50 µs, of the message and of the processor. At most 1 ms. Default 0: it
-    /// sleeps at once; 50 µs in [`Config::throughput`] and [`Config::immediate`]. It costs up to so much processor time
-    /// for each wait, while messages come faster than every 200 µs.
+    /// sleeps at once. 50 µs is worth it where cores are free: it costs up to so much processor time for each wait, while messages
+    /// come faster than every 200 µs, and on cores that others want messages come later than without.
     pub spin: Duration,
     /// Bytes that may wait to be sent, over all keys; past it a push says [`Full`](crate::PushError::Full). Default
     /// 64 MiB.
@@ -164,7 +162,6 @@ impl Config {
             qmessages: 400,
             timeout: Duration::from_millis(5),
             flush_on_wait: true,
-            spin: SPIN,
             receive_buffer: Some(4 << 20),
             ..Config::default()
         }
@@ -172,7 +169,7 @@ impl Config {
 
     /// Every message leaves at once.
     pub fn immediate() -> Config {
-        Config { timeout: Duration::ZERO, spin: SPIN, ..Config::default() }
+        Config { timeout: Duration::ZERO, ..Config::default() }
     }
 
     /// Sets [`Config::qthresh`] and [`Config::timeout`].

@@ -248,7 +248,8 @@ const END: u32 = u32::MAX;
 
 #[test]
 fn several_threads_push_and_pop() {
-    let receiver = queue(Config::throughput());
+    let spins = Config { spin: Duration::from_micros(50), ..Config::throughput() };
+    let receiver = queue(spins);
     let sender = queue(Config::throughput());
     let to: SocketAddr = receiver.local_addr();
     let popped = std::thread::scope(|scope| {

@@ -35,6 +35,10 @@ use crate::wire::Messages;
 const LEASE: Duration = Duration::from_millis(1);
 /// As many times [`Config::spin`] a wait may have taken for the next one to spin: one that slept took longer for it.
 const SHORT: u32 = 4;
+/// Between two looks of a wait that spins others had the core, if it is so long.
+const TAKEN: Duration = Duration::from_micros(100);
+/// Where others want the core, nobody spins for so long: who sleeps and is woken gets it sooner than who used it up.
+const CROWDED: Duration = Duration::from_millis(200);
 /// Calls in one turn of the thread behind.
 const CALLS: usize = 16;
 
@@ -67,6 +71,8 @@ struct State {
     followers: usize,
     /// The last wait was so short that the next one need not sleep.
     short: bool,
+    /// Others want this core; until then nobody spins.
+    crowded: Option<Instant>,
     /// Pops that stopped waiting, ever.
     leaves: u64,
     /// `leaves` when the thread behind last looked.
@@ -121,6 +127,7 @@ impl<T> Receiving<T> {
             busy: false,
             followers: 0,
             short: false,
+            crowded: None,
             leaves: 0,
             leaves_seen: 0,
         };
@@ -237,11 +244,12 @@ impl<T> Receiving<T> {
             }
         }
         let began = Instant::now();
-        let (mut now, mut spins) = (began, state.short);
+        state.crowded = state.crowded.filter(|&until| began < until);
+        let (mut now, mut spins, mut taken) = (began, state.short && state.crowded.is_none(), false);
         while found.is_none() && !state.busy && until.is_none_or(|until| now < until) {
             let deadline = [state.receiver.next_deadline(), until].into_iter().flatten().min();
             drop(state);
-            let readable = std::mem::take(&mut spins) && self.spin(deadline, &mut now)
+            let readable = std::mem::take(&mut spins) && self.spin(deadline, &mut now, &mut taken)
                 || sleep_on(&self.socket, deadline, now);
             now = Instant::now();
             state = lock(&self.state);
@@ -252,25 +260,28 @@ impl<T> Receiving<T> {
             found = take();
         }
         state.short = now - began < SHORT * self.config.spin;
+        if taken {
+            state.crowded = Some(now + CROWDED);
+        }
         state.leaves += 1;
         self.lease(state, now);
         found
     }
 
-    /// Looks at the socket again and again for a little while; whether there is something to read.
-    fn spin(&self, until: Option<Instant>, now: &mut Instant) -> bool {
+    /// Looks at the socket again and again for a little while; whether there is something to read. Notes if others had the
+    /// core in between.
+    fn spin(&self, until: Option<Instant>, now: &mut Instant, taken: &mut bool) -> bool {
         let end = *now + self.config.spin;
         let end = until.map_or(end, |until| until.min(end));
         loop {
-            if sleep_on(&self.socket, Some(*now), *now) {
-                return true;
+            let readable = sleep_on(&self.socket, Some(*now), *now);
+            let looked = std::mem::replace(now, Instant::now());
+            *taken |= *now - looked > TAKEN;
+            if readable || *now >= end {
+                return readable;
             }
             // No yield: whoever yields on a busy core comes back much later than whoever sleeps and is woken.
             std::hint::spin_loop();
-            *now = Instant::now();
-            if *now >= end {
-                return false;
-            }
         }
     }
 
