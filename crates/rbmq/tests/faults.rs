@@ -12,8 +12,8 @@ use common::raw::Raw;
 use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
 use rbmq::wire::{Control, Hello, Role};
 use rbmq::{Framing, Publisher, StartFrom, Subscriber, TopicOptions};
-use rocketbufs::Epoch;
-use rocketbufs::proto::{Message, Subscribed};
+use rocketbufs::proto::{Message, Subscribe, Subscribed};
+use rocketbufs::{Epoch, Policy, Start};
 
 #[test]
 fn both_sides_reconnect_and_nothing_is_lost() {
@@ -289,11 +289,10 @@ fn a_place_has_one_owner() {
     assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, b"1");
 }
 
-#[test]
-fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
-    let broker = BrokerProcess::start();
-    let hello = Hello { role: Role::Publisher, client: 1, name: "late".into() };
-    let mut publisher = Raw::connect(&broker.addr, 1, hello.encode());
+/// A publisher of topic `t`, and the id under which its buffer is subscribed to.
+fn raw_publisher(addr: &str) -> (Raw, u32) {
+    let hello = Hello { role: Role::Publisher, client: 1, name: "raw".into() };
+    let mut publisher = Raw::connect(addr, 1, hello.encode());
     let create = Control::Create {
         bid: 3,
         framing: Framing::Records,
@@ -316,6 +315,13 @@ fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
         max_delivery: 4096,
     }));
     publisher.until("CREATED", |message| matches!(message, Message::App(_)).then_some(()));
+    (publisher, wire)
+}
+
+#[test]
+fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
+    let broker = BrokerProcess::start();
+    let (mut publisher, wire) = raw_publisher(&broker.addr);
     // What the framework says when a publisher was away for too long, while its connection is up.
     publisher.say(&Message::Gone { wire, end: 0 });
     let why = publisher.until("BYE", |message| match message {
@@ -323,4 +329,57 @@ fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
         _ => None,
     });
     assert!(why.contains("it must name it again"), "{why}");
+}
+
+/// A publisher that does not read for a while, and a subscriber that comes and goes all the time.
+#[test]
+fn nobody_is_disconnected_because_its_subscribers_come_and_go() {
+    const TIMES: u32 = 20_000;
+    let broker = broker_with(|config| {
+        config.framework.limits.max_control_bytes = 2048;
+        config.framework.tcp.send_buffer_bytes = Some(4096);
+    });
+    let (mut publisher, _) = raw_publisher(&broker.addr());
+    let hello = Hello { role: Role::Subscriber, client: 2, name: "restless".into() };
+    let mut subscriber = Raw::connect(&broker.addr(), 2, hello.encode());
+    subscriber.say(&Message::App(Control::Topics { filters: vec!["t".parse().unwrap()] }.encode()));
+    let bid = subscriber.until("TOPIC", |message| match message {
+        Message::App(bytes) => match Control::decode(&bytes) {
+            Ok(Control::Topic(topic)) => Some(topic.bid),
+            _ => None,
+        },
+        _ => None,
+    });
+    for wire in 1..=TIMES {
+        subscriber.say(&Message::Subscribe(subscribe(bid, wire)));
+        subscriber.say(&Message::Unsubscribe(wire));
+        subscriber.until("UNSUBSCRIBED", |message| matches!(message, Message::Unsubscribed(_)).then_some(()));
+    }
+    for wire in [TIMES + 1, TIMES + 2] {
+        subscriber.say(&Message::Subscribe(subscribe(bid, wire)));
+    }
+    // It reads on: it is there, and knows how many there are now.
+    publisher.until("there are two", |message| match message {
+        Message::App(bytes) => match Control::decode(&bytes) {
+            Ok(Control::Subscribers { count, .. }) => (count == 2).then_some(()),
+            other => panic!("{other:?}"),
+        },
+        Message::Bye { text, .. } => panic!("{text}"),
+        _ => None,
+    });
+}
+
+fn subscribe(bid: u32, wire: u32) -> Subscribe {
+    Subscribe {
+        wire,
+        bid,
+        capacity: 64 << 10,
+        policy: Policy::Block,
+        own_memory: false,
+        start: Start::Newest,
+        max_lag: 0,
+        block_timeout_ms: 0,
+        hold_ms: 0,
+        name: Vec::new(),
+    }
 }

@@ -248,6 +248,17 @@ fn observers_are_counted_and_get_no_data() {
 }
 
 #[test]
+fn an_observer_that_takes_only_small_messages_gets_more_of_them() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let topics: Vec<_> = (0..100).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
+    let mut config = Config::default();
+    config.limits.max_control_bytes = 2048;
+    let mut observer = Observer::connect_with(&broker.addr(), "small", config).unwrap();
+    assert_eq!(observer.topics(None).unwrap().len(), topics.len());
+}
+
+#[test]
 fn says_that_the_broker_is_gone() {
     let broker = broker_with(|_| {});
     let mut observer = Observer::connect(&broker.addr()).unwrap();

@@ -109,9 +109,14 @@ impl ConnShared {
         self.queued_control.fetch_sub(bytes, Ordering::AcqRel);
     }
 
+    /// The largest control message of the application's that both ends take: one octet says that it is one.
+    fn max_control_bytes(&self) -> usize {
+        (self.max_control.load(Ordering::Acquire) as usize).saturating_sub(1)
+    }
+
     /// Leaves an application's control message with the worker, within limits.
     pub(crate) fn send_control(self: &Arc<Self>, message: &[u8]) -> Result<(), ControlError> {
-        let max = (self.max_control.load(Ordering::Acquire) as usize).saturating_sub(1);
+        let max = self.max_control_bytes();
         if message.len() > max {
             return Err(ControlError::TooLarge { size: message.len(), max });
         }
@@ -233,6 +238,17 @@ impl Conn {
     /// The random name of the other end's process; the same when it connects again.
     pub fn peer_instance(&self) -> u128 {
         lock(&self.shared.state).peer_instance
+    }
+
+    /// The largest of the application's control messages that both ends take (`limits.max_control_bytes`). It may be
+    /// smaller once the other end's hello was read.
+    pub fn max_control_bytes(&self) -> usize {
+        self.shared.max_control_bytes()
+    }
+
+    /// How much of the application's control messages waits to be sent: their bytes, and a little more for each.
+    pub fn control_waiting(&self) -> usize {
+        self.shared.queued_control.load(Ordering::Acquire)
     }
 
     /// Sends one of the application's own control messages, in order with the data. Returns at once.

@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::chain::{Chain, Hop};
 use super::config::BrokerSettings;
+use super::counts::Counts;
 use super::inbox::{Inbox, Message, Sender};
 use super::ledger::{Census, Ledger, Refusal};
 use super::merge::{Merges, Wakers};
@@ -65,6 +66,8 @@ pub(super) struct Broker {
     pub(super) watchers: HashMap<u64, Watcher>,
     /// Subscribers that have more to be told than fits into their connections' queues.
     pub(super) behind: BTreeSet<u64>,
+    /// What publishers were not told yet.
+    pub(super) counts: Counts,
     pub(super) observers: Observers,
     pub(super) merges: Merges,
     pub(super) wakers: Wakers,
@@ -78,7 +81,8 @@ impl Broker {
     /// Works until told to stop.
     pub(super) fn run(mut self, inbox: &Inbox) {
         loop {
-            let due = [self.topics.next_expiry(), self.merges.next_due()].into_iter().flatten().min();
+            let due = [self.topics.next_expiry(), self.merges.next_due(), self.counts.next_due()];
+            let due = due.into_iter().flatten().min();
             let due = due.map(|at| at.saturating_duration_since(Instant::now()));
             let again = (!self.behind.is_empty()).then_some(TRY_AGAIN);
             let wait = due.into_iter().chain(again).min();
@@ -92,6 +96,7 @@ impl Broker {
                 self.remove_buffer(bid);
             }
             self.merged_due(Instant::now());
+            self.tell_counts(Instant::now());
         }
     }
 
@@ -242,11 +247,10 @@ impl Broker {
     }
 
     /// Tells a buffer's publisher what it was told last: it has another connection, or is told for the first time.
-    pub(super) fn tell_subscribers_again(&self, bid: Bid) {
+    pub(super) fn tell_subscribers_again(&mut self, bid: Bid) {
         let Some(buffer) = self.topics.get(bid) else { return };
-        if let Some(session) = self.sessions.get(&buffer.session) {
-            session.answer(&Control::Subscribers { bid: buffer.in_bid, count: buffer.told_subscribers });
-        }
+        let (key, in_bid, count) = (buffer.session, buffer.in_bid, buffer.told_subscribers);
+        self.tell_count(key, in_bid, count);
     }
 
     fn drain(&mut self) {

@@ -15,6 +15,7 @@
 mod chain;
 mod config;
 mod control;
+mod counts;
 mod descriptors;
 mod inbox;
 pub(crate) mod ledger;
@@ -136,6 +137,7 @@ impl Broker {
             watchers: HashMap::new(),
             behind: BTreeSet::new(),
             observers,
+            counts: counts::Counts::default(),
             merges: merge::Merges::default(),
             wakers,
             events: events.clone(),

@@ -132,18 +132,19 @@ impl Broker {
     }
 
     fn answer(&self, conn: &Conn, message: &[u8]) {
+        let max = conn.max_control_bytes();
         let answer = match Observe::decode(message) {
             Ok(Observe::GetSummary { request }) => Observe::Summary { request, summary: self.summary() },
             Ok(Observe::GetTopics { request, filter, after }) => {
-                let (rows, next) = self.topics_page(filter.as_ref(), after.as_ref());
+                let (rows, next) = self.topics_page(max, filter.as_ref(), after.as_ref());
                 Observe::TopicsPage { request, rows, next }
             }
             Ok(Observe::GetBuffers { request, topic, after }) => {
-                let (rows, next) = self.buffers_page(&topic, after);
+                let (rows, next) = self.buffers_page(max, &topic, after);
                 Observe::BuffersPage { request, rows, next }
             }
             Ok(Observe::GetSubscriptions { request, bid, after }) => {
-                let (rows, next) = self.subscriptions_page(bid, after.as_ref());
+                let (rows, next) = self.subscriptions_page(max, bid, after.as_ref());
                 Observe::SubscriptionsPage { request, rows, next }
             }
             Ok(_) => return conn.close("an observer sent a message that only brokers send"),
@@ -173,10 +174,11 @@ impl Broker {
 
     fn topics_page(
         &self,
+        max_bytes: usize,
         filter: Option<&TopicFilter>,
         after: Option<&TopicName>,
     ) -> (Vec<crate::wire::TopicStats>, Option<TopicName>) {
-        let mut page = Page::new();
+        let mut page = Page::new(max_bytes);
         let only = filter.and_then(TopicFilter::as_topic);
         if let Some(topic) = only {
             let bids = self.topics.of(&topic);
@@ -202,11 +204,16 @@ impl Broker {
         (page.rows, None)
     }
 
-    fn buffers_page(&self, topic: &TopicName, after: Option<Bid>) -> (Vec<BufferStats>, Option<Bid>) {
+    fn buffers_page(
+        &self,
+        max_bytes: usize,
+        topic: &TopicName,
+        after: Option<Bid>,
+    ) -> (Vec<BufferStats>, Option<Bid>) {
         let mut bids: Vec<Bid> = self.topics.of(topic).to_vec();
         bids.retain(|bid| after.is_none_or(|after| *bid > after));
         bids.sort_unstable();
-        let (mut page, mut last) = (Page::new(), None);
+        let (mut page, mut last) = (Page::new(max_bytes), None);
         for bid in bids {
             let Some(buffer) = self.topics.get(bid) else { continue };
             if !page.add(self.buffer_stats(bid, buffer)) {
@@ -258,7 +265,12 @@ impl Broker {
     }
 
     /// What is behind `after` in the order of [`Place`]: the slowest first.
-    fn subscriptions_page(&self, bid: Bid, after: Option<&Place>) -> (Vec<SubscriptionStats>, Option<Place>) {
+    fn subscriptions_page(
+        &self,
+        max_bytes: usize,
+        bid: Bid,
+        after: Option<&Place>,
+    ) -> (Vec<SubscriptionStats>, Option<Place>) {
         // How far they really are is seen by the next look.
         self.out.ask_subscribers(bid);
         let present = self.out.subscribers(bid).into_iter().map(|info| self.subscription_stats(info));
@@ -266,7 +278,7 @@ impl Broker {
         let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();
         rows.retain(|(place, _)| after.is_none_or(|after| place > after));
         rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let (mut page, mut last) = (Page::new(), None);
+        let (mut page, mut last) = (Page::new(max_bytes), None);
         for (place, row) in rows {
             if !page.add(row) {
                 return (page.rows, last);

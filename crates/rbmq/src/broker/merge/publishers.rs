@@ -381,10 +381,10 @@ impl Broker {
     }
 
     /// Tells all publishers of a merged topic how many subscribers it has.
-    pub(in crate::broker) fn tell_merged_subscribers(&self, out_bid: Bid, count: u32) {
+    pub(in crate::broker) fn tell_merged_subscribers(&mut self, out_bid: Bid, count: u32) {
         for (key, bid) in self.merges.members(out_bid) {
             if self.merges.feed(key, bid).is_some_and(|feed| feed.stage == Stage::Live) {
-                self.tell_feed(key, &Control::Subscribers { bid, count });
+                self.tell_count(key, bid, count);
             }
         }
     }

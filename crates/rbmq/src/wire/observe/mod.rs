@@ -204,11 +204,13 @@ pub(crate) struct Page<T> {
 }
 
 impl<T: Row> Page<T> {
-    pub(crate) fn new() -> Self {
-        Self { rows: Vec::new(), left: Control::MAX_BYTES - PAGE_HEADER_BYTES, scratch: Vec::new() }
+    /// For a peer that takes messages of at most so many bytes.
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        let left = max_bytes.min(Control::MAX_BYTES).saturating_sub(PAGE_HEADER_BYTES);
+        Self { rows: Vec::new(), left, scratch: Vec::new() }
     }
 
-    /// Adds a row; false if there is no room for it. There is always room for one.
+    /// Adds a row; false if there is no room for it. There is always room for one: every peer takes as much as that.
     pub(crate) fn add(&mut self, row: T) -> bool {
         self.scratch.clear();
         row.put(&mut self.scratch);
@@ -296,7 +298,7 @@ mod tests {
         let slowest = Slowest { name: name.clone(), ..Slowest::default() };
         let mut topic = TopicStats::new(name.parse().unwrap());
         (topic.boundary, topic.slowest) = (Some(1), Some(slowest));
-        let mut page = Page::new();
+        let mut page = Page::new(usize::MAX);
         while page.add(topic.clone()) {}
         assert!(page.rows.len() > 20);
         let next = Some(name.parse().unwrap());
@@ -305,12 +307,19 @@ mod tests {
 
         let (client, address) = (name.clone(), name.clone());
         let row = SubscriptionStats { client, address, name, holds: Some(1), ..SubscriptionStats::default() };
-        let mut page = Page::new();
+        let mut page = Page::new(usize::MAX);
         while page.add(row.clone()) {}
         assert!(page.rows.len() > 10);
         let next = Some(row.place());
         let message = Observe::SubscriptionsPage { request: 0, rows: page.rows, next };
         assert!(message.encode().len() <= Control::MAX_BYTES);
+
+        // The least that a peer may take.
+        let mut page = Page::new(Control::SMALL_BYTES);
+        assert!(page.add(row.clone()));
+        while page.add(row.clone()) {}
+        let message = Observe::SubscriptionsPage { request: 0, rows: page.rows, next: Some(row.place()) };
+        assert!(message.encode().len() <= Control::SMALL_BYTES);
     }
 
     #[test]
