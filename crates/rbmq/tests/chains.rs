@@ -11,8 +11,8 @@ use common::raw::{Raw, introduction};
 use common::{LONG, Process, rbmq, until};
 use rbmq::wire::{Control, Hello, Role, Topic};
 use rbmq::{Broker, Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings};
-use rocketbufs::proto::{Message, RefuseCode, Subscribe};
-use rocketbufs::{Config, Conn, Context, RIn};
+use rocketbufs::proto::{Message, RefuseCode, Subscribe, Subscribed};
+use rocketbufs::{Config, Conn, Context, Epoch, RIn};
 
 fn broker(upstreams: &[&str]) -> Broker {
     broker_at("127.0.0.1:0", upstreams)
@@ -321,4 +321,27 @@ fn where_one_way_is_refused_another_one_is_taken() {
     assert_eq!(subscribes(&mut second).bid, 6);
     first.say(&Message::Refused { wire, code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });
     assert_eq!(subscribes(&mut second).bid, 5);
+}
+
+#[test]
+fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let _broker = broker(&[&listener.local_addr().unwrap().to_string()]);
+    let mut wrong = welcome(&listener, 1);
+    wrong.say(&Message::App(offer(5, "news").encode()));
+    let wire = subscribes(&mut wrong).wire;
+    wrong.say(&Message::Subscribed(Subscribed {
+        wire,
+        epoch: Epoch(99),
+        start: 0,
+        flow_control: true,
+        restarted: false,
+        capacity: 64 << 10,
+        max_delivery: 1024,
+    }));
+    // The log that buffer 5 was said to have.
+    let Control::TopicVia { topic, path } = offer(5, "more") else { panic!("an offer") };
+    let again = Control::TopicVia { topic: Topic { bid: 7, ..topic }, path };
+    wrong.say(&Message::App(again.encode()));
+    assert_eq!(subscribes(&mut wrong).bid, 7);
 }

@@ -210,6 +210,21 @@ fn limits_are_refused_with_their_numbers() {
     assert!(refused.contains("broker.max_topics_per_subscriber"), "{refused}");
 }
 
+#[test]
+fn what_a_ring_takes_is_compared_with_the_limit() {
+    // No power of two.
+    let broker = broker_with(|config| config.broker.max_ring_bytes = 100_000);
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let asked = |ring_bytes| TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    publisher.topic_with("a", asked(65_536)).unwrap();
+    match publisher.topic_with("b", asked(70_000)) {
+        Err(TopicOpenError::Refused { reason, .. }) => {
+            assert!(reason.contains("which takes 131072") && reason.contains("at most 100000"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Publishers one after the other: those that are done take nobody's place, though what they said is still readable.
 fn one_after_the_other(merged: bool) {
     let broker = broker_with(|config| {

@@ -90,8 +90,11 @@ impl Chain {
         self.dialers.clear();
     }
 
-    /// A buffer of a log is here now.
-    pub(super) fn has(&mut self, epoch: Epoch, bid: Bid) {
+    /// A buffer of a log is here now; before it was taken for one of another log, if that was known.
+    pub(super) fn has(&mut self, epoch: Epoch, bid: Bid, before: Option<Epoch>) {
+        if let Some(before) = before {
+            self.removed(before, bid);
+        }
         self.by_epoch.insert(epoch, bid);
     }
 
@@ -315,7 +318,7 @@ impl Broker {
             format!("there are {open} topics; the limit (broker.max_topics) is {max}")
         })?;
         session.mapping.insert(topic.bid, out_bid);
-        self.chain.has(Epoch(topic.epoch), out_bid);
+        self.chain.has(Epoch(topic.epoch), out_bid, None);
         let options = SubscribeOptions {
             size_bytes,
             retain_bytes: Some(retain_bytes),

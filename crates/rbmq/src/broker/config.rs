@@ -26,7 +26,7 @@ use sources::Sources;
 use upstream::MAX_UPSTREAMS;
 pub use upstream::UpstreamSettings;
 
-use super::rules::Rules;
+use super::rules::{Rules, rounded};
 
 /// Why a broker's configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -119,8 +119,8 @@ pub struct BrokerSettings {
     /// their publisher often.
     #[serde(deserialize_with = "sizes::bytes")]
     pub min_ring_bytes: u64,
-    /// Largest ring of a buffer, in bytes; publishers that ask for more are refused. Default 256 MiB, at least
-    /// `min_ring_bytes`. The sum of all rings is limited by `buffers.max_ring_bytes`.
+    /// Largest ring of a buffer, in bytes; publishers that ask for more are refused. Rings are powers of two: what one takes
+    /// is compared. Default 256 MiB, at least `min_ring_bytes` rounded up. The sum of all rings is limited by `buffers.max_ring_bytes`.
     #[serde(deserialize_with = "sizes::bytes")]
     pub max_ring_bytes: u64,
     /// How long the buffer of a topic that was closed (or whose publisher is gone for good) stays readable, in
@@ -219,9 +219,9 @@ impl BrokerSettings {
             let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);
             return Err(BrokerConfigError::Value { name, value, expects: "4096 to 1099511627776 bytes" });
         }
-        if !(self.min_ring_bytes..=1 << 40).contains(&self.max_ring_bytes) {
+        if !(rounded(self.min_ring_bytes)..=1 << 40).contains(&self.max_ring_bytes) {
             let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
-            let expects = "at least min_ring_bytes and at most 1099511627776 bytes";
+            let expects = "min_ring_bytes, rounded up to a power of two, to 1099511627776 bytes";
             return Err(BrokerConfigError::Value { name, value, expects });
         }
         let rings = [

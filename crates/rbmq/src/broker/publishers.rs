@@ -7,7 +7,7 @@ use tracing::{debug, info, warn};
 
 use super::control::{Broker, send};
 use super::ledger::Refusal;
-use super::rules::Rule;
+use super::rules::{Rule, rounded};
 use super::session::{Session, SessionKey};
 use super::topics::{Buffer, Stage, TooManyTopics};
 use crate::wire::{Control, Framing, RefuseCode, TopicName};
@@ -182,24 +182,21 @@ impl Broker {
         configured.map_or(half, |configured| configured.min(half))
     }
 
-    /// The broker's ring for a buffer.
+    /// The broker's ring for a buffer. What is compared with the limit is what the ring takes: a power of two.
     pub(super) fn ring_size(&self, asked: u64, max_delivery: u64) -> Result<u64, (RefuseCode, String)> {
         let (min, max) = (self.settings.min_ring_bytes, self.settings.max_ring_bytes);
         let needed = max_delivery.saturating_mul(2);
         let size = asked.max(needed).max(min);
-        if size <= max {
+        let takes = rounded(size);
+        if takes <= max {
             return Ok(size);
         }
-        let reason = if asked > max {
-            format!(
-                "a ring of {asked} bytes was asked for; this broker's are at most {max} (broker.max_ring_bytes)"
-            )
-        } else {
-            format!(
-                "deliveries of {max_delivery} bytes need a ring of {needed}; this broker's are at most {max} \
-                 (broker.max_ring_bytes)"
-            )
+        let wish = match asked >= needed {
+            true => format!("a ring of {asked} bytes was asked for"),
+            false => format!("deliveries of {max_delivery} bytes need a ring of {needed}"),
         };
+        let reason =
+            format!("{wish}, which takes {takes}; this broker's are at most {max} (broker.max_ring_bytes)");
         Err((RefuseCode::Size, reason))
     }
 
@@ -230,7 +227,7 @@ impl Broker {
         let Some(session) = self.sessions.get(&key) else { return };
         let Some(out_bid) = session.mapping.get(in_bid) else { return };
         let Some(buffer) = self.topics.get_mut(out_bid) else { return };
-        buffer.epoch = Some(epoch);
+        let before = buffer.epoch.replace(epoch);
         if buffer.stage != Stage::Opening {
             return;
         }
@@ -238,7 +235,7 @@ impl Broker {
         let topic = buffer.topic.clone();
         info!("topic '{topic}': buffer {out_bid} of {session} is up");
         session.answer(&Control::Created { bid: in_bid });
-        self.chain.has(epoch, out_bid);
+        self.chain.has(epoch, out_bid, before);
         self.announce_new(out_bid);
     }
 

@@ -126,13 +126,15 @@ impl Rule {
             return Some("policies: overwrite is none here; they are block, drop, disconnect".into());
         }
         let (min, max) = rings;
-        if let Some(ring) = self.ring_bytes.filter(|ring| !(min..=max).contains(ring)) {
+        if let Some(ring) = self.ring_bytes.filter(|ring| *ring < min || rounded(*ring) > max) {
+            let takes = rounded(ring);
             return Some(format!(
-                "ring_bytes = {ring}: it must be from broker.min_ring_bytes ({min}) to broker.max_ring_bytes ({max})"
+                "ring_bytes = {ring}: it must be from broker.min_ring_bytes ({min}) to broker.max_ring_bytes ({max}), \
+                 also when it is rounded up to a power of two ({takes})"
             ));
         }
         if let (Some(ring), Some(retain)) = (self.ring_bytes, self.retain_bytes)
-            && retain > ring.next_power_of_two() / 2
+            && retain > rounded(ring) / 2
         {
             return Some(format!(
                 "retain_bytes = {retain}: at most half of ring_bytes ({ring}) can be kept for those who join"
@@ -200,6 +202,11 @@ impl<'a> IntoIterator for &'a Rules {
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
+}
+
+/// What a ring of so many bytes takes.
+pub(super) fn rounded(bytes: u64) -> u64 {
+    bytes.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
