@@ -148,9 +148,32 @@ impl BrokerConfig {
     }
 }
 
-/// A section as a table. Everything in it has a form in TOML.
+/// A section as a table. What is unset is not in it.
 pub(super) fn table(section: &impl Serialize) -> Table {
-    Table::try_from(section).expect("settings are numbers, words and tables")
+    let json = serde_json::to_value(section).expect("settings are numbers, words and tables");
+    match value(json) {
+        Some(Value::Table(table)) => table,
+        _ => Table::new(),
+    }
+}
+
+/// The form in TOML. A number that a program set and no file could have is a text.
+fn value(json: serde_json::Value) -> Option<Value> {
+    use serde_json::Value as Json;
+    Some(match json {
+        Json::Null => return None,
+        Json::Bool(yes) => Value::Boolean(yes),
+        Json::Number(n) => match (n.as_i64(), n.is_f64().then(|| n.as_f64()).flatten()) {
+            (Some(n), _) => Value::Integer(n),
+            (None, Some(n)) => Value::Float(n),
+            (None, None) => Value::String(n.to_string()),
+        },
+        Json::String(text) => Value::String(text),
+        Json::Array(values) => Value::Array(values.into_iter().filter_map(value).collect()),
+        Json::Object(fields) => {
+            Value::Table(fields.into_iter().filter_map(|(name, of)| Some((name, value(of)?))).collect())
+        }
+    })
 }
 
 fn comment(help: &str) -> String {
@@ -181,6 +204,17 @@ mod tests {
             |line: &str| line.starts_with('#') && !line.starts_with("# ") && !line.contains("(unset)");
         let lines = text.lines().map(|line| if setting(line) { &line[1..] } else { line });
         lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn numbers_that_no_file_can_have_are_told_as_text() {
+        let mut config = BrokerConfig::default();
+        config.broker.closed_linger_ms = u64::MAX;
+        config.broker.drain_timeout_ms = i64::MAX as u64;
+        let settings = config.settings();
+        let of = |name: &str| settings.iter().find(|s| s.name == name).unwrap().value.clone().unwrap();
+        assert_eq!(of("broker.closed_linger_ms"), Value::String(u64::MAX.to_string()));
+        assert_eq!(of("broker.drain_timeout_ms"), Value::Integer(i64::MAX));
     }
 
     #[test]
