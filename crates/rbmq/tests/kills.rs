@@ -13,14 +13,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::{BrokerProcess, LONG, Outcome, Process, client, until};
+use rbmq::Observer;
 
 /// Moments of a usual run.
 const KILLS: u64 = 60;
 /// Lines that a round publishes, and how fast the file may grow: some hundred milliseconds.
 const LINES: u64 = 60_000;
 const RATE: &str = "12MB";
-/// A file that does not grow for so long will not any more.
-const STILL: Duration = Duration::from_secs(3);
 
 /// What a seed draws.
 struct Rng(u64);
@@ -244,12 +243,10 @@ impl Round {
 
     fn finish(mut self) -> usize {
         let publisher = self.publisher.take().map(Process::finish);
-        let (path, writer) = (self.out(), self.writer.take().expect("it runs"));
-        let size = || std::fs::metadata(&path).map_or(0, |file| file.len());
-        self.said += &settle(writer, size).stderr;
+        let writer = self.writer.take().expect("it runs");
+        self.said += &settle(writer, &self.addr).stderr;
         let lines = std::mem::take(&mut self.reads.lines);
-        let read = || lines.lock().expect("no panics").len() as u64;
-        let reader = self.reader.take().map(|reader| settle(reader, read));
+        let reader = self.reader.take().map(|reader| settle(reader, &self.addr));
         let confirmed = std::mem::replace(&mut self.confirmed, Lines::of(std::io::empty())).all();
         let confirmed = told(&confirmed);
         let has = numbers(&std::fs::read_to_string(self.out()).expect("the output"));
@@ -291,14 +288,13 @@ fn kill(process: Option<Process>) -> Option<Outcome> {
     Some(process.finish())
 }
 
-/// Waits until a subscriber ends; one that waits for what will not come is asked to.
-fn settle(mut process: Process, size: impl Fn() -> u64) -> Outcome {
-    let (mut last, mut since, started) = (size(), Instant::now(), Instant::now());
+/// Waits until a subscriber ends; one that waits for what will not come is asked to. The publisher has ended, so of a topic
+/// that the broker does not know now it will never hear.
+fn settle(mut process: Process, addr: &str) -> Outcome {
+    let mut observer = Observer::connect(addr).expect("the broker runs");
+    let started = Instant::now();
     while process.is_running() && started.elapsed() < LONG {
-        if size() != last {
-            (last, since) = (size(), Instant::now());
-        }
-        if since.elapsed() > STILL {
+        if observer.topics(None).expect("the broker answers").is_empty() {
             process.signal("TERM");
             break;
         }
