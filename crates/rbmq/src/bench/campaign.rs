@@ -8,6 +8,7 @@ use benchkit::{
     netns,
     output::{self, Output, Progress},
     sys,
+    turns::in_turn,
 };
 use clap::Args;
 
@@ -126,12 +127,6 @@ pub fn run(
     Ok(rows)
 }
 
-/// Each repetition begins with another one, so that nobody always comes after the same other.
-pub fn in_turn<T>(load: &[T], rep: u32) -> impl Iterator<Item = &T> {
-    let first = rep as usize % load.len().max(1);
-    load[first..].iter().chain(&load[..first])
-}
-
 /// Measures a point, again while others keep the machine busy, and keeps the least disturbed of those.
 ///
 /// # Errors
@@ -203,12 +198,5 @@ mod tests {
         assert_eq!(measured(2, &[0.9, 0.5, 0.7, 0.0]), (0.5, 1));
         assert_eq!(measured(2, &[0.9, 0.1, 0.0]), (0.1, 1));
         assert_eq!(measured(0, &[0.9, 0.0]), (0.9, 1));
-    }
-
-    #[test]
-    fn everybody_is_measured_in_every_repetition_and_each_begins_one() {
-        let orders = [0, 1, 2, 3].map(|rep| in_turn(&['a', 'b', 'c'], rep).collect::<String>());
-        assert_eq!(orders, ["abc", "bca", "cab", "abc"]);
-        assert_eq!(in_turn::<u8>(&[], 7).count(), 0);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{fmt::Write, str::FromStr};
 
-use benchkit::{output, plot};
+use benchkit::{output, plot, stats};
 use clap::Args;
 
 use super::{
@@ -135,10 +135,10 @@ fn table(rows: &[Row]) -> String {
             report::estimate(&same, |row| row.publisher_cpu_s_per_million).median,
             subscriber.median,
             output::span(subscriber.interval, seconds),
-            of_redis(rows, point, subscriber.median, |row| row.subscriber_cpu_s_per_million),
+            of_redis(rows, &same, |row| row.subscriber_cpu_s_per_million),
             broker.median,
             output::span(broker.interval, seconds),
-            of_redis(rows, point, broker.median, |row| row.broker_cpu_s_per_million),
+            of_redis(rows, &same, |row| row.broker_cpu_s_per_million),
             same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
         );
     }
@@ -152,14 +152,13 @@ fn reached(same: &[&Row]) -> f64 {
     shares.fold(f64::INFINITY, f64::min)
 }
 
-fn of_redis(rows: &[Row], ours: &Row, figure: f64, of: impl Fn(&Row) -> f64) -> String {
-    let redis: Vec<&Row> =
-        rows.iter().filter(|row| row.system == System::Redis && row.is_reference_of(ours)).collect();
-    if redis.is_empty() || ours.system == System::Redis {
-        return String::new();
-    }
-    let theirs = report::estimate(&redis, of).median;
-    if theirs > 0.0 { format!("{:.2}×", figure / theirs) } else { String::new() }
+/// How many times Redis' figure it is, which was measured beside it.
+fn of_redis(rows: &[Row], same: &[&Row], of: impl Fn(&Row) -> f64) -> String {
+    let Some(ours) = same.first().filter(|row| row.system != System::Redis) else { return String::new() };
+    let redis = rows.iter().filter(|row| row.system == System::Redis && row.is_reference_of(ours));
+    let theirs: Vec<(u32, f64)> = redis.map(|row| (row.rep, of(row))).collect();
+    let ones: Vec<(u32, f64)> = same.iter().map(|row| (row.rep, of(row))).collect();
+    stats::times(&ones, &theirs).map_or_else(String::new, |times| format!("{times:.2}×"))
 }
 
 /// Subscribers' and broker's cost over sizes, for each number of subscribers.

@@ -11,13 +11,14 @@ use benchkit::{
     netns::{self, Congestion},
     output::{self, Output, Progress},
     stats, sys,
+    turns::in_turn,
 };
 use clap::Args;
 use serde::Serialize;
 
 use super::{
     BenchError, System,
-    campaign::{in_force, in_turn},
+    campaign::in_force,
     counters::{self, Counts, Perf},
     measure::{add_congestion, words},
     report::Setting,
@@ -332,11 +333,15 @@ impl Drop for Folder {
     }
 }
 
-/// What one of the three, or all together, used of something.
-fn figures(rows: &[&Row], of: impl Fn(&Row) -> [Option<f64>; 3], side: Option<usize>) -> Vec<f64> {
-    let one = |row: &&Row| match side {
-        Some(side) => of(row)[side],
-        None => of(row).into_iter().sum(),
+/// What one of the three, or all together, used of something, by repetition.
+fn figures(rows: &[&Row], of: impl Fn(&Row) -> [Option<f64>; 3], side: Option<usize>) -> Vec<(u32, f64)> {
+    let one = |row: &&Row| {
+        let used = of(row);
+        let figure = match side {
+            Some(side) => used[side],
+            None => used.into_iter().sum(),
+        };
+        Some((row.rep, figure?))
     };
     rows.iter().filter_map(one).collect()
 }
@@ -376,13 +381,11 @@ fn table(rows: &[Row]) -> String {
     out
 }
 
-/// The median, its interval, and how many times the other's median it is.
-fn cells(figures: &[f64], off: &[f64]) -> String {
-    let Some(estimate) = stats::estimate(figures) else { return " | | ".to_owned() };
-    let times = match stats::estimate(off) {
-        Some(off) if off.median > 0.0 => format!("{:.3}", estimate.median / off.median),
-        _ => String::new(),
-    };
+/// The median, its interval, and how many times the other's it is.
+fn cells(figures: &[(u32, f64)], off: &[(u32, f64)]) -> String {
+    let all: Vec<f64> = figures.iter().map(|&(_, figure)| figure).collect();
+    let Some(estimate) = stats::estimate(&all) else { return " | | ".to_owned() };
+    let times = stats::times(figures, off).map_or_else(String::new, |times| format!("{times:.3}"));
     format!(
         "{} | {} | {times}",
         output::human(estimate.median),
@@ -395,10 +398,14 @@ mod tests {
     use super::*;
 
     fn row(flow_control: bool, broker: f64, calls: Option<f64>) -> Row {
+        row_of(0, flow_control, broker, calls)
+    }
+
+    fn row_of(rep: u32, flow_control: bool, broker: f64, calls: Option<f64>) -> Row {
         Row {
             flow_control,
             size_bytes: 256,
-            rep: 0,
+            rep,
             asked_bytes_per_s: 1.0,
             delivered_bytes: 1,
             instructions_by: Some("valgrind"),
@@ -426,5 +433,21 @@ mod tests {
         assert!(off.starts_with("| 256 | broker | off | 2.00 k |  |  | valgrind |  | |  |"), "{off}");
         assert!(line("all", "on").starts_with("| 256 | all | on | 5.00 k |  | 1.250 |"));
         assert_eq!(table(&[]).lines().count(), 2);
+    }
+
+    #[test]
+    fn what_is_measured_together_is_compared() {
+        // The machine was slow in some repetitions: twice as much in each, though of the medians it is 3 times.
+        let of = [(true, [2.0, 60.0, 80.0]), (false, [1.0, 30.0, 40.0])];
+        let mut rows: Vec<Row> = Vec::new();
+        for (flow_control, figures) in of {
+            let measured = (0..).zip(figures).map(|(rep, broker)| row_of(rep, flow_control, broker, None));
+            rows.extend(measured);
+        }
+        // One of them was not measured without.
+        rows.retain(|row| row.flow_control || row.rep != 2);
+        let text = table(&rows);
+        let line = text.lines().find(|line| line.starts_with("| 256 | broker | on |")).unwrap();
+        assert!(line.contains("| 2.000 | valgrind |"), "{line}");
     }
 }

@@ -10,6 +10,7 @@ use benchkit::{
     fleet::Process,
     output::{self, Progress},
     plot, stats,
+    turns::in_turn,
 };
 use clap::Args;
 use hdrhistogram::Histogram;
@@ -17,7 +18,7 @@ use serde::Serialize;
 
 use super::{
     Api, BenchError, Confirm, System,
-    campaign::{self, Common},
+    campaign::Common,
     measure::{Clients, Method, Middle, Point, add_congestion, words},
     peers::Peer,
     ping,
@@ -127,7 +128,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for load in &trips {
         for rep in 0..args.common.reps {
-            for trip in campaign::in_turn(load, rep) {
+            for trip in in_turn(load, rep) {
                 let row = measure(args, &method, *trip, rep)?;
                 progress.one(&told(&row));
                 rows.push(row);
@@ -335,18 +336,14 @@ fn table(rows: &[Row]) -> String {
     out
 }
 
-/// How many times its median alone that beside a load is: of each repetition with the same one alone.
+/// How many times its median alone that beside a load is.
 fn times_alone(rows: &[Row], same: &[&Row]) -> String {
-    let pairs = same.iter().filter(|row| row.beside_saturated).filter_map(|beside| {
-        let alone = rows.iter().find(|row| {
-            !row.beside_saturated
-                && row.p50_us > 0.0
-                && (row.system, row.asked_per_s, row.rep) == (beside.system, beside.asked_per_s, beside.rep)
-        })?;
-        Some(beside.p50_us / alone.p50_us)
-    });
-    let ratio = stats::estimate(&pairs.collect::<Vec<f64>>());
-    ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
+    let Some(beside) = same.first().filter(|row| row.beside_saturated) else { return String::new() };
+    let point = |row: &Row| (row.system, row.asked_per_s);
+    let alone = rows.iter().filter(|row| !row.beside_saturated && point(row) == point(beside));
+    let alone: Vec<(u32, f64)> = alone.map(|row| (row.rep, row.p50_us)).collect();
+    let beside: Vec<(u32, f64)> = same.iter().map(|row| (row.rep, row.p50_us)).collect();
+    stats::times(&beside, &alone).map_or_else(String::new, |times| format!("{times:.2}"))
 }
 
 /// All repetitions of a point together.

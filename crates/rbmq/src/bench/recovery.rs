@@ -12,13 +12,14 @@ use benchkit::{
     fleet::Process,
     output::{self, Progress},
     stats,
+    turns::in_turn,
 };
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::{
     BenchError, System,
-    campaign::{self, Common},
+    campaign::Common,
     counting,
     measure::{Method, Middle, add_congestion, words},
     proxy::Proxy,
@@ -111,7 +112,7 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for &cut in &args.cut {
         for rep in 0..args.common.reps {
-            for &system in campaign::in_turn(&systems, rep) {
+            for &system in in_turn(&systems, rep) {
                 let row = measure(args, &method, system, cut, rep)?;
                 progress.one(&format!(
                     "{:<24} {:<9} #{}  {:.1} ms  lost {}  repeated {}",
