@@ -30,6 +30,8 @@ struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     reached: [Position; 3],
+    /// What the broker has told, a level that a loss keeps from going on included: it does not tell that again.
+    told: [Position; 3],
     holes: [Option<Hole>; 3],
     count: Count,
     changes: VecDeque<Change>,
@@ -50,6 +52,7 @@ impl Ledger {
     pub(super) fn progress(&mut self, told: [Position; 3], count: Count) {
         self.hear(count);
         for (n, told) in told.into_iter().enumerate() {
+            self.told[n] = self.told[n].max(told);
             let most = self.holes[n].map_or(Position::MAX, |(from, _)| from);
             let reached = told.min(most);
             if reached > self.reached[n] {
@@ -79,8 +82,9 @@ impl Ledger {
             let subscribers = before.receivers.saturating_sub(gone);
             push(&mut self.fewer, Spoke { to: count.since, subscribers });
         }
-        let [.., least] = self.reached;
-        self.fewer.retain(|fewer| fewer.to > least);
+        // A level may be behind those below it while it waits for a loss to be accepted.
+        let least = self.reached.into_iter().min();
+        self.fewer.retain(|fewer| Some(fewer.to) > least);
     }
 
     /// A level reaches a position: for all the subscribers that the broker speaks for, or for those who were there.
@@ -100,7 +104,8 @@ impl Ledger {
     /// confirmed by then will never be.
     pub(super) fn begins_at(&mut self, start: Position) {
         let [accepted, delivered, consumed] = self.reached;
-        // It has spoken for nobody yet.
+        // It has spoken for nobody yet, and of nothing.
+        self.told = [0; 3];
         self.count = Count { receivers: 0, since: 0, ..self.count };
         // What was delivered is not lost: those who have it will consume it. (A broker may tell nonsense.)
         for (reached, hole) in [accepted, delivered, delivered.max(consumed)].into_iter().zip(&mut self.holes)
@@ -126,11 +131,13 @@ impl Ledger {
         self.holes[level as usize]
     }
 
-    /// The application knows of the loss: the level goes on behind it.
+    /// The application knows of the loss: the level goes on behind it, with what was told of it meanwhile.
     pub(super) fn accept(&mut self, level: Level) -> Option<Hole> {
-        let hole = self.holes[level as usize].take()?;
-        self.reached[level as usize] = self.reached(level).max(hole.1);
-        speak(&mut self.spoke[level as usize], Spoke { to: hole.1, subscribers: 0 });
+        let n = level as usize;
+        let hole = self.holes[n].take()?;
+        self.reached[n] = self.reached(level).max(hole.1);
+        speak(&mut self.spoke[n], Spoke { to: hole.1, subscribers: 0 });
+        self.speak_up_to(n, self.told[n], self.count.receivers);
         Some(hole)
     }
 
@@ -223,6 +230,27 @@ mod tests {
         assert_eq!((earliest.subscribers, earliest.left), (2, 2));
     }
 
+    #[test]
+    fn what_is_told_before_a_loss_is_accepted_counts_when_it_is() {
+        let mut ledger = Ledger::default();
+        ledger.progress([90, 60, 40], count(1, 0));
+        ledger.begins_at(100);
+        // All of it, and so it has nothing more to tell.
+        ledger.progress([130, 120, 110], count(2, 0));
+        assert_eq!(Level::ALL.map(|level| ledger.reached(level)), [90, 60, 60]);
+        let lost = Level::ALL.map(|level| ledger.accept(level));
+        assert_eq!(lost, [Some((90, 100)), Some((60, 100)), Some((60, 100))]);
+        assert_eq!(Level::ALL.map(|level| ledger.reached(level)), [130, 120, 110]);
+        for (position, subscribers) in [(100, 0), (110, 2)] {
+            let confirmed = ledger.outcome(Level::Consumed, position).unwrap().unwrap();
+            assert_eq!(confirmed.subscribers, subscribers, "at {position}");
+        }
+        // What one broker told is nothing that the next one has.
+        ledger.begins_at(140);
+        ledger.accept(Level::Delivered);
+        assert_eq!(ledger.reached(Level::Delivered), 140);
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Progress([u64; 3], u32),
@@ -290,7 +318,7 @@ mod tests {
         /// Against subscribers that each know what they have: nothing is said to be with more of them than have it.
         #[test]
         fn a_confirmation_speaks_for_no_more_than_have_it(
-            steps in proptest::collection::vec((0..8_u8, any::<u8>(), any::<u8>()), 1..120),
+            steps in proptest::collection::vec((0..9_u8, any::<u8>(), any::<u8>()), 1..120),
         ) {
             let mut model = Model::default();
             for (what, who, n) in steps {
@@ -353,12 +381,18 @@ mod tests {
                     reader.at = [head; 2];
                     self.count.lost += 1;
                 }
-                // The broker dies, and the next one has only some of the subscribers.
+                // The broker dies. The next one has only some of the subscribers, and begins behind a part.
                 (6, _) if n < 40 => {
+                    let start = head.min(self.ledger.reached(Level::Consumed) + n);
                     self.count = Count::default();
                     self.readers.iter_mut().skip(some).for_each(|reader| reader.here = false);
-                    self.ledger.begins_at(self.ledger.reached(Level::Consumed));
+                    for reader in self.readers.iter_mut().filter(|reader| reader.at[0] < start) {
+                        reader.lost.push((reader.at[0], start));
+                        reader.at = [start; 2];
+                    }
+                    self.ledger.begins_at(start);
                 }
+                (7, _) => drop(self.ledger.accept(Level::ALL[who % 3])),
                 _ => self.tell(),
             }
         }
