@@ -2,7 +2,7 @@
 //! processes.
 
 use crate::Position;
-use crate::ring::Shared;
+use crate::ring::{Ring, Shared};
 use crate::sync::{AtomicU64, Ordering};
 
 #[derive(Debug)]
@@ -105,5 +105,13 @@ impl Shared {
     #[cfg(loom)]
     pub(crate) fn peers_tail(&self) -> Position {
         0
+    }
+}
+
+impl Ring {
+    /// What lands here from now on is sent on to others: [`Inlet::follow`] lands no more at a time than the largest delivery,
+    /// so that ends of deliveries are known at least as often as that.
+    pub fn hand_on(&self) {
+        self.shared().handed_on.store(true, Ordering::Relaxed);
     }
 }

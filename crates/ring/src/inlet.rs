@@ -11,6 +11,7 @@
 use crate::Position;
 use crate::planted;
 use crate::ring::{Gap, Ring};
+use crate::sync::Ordering;
 
 /// The one landing end of a ring that a transport fills.
 #[derive(Debug)]
@@ -138,12 +139,37 @@ impl Inlet {
         self.ring.shared().publish_head(self.head);
     }
 
-    /// In a ring of another process: lands the whole deliveries that it has written, told or not. True if there were any.
-    /// What its head page says is believed no further than what was granted, and where its log has a hole that was not
-    /// told, not at all.
+    /// In a ring of another process that is gone: lands the whole deliveries that it had written, told or not. True if there
+    /// were any. What its head page says is believed no further than what was granted, and where its log has a hole
+    /// that was not told, not at all.
     pub fn land_rest(&mut self) -> bool {
-        let rest = self.ring.shared().peers_rest(self.head);
-        let Some(end) = rest.filter(|end| end - self.head <= self.room()) else { return false };
+        self.land_up_to(self.rest().filter(|end| end - self.head <= self.room()))
+    }
+
+    /// The same where that process goes on, as far as it can be done without being told: of a ring that is handed on
+    /// ([`Ring::hand_on`]) only small steps, as the ends of deliveries within one are not known.
+    pub fn follow(&mut self) -> bool {
+        self.land_up_to(self.next_step())
+    }
+
+    /// Whether [`Inlet::follow`] would land something.
+    pub fn has_news(&self) -> bool {
+        self.next_step().is_some()
+    }
+
+    fn rest(&self) -> Option<Position> {
+        self.ring.shared().peers_rest(self.head)
+    }
+
+    fn next_step(&self) -> Option<Position> {
+        let (end, shared) = (self.rest()?, self.ring.shared());
+        let handed_on = shared.handed_on.load(Ordering::Relaxed);
+        let most = if handed_on { self.room().min(shared.shape.max_delivery) } else { self.room() };
+        (end - self.head <= most).then_some(end)
+    }
+
+    fn land_up_to(&mut self, end: Option<Position>) -> bool {
+        let Some(end) = end else { return false };
         self.land((end - self.head) as usize);
         self.end();
         true
@@ -161,11 +187,6 @@ impl Inlet {
         }
         #[cfg(not(loom))]
         self.caller.call(shared);
-    }
-
-    /// Whether [`Inlet::land_rest`] would land something.
-    pub fn has_rest(&self) -> bool {
-        self.ring.shared().peers_rest(self.head).is_some_and(|end| end - self.head <= self.room())
     }
 
     /// Drops what has come of a delivery that is not complete: the log goes on at the boundary. To be called only where

@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     waits: Apart<AtomicBool>,
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
     pub(crate) lost_claims: AtomicU64,
+    /// What lands is sent on, in pieces that must end where deliveries do.
+    pub(crate) handed_on: AtomicBool,
     pub(crate) pins: Pins,
     #[cfg(not(loom))]
     pub(crate) watchers: crate::watch::Watchers,
@@ -210,6 +212,7 @@ impl Ring {
             horizon: Apart(AtomicU64::new(horizon)),
             waits: Apart(AtomicBool::new(false)),
             lost_claims: AtomicU64::new(0),
+            handed_on: AtomicBool::new(false),
             pins: Pins::new(),
             #[cfg(not(loom))]
             watchers: Default::default(),

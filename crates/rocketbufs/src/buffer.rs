@@ -43,8 +43,8 @@ pub(crate) struct Buffer {
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
     places: Mutex<Places>,
-    /// All subscribers follow, and will be told: deliveries say nothing to workers meanwhile.
-    let_be: AtomicBool,
+    /// All subscribers follow, and will be told: deliveries up to here say nothing to workers meanwhile. 0: all do.
+    let_be: AtomicU64,
     /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
     pub(crate) keep_until_delivered: bool,
     /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
@@ -207,7 +207,7 @@ impl Buffer {
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
             places: Mutex::default(),
-            let_be: AtomicBool::new(false),
+            let_be: AtomicU64::new(0),
             keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -242,20 +242,21 @@ impl Buffer {
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
         // As below: either the worker that ends this sees the delivery, or this sees that it did.
         rocketring::barrier::light();
-        if !self.let_be.load(Ordering::Relaxed) {
+        let let_be = self.let_be.load(Ordering::Relaxed);
+        if let_be == 0 || self.log().is_none_or(|log| log.ring.head() > let_be) {
             self.tell_workers(WorkerShared::mark_or_send);
         }
         self.stir();
     }
 
-    /// Deliveries need not be told to workers from here on.
-    pub(crate) fn let_be(&self) {
-        self.let_be.store(true, Ordering::Relaxed);
+    /// Deliveries up to here need not be told to workers from now on.
+    pub(crate) fn let_be(&self, to: Position) {
+        self.let_be.store(to, Ordering::Relaxed);
     }
 
     /// They must be again; the caller looks at the head after this.
     pub(crate) fn disturb(&self) {
-        if self.let_be.swap(false, Ordering::Relaxed) {
+        if self.let_be.swap(0, Ordering::Relaxed) > 0 {
             rocketring::barrier::heavy();
         }
     }

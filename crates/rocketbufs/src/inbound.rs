@@ -161,6 +161,7 @@ impl InboundShared {
         drop(spliced);
         let mut state = lock(&self.state);
         if let Some(in_log) = &mut state.log {
+            in_log.ring().hand_on();
             let _ = buffer.log.set(in_log.log.clone());
         }
         let ending = state.ending.clone();

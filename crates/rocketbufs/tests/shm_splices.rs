@@ -60,6 +60,9 @@ impl Chain {
 
     /// The connection between publisher and broker is lost, `meanwhile` happens, and another one is made.
     fn lose_connection(&self, meanwhile: impl FnOnce()) {
+        // Subscribers see what is published before the broker is told of it.
+        let head = |out: &ROut| out.buffer_info(1).map(|info| info.head);
+        self.until("the broker has seen it too", |chain| head(&chain.relay.0) == head(&chain.out));
         let old = self.upstream.conn();
         old.close("lost");
         old.wait_down(WAIT).expect("it is closed");

@@ -169,6 +169,7 @@ impl<T: Transport> Core<T> {
         }
         // A splice may have been made while the ring was: it looks at the state before this.
         if let Some(buffer) = inbound.spliced_to() {
+            log.ring.hand_on();
             let _ = buffer.log.set(log);
             buffer.unpark();
         }

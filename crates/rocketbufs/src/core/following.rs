@@ -22,7 +22,7 @@ use crate::context::lock;
 use crate::core::Command;
 use crate::inbound::InboundShared;
 use crate::proto::Credit;
-use crate::types::{Nanos, Policy, WireId};
+use crate::types::{Nanos, Policy, Position, WireId};
 
 /// So late is told, at the latest, who follows.
 const UNTOLD: Nanos = 10_000_000;
@@ -152,11 +152,13 @@ impl<T: Transport> Core<T> {
         let Some(used) = self.slots.get(&slot) else { return };
         let untold = |(conn, wire): &(ConnId, WireId)| {
             let out = self.links.get(conn).and_then(|link| link.outs.get(wire));
-            out.filter(|out| out.follows.untold).map(|out| &out.buffer)
+            out.filter(|out| out.follows.untold)
         };
-        let Some(buffer) = used.outs.first().and_then(untold) else { return };
-        if used.outs.iter().all(|out| untold(out).is_some()) && buffer.sub_count() == used.outs.len() {
-            buffer.let_be();
+        let Some(buffer) = used.outs.first().and_then(untold).map(|out| &out.buffer) else { return };
+        let steps = used.outs.iter().map(|out| untold(out).and_then(OutSub::follows_to));
+        let Some(least) = steps.min().flatten() else { return };
+        if buffer.sub_count() == used.outs.len() {
+            buffer.let_be(least);
         }
     }
 
@@ -206,13 +208,19 @@ impl<T: Transport> Core<T> {
 }
 
 impl OutSub {
+    /// How far it sees by itself what there is: not beyond its grant, and no more at a time than one that hands on what it
+    /// has may take without being told where deliveries end ([`Ring::hand_on`](rocketring::Ring::hand_on)).
+    fn follows_to(&self) -> Option<Position> {
+        let ring = &self.buffer.log()?.ring;
+        let step = self.outbound.sent().saturating_add(ring.max_delivery());
+        self.follows.watchers.contains(&ITS_OWN).then(|| step.min(self.outbound.grant()))
+    }
+
     /// Whether it sees by itself what there is, and nobody waits for it to say how far it is.
     pub(super) fn can_wait(&self) -> bool {
-        let waited_for = || self.buffer.log().is_some_and(|log| log.ring.writer_waits());
-        self.follows.watchers.contains(&ITS_OWN)
-            && !self.buffer.ended()
-            && !self.buffer.is_waited_for()
-            && !waited_for()
+        let sees =
+            |to| self.buffer.log().is_some_and(|log| log.ring.head() <= to && !log.ring.writer_waits());
+        self.follows_to().is_some_and(sees) && !self.buffer.ended() && !self.buffer.is_waited_for()
     }
 }
 

@@ -101,12 +101,12 @@ impl Intake {
 
     /// Lands what the ring of this id has, without being told. True if it had anything.
     pub fn follow(&mut self, wire: WireId) -> bool {
-        self.bound.get_mut(&wire).is_some_and(|bound| bound.inlet.land_rest())
+        self.bound.get_mut(&wire).is_some_and(|bound| bound.inlet.follow())
     }
 
     /// Whether [`Intake::follow`] would land something.
     pub fn has_rest(&self, wire: WireId) -> bool {
-        self.bound.get(&wire).is_some_and(|bound| bound.inlet.has_rest())
+        self.bound.get(&wire).is_some_and(|bound| bound.inlet.has_news())
     }
 
     /// Whether this id's ring can be followed: a peer writes it, and never takes back what it has published.
