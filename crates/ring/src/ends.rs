@@ -109,7 +109,7 @@ impl Shared {
 }
 
 impl Ring {
-    /// What lands here from now on is sent on to others: [`Inlet::follow`] lands no more at a time than the largest delivery,
+    /// What lands here from now on is sent on to others: [`Inlet::follow`](crate::Inlet::follow) lands no more at a time than the largest delivery,
     /// so that ends of deliveries are known at least as often as that.
     pub fn hand_on(&self) {
         self.shared().handed_on.store(true, Ordering::Relaxed);
