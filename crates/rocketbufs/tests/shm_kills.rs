@@ -220,6 +220,11 @@ impl Reader {
         let conn = self.listener.accept(Some(WAIT)).unwrap();
         let input = RIn::new(&conn);
         input.subscribe(1, RING).unwrap();
+        if !step.starts_with("connect") {
+            // It counts a subscriber before it has answered; one that dies in between has told nobody of its ring.
+            let answer = input.recv(Some(WAIT)).unwrap();
+            assert!(matches!(answer, Some(Received::Subscribed { .. })), "{step}: {answer:?}");
+        }
         let (end, down) = std::thread::scope(|scope| {
             scope.spawn(move || {
                 told.recv_timeout(WAIT).unwrap();
