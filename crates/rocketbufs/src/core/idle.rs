@@ -23,7 +23,7 @@
 //! ```text
 //!   application            worker
 //!   head moves             moves = false
-//!   ── fence ──            ── fence ──
+//!   ── light barrier ──    ── heavy barrier ──
 //!   moves? → no: tell it   head as it was? → it rests
 //! ```
 
@@ -79,8 +79,8 @@ impl Rest {
     /// The ring's head was still at `head`. Whether it rests; if not its worker goes on to look at it.
     fn begin(&self, ring: &Ring, head: Position) -> bool {
         self.moves.store(false, Ordering::SeqCst);
-        // Pairs with the fence in `Buffer::notify_or_send`: either the new head is seen here, or who writes sees this.
-        fence(Ordering::SeqCst);
+        // Pairs with the light barrier in `Buffer::notify_or_send`: either the new head is seen here, or who writes sees this.
+        rocketring::barrier::heavy();
         ring.head() == head || self.moves.swap(true, Ordering::SeqCst)
     }
 }
@@ -96,7 +96,7 @@ pub(crate) enum Roused {
 }
 
 impl Buffer {
-    /// The application has delivered, and there was a fence since.
+    /// The application has delivered, and there was a light barrier since.
     #[inline]
     pub(crate) fn stir(self: &Arc<Self>) {
         if !self.rest.moves.load(Ordering::Relaxed) {
