@@ -55,7 +55,9 @@ impl Ring {
             place
         });
         if watches {
-            fence(Ordering::SeqCst);
+            // Pairs with what the writing end does in `call_all`, which may be light: either it sees this bell, or the reader,
+            // if it must be woken for that, what was published.
+            barrier::heavy_for_all();
             bell.ring();
         }
         watches

@@ -8,7 +8,7 @@ use rocketring::{Hold, Ring, Writer};
 
 use crate::confirm::Waits;
 use crate::context::{ContextInner, lock};
-use crate::core::{Command, Parked, Rest};
+use crate::core::{Parked, Rest};
 use crate::inbound::InboundShared;
 use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound, Tally};
@@ -249,9 +249,14 @@ impl Buffer {
         self.stir();
     }
 
-    /// Deliveries up to here need not be told to workers from now on.
-    pub(crate) fn let_be(&self, to: Position) {
-        self.let_be.store(to, Ordering::Relaxed);
+    /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller
+    /// knows of.
+    pub(crate) fn let_be(&self, to: Position, known: usize) {
+        // Under the lock: another one comes before this and counts, or after it and ends it.
+        let places = lock(&self.places);
+        if places.subs.len() == known {
+            self.let_be.store(to, Ordering::Relaxed);
+        }
     }
 
     /// They must be again; the caller looks at the head after this.
@@ -280,14 +285,6 @@ impl Buffer {
         }
     }
 
-    /// The log is known now: whoever waited for it is answered, each by the worker of its connection.
-    pub(crate) fn unpark(&self) {
-        for parked in std::mem::take(&mut *lock(&self.parked)) {
-            let worker = self.inner.worker_of(parked.conn);
-            self.inner.workers[worker].send(Command::Unpark(parked));
-        }
-    }
-
     /// A subscription counts from here on. One of the same name, live or kept, is what it goes on with: that counts no
     /// more from the same moment; `anew` says that it does not go on with what that one had. Returns the place that was
     /// kept, and what was held: to be dropped when the new one holds.
@@ -308,7 +305,9 @@ impl Buffer {
         }
         places.subs.push(sub);
         drop(places);
-        self.disturb();
+        self.let_be.store(0, Ordering::Relaxed);
+        // Also where `disturb` has just done so: whoever delivers may not have heard that yet.
+        rocketring::barrier::heavy();
         self.watch.fetch_or(bit, Ordering::SeqCst);
         self.tell_source();
         (held, hold)

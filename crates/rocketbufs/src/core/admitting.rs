@@ -235,6 +235,16 @@ impl<T: Transport> Core<T> {
     }
 }
 
+impl Buffer {
+    /// The log is known now: whoever waited for it is answered, each by the worker of its connection.
+    pub(crate) fn unpark(&self) {
+        for parked in std::mem::take(&mut *lock(&self.parked)) {
+            let worker = self.inner.worker_of(parked.conn);
+            self.inner.workers[worker].send(Command::Unpark(parked));
+        }
+    }
+}
+
 /// How a subscription begins.
 struct Begin {
     start: Position,

@@ -157,9 +157,7 @@ impl<T: Transport> Core<T> {
         let Some(buffer) = used.outs.first().and_then(untold).map(|out| &out.buffer) else { return };
         let steps = used.outs.iter().map(|out| untold(out).and_then(OutSub::follows_to));
         let Some(least) = steps.min().flatten() else { return };
-        if buffer.sub_count() == used.outs.len() {
-            buffer.let_be(least);
-        }
+        buffer.let_be(least, used.outs.len());
     }
 
     /// The one subscription of a buffer follows, and need not be told now of what the calling thread delivered. None if it
