@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     Broker, BrokerConfig, Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
+    wire::{RECORD_HEADER_BYTES, push_record},
 };
 
 /// Bytes of a batch, headers included, where messages are small enough to be batched.
@@ -223,6 +224,8 @@ fn stream_of<'s, 'a>(
 /// One topic's publisher that looks at single messages.
 pub struct OneSender {
     writer: TopicWriter,
+    /// What was pushed and not flushed, encoded: everybody's sender leaves what is due together as one.
+    due: Vec<u8>,
     // Its connection ends when it is dropped.
     _publisher: Publisher,
 }
@@ -236,16 +239,26 @@ pub fn one_sender(whom: &Whom, topic: u8) -> Result<OneSender, BenchError> {
     let publisher = Publisher::builder().config(config).connect(&whom.addr).map_err(failed)?;
     let writer = publisher.topic(&topic_name(topic)).map_err(failed)?;
     writer.wait_subscribers(1, SET_UP_WITHIN).map_err(failed)?;
-    Ok(OneSender { writer, _publisher: publisher })
+    Ok(OneSender { writer, due: Vec::new(), _publisher: publisher })
 }
 
 impl Sends for OneSender {
     fn push(&mut self, message: &[u8]) -> Result<(), BenchError> {
-        self.writer.publish(message).map(drop).map_err(failed)
+        if self.due.len() + RECORD_HEADER_BYTES + message.len() > BATCH_BYTES {
+            self.flush()?;
+        }
+        push_record(&mut self.due, message);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), BenchError> {
-        Ok(())
+        if self.due.is_empty() {
+            return Ok(());
+        }
+        let mut batch = self.writer.batch(self.due.len() as u64).map_err(failed)?;
+        batch.push_encoded(&self.due);
+        self.due.clear();
+        batch.deliver().map(drop).map_err(failed)
     }
 }
 
