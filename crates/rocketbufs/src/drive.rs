@@ -201,7 +201,7 @@ mod tests {
     }
 
     impl Inline for Fake {
-        fn send_now(&mut self, _: u32, _: Nanos) -> Sent {
+        fn send_now(&mut self, _: u32, _: &dyn Fn() -> Nanos) -> Sent {
             Sent::Not
         }
 

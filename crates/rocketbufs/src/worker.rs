@@ -136,7 +136,7 @@ impl WorkerShared {
         let Some((core, borrow)) = self.borrowed() else { return false };
         // Taken: the worker is awake and looks for news before it sleeps, or another thread sends.
         let Ok(mut core) = core.try_lock() else { return false };
-        core.send_now(slot, nanos_since(borrow.started)) == Sent::All
+        core.send_now(slot, &|| nanos_since(borrow.started)) == Sent::All
     }
 
     pub(crate) fn has_work(&self) -> bool {

@@ -37,7 +37,7 @@ const LOOKS_PER_TURN: u32 = 64;
 /// What an application's thread may do with a worker's core.
 pub(crate) trait Inline: Send {
     /// Sends what is pending in a buffer, if that is a matter of one system call. False: it is the worker's.
-    fn send_now(&mut self, slot: u32, now: Nanos) -> Sent;
+    fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent;
 
     /// A turn that waits for nothing, as the worker's own. False when the worker is done.
     fn turn_now(&mut self, now: Nanos) -> bool;
@@ -60,7 +60,8 @@ pub(crate) enum Sent {
 }
 
 impl<T: Transport + Send> Inline for Core<T> {
-    fn send_now(&mut self, slot: u32, now: Nanos) -> Sent {
+    fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent {
+        let now = clock();
         if let Some(wakes) = self.leave_untold(slot, now) {
             return if wakes { Sent::Not } else { Sent::All };
         }
@@ -81,7 +82,8 @@ impl<T: Transport + Send> Inline for Core<T> {
         self.write_some(conn);
         let left = self.transport.flush(conn);
         let Some(link) = self.links.get_mut(&conn) else { return Sent::Not };
-        link.last_flush = self.now;
+        // Its end: who delivers the next at once makes a stream, however long a system call takes here.
+        link.last_flush = clock();
         if !left || !link.ready.is_empty() {
             // What the kernel did not take it tells the worker; the rest is the worker's next turn. Marked again, so that
             // whoever looks whether there is work sees it.
