@@ -8,7 +8,8 @@
 //! └────────┴──────────┴─────────┴───────────┴───────────┴───────────┴───────────┴──────────────────────────┘
 //!   batch:    count messages, each u16 length and bytes; zeros may follow, so that datagrams of one batch are equally
 //!             long and the kernel can cut them (UDP_SEGMENT)
-//!   fragment: count is the length of every piece but the last; u32 length of the message, u32 number of the piece
+//!   fragment: count is the length of every piece but the last; u32 length of the message, u32 number of the piece, the
+//!             piece; zeros may follow here too
 //!   close:    nothing; `first` is how many messages the stream had
 //! ```
 //!
@@ -172,10 +173,13 @@ impl<'a> Piece<'a> {
             return Err(Malformed::Broken);
         }
         let pieces = total.div_ceil(size);
-        if index >= pieces || bytes.len() != size.min(total - index * size) as usize {
+        if index >= pieces {
             return Err(Malformed::Broken);
         }
-        Ok(Piece { total, index, pieces, bytes })
+        match bytes.split_at_checked(size.min(total - index * size) as usize) {
+            Some((bytes, padding)) if is_zero(padding) => Ok(Piece { total, index, pieces, bytes }),
+            _ => Err(Malformed::Broken),
+        }
     }
 }
 
@@ -196,7 +200,7 @@ impl<'a> Messages<'a> {
             let length = body.get(at..at + RECORD_BYTES).ok_or(Malformed::Broken)?;
             at += RECORD_BYTES + usize::from(u16_at(length, 0));
         }
-        if count == 0 || at > body.len() || body[at..].iter().any(|&b| b != 0) {
+        if count == 0 || at > body.len() || !is_zero(&body[at..]) {
             return Err(Malformed::Broken);
         }
         Ok(Messages { count: usize::from(count), bytes: &body[..at], whole: false })
@@ -241,6 +245,24 @@ impl<'a> Messages<'a> {
             message
         })
     }
+}
+
+/// How many messages end in a datagram that this end made.
+pub(crate) fn ends(datagram: &[u8]) -> u64 {
+    let count = u16_at(datagram, 2);
+    match datagram[1] & 15 {
+        0 => count.into(),
+        1 => {
+            let (total, index) = (u32_at(datagram, HEADER_BYTES), u32_at(datagram, HEADER_BYTES + 4));
+            u64::from(index + 1 == total.div_ceil(count.into()))
+        }
+        _ => 0,
+    }
+}
+
+/// Whether this is what fills a datagram up.
+fn is_zero(padding: &[u8]) -> bool {
+    padding.iter().all(|&byte| byte == 0)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 
 use super::destinations::{Destination, Destinations};
 use super::due::{Batch, Due};
-use super::queue::Queue;
+use super::queue::{Queue, at_once};
 use super::timeline::Timeline;
 use super::{Slots, after};
 use crate::config::{Config, Large, MIN_DATAGRAM};
 use crate::error::PushError;
 use crate::key::Key;
-use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES};
+use crate::wire::{HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, ends};
 
 /// Datagrams of one batch: the kernel cuts at most 64 at once.
 pub(crate) const MAX_SEGMENTS: usize = 64;
@@ -36,6 +36,8 @@ pub(crate) const MAX_SEGMENTS: usize = 64;
 pub(crate) const CLOSE_COPIES: usize = 3;
 /// Buffers that are kept for the next queues.
 const SPARE_BUFFERS: usize = 64;
+/// The largest of them: what one has grown to for as much as leaves in one call.
+const SPARE_BYTES: usize = 1 << 17;
 
 /// What the machine asks its surroundings for.
 pub(crate) trait Outside {
@@ -156,7 +158,8 @@ impl Batches {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.resize(HEADER_BYTES, 0);
                 let (start, count, segment, room) = (0, 0, None, MIN_DATAGRAM);
-                let queue = Queue { key, bytes, start, count, segment, room, payload: 0, messages: 0 };
+                let (cut, payload, messages) = (false, 0, 0);
+                let queue = Queue { key, bytes, start, count, segment, room, cut, payload, messages };
                 let slot = self.queues.insert(queue);
                 if !self.timeout.is_zero() {
                     self.by_key.insert(key, slot);
@@ -177,38 +180,31 @@ impl Batches {
     }
 
     /// The message at `at` does not fit into what is surely free: finds out what is, and where it goes.
-    #[cold]
     fn place(&mut self, slot: u32, at: usize, outside: &impl Outside) -> Result<(), PushError> {
-        let now = outside.now();
         let queue = self.queues.get_mut(slot).expect("the caller found it");
-        let key = queue.key;
-        let limit = self.limit(key.addr, now, outside);
+        let (key, size) = (queue.key, queue.bytes.len() - at - RECORD_BYTES);
+        let limit = self.limit(key.addr, outside);
+        let large = HEADER_BYTES + RECORD_BYTES + size > limit;
+        let checked = if large { self.check_size(size, limit) } else { Ok(()) };
         let queue = self.queues.get_mut(slot).expect("the caller found it");
-        let size = queue.bytes.len() - at - RECORD_BYTES;
-        queue.room = queue.segment.unwrap_or(limit);
-        if queue.bytes.len() - queue.start <= queue.room && queue.count < u16::MAX {
-            self.pending += queue.take(at, size);
+        if let Err(error) = checked {
+            queue.bytes.truncate(at);
+            self.drop_if_empty(slot);
+            return Err(error);
+        }
+        let taken = if large { queue.cut(at, limit) } else { queue.fit(at, limit) };
+        if let Some(taken) = taken {
+            self.pending += taken;
             return Ok(());
         }
-        let message = queue.bytes.split_off(at + RECORD_BYTES);
-        queue.bytes.truncate(at);
-        if HEADER_BYTES + RECORD_BYTES + size > limit {
-            if let Err(error) = self.check_size(size, limit) {
-                self.drop_if_empty(slot);
-                return Err(error);
-            }
-            self.seal(slot, now);
-            self.fragment(key, &message, limit, now);
-            return Ok(());
-        }
-        if queue.count > 0 && queue.begins_another(RECORD_BYTES + size) {
-            self.pending += queue.append(&message);
-            return Ok(());
-        }
-        self.seal(slot, now);
+        let record = queue.bytes.split_off(at);
+        self.seal(slot, outside.now());
         let slot = self.slot(key, outside);
         let queue = self.queues.get_mut(slot).expect("it was just made");
-        self.pending += queue.append(&message);
+        let at = queue.bytes.len();
+        queue.bytes.extend_from_slice(&record);
+        let taken = if large { queue.cut(at, limit) } else { queue.fit(at, limit) };
+        self.pending += taken.expect("it has nothing else");
         Ok(())
     }
 
@@ -219,10 +215,13 @@ impl Batches {
     }
 
     /// The largest datagram to an address.
-    fn limit(&mut self, to: SocketAddr, now: Instant, outside: &impl Outside) -> usize {
-        let (destination, given_up) = self.destinations.get(to, now);
-        let limit =
-            *destination.limit.get_or_insert_with(|| outside.path(to).clamp(MIN_DATAGRAM, MAX_DATAGRAM));
+    fn limit(&mut self, to: SocketAddr, outside: &impl Outside) -> usize {
+        if let Some(limit) = self.destinations.find(to).and_then(|known| known.limit) {
+            return limit;
+        }
+        let (destination, given_up) = self.destinations.get(to, outside.now());
+        let limit = outside.path(to).clamp(MIN_DATAGRAM, MAX_DATAGRAM);
+        destination.limit = Some(limit);
         if let Some(gone) = given_up {
             self.close(&gone);
         }
@@ -243,66 +242,38 @@ impl Batches {
         if queue.messages == 0 {
             return self.keep(queue.bytes);
         }
-        let Queue { key, mut bytes, start, count, segment, payload, messages, .. } = queue;
-        bytes[start + 2..start + 4].copy_from_slice(&count.to_le_bytes());
+        let Queue { key, mut bytes, start, count, segment, cut, payload, messages, .. } = queue;
+        if !cut {
+            bytes[start + 2..start + 4].copy_from_slice(&count.to_le_bytes());
+        }
         let segment = segment.unwrap_or(bytes.len());
         let (destination, given_up) = self.destinations.get(key.addr, now);
         for datagram in bytes.chunks_mut(segment) {
-            let count = u16::from_le_bytes([datagram[2], datagram[3]]);
             let header = Header {
-                kind: Kind::Batch,
-                count,
+                kind: if cut { Kind::Fragment } else { Kind::Batch },
+                count: u16::from_le_bytes([datagram[2], datagram[3]]),
                 stream: destination.stream,
                 epoch: self.epoch,
                 first: destination.next,
                 mailbox: key.id,
             };
             datagram[..HEADER_BYTES].copy_from_slice(&header.encode());
-            destination.next += u64::from(count);
+            destination.next += ends(datagram);
         }
         if let Some(gone) = given_up {
             self.close(&gone);
         }
         // Headers and padding count too from here on: they are memory that waits.
         self.pending += bytes.len() - payload;
-        self.ready.push_back(Batch { to: key.addr, bytes, segment, messages, left: 0 });
-    }
-
-    /// A message that no datagram holds leaves in pieces.
-    fn fragment(&mut self, key: Key, message: &[u8], limit: usize, now: Instant) {
-        let piece = (limit - HEADER_BYTES - FRAGMENT_BYTES).min(usize::from(u16::MAX));
-        let (destination, given_up) = self.destinations.get(key.addr, now);
-        let header = Header {
-            kind: Kind::Fragment,
-            count: u16::try_from(piece).expect("it was limited to this"),
-            stream: destination.stream,
-            epoch: self.epoch,
-            first: destination.next,
-            mailbox: key.id,
-        };
-        destination.next += 1;
-        if let Some(gone) = given_up {
-            self.close(&gone);
+        let most = at_once(segment) * segment;
+        if bytes.len() <= most {
+            return self.ready.push_back(Batch { to: key.addr, bytes, segment, messages, left: 0 });
         }
-        let total = u32::try_from(message.len()).expect("messages are at most 1 GiB");
-        let segment = HEADER_BYTES + FRAGMENT_BYTES + piece;
-        let pieces_at_once = (MAX_DATAGRAM / segment).clamp(1, MAX_SEGMENTS);
-        let mut index = 0_u32;
-        for chunk in message.chunks(piece * pieces_at_once) {
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            for part in chunk.chunks(piece) {
-                bytes.extend_from_slice(&header.encode());
-                bytes.extend_from_slice(&total.to_le_bytes());
-                bytes.extend_from_slice(&index.to_le_bytes());
-                bytes.extend_from_slice(part);
-                index += 1;
-            }
-            self.pending += bytes.len();
-            let segment = segment.min(bytes.len());
-            self.ready.push_back(Batch { to: key.addr, bytes, segment, messages: 0, left: 0 });
-        }
-        if let Some(last) = self.ready.back_mut() {
-            last.messages = 1;
+        // A single message that is larger than what leaves in one call.
+        for part in bytes.chunks(most) {
+            let messages = part.chunks(segment).map(ends).sum();
+            let (bytes, segment) = (part.to_vec(), segment.min(part.len()));
+            self.ready.push_back(Batch { to: key.addr, bytes, segment, messages, left: 0 });
         }
     }
 
@@ -398,7 +369,7 @@ impl Batches {
     }
 
     fn keep(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < SPARE_BUFFERS {
+        if self.spare.len() < SPARE_BUFFERS && bytes.capacity() <= SPARE_BYTES {
             bytes.clear();
             self.spare.push(bytes);
         }
@@ -410,6 +381,9 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::event::Event;
+    use crate::proto::receiver::{Receiver, Sink, Taken};
+    use crate::wire::Messages;
 
     struct World;
 
@@ -420,6 +394,56 @@ mod tests {
 
         fn path(&self, _: SocketAddr) -> usize {
             MIN_DATAGRAM
+        }
+    }
+
+    /// Messages that no datagram holds leave together, cut so that the kernel can cut them in one call.
+    #[test]
+    fn large_messages_share_a_batch() {
+        let far = Duration::from_secs(3600);
+        let config = Config { max_message: 200_000, ..Config::default().batches(60_000, far) };
+        let mut batches = Batches::new(&config, 1);
+        let key = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 7);
+        let sizes = [3000, 2990, 1300, 3000, 1171, 100, 3000, 200_000, 5000, 5000];
+        for (at, &size) in sizes.iter().enumerate() {
+            let fill = |out: &mut Vec<u8>| {
+                out.resize(out.len() + size, at as u8 + 1);
+                true
+            };
+            batches.push(key, &World, fill).expect("room");
+        }
+        batches.flush(Instant::now());
+        let mut receiver = Receiver::new(&config);
+        let mut came = Came::default();
+        let mut shape = Vec::new();
+        for batch in batches.ready() {
+            shape.push((batch.datagrams(), batch.messages));
+            for datagram in batch.bytes.chunks(batch.segment) {
+                assert!(datagram.len() <= MIN_DATAGRAM);
+                receiver.datagram(Instant::now(), batch.to, datagram, &mut came);
+            }
+        }
+        // Pieces of the same length share, whole messages go alone, and so does what is too large for one call.
+        assert_eq!(shape[..3], [(13, 5), (1, 1), (3, 1)]);
+        assert_eq!(shape.iter().map(|(_, messages)| messages).sum::<u64>(), sizes.len() as u64);
+        assert_eq!(shape.last(), Some(&(10, 2)));
+        let wanted: Vec<_> = sizes.iter().zip(1..).map(|(&size, byte)| vec![byte; size]).collect();
+        assert!(came.0 == wanted, "{:?}", came.0.iter().map(Vec::len).collect::<Vec<_>>());
+        assert_eq!(receiver.totals().malformed, 0);
+    }
+
+    /// Keeps what is delivered.
+    #[derive(Default)]
+    struct Came(Vec<Vec<u8>>);
+
+    impl Sink for Came {
+        fn deliver(&mut self, _: Key, messages: Messages<'_>) -> Taken {
+            self.0.extend(messages.iter().map(<[u8]>::to_vec));
+            Taken::default()
+        }
+
+        fn event(&mut self, event: Event) {
+            assert!(matches!(event, Event::Joined { missed: 0, .. }), "{event:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use crate::wire::Kind;
+use crate::wire::ends;
 
 /// What leaves in one call: datagrams for one address, all `segment` bytes long but the last.
 pub(crate) struct Batch {
@@ -38,11 +38,7 @@ impl Batch {
 
     /// Messages of which not everything has left.
     fn messages_left(&self) -> u64 {
-        if self.left == 0 || self.bytes[1] & 0x0F != Kind::Batch as u8 {
-            return self.messages;
-        }
-        let count = |datagram: &[u8]| u64::from(u16::from_le_bytes([datagram[2], datagram[3]]));
-        self.rest().chunks(self.segment).map(count).sum()
+        if self.left == 0 { self.messages } else { self.rest().chunks(self.segment).map(ends).sum() }
     }
 }
 
@@ -104,7 +100,7 @@ impl Due {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Header;
+    use crate::wire::{Header, Kind};
 
     /// A batch of datagrams with so many messages each.
     fn batch(port: u16, counts: &[u16]) -> Batch {
