@@ -286,12 +286,12 @@ pub trait Transport {
     }
 
     /// A reader that got this ring from here follows it, and is to be woken by whoever writes it. What is returned names it
-    /// for [`Transport::drop_watcher`]; none if this peer cannot be told.
+    /// for [`Transport::drop_watcher`]; none if this peer cannot be told, or not now.
     fn pass_watcher(&mut self, _conn: ConnId, _wire: WireId, _bell: &Arc<PeerBell>) -> Option<u32> {
         None
     }
 
-    /// The reader with this number no longer follows.
+    /// The reader with this number no longer follows. A peer that does not read what it is told is closed.
     fn drop_watcher(&mut self, _conn: ConnId, _wire: WireId, _number: u32) {}
 
     /// Whether a ring that is followed has something that has not landed; costs a load for each. None where none is.

@@ -1,7 +1,7 @@
 //! What a peer on this machine may send to shared memory: whatever it is, it ends its own connection or is told, and
 //! nothing of it stays.
 
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -309,5 +309,34 @@ fn a_bell_without_its_descriptor_ends_the_connection() {
         let mut scene = Scene::new();
         scene.say(kind, 0, 0);
         assert!(matches!(scene.down(), Down::Descriptors(_)));
+    }
+}
+
+/// What is said of readers that go is said to somebody, or the connection ends.
+#[test]
+fn a_peer_that_reads_no_messages_is_given_up() {
+    let mut scene = Scene::new();
+    for number in 0..1 << 20 {
+        scene.link.drop_watcher(scene.conn, 7, number);
+    }
+    let why = scene.down();
+    assert!(matches!(&why, Down::Local(why) if why.contains("reads no")), "{why}");
+}
+
+/// Readers for whom the queue has no place are not passed on, until the peer reads again.
+#[test]
+fn a_queue_that_is_full_takes_no_more_readers() {
+    let mut scene = Scene::new();
+    let bell = rocketring::Bell::new(false).expect("a bell");
+    let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().expect("a descriptor"));
+    let bell = Arc::new(scene.maps.bell(page, pipe).expect("a bell"));
+    let Scene { link, conn, peer, .. } = &mut scene;
+    let refused = (0..1 << 20).any(|_| link.pass_watcher(*conn, 7, &bell).is_none());
+    assert!(refused, "{} readers wait in a queue", 1 << 20);
+    let mut bytes = vec![0; 1 << 20];
+    while link.pass_watcher(*conn, 7, &bell).is_none() {
+        let n = peer.read(&mut bytes).expect("there is more");
+        assert!(n > 0, "the connection stays");
+        link.poll(Some(Duration::ZERO), &mut Vec::new());
     }
 }

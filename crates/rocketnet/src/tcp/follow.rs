@@ -19,7 +19,7 @@ use rustix::event::epoll;
 use super::conn::Conn;
 use super::mapped::MAX_BELLS;
 use super::{BELL, Tcp};
-use crate::contract::{ConnId, Event, WireId};
+use crate::contract::{ConnId, Event, Transport, WireId};
 use crate::wire::{Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_WATCH};
 
 /// The number of the bell of who says it.
@@ -107,11 +107,16 @@ impl Follows {
 impl Tcp {
     /// Begins to follow a ring, and says so to whom it comes from.
     pub(super) fn begin_to_follow(&mut self, id: ConnId, wire: WireId, lazily: bool) -> bool {
+        let about = Header { wire, more: lazily, size: OWN_BELL };
+        if self.follows.rings().contains(&(id, wire)) {
+            self.must_say(id, LOCAL_WATCH, about);
+            return true;
+        }
+        self.make_place(id);
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.is_open() && conn.is_local()) else {
             return false;
         };
-        let known = self.follows.rings().contains(&(id, wire));
-        if !(known || self.follows.has_place() && conn.intake.can_follow(wire)) {
+        if !(self.follows.has_place() && conn.intake.can_follow(wire)) {
             return false;
         }
         let watch = |fd: BorrowedFd<'_>| {
@@ -119,15 +124,31 @@ impl Tcp {
             Ok(())
         };
         let said = self.follows.bell(self.config.busy_polls, watch).and_then(|bell| conn.own_bell(bell));
-        if let Err(error) = said {
+        let said = said.unwrap_or_else(|error| {
             tracing::debug!(%error, "a ring is not followed: there is no bell");
-            return false;
-        }
-        conn.out.local(LOCAL_WATCH, Header { wire, more: lazily, size: OWN_BELL }, None);
-        if !known {
+            false
+        });
+        let follows = said && conn.out.local(LOCAL_WATCH, about, None);
+        if follows {
             self.follows.add(id, wire);
         }
-        true
+        follows
+    }
+
+    /// Has place in the queue for all that is said of one reader, unless the peer does not read.
+    pub(super) fn make_place(&mut self, id: ConnId) {
+        if self.conns.get(id).is_some_and(|conn| !conn.out.takes_reader()) {
+            self.flush(id);
+        }
+    }
+
+    /// Says what the peer would go wrong without; if it does not read, its connection ends.
+    pub(super) fn must_say(&mut self, id: ConnId, kind: u32, about: Header) {
+        self.make_place(id);
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if !conn.out.local(kind, about, None) && !conn.out.is_dead() {
+            self.close(id, "it reads no messages", Duration::ZERO);
+        }
     }
 
     /// Looks at what is followed; what is new has landed, and is told. True if there was anything.
@@ -161,20 +182,19 @@ impl Tcp {
 }
 
 impl Conn {
-    /// Says once which bell wakes this end.
-    fn own_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        if !std::mem::replace(&mut self.bell_told, true) {
-            self.tell_bell(OWN_BELL, bell.files())?;
+    /// Says once which bell wakes this end. False if the queue is full.
+    fn own_bell(&mut self, bell: &Bell) -> io::Result<bool> {
+        if !self.bell_told {
+            self.bell_told = self.tell_bell(OWN_BELL, bell.files())?;
         }
-        Ok(())
+        Ok(self.bell_told)
     }
 
-    fn tell_bell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    fn tell_bell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
         let (page, pipe) = (page.try_clone_to_owned()?, pipe.try_clone_to_owned()?);
         let about = Header { wire: 0, more: false, size: number };
-        self.out.local(LOCAL_BELL_PAGE, about, Some(page));
-        self.out.local(LOCAL_BELL, about, Some(pipe));
-        Ok(())
+        Ok(self.out.local(LOCAL_BELL_PAGE, about, Some(page))
+            && self.out.local(LOCAL_BELL, about, Some(pipe)))
     }
 
     /// Has a reader woken for what the peer writes for this id. Each bell is told once.
@@ -186,7 +206,7 @@ impl Conn {
                 let free = self.passed.iter().position(|passed| passed.strong_count() == 0);
                 let at = free.unwrap_or(self.passed.len());
                 let number = u32::try_from(at + 1).ok().filter(|number| (*number as usize) < MAX_BELLS)?;
-                self.tell_bell(number, bell.files()).ok()?;
+                self.tell_bell(number, bell.files()).ok().filter(|told| *told)?;
                 self.passed.resize(self.passed.len().max(at + 1), Weak::new());
                 self.passed[at] = Arc::downgrade(bell);
                 at

@@ -365,14 +365,13 @@ impl Transport for Tcp {
     }
 
     fn pass_watcher(&mut self, conn: ConnId, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
+        self.make_place(conn);
         let conn = self.conns.get_mut(conn).filter(|conn| conn.is_open() && conn.is_local())?;
         conn.pass_bell(wire, bell)
     }
 
     fn drop_watcher(&mut self, conn: ConnId, wire: WireId, number: u32) {
-        if let Some(conn) = self.conns.get_mut(conn) {
-            conn.out.local(LOCAL_UNWATCH, Header { wire, more: false, size: number }, None);
-        }
+        self.must_say(conn, LOCAL_UNWATCH, Header { wire, more: false, size: number });
     }
 
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {

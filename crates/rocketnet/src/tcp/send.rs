@@ -26,6 +26,10 @@ use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, 
 
 /// Control messages share a buffer up to this size, so that a stream of small ones is one part.
 const CONTROL_MERGE_BYTES: usize = 16 << 10;
+/// What a descriptor that waits counts for besides its message: a process has few of them.
+const FILE_COUNTS: usize = 1 << 10;
+/// What is said of one reader, at most: its bell, which is a page and a pipe, and that it is to be woken.
+const READER_BYTES: usize = 3 * LOCAL_BYTES + 2 * FILE_COUNTS;
 /// Sent positions that wait to be told are compacted beyond this many.
 const SENT_COMPACT: usize = 1024;
 
@@ -93,6 +97,16 @@ impl Piece {
         };
         let bytes = (!bytes.is_empty()).then_some(Part::Bytes(bytes));
         bytes.into_iter().chain(range)
+    }
+
+    /// What it counts for in the limit of control messages.
+    fn control_bytes(&self) -> usize {
+        match self {
+            Piece::Control(bytes) => bytes.len(),
+            Piece::Local(_) => LOCAL_BYTES,
+            Piece::File { .. } => LOCAL_BYTES + FILE_COUNTS,
+            Piece::Range { .. } | Piece::Copied { .. } | Piece::Mapped { .. } | Piece::Offer { .. } => 0,
+        }
     }
 
     /// The descriptor that goes with its first byte.
@@ -228,16 +242,27 @@ impl Outgoing {
         true
     }
 
-    /// Queues a message to the peer's transport, and the descriptor that it is about. False if nothing can be sent.
+    /// Queues a message to the peer's transport, and the descriptor that it is about. False if nothing can be sent, or too
+    /// much waits already.
     pub fn local(&mut self, kind: u32, about: Header, file: Option<OwnedFd>) -> bool {
         let message = local_message(kind, about);
-        if !self.dead {
-            self.queue.push_back(match file {
-                Some(file) => Piece::File { message, file },
-                None => Piece::Local(message),
-            });
+        let piece = match file {
+            Some(file) => Piece::File { message, file },
+            None => Piece::Local(message),
+        };
+        let size = piece.control_bytes();
+        if self.dead || self.control_bytes + size > self.max_control_bytes {
+            self.full = true;
+            return false;
         }
-        !self.dead
+        self.queue.push_back(piece);
+        self.control_bytes += size;
+        true
+    }
+
+    /// Whether there is place for all that is said of one reader.
+    pub fn takes_reader(&self) -> bool {
+        self.control_bytes + READER_BYTES <= self.max_control_bytes
     }
 
     /// Copies what is unsent of the ranges of `wire`; returns how many bytes of payload it copied.
@@ -323,6 +348,7 @@ impl Outgoing {
                 break;
             }
             self.front_done -= len;
+            self.control_bytes -= front.control_bytes();
             match self.queue.pop_front() {
                 Some(Piece::Range { wire, from, to, .. }) => {
                     self.range_bytes -= to - from;
@@ -332,14 +358,14 @@ impl Outgoing {
                     self.range_bytes -= size;
                     self.note_sent(wire, to);
                 }
-                Some(Piece::Offer { .. } | Piece::File { .. } | Piece::Local(_)) | None => {}
                 Some(Piece::Copied { counted, told, .. }) => {
                     self.range_bytes -= counted;
                     if let Some((wire, to)) = told {
                         self.note_sent(wire, to);
                     }
                 }
-                Some(Piece::Control(bytes)) => self.control_bytes -= bytes.len(),
+                Some(Piece::Offer { .. } | Piece::File { .. } | Piece::Local(_) | Piece::Control(_))
+                | None => {}
             }
         }
     }
