@@ -96,6 +96,8 @@ impl<T: Transport> Core<T> {
 
     /// Says upstream who is to be woken there, and who no longer is.
     pub(super) fn pass_watchers(&mut self, inbound: &InboundShared) {
+        // Before the look: what changes from here on asks anew.
+        lock(&inbound.watchers).answer();
         let Some((conn_number, wire)) = lock(&inbound.state).wire else { return };
         let Some(&conn) = self.by_number.get(&conn_number) else { return };
         // While all subscribers are woken past this end, it need not be for each of them.
@@ -264,7 +266,9 @@ impl Buffer {
 fn tell_worker(inbound: &Arc<InboundShared>) {
     let wire = lock(&inbound.state).wire;
     // Without a connection: when it goes on over another.
-    if let Some((conn, _)) = wire {
+    if let Some((conn, _)) = wire
+        && lock(&inbound.watchers).ask()
+    {
         inbound.inner.workers[inbound.inner.worker_of(conn)].send(Command::PassWatchers(inbound.clone()));
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Watchers {
     gone: Vec<(u64, u32)>,
     /// Whether this end said that it need not be woken.
     pub(crate) lazily: bool,
+    /// The worker was asked to look at this, and has not done so since.
+    asked: bool,
 }
 
 struct Watcher {
@@ -23,6 +25,16 @@ struct Watcher {
 }
 
 impl Watchers {
+    /// Something changed: whether the worker is to be asked to look, which it has not been already.
+    pub(crate) fn ask(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// The worker looks after this.
+    pub(crate) fn answer(&mut self) {
+        self.asked = false;
+    }
+
     /// False if there are too many.
     pub(crate) fn add(&mut self, key: WatchKey, bell: Arc<PeerBell>) -> bool {
         self.remove(key);
@@ -104,6 +116,14 @@ mod tests {
         assert_eq!(watchers.take_gone(7), []);
         watchers.remove((1, 5, 0));
         assert_eq!(watchers.take_gone(7), [0]);
+    }
+
+    #[test]
+    fn the_worker_is_asked_once_until_it_looks() {
+        let mut watchers = Watchers::default();
+        assert!(watchers.ask() && !watchers.ask() && !watchers.ask());
+        watchers.answer();
+        assert!(watchers.ask() && !watchers.ask());
     }
 
     #[test]
