@@ -7,7 +7,7 @@
 //!         pipe, read end ◀── one byte, once for each sleep ─────── pipe, opened anew
 //! ```
 //!
-//! The reader follows the head pages of rings that it maps ([`Inlet::land_rest`](crate::Inlet::land_rest)); who publishes
+//! The reader follows the head pages of rings that it maps ([`Inlet::follow`](crate::Inlet::follow)); who publishes
 //! looks at its page, and makes a system call only if it sleeps. Nobody between them can hold up the writer: it opens the
 //! pipe for itself, so that it never blocks and never ends with a signal, whatever is done with the reader's own end. A
 //! reader that says nonsense costs its writers a system call for a delivery, and wakes itself.

@@ -480,9 +480,14 @@ impl Buffer {
 
     /// What it is spliced from may have something to tell upstream.
     fn tell_source(&self) {
-        if let Some(source) = self.source.as_ref().and_then(Weak::upgrade) {
+        if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);
         }
+    }
+
+    /// What it is spliced from, as long as that is there.
+    pub(crate) fn upstream(&self) -> Option<Arc<InboundShared>> {
+        self.source.as_ref().and_then(Weak::upgrade)
     }
 }
 

@@ -51,11 +51,6 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    /// Something landed that the sender has not told.
-    pub(super) fn on_followed(&mut self, conn: ConnId, wire: WireId) {
-        self.on_arrived(conn, wire);
-    }
-
     /// The peer, or a reader behind it, follows the ring of one of its subscriptions.
     pub(super) fn on_watched(
         &mut self,
@@ -231,8 +226,7 @@ impl Buffer {
         if !log.ring.is_peers() {
             return log.ring.watch(key, bell);
         }
-        let source = self.source.as_ref().and_then(std::sync::Weak::upgrade);
-        let Some(inbound) = source.filter(|inbound| lock(&inbound.watchers).add(key, bell)) else {
+        let Some(inbound) = self.upstream().filter(|inbound| lock(&inbound.watchers).add(key, bell)) else {
             return false;
         };
         tell_worker(&inbound);
@@ -245,18 +239,15 @@ impl Buffer {
         if !log.ring.is_peers() {
             return log.ring.unwatch(key);
         }
-        if let Some(inbound) = self.source.as_ref().and_then(std::sync::Weak::upgrade) {
+        if let Some(inbound) = self.upstream() {
             lock(&inbound.watchers).remove(key);
             tell_worker(&inbound);
         }
     }
-}
 
-impl Buffer {
     /// The subscribers are others than before: perhaps the writer wakes this end again, or no longer.
     pub(crate) fn tell_who_follows(&self) {
-        let source = self.source.as_ref().and_then(std::sync::Weak::upgrade);
-        if let Some(inbound) = source.filter(|_| self.log().is_some_and(|log| log.ring.is_peers())) {
+        if let Some(inbound) = self.upstream().filter(|_| self.log().is_some_and(|log| log.ring.is_peers())) {
             tell_worker(&inbound);
         }
     }

@@ -344,7 +344,8 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_arrived(conn, wire);
             }
-            Event::Followed(conn, wire) => self.on_followed(conn, wire),
+            // Its ring was looked at: that says nothing about whether the peer is there.
+            Event::Followed(conn, wire) => self.on_arrived(conn, wire),
             Event::Watched(conn, wire, number, bell) => {
                 self.heard(conn);
                 self.on_watched(conn, wire, number, bell);

@@ -27,13 +27,12 @@ impl Tcp {
         self.turn += 1;
         self.follows.wake_up();
         let news = self.look(events);
-        let ready = if self.follows.is_enough(news) {
-            Vec::new()
-        } else {
+        // None: the kernel was not asked.
+        let ready = (!self.follows.is_enough(news)).then(|| {
             let ready = self.wait(if news { Some(Duration::ZERO) } else { timeout });
             self.follows.wake_up();
             ready
-        };
+        });
         events.append(&mut self.backlog);
         let mut again = std::mem::take(&mut self.again);
         for id in again.drain(..) {
@@ -45,7 +44,7 @@ impl Tcp {
         // What was added meanwhile is for the next poll; the allocation is kept.
         again.append(&mut self.again);
         self.again = again;
-        for &(token, flags) in &ready {
+        for &(token, flags) in ready.iter().flatten() {
             if token == SLEEPER {
                 continue;
             } else if token == BELL {
@@ -56,7 +55,8 @@ impl Tcp {
                 self.serve(ConnId(token), flags, events);
             }
         }
-        if ready.capacity() > 0 {
+        if let Some(ready) = ready {
+            // The allocation is kept.
             self.ready = ready;
         }
         self.expire(events);

@@ -33,7 +33,7 @@ const POLLS_UNASKED: u32 = 16;
 /// What one worker follows.
 #[derive(Default)]
 pub(super) struct Follows {
-    bell: Option<Arc<Bell>>,
+    bell: Option<Bell>,
     rings: Vec<(ConnId, WireId)>,
     /// Polls in a row that had enough to do without asking the kernel.
     unasked: u32,
@@ -45,13 +45,13 @@ impl Follows {
         &mut self,
         heavy: bool,
         watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
-    ) -> io::Result<&Arc<Bell>> {
+    ) -> io::Result<&Bell> {
         match &mut self.bell {
             Some(bell) => Ok(bell),
             none => {
                 let bell = Bell::new(heavy)?;
                 watch(bell.fd())?;
-                Ok(none.insert(Arc::new(bell)))
+                Ok(none.insert(bell))
             }
         }
     }
@@ -166,7 +166,7 @@ impl Tcp {
     pub(super) fn look_for_news(&self) -> bool {
         self.follows.rings().iter().any(|&(id, wire)| {
             let conn = self.conns.get(id).filter(|conn| !conn.paused && conn.is_open());
-            conn.is_some_and(|conn| conn.intake.has_rest(wire))
+            conn.is_some_and(|conn| conn.intake.has_news(wire))
         })
     }
 

@@ -105,7 +105,7 @@ impl Intake {
     }
 
     /// Whether [`Intake::follow`] would land something.
-    pub fn has_rest(&self, wire: WireId) -> bool {
+    pub fn has_news(&self, wire: WireId) -> bool {
         self.bound.get(&wire).is_some_and(|bound| bound.inlet.has_news())
     }
 
