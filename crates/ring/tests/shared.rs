@@ -318,3 +318,27 @@ fn what_a_dead_writer_had_delivered_is_there() {
     assert!(inlet.land_rest());
     assert_eq!((seen.boundary(), seen.view(1000, 1006).to_vec().unwrap()), (1006, b"behind".to_vec()));
 }
+
+/// Ends of deliveries within a step are not known to who follows: who hands the ring on takes none that is longer than the
+/// largest delivery. When the writer is gone nobody tells them any more.
+#[test]
+fn who_hands_a_ring_on_follows_in_small_steps() {
+    let ring = shared(0, true);
+    let mut writer = ring.writer().unwrap();
+    let seen = offered(&ring).ring(config(0, true)).unwrap();
+    seen.grant();
+    seen.hand_on();
+    let mut inlet = seen.inlet().unwrap();
+    let most = seen.max_delivery();
+    let step = vec![1; most as usize];
+    writer.append(&[&step]).unwrap();
+    assert!(inlet.has_news() && inlet.follow());
+    assert_eq!(seen.boundary(), most);
+    writer.append(&[&step]).unwrap();
+    writer.append(&[b"one more"]).unwrap();
+    assert!(most + 8 <= inlet.room(), "there is room for it");
+    assert!(!inlet.has_news() && !inlet.follow());
+    assert_eq!((seen.head(), seen.boundary()), (most, most));
+    assert!(inlet.land_rest());
+    assert_eq!((seen.head(), seen.boundary()), (2 * most + 8, 2 * most + 8));
+}
