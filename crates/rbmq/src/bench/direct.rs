@@ -87,15 +87,8 @@ struct Row {
     way: Way,
     size_bytes: u32,
     rep: u32,
-    /// Messages, or round trips, per second.
-    rate: f64,
-    /// Of round trips only.
-    p50_ns: Option<u64>,
-    p99_ns: Option<u64>,
-    lost: u64,
-    /// Cores that both ends kept busy.
-    busy_cores: f64,
-    other_cores: f64,
+    #[serde(flatten)]
+    window: Window,
     #[serde(flatten)]
     setting: Setting,
 }
@@ -109,11 +102,15 @@ struct Point {
 }
 
 /// What both ends counted in a window, and what everybody used in it.
+#[derive(Debug, Clone, Serialize)]
 struct Window {
+    /// Messages, or round trips, per second.
     rate: f64,
+    /// Of round trips only.
     p50_ns: Option<u64>,
     p99_ns: Option<u64>,
     lost: u64,
+    /// Cores that both ends kept busy.
     busy_cores: f64,
     other_cores: f64,
 }
@@ -140,7 +137,7 @@ pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
         for rep in 0..args.reps {
             for point in in_turn(load, rep) {
                 let measured = || measure(args, *point, rep);
-                let row = least_disturbed_of(args.retries, |row: &Row| row.other_cores, measured)?;
+                let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
                 progress.one(&told(&row));
                 rows.push(row);
             }
@@ -195,9 +192,8 @@ fn measure(args: &DirectArgs, point: Point, rep: u32) -> Result<Row, BenchError>
         cpu: sys::cpu(),
         command: sys::command(),
     };
-    let Window { rate, p50_ns, p99_ns, lost, busy_cores, other_cores } = window;
-    let (Point { runner, way, size: size_bytes }, rep) = (point, rep);
-    Ok(Row { runner, way, size_bytes, rep, rate, p50_ns, p99_ns, lost, busy_cores, other_cores, setting })
+    let Point { runner, way, size: size_bytes } = point;
+    Ok(Row { runner, way, size_bytes, rep, window, setting })
 }
 
 /// What was used up to a moment.
@@ -283,11 +279,11 @@ fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError
 }
 
 fn told(row: &Row) -> String {
-    let figure = match (row.p50_ns, row.p99_ns) {
+    let figure = match (row.window.p50_ns, row.window.p99_ns) {
         (Some(p50), Some(p99)) => format!("p50 {} us  p99 {} us", us(p50 as f64), us(p99 as f64)),
-        _ => format!("{:>8} msg/s  lost {}", human(row.rate), row.lost),
+        _ => format!("{:>8} msg/s  lost {}", human(row.window.rate), row.window.lost),
     };
-    let (busy, others) = (row.busy_cores, row.other_cores);
+    let (busy, others) = (row.window.busy_cores, row.window.other_cores);
     format!(
         "{:>5} B  {:<28} #{}  {figure}  cores {busy:.2}  others {others:.2}",
         row.size_bytes,
@@ -390,23 +386,23 @@ fn one_way(rows: &[Row]) -> String {
             out,
             "| {size} | {} | {} | {:.2} |{} {:.2} | {} | {:.2} |",
             same[0].runner.name(),
-            cells(same, |row| row.rate, human),
-            median(same, |row| row.rate) * f64::from(size) / 1e9,
-            times(same, &points, &others, |row| row.rate),
-            median(same, |row| row.busy_cores),
-            same.iter().map(|row| row.lost).sum::<u64>(),
-            median(same, |row| row.other_cores),
+            cells(same, |row| row.window.rate, human),
+            median(same, |row| row.window.rate) * f64::from(size) / 1e9,
+            times(same, &points, &others, |row| row.window.rate),
+            median(same, |row| row.window.busy_cores),
+            same.iter().map(|row| row.window.lost).sum::<u64>(),
+            median(same, |row| row.window.other_cores),
         );
     }
     out
 }
 
 fn p50(row: &Row) -> f64 {
-    row.p50_ns.unwrap_or(0) as f64
+    row.window.p50_ns.unwrap_or(0) as f64
 }
 
 fn p99(row: &Row) -> f64 {
-    row.p99_ns.unwrap_or(0) as f64
+    row.window.p99_ns.unwrap_or(0) as f64
 }
 
 fn there_and_back(rows: &[Row]) -> String {
@@ -427,9 +423,9 @@ fn there_and_back(rows: &[Row]) -> String {
             cells(same, p50, us),
             times(same, &points, &others, p50),
             cells(same, p99, us),
-            human(median(same, |row| row.rate)),
-            median(same, |row| row.busy_cores),
-            median(same, |row| row.other_cores),
+            human(median(same, |row| row.window.rate)),
+            median(same, |row| row.window.busy_cores),
+            median(same, |row| row.window.other_cores),
         );
     }
     out
@@ -441,9 +437,9 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
         let chart = Chart::new(title, "message size", unit).sizes().log_y();
         chart.points(&rates, |row| row.runner.name(), |row| f64::from(row.size_bytes), figure).svg()
     };
-    let goodput = |row: &Row| row.rate * f64::from(row.size_bytes) / 1e9;
+    let goodput = |row: &Row| row.window.rate * f64::from(row.size_bytes) / 1e9;
     vec![
-        ("messages".to_owned(), chart("One way between two processes", "messages/s", |row| row.rate)),
+        ("messages".to_owned(), chart("One way between two processes", "messages/s", |row| row.window.rate)),
         ("goodput".to_owned(), chart("Payload between two processes", "GB/s", goodput)),
     ]
 }
