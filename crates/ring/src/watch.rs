@@ -63,7 +63,7 @@ impl Ring {
         watches
     }
 
-    /// The bell of this key rings no more.
+    /// The bell of this key rings no more. The writing end lets go of it when it publishes the next time.
     pub fn unwatch(&self, key: WatchKey) {
         self.shared().watchers.change(|all| {
             let before = all.len();

@@ -18,7 +18,10 @@ const ROLE: &str = "SHM_KILLS_ROLE";
 const ADDR: &str = "SHM_KILLS_ADDR";
 
 fn context() -> Context {
-    Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap()
+    let mut config = Config { transport: TransportKind::Shm, ..Config::default() };
+    // Who dies is known by the socket; a machine that stood still for a while has killed nobody.
+    config.session.heartbeat_ms = 0;
+    Context::new(config).unwrap()
 }
 
 fn pattern(from: u64, len: usize) -> Vec<u8> {
@@ -125,7 +128,18 @@ fn subscriber(conn: &Conn, step: &str) {
     }
 }
 
-fn start(role: &str, listener: &Listener) -> (Child, mpsc::Receiver<()>) {
+/// A process that dies when this is dropped.
+struct Mortal(Child);
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        // It may have died by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(role: &str, listener: &Listener) -> (Mortal, mpsc::Receiver<()>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
         .env(ROLE, role)
@@ -142,12 +156,7 @@ fn start(role: &str, listener: &Listener) -> (Child, mpsc::Receiver<()>) {
             }
         }
     });
-    (child, told)
-}
-
-fn kill(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
+    (Mortal(child), told)
 }
 
 /// Descriptors of rings, bells, sockets and pipes, and mappings of rings and bells, of this process.
@@ -234,7 +243,7 @@ impl Reader {
             scope.spawn(move || {
                 told.recv_timeout(WAIT).unwrap();
                 std::thread::sleep(after);
-                kill(child);
+                drop(child);
             });
             read_to_the_end(&input, if step == "full" { Duration::from_millis(700) } else { Duration::ZERO })
         });
@@ -309,7 +318,7 @@ impl Writer {
             scope.spawn(move || {
                 told.recv_timeout(WAIT).unwrap();
                 std::thread::sleep(after);
-                kill(child);
+                drop(child);
             });
             // More than the ring holds, so that it waits for the one that holds it.
             for n in 0..200 {
@@ -317,6 +326,9 @@ impl Writer {
                 std::thread::sleep(Duration::from_micros(100));
             }
         });
+        until(0, || self.out.buffer_info(1).unwrap().subscribers, step);
+        // Who delivers lets go of the bells of those who have gone.
+        deliver(&self.out, 1, WAIT).unwrap();
     }
 }
 
