@@ -13,12 +13,9 @@
 //! of a worker's connections. A writer that waits for room does not do it: measured, the worker's larger sends were worth
 //! more.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::context::{ContextInner, lock};
 use crate::core::inline::Inline;
@@ -105,10 +102,13 @@ impl<'a> Waiting<'a> {
         let until = Instant::now().checked_add(limit);
         let sleeper = self.worker.seat.sleeper();
         let mut more = TURNS_MORE;
+        let mut first = true;
         while self.context.may_drive() {
             let mut locked = lock(core);
             let now = nanos_since(borrow.started);
-            if !as_worker(|| locked.turn_now(now)) {
+            // Where the kernel alone has news, sleeping is how to ask it: it ends at once if there are any.
+            let asks_asleep = std::mem::take(&mut first) && locked.hears_all_asleep();
+            if !asks_asleep && !as_worker(|| locked.turn_now(now)) {
                 return None;
             }
             let now = nanos_since(borrow.started);
@@ -122,7 +122,7 @@ impl<'a> Waiting<'a> {
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             let over = left.is_zero() || done();
             if !over && !wait.is_zero() && !self.worker.has_work() && self.context.may_drive() {
-                sleep_on(&borrow.fd, wait.min(left));
+                borrow.sleeps_on.wait(wait.min(left));
             }
             sleeper.woken();
             if over {
@@ -178,15 +178,9 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Sleeps until the descriptor is readable, and no longer than `wait`.
-pub(crate) fn sleep_on(fd: &OwnedFd, wait: Duration) {
-    let wait = Timespec::try_from(wait).ok();
-    // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
-    let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], wait.as_ref());
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
@@ -208,6 +202,10 @@ mod tests {
         fn turn_now(&mut self, _: Nanos) -> bool {
             assert!(!self.panics, "on purpose");
             true
+        }
+
+        fn hears_all_asleep(&self) -> bool {
+            false
         }
 
         fn busy_polls(&self, _: Nanos) -> bool {

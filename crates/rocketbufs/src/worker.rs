@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rocketnet::Transport;
+use rocketnet::{Pollable, Transport};
 use rocketring::{PendingSet, Seat};
 
 use crate::context::lock;
@@ -60,8 +59,7 @@ pub(crate) struct WorkerShared {
 pub(crate) struct Borrow {
     core: Weak<Mutex<dyn Inline>>,
     pub(crate) started: Instant,
-    /// What to sleep on.
-    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) sleeps_on: Arc<dyn Pollable>,
 }
 
 #[derive(Default)]
@@ -113,9 +111,9 @@ impl WorkerShared {
         }
     }
 
-    /// Lets the core be borrowed, as long as it lives. `fd`: what to sleep on.
-    pub(crate) fn lend(&self, core: Weak<Mutex<dyn Inline>>, started: Instant, fd: Arc<OwnedFd>) {
-        let _ = self.borrow.set(Borrow { core, started, fd });
+    /// Lets the core be borrowed, as long as it lives.
+    pub(crate) fn lend(&self, core: Weak<Mutex<dyn Inline>>, started: Instant, sleeps_on: Arc<dyn Pollable>) {
+        let _ = self.borrow.set(Borrow { core, started, sleeps_on });
     }
 
     /// The core, and what is needed to work with it; none where it cannot be borrowed.
@@ -185,14 +183,14 @@ pub(crate) fn spawn<T: Transport + Send + 'static>(
             pin_to_core(index);
         }
         let clock = || nanos_since(started);
-        let Some(fd) = pollable else {
+        let Some(sleeps_on) = pollable else {
             while core.run_once(&clock) {}
             return;
         };
         let core = Arc::new(Mutex::new(core));
         let borrowed: Weak<Mutex<dyn Inline>> = Arc::downgrade(&(core.clone() as Arc<Mutex<dyn Inline>>));
-        shared.lend(borrowed, started, fd.clone());
-        while run_shared(&core, &shared, &fd, &clock) {}
+        shared.lend(borrowed, started, sleeps_on.clone());
+        while run_shared(&core, &shared, &*sleeps_on, &clock) {}
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rocketnet::contract::AcceptedHandle;
 use rocketnet::tcp::Tcp;
 use rocketnet::{
-    Accepted, Carrier, ConnId, Event, NotWritten, Promises, QueueFull, SourceRange, Transport,
+    Accepted, Carrier, ConnId, Event, NotWritten, Pollable, Promises, QueueFull, SourceRange, Transport,
     TransportError, WireId,
 };
 use rocketring::{Inlet, PeerBell, Position, Ring, Trimmed};
@@ -35,8 +35,8 @@ impl RdmaAndTcp {
         let os =
             |e: rustix::io::Errno| TransportError::Os { what: "creating an epoll set", source: e.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os)?;
-        for fd in [rdma.pollable(), tcp.pollable()].into_iter().flatten() {
-            epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+        for one in [rdma.pollable(), tcp.pollable()].into_iter().flatten() {
+            epoll::add(&epoll, one.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
                 .map_err(os)?;
         }
         Ok(Self { rdma, tcp, epoll: Arc::new(epoll) })
@@ -235,7 +235,7 @@ impl Transport for RdmaAndTcp {
         events.extend(came.into_iter().map(renamed));
     }
 
-    fn pollable(&self) -> Option<Arc<OwnedFd>> {
+    fn pollable(&self) -> Option<Arc<dyn Pollable>> {
         Some(self.epoll.clone())
     }
 

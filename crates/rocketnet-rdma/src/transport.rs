@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rocketnet::contract::{AcceptedHandle, Foreign};
 use rocketnet::slots::Slots;
 use rocketnet::{
-    Accepted, Carrier, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange, Transport,
-    TransportError, WireId,
+    Accepted, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull, SourceRange,
+    Transport, TransportError, WireId,
 };
 use rocketring::{Inlet, Position, Sleeper, Trimmed};
 use rustix::event::epoll;
@@ -361,7 +361,7 @@ impl Transport for Rdma {
         self.drive(timeout, events);
     }
 
-    fn pollable(&self) -> Option<Arc<OwnedFd>> {
+    fn pollable(&self) -> Option<Arc<dyn Pollable>> {
         Some(self.epoll.clone())
     }
 

@@ -3,11 +3,12 @@
 //! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
 //! connections of that worker. Every call returns at once; what happened is told by [`Transport::poll`].
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rocketring::{Inlet, MapError, PeerBell, PeerRing, Position, Ring, Trimmed};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Names a connection of one transport. Never used again for another connection of the same transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -358,15 +359,30 @@ pub trait Transport {
     /// is a sign of life of its peer; a transport tells `Arrived` also for part of a large range.
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>);
 
-    /// A descriptor to wait on without the transport in hand: readable while `poll` has something to take from the
-    /// kernel, or the waker was woken. Only to be waited for. None: the caller waits in `poll`.
-    fn pollable(&self) -> Option<Arc<OwnedFd>> {
+    /// What to wait on without the transport in hand: ready while `poll` has something to take from the kernel, or the
+    /// waker was woken. None: the caller waits in `poll`.
+    fn pollable(&self) -> Option<Arc<dyn Pollable>> {
         None
     }
 
-    /// How long a caller that waits on [`Transport::pollable`] may at most do so before it calls `poll`; None: until the
-    /// descriptor is readable. `sleeps`: it will wait there, and who writes rings that are followed wakes it from here on.
+    /// How long a caller that waits on [`Transport::pollable`] may at most do so before it calls `poll`; None: until that is
+    /// ready. That something was sent is no reason to call it: [`Event::Sent`] may wait for other news. `sleeps`: it will wait there, and who writes rings that are followed wakes it from here on.
     fn poll_within(&self, _sleeps: bool) -> Option<Duration> {
         None
+    }
+}
+
+/// What a thread waits on that does not have the transport. Its descriptor is only to be waited for.
+pub trait Pollable: AsFd + Send + Sync {
+    /// Waits until `poll` has something to take, and no longer than `within`; whoever then calls `poll` may be spared a
+    /// system call. It may return early.
+    fn wait(&self, within: Duration);
+}
+
+impl Pollable for OwnedFd {
+    fn wait(&self, within: Duration) {
+        let within = Timespec::try_from(within).ok();
+        // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
+        let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], within.as_ref());
     }
 }

@@ -33,6 +33,6 @@ pub mod wire;
 pub use rocketring::planted;
 
 pub use contract::{
-    Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, Promises, QueueFull, SourceRange, Transport,
-    TransportError, WireId,
+    Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, Pollable, Promises, QueueFull, SourceRange,
+    Transport, TransportError, WireId,
 };

@@ -7,21 +7,20 @@
 //! ```
 //!
 //! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending it. A stream must
-//! not become a system call for each delivery: a thread sends itself only if nothing is queued, and either the
-//! connection's last send is `tcp.inline_idle_us` ago and little is pending, or so much is pending that it is worth a
-//! system call; otherwise the worker does, and what is delivered meanwhile is its next batch. Sending does nothing that could
+//! not become a system call for each delivery: a thread sends itself only if nothing is queued, and either there were
+//! pauses of `tcp.inline_idle_us` between the connection's last sends and little is pending, or so much is pending that it
+//! is worth a system call; otherwise the worker does, and what is delivered meanwhile is its next batch. Sending does nothing that could
 //! end in a callback: none runs inside a call that delivers.
 
-use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketnet::{ConnId, Transport};
+use rocketnet::{ConnId, Pollable, Transport};
 
 use super::{Core, LinkPhase};
 use crate::context::lock;
-use crate::drive::{LOOK_PERIOD, sleep_on};
+use crate::drive::LOOK_PERIOD;
 use crate::types::{Nanos, WireId};
 use crate::worker::{WorkerShared, after};
 
@@ -30,6 +29,9 @@ const INLINE_BYTES: u64 = 16 << 10;
 /// From here on a system call costs little beside what it moves, and it moves it out of the cache of the thread that
 /// wrote it: another core would have to fetch it.
 const BATCH_BYTES: u64 = 48 << 10;
+
+/// Sends in a row that pauses before them may pay for: who is late sends some at once.
+const INLINE_IN_A_ROW: u64 = 4;
 
 /// Looks at followed rings between two turns that ask the kernel too.
 const LOOKS_PER_TURN: u32 = 64;
@@ -41,6 +43,9 @@ pub(crate) trait Inline: Send {
 
     /// A turn that waits for nothing, as the worker's own. False when the worker is done.
     fn turn_now(&mut self, now: Nanos) -> bool;
+
+    /// Whether nothing comes that only a turn would find: no ring is followed.
+    fn hears_all_asleep(&self) -> bool;
 
     /// Whether to go on looking instead of sleeping, as something came less than `shm.busy_poll_us` ago. Looks for a moment
     /// at what others write.
@@ -81,9 +86,10 @@ impl<T: Transport + Send> Inline for Core<T> {
         }
         self.write_some(conn);
         let left = self.transport.flush(conn);
+        let idle = self.inline_idle();
         let Some(link) = self.links.get_mut(&conn) else { return Sent::Not };
         // Its end: who delivers the next at once makes a stream, however long a system call takes here.
-        link.last_flush = clock();
+        link.pauses.end((now, clock()), idle);
         if !left || !link.ready.is_empty() {
             // What the kernel did not take it tells the worker; the rest is the worker's next turn. Marked again, so that
             // whoever looks whether there is work sees it.
@@ -101,6 +107,10 @@ impl<T: Transport + Send> Inline for Core<T> {
         let now = self.now.max(now);
         self.turn(now);
         !self.stopped
+    }
+
+    fn hears_all_asleep(&self) -> bool {
+        self.transport.has_news().is_none()
     }
 
     fn busy_polls(&self, now: Nanos) -> bool {
@@ -137,14 +147,17 @@ impl<T: Transport> Core<T> {
         }
     }
 
+    pub(super) fn inline_idle(&self) -> Nanos {
+        Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000
+    }
+
     fn may_send_now(&self, conn: ConnId, wire: WireId, now: Nanos) -> bool {
         let Some(link) = self.links.get(&conn) else { return false };
         let Some(out) = link.outs.get(&wire) else { return false };
         let Some(log) = out.buffer.log() else { return false };
-        let idle = Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000;
         let quiet =
             link.phase == LinkPhase::Up && !link.dirty && link.ready.is_empty() && link.app.is_empty();
-        let lone = now >= link.last_flush.saturating_add(idle);
+        let lone = link.pauses.until(now, self.inline_idle()) >= self.inline_idle();
         let promises = self.transport.promises_to(conn);
         // The whole queue is free: nothing waits in it.
         let empty = promises.ordered && self.transport.room(conn) == promises.max_write_bytes;
@@ -158,12 +171,35 @@ impl<T: Transport> Core<T> {
     }
 }
 
+/// Pauses between sends on a connection, as far as no send has used them up: each takes one of
+/// [`inline_idle_us`](crate::config::Tcp).
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    left: Nanos,
+    /// When the last send ended.
+    ended: Nanos,
+}
+
+impl Pauses {
+    /// What a send may use that begins now.
+    fn until(&self, now: Nanos, idle: Nanos) -> Nanos {
+        let all = self.left.saturating_add(now.saturating_sub(self.ended));
+        all.min(idle * INLINE_IN_A_ROW)
+    }
+
+    /// A send is over.
+    pub(super) fn end(&mut self, (began, ended): (Nanos, Nanos), idle: Nanos) {
+        self.left = self.until(began, idle).saturating_sub(idle);
+        self.ended = ended;
+    }
+}
+
 /// A worker's life where its core can be borrowed: as [`Core::run_once`], but asleep it does not hold the core.
 /// False once it is over.
 pub(crate) fn run_shared<T: Transport + Send>(
     core: &Mutex<Core<T>>,
     shared: &WorkerShared,
-    fd: &OwnedFd,
+    sleeps_on: &dyn Pollable,
     clock: &dyn Fn() -> Nanos,
 ) -> bool {
     let mut core_now = lock(core);
@@ -176,7 +212,7 @@ pub(crate) fn run_shared<T: Transport + Send>(
         shared.seat.sleep();
         drop(core_now);
         if !shared.has_work() {
-            sleep_on(fd, wait);
+            sleeps_on.wait(wait);
         }
         shared.asleep_until.store(0, Ordering::Relaxed);
         if !shared.seat.woken() {
@@ -192,4 +228,41 @@ pub(crate) fn run_shared<T: Transport + Send>(
         shared.seat.park(LOOK_PERIOD);
     }
     goes_on
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Nanos = 5_000;
+    const SEND: Nanos = 6_000;
+
+    /// How many of so many deliveries, each so long after the last one returned, leave from the thread that makes them.
+    fn sent(deliveries: u64, after: Nanos) -> u64 {
+        let (mut pauses, mut now, mut sent) = (Pauses::default(), 1_000_000, 0);
+        for _ in 0..deliveries {
+            now += after;
+            if pauses.until(now, IDLE) >= IDLE {
+                pauses.end((now, now + SEND), IDLE);
+                (now, sent) = (now + SEND, sent + 1);
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_stream_is_not_a_system_call_for_each_delivery() {
+        // 50 us of pauses, however long the sends between take.
+        assert_eq!(sent(1_000, 50), INLINE_IN_A_ROW + 1_000 * 50 / IDLE - 1);
+    }
+
+    #[test]
+    fn those_with_a_pause_before_them_are_sent_at_once() {
+        assert_eq!(sent(1_000, IDLE), 1_000);
+    }
+
+    #[test]
+    fn some_in_a_row_are_paid_for_by_the_pause_before() {
+        assert_eq!(sent(10, 0), INLINE_IN_A_ROW);
+    }
 }

@@ -112,7 +112,7 @@ impl<T: Transport> Core<T> {
             next_wire: 1,
             ready: VecDeque::new(),
             dirty: false,
-            last_flush: 0,
+            pauses: Default::default(),
             early: Vec::new(),
             unheard: Vec::new(),
             app: VecDeque::new(),

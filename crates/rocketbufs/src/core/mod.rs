@@ -49,6 +49,7 @@ pub(crate) use idle::Rest;
 
 use following::Follows;
 use idle::{Idle, Roused};
+use inline::Pauses;
 
 /// What an application's thread leaves with a worker.
 pub(crate) enum Command {
@@ -191,8 +192,8 @@ struct Link {
     /// Subscriptions with something to send, taking turns.
     ready: VecDeque<WireId>,
     dirty: bool,
-    /// When what was to be sent was last given to the transport.
-    last_flush: Nanos,
+    /// Between the times when what was to be sent was given to the transport.
+    pauses: Pauses,
     /// What waits until the connection is up.
     early: Vec<Command>,
     /// What came together with WELCOME, before the application gave the connection a role. One read of the transport.

@@ -104,13 +104,14 @@ impl<T: Transport> Core<T> {
     }
 
     fn pump(&mut self, conn: ConnId) {
+        let idle = self.inline_idle();
         for _ in 0..FLUSHES_PER_TURN {
             // Data follows what was said before it.
             let wrote = self.send_waiting_app(conn) && self.write_some(conn);
             let all_left = self.transport.flush(conn);
             if let Some(link) = self.links.get_mut(&conn) {
                 link.app_unflushed = 0;
-                link.last_flush = self.now;
+                link.pauses.end((self.now, self.now), idle);
             }
             if !wrote || !all_left {
                 break;

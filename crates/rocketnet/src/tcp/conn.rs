@@ -136,7 +136,7 @@ impl Conn {
     }
 
     /// Makes epoll watch for what matters now; costs a system call only if that changed.
-    pub fn watch(&mut self, epoll_fd: &OwnedFd) -> io::Result<()> {
+    pub fn watch(&mut self, epoll_fd: impl AsFd) -> io::Result<()> {
         let wanted = self.interest();
         let Some(socket) = &self.socket else { return Ok(()) };
         if wanted == self.watched {

@@ -1,16 +1,15 @@
 //! One poll: what the kernel tells is done, each connection in its turn.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
+use super::ready::Told;
 use super::receive::{Progress, Turn};
-use super::{BELL, LISTENER, READY_PER_POLL, SLEEPER, Tcp, local, socket};
+use super::{BELL, LISTENER, SLEEPER, Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.
@@ -27,12 +26,12 @@ impl Tcp {
         self.turn += 1;
         self.follows.wake_up();
         let news = self.look(events);
-        // None: the kernel was not asked.
-        let ready = (!self.follows.is_enough(news)).then(|| {
-            let ready = self.wait(if news { Some(Duration::ZERO) } else { timeout });
+        let mut ready = std::mem::take(&mut self.ready);
+        let asked = self.epoll.take(&mut ready);
+        if !asked && !self.follows.is_enough(news) {
+            self.wait(if news { Some(Duration::ZERO) } else { timeout }, &mut ready);
             self.follows.wake_up();
-            ready
-        });
+        }
         events.append(&mut self.backlog);
         let mut again = std::mem::take(&mut self.again);
         for id in again.drain(..) {
@@ -44,7 +43,7 @@ impl Tcp {
         // What was added meanwhile is for the next poll; the allocation is kept.
         again.append(&mut self.again);
         self.again = again;
-        for &(token, flags) in ready.iter().flatten() {
+        for (token, flags) in ready.drain(..) {
             if token == SLEEPER {
                 continue;
             } else if token == BELL {
@@ -55,41 +54,29 @@ impl Tcp {
                 self.serve(ConnId(token), flags, events);
             }
         }
-        if let Some(ready) = ready {
-            // The allocation is kept.
-            self.ready = ready;
-        }
+        self.ready = ready;
         self.expire(events);
         self.tell(events);
     }
 
-    /// How long it may be waited for the kernel: not at all where there is something to do already.
+    /// How long a thread may sleep before it polls: not at all where there is something to do already.
     pub(super) fn within(&self) -> Option<Duration> {
-        if !(self.again.is_empty() && self.news.is_empty() && self.backlog.is_empty()) {
+        let has_place = |id: &ConnId| self.conns.get(*id).is_some_and(|conn| conn.out.has_place_again());
+        if !(self.again.is_empty() && self.backlog.is_empty()) || self.news.iter().any(has_place) {
             return Some(Duration::ZERO);
         }
         self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits for the kernel, unless there is something to do already.
-    fn wait(&mut self, timeout: Option<Duration>) -> Vec<(u64, Flags)> {
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.clear();
-        let within = if timeout == Some(Duration::ZERO) { timeout } else { self.may_sleep() };
+    /// Waits for the kernel, unless there is something to do or to tell already.
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Told) {
+        let asks = if self.news.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let within = if asks == Some(Duration::ZERO) { asks } else { self.may_sleep() };
         let timeout = match within {
-            Some(within) => Some(timeout.map_or(within, |timeout| timeout.min(within))),
-            None => timeout,
+            Some(within) => Some(asks.map_or(within, |asks| asks.min(within))),
+            None => asks,
         };
-        // A timeout beyond what the kernel's type holds is as good as none.
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; READY_PER_POLL];
-        match epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()) {
-            Ok((events, _)) => ready.extend(events.iter().map(|event| (event.data.u64(), event.flags))),
-            Err(rustix::io::Errno::INTR) => {}
-            // Only a descriptor that is no epoll set, or foreign memory, can cause others.
-            Err(e) => tracing::error!(error = %e, "waiting for events failed"),
-        }
-        ready
+        self.epoll.ask(timeout, ready);
     }
 
     fn accept(&mut self, key: usize, events: &mut Vec<Event>) {

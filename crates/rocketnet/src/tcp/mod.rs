@@ -37,6 +37,7 @@ mod drive;
 mod follow;
 mod local;
 mod mapped;
+mod ready;
 mod receive;
 mod send;
 mod socket;
@@ -54,10 +55,11 @@ use rustix::event::epoll;
 pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, Socket, State};
 use follow::Follows;
+use ready::{Ready, Told};
 
 use crate::contract::{
-    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange,
-    Transport, TransportError, WireId,
+    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull,
+    SourceRange, Transport, TransportError, WireId,
 };
 use crate::slots::Slots;
 use crate::wire::{Header, LOCAL_UNWATCH};
@@ -71,8 +73,6 @@ const LISTENER: u64 = 1 << 63;
 /// What a transport maps that was not told how much it may: as much as the layer above allows by default.
 const DEFAULT_MAPPED_RINGS: usize = 16_384;
 const DEFAULT_MAPPED_BYTES: u64 = 16 << 30;
-/// Ready descriptors handled in one poll.
-const READY_PER_POLL: usize = 256;
 
 enum Listener {
     Inet(TcpListener),
@@ -135,14 +135,14 @@ struct Listening {
 pub struct Tcp {
     config: TcpConfig,
     maps: Maps,
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Ready>,
     sleeper: Arc<Sleeper>,
     listeners: slab::Slab<Listening>,
     conns: Slots<Conn>,
     /// Where small ranges and headers are read to.
     staging: Box<[u8]>,
     /// What the kernel told in this poll: tokens and flags.
-    ready: Vec<(u64, epoll::EventFlags)>,
+    ready: Told,
     /// Connections to go on with without a word from the kernel.
     again: Vec<ConnId>,
     /// Connections with something sent to tell.
@@ -171,7 +171,7 @@ impl Tcp {
         config.check()?;
         socket::try_options(&config)?;
         let os = |what| move |e: rustix::io::Errno| TransportError::Os { what, source: e.into() };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("creating an epoll set"))?;
+        let epoll = Ready::new().map_err(os("creating an epoll set"))?;
         let data = epoll::EventData::new_u64(SLEEPER);
         epoll::add(&epoll, sleeper.fd(), data, epoll::EventFlags::IN).map_err(os("watching the sleeper"))?;
         Ok(Self {
@@ -182,7 +182,7 @@ impl Tcp {
             sleeper,
             listeners: slab::Slab::new(),
             conns: Slots::new(),
-            ready: Vec::with_capacity(READY_PER_POLL),
+            ready: Told::new(),
             again: Vec::new(),
             news: Vec::new(),
             backlog: Vec::new(),
@@ -460,7 +460,7 @@ impl Transport for Tcp {
         self.drive(timeout, events);
     }
 
-    fn pollable(&self) -> Option<Arc<OwnedFd>> {
+    fn pollable(&self) -> Option<Arc<dyn Pollable>> {
         Some(self.epoll.clone())
     }
 

@@ -389,7 +389,12 @@ impl Outgoing {
 
     /// Whether [`Outgoing::tell`] would tell something.
     pub fn has_news(&self) -> bool {
-        !self.sent.is_empty() || (self.full && self.room() > 0)
+        !self.sent.is_empty() || self.has_place_again()
+    }
+
+    /// Whether that would be [`Event::Writable`].
+    pub fn has_place_again(&self) -> bool {
+        self.full && self.room() > 0
     }
 
     /// Tells what was sent since the last call, each wire once, and whether there is place again.
@@ -398,7 +403,7 @@ impl Outgoing {
             self.compact_sent();
         }
         events.extend(self.sent.drain(..).map(|(wire, to)| Event::Sent(conn, wire, to)));
-        if self.full && self.room() > 0 {
+        if self.has_place_again() {
             self.full = false;
             events.push(Event::Writable(conn));
         }
