@@ -118,3 +118,56 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     }
     assert_eq!(sink.view(0, 1000).to_vec(), Ok(vec![1; 1000]));
 }
+
+/// Page faults of this thread so far.
+fn faults() -> u64 {
+    let stat =
+        std::fs::read_to_string("/proc/thread-self/stat").expect("what the kernel says of this thread");
+    let after_the_name = stat.rsplit(')').next().expect("a name in brackets");
+    after_the_name.split_whitespace().nth(7).and_then(|faults| faults.parse().ok()).expect("a number")
+}
+
+/// Copies take the memory of those that have left. Given back to the system instead, and fetched anew page by page, it costs
+/// more than all the rest of sending.
+#[test]
+fn copies_of_what_leaves_cost_no_fresh_memory() {
+    const RANGE: u64 = 192 << 10;
+    const ROUNDS: u64 = 100;
+    let config = RingConfig { capacity_bytes: 4 * RANGE.next_power_of_two(), ..RingConfig::default() };
+    let pool = Pool::new(PoolConfig::default()).expect("a pool");
+    let ring = pool.shared_ring(config.clone()).expect("a ring");
+    let mut writer = ring.writer().expect("the first");
+    let descriptor = ring.descriptor().expect("a shared ring").try_clone_to_owned().expect("a descriptor");
+    let seen = Maps::new(1, 4 << 20).map(descriptor).expect("honest").ring(config).expect("a ring");
+    seen.grant();
+    let (_held, mut inlet) = (seen.hold(0).expect("it is there"), seen.inlet().expect("the first"));
+    writer.append(&[&[1; RANGE as usize]]).expect("there is room");
+    inlet.land(RANGE as usize);
+    inlet.end();
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = listener.local_addr().expect("it has one").to_string();
+    let peer = std::thread::spawn(move || {
+        let (mut from, _) = listener.accept().expect("a connection");
+        std::io::copy(&mut from, &mut std::io::sink()).expect("its end")
+    });
+    let mut sends = ShmLab { config: TcpConfig::default(), maps: false }.transport();
+    let to = sends.connect(&addr).expect("an address");
+    let mut round = || {
+        for _ in 0..3 {
+            let source = SourceRange { ring: seen.clone(), from: 0, to: RANGE, mapped: false };
+            assert_eq!(sends.write(to, 3, source, false), Ok(()));
+        }
+        while !sends.flush(to) {
+            sends.poll(Some(Duration::from_millis(1)), &mut Vec::new());
+        }
+    };
+    round();
+    let before = faults();
+    (0..ROUNDS).for_each(|_| round());
+    let faults = faults() - before;
+    drop(sends);
+    assert!(peer.join().expect("no panic") >= 3 * (ROUNDS + 1) * RANGE);
+    // There is one for each page of the first copies.
+    assert!(faults < 3 * RANGE / 4096 + 2 * ROUNDS, "{faults} page faults for {} copies", 3 * ROUNDS);
+}

@@ -116,7 +116,7 @@ section! {
         /// Bytes of ranges that one connection queues towards the kernel. Small: more system calls. Large: one buffer's
         /// backlog delays the other buffers and the control messages of its connection.
         tx_queue_bytes: u32 = 1 << 20, "bytes", range [4096 to 1073741824],
-            cost "none while queued (ranges stay in their rings); at most this per connection when a slow subscription is cut off";
+            cost "none while queued (ranges stay in their rings); at most twice this per connection for ranges that another process wrote (of those each worker keeps up to 4 MiB to use again), and this when a slow subscription is cut off";
         /// Connections that the kernel completes before they are accepted; net.core.somaxconn also holds. Small: when
         /// many connect at once some wait for a second or more. Large: peers of a process that hangs are told late.
         backlog: u32 = 1024, "connections", range [1 to 65535], cost "kernel memory, about 1 KiB for each that waits";

@@ -54,7 +54,8 @@ pub struct TcpConfig {
     pub staging_bytes: usize,
     /// Bytes of ranges that one connection queues before [`room`](crate::Transport::room) is 0. Default 1 MiB, from
     /// 4 KiB to 4 GiB − 1. Ranges stay in their rings, so it costs memory only when
-    /// [`detach`](crate::Transport::detach) copies. Also the largest single write. Small values cost system calls,
+    /// [`detach`](crate::Transport::detach) copies, and up to twice as much for ranges that another process wrote (up to
+    /// 4 MiB of that is kept by the worker and used again). Also the largest single write. Small values cost system calls,
     /// large ones let one buffer delay the others of the connection.
     pub tx_queue_bytes: u32,
     /// Bytes of the largest control message that is accepted from a peer; a larger one ends the connection.

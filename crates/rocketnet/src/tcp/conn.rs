@@ -21,6 +21,7 @@ use super::config::TcpConfig;
 use super::receive::Intake;
 use super::send::Outgoing;
 use super::socket;
+use super::spares::Spares;
 use crate::contract::{ConnId, Down};
 
 pub(super) enum State {
@@ -194,12 +195,12 @@ impl Conn {
 
     /// Sends what is queued. True if nothing is left. A failure ends sending only: the peer's last words are still
     /// read, and the end of the stream, which follows, makes the connection go down.
-    pub fn flush(&mut self) -> bool {
+    pub fn flush(&mut self, spares: &mut Spares) -> bool {
         if !matches!(self.state, State::Open | State::Closing { .. }) {
             return self.out.is_empty();
         }
         let Some(socket) = &self.socket else { return true };
-        match self.out.flush(socket.fd.as_fd()) {
+        match self.out.flush(socket.fd.as_fd(), spares) {
             Ok(all) => all,
             Err(e) => {
                 self.broken = Some(e.to_string());
@@ -210,8 +211,8 @@ impl Conn {
     }
 
     /// While closing: tells the peer once everything has left. True if nothing can be sent any more.
-    pub fn finish_sending(&mut self) -> bool {
-        if self.flush()
+    pub fn finish_sending(&mut self, spares: &mut Spares) -> bool {
+        if self.flush(spares)
             && let (State::Closing { shut, .. }, Some(socket)) = (&mut self.state, &self.socket)
             && !*shut
         {

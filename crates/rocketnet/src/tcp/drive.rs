@@ -121,14 +121,14 @@ impl Tcp {
             State::Connecting { .. } => return self.finish_connect(id, events),
             State::Down => return,
             State::Closing { .. } => {
-                let dead = flags.contains(Flags::OUT) && conn.finish_sending();
+                let dead = flags.contains(Flags::OUT) && conn.finish_sending(&mut self.spares);
                 if dead || self.discard(id) {
                     return self.fail(id, Down::PeerClosed, events);
                 }
             }
             State::Open => {
                 if flags.contains(Flags::OUT) {
-                    conn.flush();
+                    conn.flush(&mut self.spares);
                 }
                 if flags.intersects(Flags::IN | Flags::HUP | Flags::ERR) {
                     conn.muted = conn.paused && flags.intersects(Flags::HUP | Flags::ERR);
@@ -149,7 +149,7 @@ impl Tcp {
                 conn.intake.local = conn.is_local();
                 conn.set_deadline(None, &mut self.deadlines);
                 events.push(Event::Connected(id));
-                conn.flush();
+                conn.flush(&mut self.spares);
                 self.watch(id);
                 self.note(id);
             }
@@ -246,7 +246,7 @@ impl Tcp {
                     self.connect_failed(id, reason, events);
                 }
                 State::Open => {
-                    conn.flush();
+                    conn.flush(&mut self.spares);
                     self.watch(id);
                     self.note(id);
                 }

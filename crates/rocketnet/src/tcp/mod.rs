@@ -41,6 +41,7 @@ mod ready;
 mod receive;
 mod send;
 mod socket;
+mod spares;
 mod sys;
 
 use std::io;
@@ -56,6 +57,7 @@ pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, Socket, State};
 use follow::Follows;
 use ready::{Ready, Told};
+use spares::Spares;
 
 use crate::contract::{
     Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull,
@@ -151,6 +153,7 @@ pub struct Tcp {
     backlog: Vec<Event>,
     deadlines: Deadlines,
     follows: Follows,
+    spares: Spares,
     /// Counts polls.
     turn: u64,
 }
@@ -188,6 +191,7 @@ impl Tcp {
             backlog: Vec::new(),
             deadlines: Deadlines::new(),
             follows: Follows::default(),
+            spares: Spares::default(),
             turn: 0,
         })
     }
@@ -403,7 +407,7 @@ impl Transport for Tcp {
     ) -> Result<(), NotWritten> {
         match self.conns.get_mut(conn) {
             Some(conn) if matches!(conn.state, State::Open | State::Connecting { .. }) => {
-                conn.out.write(wire, source, more)
+                conn.out.write(wire, source, more, &mut self.spares)
             }
             _ => Err(NotWritten::QueueFull),
         }
@@ -427,7 +431,7 @@ impl Transport for Tcp {
         if conn.out.is_blocked() {
             return false;
         }
-        let all = conn.flush();
+        let all = conn.flush(&mut self.spares);
         self.watch(id);
         self.note(id);
         all
@@ -440,7 +444,7 @@ impl Transport for Tcp {
             State::Open => conn.state = State::Closing { why: why.into(), shut: false },
             State::Closing { .. } | State::Down => return,
         }
-        let dead = conn.finish_sending();
+        let dead = conn.finish_sending(&mut self.spares);
         self.note(id);
         if dead || linger.is_zero() {
             return self.fail_later(id, Down::Local(why.into()));

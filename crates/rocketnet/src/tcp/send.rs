@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::config::{MAX_QUEUED_PIECES, TcpConfig};
 use super::local;
+use super::spares::Spares;
 use super::sys::{self, Part};
 use crate::contract::{Event, NotWritten, QueueFull, SourceRange, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, LOCAL_RANGE, local_message};
@@ -62,9 +63,11 @@ enum Piece {
     },
     /// Any other message to a transport on this machine.
     Local([u8; LOCAL_BYTES]),
-    /// What was left of a range, header included, when it was let go, or all of it; `counted` bytes in the limit of ranges.
+    /// What was left of a range, header included, when it was let go, or all of it: the first `len` of these bytes; `counted`
+    /// in the limit of ranges.
     Copied {
         bytes: Vec<u8>,
+        len: usize,
         counted: u64,
         /// What to tell as sent when it has left.
         told: Option<(WireId, Position)>,
@@ -75,7 +78,8 @@ impl Piece {
     fn len(&self) -> usize {
         match self {
             Piece::Range { from, to, .. } => HEADER_BYTES + (to - from) as usize,
-            Piece::Control(bytes) | Piece::Copied { bytes, .. } => bytes.len(),
+            Piece::Control(bytes) => bytes.len(),
+            Piece::Copied { len, .. } => *len,
             Piece::Mapped { .. } | Piece::Offer { .. } | Piece::File { .. } | Piece::Local(_) => LOCAL_BYTES,
         }
     }
@@ -89,7 +93,8 @@ impl Piece {
                 let range = Part::Range { ring, from: from + skip as u64, len };
                 (&header[done.min(HEADER_BYTES)..], (len > 0).then_some(range))
             }
-            Piece::Control(bytes) | Piece::Copied { bytes, .. } => (&bytes[done..], None),
+            Piece::Control(bytes) => (&bytes[done..], None),
+            Piece::Copied { bytes, len, .. } => (&bytes[done..*len], None),
             Piece::Mapped { message, .. }
             | Piece::Offer { message, .. }
             | Piece::File { message, .. }
@@ -180,7 +185,13 @@ impl Outgoing {
         self.dead
     }
 
-    pub fn write(&mut self, wire: WireId, source: SourceRange, more: bool) -> Result<(), NotWritten> {
+    pub fn write(
+        &mut self,
+        wire: WireId,
+        source: SourceRange,
+        more: bool,
+        spares: &mut Spares,
+    ) -> Result<(), NotWritten> {
         let SourceRange { ring, from, to, mapped } = source;
         let size = to.saturating_sub(from);
         let room = self.room();
@@ -195,11 +206,13 @@ impl Outgoing {
             self.queue.push_back(Piece::Mapped { message: range_message(wire, to, more), wire, to, size });
         } else if ring.is_peers() && size > 0 {
             // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
-            let mut bytes = vec![0; HEADER_BYTES + size as usize];
+            let (mut bytes, len) = (spares.take(size as usize), HEADER_BYTES + size as usize);
             bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
-            let copied = ring.view(from, to).copy_to(0, &mut bytes[HEADER_BYTES..]);
-            copied.map_err(|_lapped| NotWritten::Overwritten)?;
-            self.queue.push_back(Piece::Copied { bytes, counted: size, told: Some((wire, to)) });
+            if ring.view(from, to).copy_to(0, &mut bytes[HEADER_BYTES..len]).is_err() {
+                spares.give(bytes);
+                return Err(NotWritten::Overwritten);
+            }
+            self.queue.push_back(Piece::Copied { bytes, len, counted: size, told: Some((wire, to)) });
         } else {
             let header = header.encode();
             self.queue.push_back(Piece::Range { header, wire, ring, from, to: from + size });
@@ -286,14 +299,14 @@ impl Outgoing {
             let _lapped = ring.view(from, *to).copy_to(0, &mut bytes[start..]);
             copied += *to - from;
             let counted = (header_size(header)).into();
-            *piece = Piece::Copied { bytes, counted, told: None };
+            *piece = Piece::Copied { len: bytes.len(), bytes, counted, told: None };
         }
         self.sent.retain(|(own, _)| *own != wire);
         copied
     }
 
     /// Sends until nothing is left or the kernel takes no more. True if nothing is left.
-    pub fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+    pub fn flush(&mut self, fd: BorrowedFd<'_>, spares: &mut Spares) -> io::Result<bool> {
         self.starved = false;
         while !self.queue.is_empty() {
             let done = self.front_done;
@@ -312,7 +325,7 @@ impl Outgoing {
             };
             match sent {
                 Ok((taken, offered)) => {
-                    self.took(taken);
+                    self.took(taken, spares);
                     if taken < offered {
                         self.block();
                         return Ok(false);
@@ -340,7 +353,7 @@ impl Outgoing {
         self.full = true;
     }
 
-    fn took(&mut self, taken: usize) {
+    fn took(&mut self, taken: usize, spares: &mut Spares) {
         self.front_done += taken;
         while let Some(front) = self.queue.front() {
             let len = front.len();
@@ -358,8 +371,9 @@ impl Outgoing {
                     self.range_bytes -= size;
                     self.note_sent(wire, to);
                 }
-                Some(Piece::Copied { counted, told, .. }) => {
+                Some(Piece::Copied { bytes, counted, told, .. }) => {
                     self.range_bytes -= counted;
+                    spares.give(bytes);
                     if let Some((wire, to)) = told {
                         self.note_sent(wire, to);
                     }
