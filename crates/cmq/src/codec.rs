@@ -6,7 +6,7 @@
 
 use std::panic::catch_unwind;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,18 +27,43 @@ impl<T> Clone for Codec<T> {
 
 impl<T> Copy for Codec<T> {}
 
+/// The most that is allocated for copies of several datagrams.
+const ROOM: usize = 16 << 10;
+
+/// Copies of datagrams that came together, for one mailbox: several share what is allocated, and nothing is allocated that is
+/// much larger than what they are.
+#[derive(Default)]
+pub(crate) struct Copies {
+    room: BytesMut,
+    bytes: usize,
+}
+
+impl Copies {
+    fn copy(&mut self, bytes: &[u8]) -> Bytes {
+        if self.room.capacity() < bytes.len() {
+            // Twice as much with each.
+            self.room = BytesMut::with_capacity(self.bytes.min(ROOM).max(bytes.len()));
+        }
+        self.bytes += bytes.len();
+        self.room.extend_from_slice(bytes);
+        self.room.split().freeze()
+    }
+}
+
 /// The bytes of one datagram, copied once if messages are kept as they are and all of them are kept.
 pub(crate) struct Shared<'a> {
     all: &'a [u8],
     copy: Option<Bytes>,
+    /// Where they are copied to, if they may share it with other datagrams.
+    copies: Option<&'a mut Copies>,
     whole: bool,
 }
 
 impl<'a> Shared<'a> {
     /// Messages will be parts of these bytes; `whole`: they may share a copy of all of them. Else each has its own, so that
     /// a few do not keep what was dropped.
-    pub fn new(all: &'a [u8], whole: bool) -> Shared<'a> {
-        Shared { all, copy: None, whole }
+    pub fn new(all: &'a [u8], whole: bool, copies: Option<&'a mut Copies>) -> Shared<'a> {
+        Shared { all, copy: None, copies, whole }
     }
 
     /// The part as a value that owns the copy together with the others.
@@ -46,8 +71,12 @@ impl<'a> Shared<'a> {
         if !self.whole {
             return Bytes::copy_from_slice(part);
         }
-        let copy = self.copy.get_or_insert_with(|| Bytes::copy_from_slice(self.all));
-        let start = part.as_ptr().addr() - self.all.as_ptr().addr();
+        let (all, copies) = (self.all, &mut self.copies);
+        let copy = self.copy.get_or_insert_with(|| match copies {
+            Some(copies) => copies.copy(all),
+            None => Bytes::copy_from_slice(all),
+        });
+        let start = part.as_ptr().addr() - all.as_ptr().addr();
         copy.slice(start..start + part.len())
     }
 }
@@ -109,14 +138,32 @@ mod tests {
         let mut bytes = vec![9];
         assert!((codec.encode)(&message, &mut bytes));
         assert_eq!(bytes, *b"\x09\x07\x05seven");
-        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes, true)), Some(message));
-        assert_eq!((codec.decode)(&bytes, &mut Shared::new(&bytes, true)), None, "bytes are left over");
+        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes, true, None)), Some(message));
+        assert_eq!((codec.decode)(&bytes, &mut Shared::new(&bytes, true, None)), None, "bytes are left over");
 
         let codec = raw();
-        let mut shared = Shared::new(b"onetwo", true);
+        let mut shared = Shared::new(b"onetwo", true, None);
         let all = shared.all;
         assert_eq!((codec.decode)(&all[..3], &mut shared).unwrap(), b"one"[..]);
         assert_eq!((codec.decode)(&all[3..], &mut shared).unwrap(), b"two"[..]);
         assert_eq!((codec.decode)(&all[6..], &mut shared).unwrap(), b""[..]);
+    }
+
+    /// Each datagram's messages are right, and what is allocated follows what was copied.
+    #[test]
+    fn datagrams_share_allocations() {
+        let mut copies = Copies::default();
+        let datagrams: Vec<Vec<u8>> = (1..=100).map(|byte| vec![byte; 1000]).collect();
+        let mut kept = Vec::new();
+        for datagram in &datagrams {
+            let mut shared = Shared::new(datagram, true, Some(&mut copies));
+            let [one, other] = [&datagram[..400], &datagram[400..]].map(|part| shared.part(part));
+            kept.push([one, other]);
+            assert!(copies.room.capacity() <= (kept.len() * 1000).min(ROOM), "{}", kept.len());
+        }
+        assert!(kept.iter().zip(&datagrams).all(|(kept, datagram)| kept.concat() == *datagram));
+        let follows = |pair: &[[Bytes; 2]]| pair[0][1].as_ptr().addr() + 600 == pair[1][0].as_ptr().addr();
+        let apart = kept.windows(2).filter(|pair| !follows(pair)).count();
+        assert!((1..20).contains(&apart), "{apart}");
     }
 }

@@ -37,6 +37,7 @@ pub mod wire;
 pub use config::{Config, ConfigError, Large, MAX_QTHRESH, MIN_DATAGRAM, Order, WhenFull};
 pub use error::{OpenError, PushError};
 pub use event::{Counts, Event, Sender, Stats};
+pub use io::mailbox::Popped;
 pub use key::Key;
 pub use multicast::{Interface, Multicast};
 pub use queue::{Cmq, Mailbox, new_raw_rq, new_rq, new_rq_with};

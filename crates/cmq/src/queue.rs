@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::error::{OpenError, PushError};
 use crate::event::{Event, Sender, Stats};
 use crate::io::engine::Engine;
-use crate::io::mailbox::Queue;
+use crate::io::mailbox::{Popped, Queue};
 use crate::io::socket::Socket;
 use crate::key::{Key, canonical};
 use crate::multicast::Multicast;
@@ -143,6 +143,28 @@ impl<T: Send + 'static> Cmq<T> {
     pub fn pop_timeout(&self, timeout: Duration) -> Option<(T, Key)> {
         let queue = &self.engine().receiving.common;
         self.engine().wait(queue, Some(timeout), || queue.pop())
+    }
+
+    /// Takes what came, waiting at most so long for it; whether there is something. It costs less than to pop one after the
+    /// other, and what was taken is in no mailbox any more. What is still in `into` is left there, and nothing taken.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # let queue = cmq::new_rq::<u32>("127.0.0.1:0")?;
+    /// # queue.cw_push((queue.local_addr(), 0), &7)?;
+    /// # queue.flush();
+    /// let mut popped = cmq::Popped::default();
+    /// while queue.pop_all(&mut popped, Duration::from_secs(10)) {
+    ///     for (message, from) in &mut popped {
+    ///         println!("{message} from {from}");
+    ///     }
+    ///     # break;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pop_all(&self, into: &mut Popped<T>, timeout: Duration) -> bool {
+        self.engine().pop_all(&self.engine().receiving.common, into, timeout)
     }
 
     /// The oldest message that is wanted (a selective receive), if there is one; the others stay in their order. Never
@@ -280,6 +302,11 @@ impl<T: Send + 'static> Mailbox<T> {
     /// The next message, waiting at most so long for it.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<(T, Key)> {
         self.handle.engine.wait(&self.queue, Some(timeout), || self.queue.pop())
+    }
+
+    /// Takes what came, waiting at most so long for it, as [`Cmq::pop_all`].
+    pub fn pop_all(&self, into: &mut Popped<T>, timeout: Duration) -> bool {
+        self.handle.engine.pop_all(&self.queue, into, timeout)
     }
 
     /// The oldest message that is wanted, if there is one. Never waits.

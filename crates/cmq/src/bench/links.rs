@@ -11,7 +11,7 @@ use benchkit::{
     exchange::{self, Link, NUMBER_BYTES},
 };
 use bytes::Bytes;
-use cmq::{Cmq, Config, Key};
+use cmq::{Cmq, Config, Key, Popped};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 
@@ -40,6 +40,7 @@ pub fn run(end: &End) -> io::Result<()> {
 struct Queue {
     queue: Cmq<Bytes>,
     to: Key,
+    popped: Popped<Bytes>,
 }
 
 impl Queue {
@@ -54,7 +55,7 @@ impl Queue {
         // As every link here: before it waits, everything leaves.
         config.flush_on_wait = true;
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
-        Ok(Queue { queue, to: Key::new(end.to, 0) })
+        Ok(Queue { queue, to: Key::new(end.to, 0), popped: Popped::default() })
     }
 }
 
@@ -66,8 +67,14 @@ impl Link for Queue {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        let Some((message, _)) = self.queue.pop_timeout(wait) else { return Ok(None) };
-        copy(&message, into).map(Some)
+        loop {
+            if let Some((message, _)) = self.popped.next() {
+                return copy(&message, into).map(Some);
+            }
+            if !self.queue.pop_all(&mut self.popped, wait) {
+                return Ok(None);
+            }
+        }
     }
 
     fn lost(&mut self) -> u64 {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::lock;
-use super::mailbox::Queue;
+use super::mailbox::{Popped, Queue};
 use super::receiving::Receiving;
 use super::sending::Sending;
 use super::socket::Socket;
@@ -179,6 +179,11 @@ impl<T: Send + 'static> Engine<T> {
         // A time too far away to be a time is none.
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.receiving.wait(queue, until, take)
+    }
+
+    /// Takes everything that is there, waiting at most so long for something; whether there is.
+    pub fn pop_all(&self, queue: &Queue<T>, into: &mut Popped<T>, timeout: Duration) -> bool {
+        into.len() > 0 || self.wait(queue, Some(timeout), || queue.pop_all(into)).is_some()
     }
 
     /// Ends the thread, after everything pushed has left, or [`LINGER`] has passed.

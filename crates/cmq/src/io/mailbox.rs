@@ -1,20 +1,20 @@
 //! Messages that wait to be popped: bounded, in two halves, so that who pops and who receives seldom meet.
 //!
 //! ```text
-//!   receive ──▶ inbox (its lock: once for each datagram)
-//!                 │  taken as a whole when `ready` is empty
-//!                 ▼
-//!               ready (its lock: once for each pop) ──▶ pop
+//!   receive ──▶ run ──▶ inbox (its lock: once for each call that receives)
+//!                         │  taken as a whole when `ready` is empty
+//!                         ▼
+//!                       ready (its lock: once for each pop) ──▶ pop, pop_all
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
 use super::lock;
-use crate::codec::{Codec, Shared};
+use crate::codec::{Codec, Copies, Shared};
 use crate::config::{Config, WhenFull};
 use crate::key::Key;
 use crate::proto::receiver::Taken;
@@ -33,6 +33,55 @@ struct Inbox<T> {
     /// Tasks that do.
     wakers: Vec<Waker>,
 }
+
+/// Messages of one call to the socket for one mailbox, until they are put there together.
+pub(crate) struct Run<T> {
+    items: VecDeque<Item<T>>,
+    bytes: usize,
+    copies: Copies,
+}
+
+impl<T> Run<T> {
+    pub fn new() -> Run<T> {
+        Run { items: VecDeque::new(), bytes: 0, copies: Copies::default() }
+    }
+}
+
+/// The most that a run waits for.
+const RUN: usize = 4096;
+
+/// Messages that were popped together: an iterator over them. Made empty, filled by [`Cmq::pop_all`](crate::Cmq::pop_all) again
+/// and again.
+pub struct Popped<T> {
+    items: VecDeque<Item<T>>,
+}
+
+impl<T> Default for Popped<T> {
+    fn default() -> Popped<T> {
+        Popped { items: VecDeque::new() }
+    }
+}
+
+impl<T> std::fmt::Debug for Popped<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Popped").field("len", &self.items.len()).finish()
+    }
+}
+
+impl<T> Iterator for Popped<T> {
+    type Item = (T, Key);
+
+    #[inline]
+    fn next(&mut self) -> Option<(T, Key)> {
+        self.items.pop_front().map(|item| (item.message, item.from))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.items.len(), Some(self.items.len()))
+    }
+}
+
+impl<T> ExactSizeIterator for Popped<T> {}
 
 /// Pops between two looks at the counters that receiving shares.
 const SETTLE: usize = 64;
@@ -57,6 +106,8 @@ pub(crate) struct Queue<T> {
     max_messages: usize,
     max_bytes: usize,
     when_full: WhenFull,
+    /// Somebody pops what it wants, and leaves the rest.
+    selective: AtomicBool,
 }
 
 impl<T> Queue<T> {
@@ -71,22 +122,26 @@ impl<T> Queue<T> {
             max_messages: config.mailbox_messages,
             max_bytes: config.mailbox_bytes,
             when_full: config.when_full,
+            selective: AtomicBool::new(false),
         }
     }
 
-    /// Puts decoded messages in.
-    pub fn put(&self, from: Key, messages: Messages<'_>, codec: Codec<T>) -> Taken {
-        if self.messages.load(Ordering::Relaxed) + messages.len() > self.max_messages {
+    /// Decodes messages that came with those of the run; they can be popped once that was [put](Queue::put).
+    pub fn add(&self, run: &mut Run<T>, from: Key, messages: Messages<'_>, codec: Codec<T>) -> Taken {
+        let more = run.items.len() + messages.len();
+        if self.messages.load(Ordering::Relaxed) + more > self.max_messages {
             self.len();
         }
         let mut taken = Taken::default();
-        let (mut added, mut added_bytes) = (0, 0);
-        let mut inbox = lock(&self.inbox);
-        let (had, had_bytes) = (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        let mut shared = Shared::new(messages.as_bytes(), self.fits(had, had_bytes, &messages));
+        let mut had = self.messages.load(Ordering::Relaxed) + run.items.len();
+        let mut had_bytes = self.bytes.load(Ordering::Relaxed) + run.bytes;
+        let fits = self.fits(had, had_bytes, &messages);
+        // Who pops what it wants and leaves the rest keeps no other datagrams with that.
+        let copies = (!self.selective.load(Ordering::Relaxed)).then_some(&mut run.copies);
+        let mut shared = Shared::new(messages.as_bytes(), fits, copies);
         for message in messages.iter() {
             let bytes = message.len();
-            let full = had + added >= self.max_messages || had_bytes + added_bytes + bytes > self.max_bytes;
+            let full = had >= self.max_messages || had_bytes + bytes > self.max_bytes;
             if full && self.when_full == WhenFull::DropNewest {
                 taken.overflowed += 1;
                 continue;
@@ -95,17 +150,37 @@ impl<T> Queue<T> {
                 taken.undecodable += 1;
                 continue;
             };
-            inbox.items.push_back(Item { message, from, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
-            (added, added_bytes) = (added + 1, added_bytes + bytes);
+            run.items.push_back(Item { message, from, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+            (had, had_bytes) = (had + 1, had_bytes + bytes);
+            run.bytes += bytes;
+        }
+        if self.when_full == WhenFull::DropOldest {
+            self.put(run);
+            taken.overflowed += self.drop_oldest();
+        } else if run.items.len() >= RUN {
+            self.put(run);
+        }
+        taken
+    }
+
+    /// Puts the messages of a run in.
+    pub fn put(&self, run: &mut Run<T>) {
+        run.copies = Copies::default();
+        let (added, added_bytes) = (run.items.len(), std::mem::take(&mut run.bytes));
+        if added == 0 {
+            return;
+        }
+        let mut inbox = lock(&self.inbox);
+        if inbox.items.is_empty() {
+            std::mem::swap(&mut inbox.items, &mut run.items);
+        } else {
+            inbox.items.append(&mut run.items);
         }
         self.messages.fetch_add(added, Ordering::Relaxed);
         self.bytes.fetch_add(added_bytes, Ordering::Relaxed);
-        if added > 0 {
-            // Pairs with the acquire in `puts`: whoever sees it finds the messages.
-            self.puts.fetch_add(1, Ordering::Release);
-        }
-        let wakers = if added > 0 { std::mem::take(&mut inbox.wakers) } else { Vec::new() };
-        let sleepers = if added > 0 { inbox.sleepers } else { 0 };
+        // Pairs with the acquire in `puts`: whoever sees it finds the messages.
+        self.puts.fetch_add(1, Ordering::Release);
+        let (wakers, sleepers) = (std::mem::take(&mut inbox.wakers), inbox.sleepers);
         drop(inbox);
         // Without the lock: what a waker does is the runtime's affair.
         wakers.into_iter().for_each(Waker::wake);
@@ -114,10 +189,6 @@ impl<T> Queue<T> {
             1 => self.came.notify_one(),
             _ => self.came.notify_all(),
         }
-        if self.when_full == WhenFull::DropOldest {
-            taken.overflowed += self.drop_oldest();
-        }
-        taken
     }
 
     /// Whether all of these will be kept: then what they lie in is no more than the mailbox may hold.
@@ -148,6 +219,14 @@ impl<T> Queue<T> {
     /// The oldest message.
     #[inline]
     pub fn pop(&self) -> Option<(T, Key)> {
+        let mut ready = self.filled()?;
+        let item = ready.items.pop_front()?;
+        Some(self.taken(&mut ready, item))
+    }
+
+    /// The half that is popped from, with what came if nothing was there; nothing if nothing came either.
+    #[inline]
+    fn filled(&self) -> Option<MutexGuard<'_, Ready<T>>> {
         let mut ready = lock(&self.ready);
         if ready.items.is_empty() {
             self.settle(&mut ready);
@@ -157,12 +236,23 @@ impl<T> Queue<T> {
             }
             std::mem::swap(&mut ready.items, &mut lock(&self.inbox).items);
         }
-        let item = ready.items.pop_front()?;
-        Some(self.taken(&mut ready, item))
+        Some(ready)
+    }
+
+    /// Everything that is there, or all that came before the last pop and was not popped yet; nothing if that is nothing.
+    /// `into` is empty, and its room is used.
+    pub fn pop_all(&self, into: &mut Popped<T>) -> Option<()> {
+        let mut ready = self.filled()?;
+        std::mem::swap(&mut ready.items, &mut into.items);
+        ready.popped += into.items.len();
+        ready.popped_bytes += into.items.iter().map(|item| item.bytes as usize).sum::<usize>();
+        self.settle(&mut ready);
+        (!into.items.is_empty()).then_some(())
     }
 
     /// The oldest message that is wanted.
     pub fn pop_where(&self, wanted: &mut dyn FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
+        self.selective.store(true, Ordering::Relaxed);
         let mut ready = lock(&self.ready);
         ready.items.append(&mut lock(&self.inbox).items);
         let at = ready.items.iter().position(|item| wanted(&item.message, &item.from))?;
@@ -253,7 +343,10 @@ mod tests {
             panic!("{} bytes of header and messages", HEADER_BYTES);
         };
         let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
-        queue.put(from, messages, codec)
+        let mut run = Run::new();
+        let taken = queue.add(&mut run, from, messages, codec);
+        queue.put(&mut run);
+        taken
     }
 
     /// A datagram of which a message or two are kept is not kept with them.
@@ -289,5 +382,48 @@ mod tests {
             woken.send(sleeper.pop().is_some())
         });
         assert_eq!(wakes.recv_timeout(Duration::from_secs(20)), Ok(true), "it sleeps beside a message");
+    }
+
+    /// All that came is taken at once, in its order, and makes room.
+    #[test]
+    fn everything_is_taken_together() {
+        let queue = Queue::new(&Config { mailbox_messages: 4, ..Config::default() });
+        let mut popped = Popped::default();
+        assert_eq!((queue.pop_all(&mut popped), popped.len()), (None, 0));
+        for _ in 0..3 {
+            put(&queue, codec::raw(), &[b"one", b"two"]);
+            assert_eq!(queue.pop().expect("it is there").0, b"one"[..]);
+            put(&queue, codec::raw(), &[b"three", b"four"]);
+            assert_eq!(put(&queue, codec::raw(), &[b"five", b"six"]).overflowed, 1);
+            let mut came = Vec::new();
+            while queue.pop_all(&mut popped).is_some() {
+                came.extend(popped.by_ref().map(|(message, _)| message));
+            }
+            assert_eq!(came, [&b"two"[..], b"three", b"four", b"five"]);
+            assert_eq!(queue.len(), 0);
+        }
+    }
+
+    /// What is left by whoever takes only what it wants keeps no other datagrams.
+    #[test]
+    fn selective_pops_share_nothing() {
+        for selective in [false, true] {
+            let queue = Queue::new(&Config::default());
+            if selective {
+                assert!(queue.pop_where(&mut |_, _| true).is_none());
+            }
+            let mut run = Run::new();
+            let bytes = datagram(&[&[7; 1000]]);
+            let Ok(Datagram { body: Body::Batch(messages), .. }) = Datagram::parse(&bytes) else { panic!() };
+            let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
+            for _ in 0..8 {
+                queue.add(&mut run, from, messages, codec::raw());
+            }
+            queue.put(&mut run);
+            let came: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(message, _)| message).collect();
+            let behind =
+                came.windows(2).filter(|pair| pair[0].as_ptr().addr() + 1002 == pair[1].as_ptr().addr());
+            assert_eq!((came.len(), behind.count() > 0), (8, !selective));
+        }
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::{Events, Waker, sleep_on};
 use super::lock;
-use super::mailbox::Queue;
+use super::mailbox::{Queue, Run};
 use super::socket::{Received, Socket};
 use crate::codec::Codec;
 use crate::config::Config;
@@ -35,6 +35,8 @@ use crate::wire::Messages;
 const LEASE: Duration = Duration::from_millis(1);
 /// As many times [`Config::spin`] a wait may have taken for the next one to spin: one that slept took longer for it.
 const SHORT: u32 = 4;
+/// A wait that took less did not sleep.
+const AT_ONCE: Duration = Duration::from_micros(20);
 /// Between two looks of a wait that spins others had the core, if it is so long.
 const TAKEN: Duration = Duration::from_micros(100);
 /// Where others want the core, nobody spins for so long: who sleeps and is woken gets it sooner than who used it up.
@@ -60,9 +62,10 @@ enum Behind {
     WithoutEnd,
 }
 
-struct State {
+struct State<T> {
     receiver: Receiver,
     received: Received,
+    run: Run<T>,
     reader: Reader,
     behind: Behind,
     /// More arrives than a call takes: the thread behind reads, beside the application. Less is not worth waking it.
@@ -71,6 +74,8 @@ struct State {
     followers: usize,
     /// The last wait was so short that the next one need not sleep.
     short: bool,
+    /// The last wait ended at once, so there may be more already.
+    streaming: bool,
     /// Others want this core; until then nobody spins.
     crowded: Option<Instant>,
     /// Pops that stopped waiting, ever.
@@ -84,7 +89,7 @@ pub(crate) struct Receiving<T> {
     config: Config,
     socket: Arc<Socket>,
     codec: Codec<T>,
-    state: Mutex<State>,
+    state: Mutex<State<T>>,
     /// Messages for mailboxes that nobody opened.
     pub common: Arc<Queue<T>>,
     named: RwLock<HashMap<u32, Arc<Queue<T>>>>,
@@ -93,21 +98,41 @@ pub(crate) struct Receiving<T> {
     events: Arc<Events>,
 }
 
-/// Where the machine's messages go.
-struct Boxes<'a, T>(&'a Receiving<T>);
+/// Where the machine's messages go: into a run for as long as they are for the same mailbox.
+struct Boxes<'a, T> {
+    receiving: &'a Receiving<T>,
+    run: &'a mut Run<T>,
+    /// Whose run it is: an opened mailbox, or the common one.
+    named: Option<Arc<Queue<T>>>,
+}
+
+impl<T> Boxes<'_, T> {
+    /// Puts what came so far where it can be popped.
+    fn put(&mut self) {
+        self.named.as_deref().unwrap_or(&self.receiving.common).put(self.run);
+    }
+}
 
 impl<T> Sink for Boxes<'_, T> {
     fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
-        if self.0.any_named.load(Ordering::Acquire)
-            && let Some(queue) = self.0.find(from.id)
-        {
-            return queue.put(from, messages, self.0.codec);
+        let any = self.receiving.any_named.load(Ordering::Acquire);
+        let named = if any { self.receiving.find(from.id) } else { None };
+        if self.named.as_ref().map(Arc::as_ptr) != named.as_ref().map(Arc::as_ptr) {
+            self.put();
+            self.named = named;
         }
-        self.0.common.put(from, messages, self.0.codec)
+        let queue = self.named.as_deref().unwrap_or(&self.receiving.common);
+        queue.add(self.run, from, messages, self.receiving.codec)
     }
 
     fn event(&mut self, event: Event) {
-        self.0.events.push(event);
+        self.receiving.events.push(event);
+    }
+}
+
+impl<T> Drop for Boxes<'_, T> {
+    fn drop(&mut self) {
+        self.put();
     }
 }
 
@@ -122,11 +147,13 @@ impl<T> Receiving<T> {
         let state = State {
             receiver: Receiver::new(config),
             received: Received::new(),
+            run: Run::new(),
             reader: Reader::Behind,
             behind: Behind::Awake,
             busy: false,
             followers: 0,
             short: false,
+            streaming: false,
             crowded: None,
             leaves: 0,
             leaves_seen: 0,
@@ -159,6 +186,8 @@ impl<T> Receiving<T> {
 
     /// Nobody wants this mailbox any more; what comes for it goes to the common one.
     pub fn close(&self, id: u32) {
+        // Nobody puts anything in who found it before.
+        let _state = lock(&self.state);
         self.named.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
@@ -183,7 +212,7 @@ impl<T> Receiving<T> {
     }
 
     /// An application thread has read, and will again soon; the thread behind is told what that means for it.
-    fn lease(&self, mut state: MutexGuard<'_, State>, now: Instant) {
+    fn lease(&self, mut state: MutexGuard<'_, State<T>>, now: Instant) {
         let mut wake = matches!(state.behind, Behind::OnSocket | Behind::WithoutEnd);
         if state.busy || state.followers > 0 {
             wake = state.behind != Behind::OnSocket;
@@ -230,7 +259,7 @@ impl<T> Receiving<T> {
     /// Sleeps on the socket and reads it, until `take` finds something.
     fn lead<'s, M>(
         &'s self,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, State<T>>,
         until: Option<Instant>,
         take: &mut impl FnMut() -> Option<M>,
     ) -> Option<M> {
@@ -246,10 +275,12 @@ impl<T> Receiving<T> {
         let began = Instant::now();
         state.crowded = state.crowded.filter(|&until| began < until);
         let (mut now, mut spins, mut taken) = (began, state.short && state.crowded.is_none(), false);
+        let mut streaming = state.streaming;
         while found.is_none() && !state.busy && until.is_none_or(|until| now < until) {
             let deadline = [state.receiver.next_deadline(), until].into_iter().flatten().min();
             drop(state);
-            let readable = std::mem::take(&mut spins) && self.spin(deadline, &mut now, &mut taken)
+            let readable = std::mem::take(&mut streaming)
+                || std::mem::take(&mut spins) && self.spin(deadline, &mut now, &mut taken)
                 || sleep_on(&self.socket, deadline, now);
             now = Instant::now();
             state = lock(&self.state);
@@ -260,6 +291,7 @@ impl<T> Receiving<T> {
             found = take();
         }
         state.short = now - began < SHORT * self.config.spin;
+        state.streaming = now - began < AT_ONCE;
         if taken {
             state.crowded = Some(now + CROWDED);
         }
@@ -286,8 +318,8 @@ impl<T> Receiving<T> {
     }
 
     /// One call to the socket, and what it brought to its mailboxes.
-    fn receive(&self, state: &mut State, now: Instant) -> bool {
-        let State { receiver, received, .. } = state;
+    fn receive(&self, state: &mut State<T>, now: Instant) -> bool {
+        let State { receiver, received, run, .. } = state;
         match self.socket.receive(received) {
             Ok(true) => {}
             // What the system reports here belongs to something sent earlier, and was counted then or is lost.
@@ -296,17 +328,24 @@ impl<T> Receiving<T> {
                 return false;
             }
         }
+        let mut boxes = self.boxes(run);
         for (from, bytes) in received.iter() {
-            receiver.datagram(now, from, bytes, &mut Boxes(self));
+            receiver.datagram(now, from, bytes, &mut boxes);
         }
+        drop(boxes);
         state.busy = received.is_all();
         true
     }
 
-    fn expire(&self, state: &mut State, now: Instant) {
+    fn expire(&self, state: &mut State<T>, now: Instant) {
         if state.receiver.next_deadline().is_some_and(|deadline| deadline <= now) {
-            state.receiver.expire(now, &mut Boxes(self));
+            let State { receiver, run, .. } = state;
+            receiver.expire(now, &mut self.boxes(run));
         }
+    }
+
+    fn boxes<'a>(&'a self, run: &'a mut Run<T>) -> Boxes<'a, T> {
+        Boxes { receiving: self, run, named: None }
     }
 
     /// What the thread behind does: reads if it is its turn. It says when it has to look again, and whether it should

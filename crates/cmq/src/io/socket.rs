@@ -38,7 +38,7 @@ pub(crate) struct Received {
     metas: [RecvMeta; BUFFERS],
     count: usize,
     /// Buffers for the next call: the kernel looks once more in vain for each call that does not fill them, so there
-    /// are more only after calls that did.
+    /// are more only after calls that did, of small datagrams: of large ones a call brings enough.
     offered: usize,
 }
 
@@ -48,7 +48,7 @@ impl Received {
         Received { buffers, metas: [RecvMeta::default(); BUFFERS], count: 0, offered: 1 }
     }
 
-    /// Whether all buffers are filled: several calls in a row brought as much as they had room for.
+    /// Whether all buffers are filled: several calls in a row brought as many datagrams as they had room for.
     pub fn is_all(&self) -> bool {
         self.count == BUFFERS
     }
@@ -193,7 +193,9 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        into.offered = if into.count == offered { BUFFERS.min(2 * offered) } else { 1 };
+        let bytes: usize = into.metas[..into.count].iter().map(|meta| meta.len).sum();
+        let more = into.count == offered && bytes < BUFFER_BYTES;
+        into.offered = if more { BUFFERS.min(2 * offered) } else { 1 };
         Ok(into.count > 0)
     }
 
