@@ -104,8 +104,9 @@ pub struct Config {
     /// Whether the kernel may be asked to cut a batch into datagrams (UDP_SEGMENT), if it can. Default true. Without it
     /// they leave by `sendmmsg`: for devices that say they can cut, and do it wrong.
     pub offload: bool,
-    /// Senders (streams) that are remembered, about 450 bytes each, and up to 2 KiB once messages were lost. Default 131,072. Past it the one that was silent
-    /// longest is forgotten; what it had lost is reported before.
+    /// Senders (streams) that are remembered, about 500 bytes each, and up to 2 KiB once messages were lost. Default 131,072.
+    /// Past it the one that was silent longest is forgotten, or one of an IP address (of IPv6: 64 bits of it) that has more
+    /// than its share, whatever ports they have; what it had lost is reported before.
     pub max_senders: usize,
     /// Addresses sent to that are remembered, about 150 bytes each. Default 131,072. Past it the one not sent to for
     /// longest is closed; it begins anew when it is sent to again.

@@ -1,7 +1,7 @@
 //! Whom a message is for, and whom it came from.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// The paper's key: an address and an integer. For a push it names the receiving queue and the mailbox there; for a pop
 /// it names who sent the message and the mailbox it was sent to. So whoever answers pushes to the key that it popped.
@@ -39,6 +39,15 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     let local = ip.is_unicast_link_local() || matches!(ip.segments()[0] & 0xFF0F, 0xFF01 | 0xFF02);
     let scope = if local { addr.scope_id() } else { 0 };
     SocketAddr::V6(SocketAddrV6::new(ip, addr.port(), 0, scope))
+}
+
+/// Whose address it is: ports are free for whoever has one, and so is what is left of 64 bits for whoever has an address of
+/// IPv6.
+pub(crate) fn host(addr: SocketAddr) -> IpAddr {
+    match addr.ip() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
 }
 
 impl From<(SocketAddr, u32)> for Key {

@@ -2,7 +2,8 @@
 //!
 //! * `batches`: what was pushed, until it leaves; `queue`: that of one key; `destinations`: the streams it leaves in;
 //!   `due`: what leaves;
-//! * [`receiver`]: what arrives; `stream`: one sender's numbers; `fragments`: messages in pieces;
+//! * [`receiver`]: what arrives; `stream`: one sender's numbers; `fragments`: messages in
+//!   pieces; `shares`: whose places are taken;
 //! * `timeline`: who waits longest.
 
 pub(crate) mod batches;
@@ -11,6 +12,7 @@ pub(crate) mod due;
 pub(crate) mod fragments;
 pub(crate) mod queue;
 pub mod receiver;
+pub(crate) mod shares;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,17 @@
 //! The receiving machine: datagrams and the time in, messages and events out.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::fragments::{Added, Fragments};
+use super::shares::Shares;
 use super::stream::{Body as Held, Stream, Verdict, Waiting};
 use super::timeline::Timeline;
 use super::{Slots, after};
 use crate::config::{Config, Order};
 use crate::event::{Counts, Event, Sender};
-use crate::key::Key;
+use crate::key::{Key, host};
 use crate::wire::{Body, Datagram, Header, Malformed, Messages, Piece};
 
 /// What became of messages that were delivered.
@@ -35,9 +36,10 @@ type StreamKey = (SocketAddr, u64, u32);
 
 struct Entry {
     key: StreamKey,
-    /// Where its address is among `addresses`, and it among the streams of that.
+    /// Where its address is among `addresses`, and it among the streams of that, and of its host.
     address: u32,
     at: usize,
+    at_host: usize,
     stream: Stream,
 }
 
@@ -80,6 +82,8 @@ pub struct Receiver {
     last: Option<(StreamKey, u32)>,
     addresses: Slots<Known>,
     by_addr: HashMap<SocketAddr, u32>,
+    /// Whose streams they are.
+    hosts: Shares<IpAddr>,
     /// Who was silent longest.
     heard: Timeline,
     /// Who misses something for longest.
@@ -109,6 +113,7 @@ impl Receiver {
             last: None,
             addresses: Slots::new(),
             by_addr: HashMap::new(),
+            hosts: Shares::new(),
             heard: Timeline::new(),
             gaps: Timeline::new(),
             fragments: Fragments::new(config),
@@ -166,21 +171,33 @@ impl Receiver {
             Some(&slot) => slot,
             None => {
                 if self.streams.len() >= self.max_streams
-                    && let Some((silent, _)) = self.heard.first()
+                    && let Some(gone) = self.in_the_way(key.0)
                 {
-                    self.forget(now, silent, sink);
+                    self.forget(now, gone, sink);
                 }
                 let address = self.address(key.0);
                 let siblings = &mut self.addresses.get_mut(address).expect("it was just found").streams;
-                let at = siblings.len();
-                let slot = self.streams.insert(Entry { key, address, at, stream: Stream::default() });
+                let (at, at_host, stream) = (siblings.len(), 0, Stream::default());
+                let slot = self.streams.insert(Entry { key, address, at, at_host, stream });
                 siblings.push(slot);
+                let at_host = self.hosts.add(host(key.0), slot);
+                self.streams.get_mut(slot).expect("it was just put there").at_host = at_host;
                 self.by_key.insert(key, slot);
                 slot
             }
         };
         self.last = Some((key, slot));
         slot
+    }
+
+    /// Which stream is forgotten for another one of this address.
+    fn in_the_way(&mut self, of: SocketAddr) -> Option<u32> {
+        let Receiver { hosts, heard, streams, max_streams, .. } = self;
+        let silent = heard.first().map(|(slot, _)| slot);
+        hosts.in_the_way(host(of), *max_streams, silent, |slot| {
+            let entry = streams.get_mut(slot).expect("it has a place");
+            (heard.since(slot), host(entry.key.0))
+        })
     }
 
     /// Where an address is that will have one more stream.
@@ -202,12 +219,16 @@ impl Receiver {
         while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.waiting() > 0) {
             self.give_up(now, slot, sink);
         }
-        let Some(Entry { key, address, at, stream }) = self.streams.remove(slot) else { return };
+        let Some(Entry { key, address, at, at_host, stream }) = self.streams.remove(slot) else { return };
         self.heard.remove(slot);
         self.gaps.remove(slot);
         self.by_key.remove(&key);
         self.last = None;
         self.forgotten.add(&stream.counts);
+        let moved = self.hosts.remove(&host(key.0), at_host);
+        if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
+            moved.at_host = at_host;
+        }
         let known = self.addresses.get_mut(address).expect("it is known while it has streams");
         known.streams.swap_remove(at);
         if let Some(moved) = known.streams.get(at).and_then(|&moved| self.streams.get_mut(moved)) {

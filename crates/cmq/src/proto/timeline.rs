@@ -49,6 +49,11 @@ impl Timeline {
         self.links.get(slot as usize).is_some_and(|link| link.since.is_some())
     }
 
+    /// When a slot was appended, if it is here.
+    pub fn since(&self, slot: u32) -> Option<Instant> {
+        self.links.get(slot as usize)?.since
+    }
+
     /// Appends a slot that is not here. Times never go back: `since` is moved up to the last one if it is before it.
     pub fn push_back(&mut self, slot: u32, since: Instant) {
         debug_assert!(!self.contains(slot));

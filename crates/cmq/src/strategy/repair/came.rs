@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::HOLES;
 use crate::Key;
+use crate::proto::shares::Shares;
 use crate::proto::timeline::Timeline;
 use crate::proto::{Slots, after};
 
@@ -15,9 +16,6 @@ pub(super) const MIN_PATIENCE: Duration = Duration::from_millis(1);
 
 /// A sender: its key, and the random number that it has for this receiver.
 pub(super) type Peer = (Key, u32);
-
-/// Senders of one address among which the one that was silent longest is looked for.
-const LOOKED_AT: usize = 16;
 
 /// What came from one sender.
 struct Came {
@@ -39,9 +37,7 @@ struct Came {
 pub(super) struct Senders {
     came: Slots<Came>,
     by_peer: HashMap<Peer, u32>,
-    by_addr: HashMap<SocketAddr, Vec<u32>>,
-    /// An address that has many, as far as it is known.
-    heaviest: Option<SocketAddr>,
+    by_addr: Shares<SocketAddr>,
     /// Who was silent longest.
     heard: Timeline,
     notes: u64,
@@ -63,8 +59,7 @@ impl Senders {
         Senders {
             came: Slots::new(),
             by_peer: HashMap::new(),
-            by_addr: HashMap::new(),
-            heaviest: None,
+            by_addr: Shares::new(),
             notes: 0,
             heard: Timeline::new(),
             open: Timeline::new(),
@@ -156,54 +151,29 @@ impl Senders {
 
     fn begin(&mut self, peer: Peer, first: u64) -> u32 {
         let addr = peer.0.addr;
-        if self.came.len() >= self.limit
-            && let Some(slot) = self.in_the_way(addr)
-        {
-            self.give_up(slot);
+        if self.came.len() >= self.limit {
+            let Senders { came, by_addr, heard, .. } = self;
+            let silent = heard.first().map(|(slot, _)| slot);
+            let gone = by_addr.in_the_way(addr, self.limit, silent, |slot| {
+                let came = came.get_mut(slot).expect("it has a place");
+                (came.heard, came.peer.0.addr)
+            });
+            gone.into_iter().for_each(|slot| self.give_up(slot));
         }
         let next = if self.crowded { first } else { 0 };
-        let siblings = self.by_addr.entry(addr).or_default();
-        let slot = self.came.insert(Came::new(peer, siblings.len(), next));
-        siblings.push(slot);
-        let many = siblings.len();
-        if self.heaviest.is_none_or(|heaviest| many > self.senders_of(&heaviest)) {
-            self.heaviest = Some(addr);
-        }
+        let slot = self.came.insert(Came::new(peer, next));
+        let at = self.by_addr.add(addr, slot);
+        self.came.get_mut(slot).expect("it was just put there").at = at;
         self.by_peer.insert(peer, slot);
         slot
-    }
-
-    fn senders_of(&self, addr: &SocketAddr) -> usize {
-        self.by_addr.get(addr).map_or(0, Vec::len)
-    }
-
-    /// Who is forgotten for a new sender of this address: one of an address that has more than its share, if there is
-    /// such a one. So an address that claims to be many drives out nobody else.
-    fn in_the_way(&mut self, of: SocketAddr) -> Option<u32> {
-        let have = self.senders_of(&of);
-        let share = (self.limit / (self.by_addr.len() + usize::from(have == 0))).max(1);
-        let heaviest = self.heaviest.filter(|heaviest| self.senders_of(heaviest) > share);
-        let addr = if have >= share { Some(of) } else { heaviest };
-        let Some(addr) = addr else {
-            return self.heard.first().map(|(slot, _)| slot);
-        };
-        let Senders { came, by_addr, .. } = self;
-        let siblings = by_addr.get(&addr)?.iter().take(LOOKED_AT);
-        siblings.copied().min_by_key(|&slot| came.get_mut(slot).map(|came| came.heard))
     }
 
     fn give_up(&mut self, slot: u32) {
         let Some(came) = self.came.remove(slot) else { return };
         self.by_peer.remove(&came.peer);
-        let addr = came.peer.0.addr;
-        if let Some(siblings) = self.by_addr.get_mut(&addr) {
-            siblings.swap_remove(came.at);
-            if let Some(moved) = siblings.get(came.at).and_then(|&moved| self.came.get_mut(moved)) {
-                moved.at = came.at;
-            }
-            if siblings.is_empty() {
-                self.by_addr.remove(&addr);
-            }
+        let moved = self.by_addr.remove(&came.peer.0.addr, came.at);
+        if let Some(moved) = moved.and_then(|moved| self.came.get_mut(moved)) {
+            moved.at = came.at;
         }
         self.heard.remove(slot);
         self.open.remove(slot);
@@ -231,8 +201,8 @@ impl Senders {
 }
 
 impl Came {
-    fn new(peer: Peer, at: usize, next: u64) -> Came {
-        Came { peer, at, heard: 0, next, holes: VecDeque::new(), missing: 0, dropped: 0, asked: None }
+    fn new(peer: Peer, next: u64) -> Came {
+        Came { peer, at: 0, heard: 0, next, holes: VecDeque::new(), missing: 0, dropped: 0, asked: None }
     }
 
     /// Whether this number is new; what lies between it and the last is missing.
@@ -312,7 +282,7 @@ mod tests {
 
     #[test]
     fn holes_are_noted_and_filled() {
-        let mut came = Came::new(peer(1), 0, 0);
+        let mut came = Came::new(peer(1), 0);
         assert!(came.arrived(0) && came.arrived(4) && !came.arrived(4) && !came.arrived(0));
         assert_eq!(came.holes.front(), Some(&(1..4)));
         assert!(came.arrived(2) && !came.arrived(2));
