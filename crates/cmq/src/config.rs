@@ -37,7 +37,9 @@ pub enum Order {
     /// Messages of a sender are popped in the order in which they were pushed. What came early waits for what is
     /// missing; what is still missing after `wait`, or once `window` datagrams wait, is lost, also if it comes later.
     Kept {
-        /// How long to wait; zero does not wait at all: then whatever comes late is lost.
+        /// How long to wait at most; zero does not wait at all: then whatever comes late is lost. Each loss halves it for
+        /// its sender, down to a 64th, until something comes late or turned round: a path that only loses holds nobody up.
+        /// The same with `window`, down to three datagrams.
         wait: Duration,
         /// Datagrams of one sender that may wait: 1 to 1,024.
         window: usize,
@@ -45,7 +47,7 @@ pub enum Order {
     /// Messages are popped as they arrive. `wait` and `window` decide when what is missing is reported as lost; what
     /// comes after that is dropped, so that a message is either received or reported.
     AsArrived {
-        /// How long what is missing may still come.
+        /// How long what is missing may still come, at most: as with [`Order::Kept`].
         wait: Duration,
         /// Datagrams that may come before it: 1 to 1,024.
         window: usize,

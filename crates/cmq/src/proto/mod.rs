@@ -2,7 +2,7 @@
 //!
 //! * `batches`: what was pushed, until it leaves; `queue`: that of one key; `destinations`: the streams it leaves in;
 //!   `due`: what leaves;
-//! * [`receiver`]: what arrives; `stream`: one sender's numbers; `fragments`: messages in
+//! * [`receiver`]: what arrives; `stream`: one sender's numbers; `gaps`: who misses something; `fragments`: messages in
 //!   pieces; `shares`: whose places are taken;
 //! * `timeline`: who waits longest.
 
@@ -10,6 +10,7 @@ pub(crate) mod batches;
 pub(crate) mod destinations;
 pub(crate) mod due;
 pub(crate) mod fragments;
+pub(crate) mod gaps;
 pub(crate) mod queue;
 pub mod receiver;
 pub(crate) mod shares;

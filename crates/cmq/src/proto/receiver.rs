@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::Slots;
 use super::fragments::{Added, Fragments};
+use super::gaps::{Gaps, window};
 use super::shares::Shares;
 use super::stream::{Body as Held, Stream, Verdict, Waiting};
 use super::timeline::Timeline;
-use super::{Slots, after};
 use crate::config::{Config, Order};
 use crate::event::{Counts, Event, Sender};
 use crate::key::{Key, host};
@@ -86,8 +87,8 @@ pub struct Receiver {
     hosts: Shares<IpAddr>,
     /// Who was silent longest.
     heard: Timeline,
-    /// Who misses something for longest.
-    gaps: Timeline,
+    /// Who misses something.
+    gaps: Gaps,
     fragments: Fragments,
     held: usize,
     forgotten: Counts,
@@ -115,7 +116,7 @@ impl Receiver {
             by_addr: HashMap::new(),
             hosts: Shares::new(),
             heard: Timeline::new(),
-            gaps: Timeline::new(),
+            gaps: Gaps::new(wait),
             fragments: Fragments::new(config),
             held: 0,
             forgotten: Counts::default(),
@@ -267,7 +268,7 @@ impl Receiver {
                 return sink.event(Event::Duplicated { from, count });
             }
             Verdict::Late => {
-                stream.counts.late += count;
+                stream.late(count);
                 return sink.event(Event::Late { from, count });
             }
             Verdict::Nonsense => return self.refuse(from, Malformed::Broken, sink),
@@ -330,14 +331,15 @@ impl Receiver {
                 }
                 return self.gaps.remove(slot);
             }
-            if missing > self.window || self.held > self.held_limit || self.wait.is_zero() {
+            let level = stream.level;
+            if missing > window(self.window, level) || self.held > self.held_limit || self.wait.is_zero() {
                 self.give_up_once(slot, sink);
                 continue;
             }
             // What is missing now has its own time to come.
             if progress || !self.gaps.contains(slot) {
                 self.gaps.remove(slot);
-                self.gaps.push_back(slot, now);
+                self.gaps.push_back(slot, level, now);
             }
             return;
         }
@@ -354,7 +356,7 @@ impl Receiver {
         let (from, stream) = (entry.key.0, &mut entry.stream);
         let Some(gap) = stream.give_up() else { return };
         if stream.joined {
-            stream.counts.lost += gap.count;
+            stream.lost(gap.count);
             sink.event(Event::Lost { from, first: gap.first, count: gap.count });
         } else {
             self.join(slot, gap.count, sink);
@@ -411,16 +413,13 @@ impl Receiver {
 
     /// When [`Receiver::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let gap = self.gaps.first().map(|(_, since)| after(since, self.wait));
-        [gap, self.fragments.next_deadline()].into_iter().flatten().min()
+        [self.gaps.next_deadline(), self.fragments.next_deadline()].into_iter().flatten().min()
     }
 
     /// Gives up what was missing for too long.
     pub fn expire(&mut self, now: Instant, sink: &mut impl Sink) {
         self.fragments.expire(now);
-        while let Some((slot, since)) = self.gaps.first()
-            && after(since, self.wait) <= now
-        {
+        while let Some(slot) = self.gaps.due(now) {
             self.give_up(now, slot, sink);
         }
     }

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use super::gaps::LAST_LEVEL;
 use crate::event::Counts;
 
 /// Ranges that were given up and are remembered, to tell what is late from what came twice.
@@ -70,6 +71,8 @@ pub(crate) struct Stream {
     given_up: VecDeque<Gap>,
     /// What was before the first that came is known, or given up.
     pub joined: bool,
+    /// How often in a row something was lost, and nothing came late or turned round: the less time others have to come.
+    pub level: u8,
     /// How many messages the sender said there were.
     end: Option<u64>,
     /// The end was reached, and told.
@@ -111,9 +114,22 @@ impl Stream {
         let reordered = first < self.highest;
         if reordered {
             self.counts.reordered += count;
+            self.level = 0;
         }
         self.highest = self.highest.max(first + count);
         reordered
+    }
+
+    /// So many were given up.
+    pub fn lost(&mut self, count: u64) {
+        self.counts.lost += count;
+        self.level = LAST_LEVEL.min(self.level + 1);
+    }
+
+    /// So many came that had been given up: what is overtaken needs more time here.
+    pub fn late(&mut self, count: u64) {
+        self.counts.late += count;
+        self.level = 0;
     }
 
     /// The next ones are done.
