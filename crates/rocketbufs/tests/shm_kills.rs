@@ -315,13 +315,17 @@ impl Writer {
     fn survive(&self, step: &str, after: Duration) {
         let (child, told) = start(&format!("subscriber {step}"), &self.listener);
         std::thread::scope(|scope| {
-            scope.spawn(move || {
+            let kills = scope.spawn(move || {
                 told.recv_timeout(WAIT).unwrap();
                 std::thread::sleep(after);
                 drop(child);
             });
-            // More than the ring holds, so that it waits for the one that holds it.
-            for n in 0..200 {
+            // More than the ring holds, so that it waits for the one that holds it; and for as long as that one needs to come,
+            // since it is sent only what is written from then on.
+            for n in 0.. {
+                if n >= 200 && kills.is_finished() {
+                    break;
+                }
                 deliver(&self.out, 5_000, WAIT).unwrap_or_else(|error| panic!("{step}, {n}: {error}"));
                 std::thread::sleep(Duration::from_micros(100));
             }
