@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{BrokerProcess, Process, assert_same, client, lines, piped, random, until};
+use common::{BrokerProcess, Outcome, Process, assert_same, client, lines, piped, random, until};
 
 const TRANSPORT: &str = "ROCKETBUFS_TRANSPORT";
 
@@ -123,6 +123,88 @@ fn a_subscriber_that_is_killed_goes_on_exactly_where_it_stopped() {
     publisher.finish().good();
     sub.finish().good();
     assert_same(&out, &bytes);
+}
+
+fn kill(process: Process) -> Outcome {
+    process.signal("KILL");
+    let outcome = process.finish();
+    assert!(!outcome.status.success());
+    outcome
+}
+
+/// Publisher and subscriber find the one that comes after it, and what it took with it is sent again.
+#[test]
+fn a_broker_that_is_killed_between_them_loses_nothing_that_was_confirmed() {
+    let Some(mut broker) = broker() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (input, out) = (dir.path().join("input"), dir.path().join("out"));
+    let text = lines("a line that is confirmed", 60_000);
+    std::fs::write(&input, &text).unwrap();
+    let args = format!("sure --until-closed --name attic --hold 60 --rate 1MB --output {}", out.display());
+    let sub = over("rdma", client("sub", &broker.addr, &args));
+    let args = "-q sure --wait-subscribers 1 --confirm delivered --confirm-each --json --timeout 60 --ring-bytes 256k";
+    let publisher = over("rdma", client("pub", &broker.addr, &format!("{args} --file {}", input.display())));
+    for part in 1..3 {
+        until("a part of the file is there", || size(&out) > part * 400_000);
+        let BrokerProcess { process, addr } = broker;
+        kill(process);
+        broker = BrokerProcess::start_in(&addr, &[], &[(TRANSPORT, "rdma")]);
+    }
+    let told = publisher.finish().good().text();
+    sub.finish().good();
+    assert_same(&out, text.as_bytes());
+    let told: Vec<u64> = told
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["messages"].as_u64())
+        .collect();
+    assert!(told.is_sorted() && told.last() == Some(&60_000), "{:?}", told.last());
+}
+
+/// What the devices have of all processes, and what of this one's memory they may reach.
+fn resources(broker: &BrokerProcess) -> (String, String) {
+    let shown =
+        Command::new("rdma").args(["resource", "show"]).output().expect("it is in the virtual machine");
+    assert!(shown.status.success(), "{shown:?}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.process.id())).expect("it runs");
+    let pinned = status.lines().find(|line| line.starts_with("VmPin")).expect("every process has that");
+    (String::from_utf8_lossy(&shown.stdout).into_owned(), pinned.to_owned())
+}
+
+fn descriptors(broker: &BrokerProcess) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", broker.process.id())).expect("it runs").count()
+}
+
+/// Its subscriber has whole deliveries, hears that it is gone, and nothing of it stays at the broker.
+#[test]
+fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, input, out) =
+        (dir.path().join("rbmq.toml"), dir.path().join("input"), dir.path().join("out"));
+    std::fs::write(&config, "[session]\nlinger_ms = 300\n[broker]\nclosed_linger_ms = 300\n").unwrap();
+    let Some(broker) = broker_with(&["--config", config.to_str().unwrap()]) else { return };
+    let before = resources(&broker);
+    let text = lines("a line of who is killed", 100_000);
+    std::fs::write(&input, &text).unwrap();
+    let mut held = None;
+    for n in 0..3 {
+        let out = out.with_extension(n.to_string());
+        let args = format!("gone --until-closed --rate 1MB --output {}", out.display());
+        let sub = over("rdma", client("sub", &broker.addr, &args));
+        let args = format!("gone --wait-subscribers 1 --file {}", input.display());
+        let publisher = over("rdma", client("pub", &broker.addr, &args));
+        until("a part of the file is there", || size(&out) > 300_000);
+        assert_ne!(resources(&broker), before, "they have queue pairs, and memory of the broker's");
+        kill(publisher);
+        let told = sub.finish();
+        assert!(!told.status.success() && told.stderr.contains("its publisher is gone"), "{}", told.stderr);
+        let came = std::fs::read_to_string(&out).unwrap();
+        assert!(came.len() < text.len() && text.starts_with(&came) && came.ends_with('\n'), "{}", came.len());
+        until("all that belonged to them has gone", || resources(&broker) == before);
+        // The first connection has a device's completions watched for good.
+        let at_first = *held.get_or_insert_with(|| descriptors(&broker));
+        until("so have descriptors", || descriptors(&broker) <= at_first);
+    }
+    println!("before and after three deaths: {} and {}, {held:?} descriptors", before.0, before.1);
 }
 
 #[test]
