@@ -6,7 +6,7 @@
 
 use std::panic::catch_unwind;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -77,7 +77,13 @@ impl<'a> Shared<'a> {
             None => Bytes::copy_from_slice(all),
         });
         let start = part.as_ptr().addr() - all.as_ptr().addr();
-        copy.slice(start..start + part.len())
+        if start + part.len() < all.len() {
+            return copy.slice(start..start + part.len());
+        }
+        // The last one has it, and nobody counts once more.
+        let mut last = self.copy.take().unwrap_or_default();
+        last.advance(start);
+        last
     }
 }
 

@@ -17,6 +17,10 @@ pub(crate) const fn most(message: usize) -> usize {
     message + message.div_ceil(MIN_PIECE) * OVERHEAD
 }
 
+/// Buffers that are kept for the next messages, and how large they may be.
+const SPARE_BUFFERS: usize = 4;
+const SPARE_BYTES: usize = 64 << 10;
+
 /// Which message: sender, epoch, stream and number.
 pub(crate) type MessageKey = (SocketAddr, u64, u32, u64);
 
@@ -37,6 +41,9 @@ struct Partial {
 pub(crate) struct Fragments {
     slots: Slots<Partial>,
     by_key: HashMap<MessageKey, u32>,
+    /// Of which message the last piece was.
+    last: Option<(MessageKey, u32)>,
+    spare: Vec<Vec<u8>>,
     begun: Timeline,
     bytes: usize,
     limit: usize,
@@ -61,6 +68,8 @@ impl Fragments {
         Fragments {
             slots: Slots::new(),
             by_key: HashMap::new(),
+            last: None,
+            spare: Vec::new(),
             begun: Timeline::new(),
             bytes: 0,
             limit: config.fragment_bytes,
@@ -80,10 +89,14 @@ impl Fragments {
             let Some((oldest, _)) = self.begun.first() else { return Added::Refused };
             self.give_up(oldest);
         }
-        let slot = match self.by_key.get(&key) {
-            Some(&slot) => slot,
-            None => self.begin(now, key, size, piece.total),
+        let slot = match self.last {
+            Some((last, slot)) if last == key => slot,
+            _ => match self.by_key.get(&key) {
+                Some(&slot) => slot,
+                None => self.begin(now, key, size, piece.total),
+            },
         };
+        self.last = Some((key, slot));
         let partial = self.slots.get_mut(slot).expect("it was found");
         if partial.total != piece.total || partial.size != size {
             return Added::Refused;
@@ -110,7 +123,7 @@ impl Fragments {
     }
 
     fn begin(&mut self, now: Instant, key: MessageKey, size: u16, total: u32) -> u32 {
-        let (bytes, early) = (Vec::new(), BTreeMap::new());
+        let (bytes, early) = (self.spare.pop().unwrap_or_default(), BTreeMap::new());
         let slot = self.slots.insert(Partial { key, total, size, bytes, next: 0, early, charged: 0 });
         self.by_key.insert(key, slot);
         self.begun.push_back(slot, now);
@@ -119,6 +132,7 @@ impl Fragments {
 
     fn remove(&mut self, slot: u32) -> Option<Partial> {
         let partial = self.slots.remove(slot)?;
+        self.last = None;
         self.by_key.remove(&partial.key);
         self.begun.remove(slot);
         self.bytes -= partial.charged;
@@ -128,6 +142,14 @@ impl Fragments {
     fn give_up(&mut self, slot: u32) {
         if self.remove(slot).is_some() {
             self.incomplete += 1;
+        }
+    }
+
+    /// A message that was whole is done with: the next one takes its room.
+    pub fn keep(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE_BUFFERS && bytes.capacity() <= SPARE_BYTES {
+            bytes.clear();
+            self.spare.push(bytes);
         }
     }
 

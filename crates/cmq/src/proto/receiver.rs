@@ -405,7 +405,10 @@ impl Receiver {
             return;
         }
         match self.fragments.add(now, (from, epoch, stream, header.first), header.count, piece) {
-            Added::Whole(bytes) => self.messages(now, slot, header, Messages::whole(&bytes), sink),
+            Added::Whole(bytes) => {
+                self.messages(now, slot, header, Messages::whole(&bytes), sink);
+                self.fragments.keep(bytes);
+            }
             Added::Incomplete => {}
             Added::Refused => self.refuse(from, Malformed::Broken, sink),
         }
