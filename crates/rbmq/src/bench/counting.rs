@@ -28,7 +28,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// Nobody is away longer.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
-/// Nothing came for so long after the last number was published: what is missing is lost.
+/// Nothing came for so long after the last number was published: what is missing is lost. Who was cut off when that was
+/// said has as long from then on.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Shorter pauses between two new numbers are nobody's fault.
@@ -123,7 +124,7 @@ pub fn count_numbers(whom: &Whom) -> Result<(), BenchError> {
     let mut from: Box<dyn Receives> = receiver(whom, TOPIC)?;
     control.ready("");
     let mut ledger = Ledger::default();
-    let mut last_arrival = Instant::now();
+    let (mut last_arrival, mut all_sent) = (Instant::now(), None);
     loop {
         let before = ledger.received;
         let mut strange = false;
@@ -140,9 +141,9 @@ pub fn count_numbers(whom: &Whom) -> Result<(), BenchError> {
         if ledger.received > before {
             last_arrival = Instant::now();
         }
-        if let Some(expected) = control.expected()
-            && (expected.first() == Some(&ledger.received) || last_arrival.elapsed() > QUIET)
-        {
+        let Some(expected) = control.expected() else { continue };
+        let all_sent = *all_sent.get_or_insert_with(Instant::now);
+        if expected.first() == Some(&ledger.received) || last_arrival.max(all_sent).elapsed() > QUIET {
             let mut numbers = vec![ledger.received, ledger.repeated];
             numbers.extend(ledger.pauses.iter().flat_map(|(from, to)| [*from, *to]));
             control.finish(&numbers);

@@ -32,7 +32,8 @@ const PING: u8 = 62;
 /// Topic of what comes back.
 const PONG: u8 = 63;
 
-/// Nothing came for so long after the last message was sent: it is lost.
+/// Nothing came for so long after the last message was sent: what is missing is lost. At a low rate the arrival before may
+/// be longer ago than this, so that it counts from the sending too.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The longest time that is told apart from longer ones: a minute, in nanoseconds.
@@ -156,7 +157,7 @@ fn receive(
     let rate = args.numbers.rate;
     let first = (args.warmup * rate) as u64;
     let mut times = Times { histogram: histogram(), received: 0, counted_s: 0.0 };
-    let mut last_arrival = Instant::now();
+    let (mut last_arrival, mut all_sent) = (Instant::now(), None);
     while times.received < all && !failed.load(Ordering::Relaxed) {
         let before = times.received;
         let mut strange = false;
@@ -178,8 +179,11 @@ fn receive(
         }
         if times.received > before {
             last_arrival = Instant::now();
-        } else if sent.load(Ordering::Relaxed) == all && last_arrival.elapsed() > QUIET {
-            break;
+        } else if sent.load(Ordering::Relaxed) == all {
+            let all_sent = *all_sent.get_or_insert_with(Instant::now);
+            if last_arrival.max(all_sent).elapsed() > QUIET {
+                break;
+            }
         }
     }
     Ok(times)
