@@ -39,10 +39,16 @@ pub fn prepare() {
     }
 }
 
-/// The frequent side's barrier, between what it writes and what it reads.
+/// The frequent side's barrier, between what it writes and what it reads. True if it was a fence.
 #[inline]
-pub fn light() {
-    if LIGHT.load(Ordering::Relaxed) { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
+pub fn light() -> bool {
+    let fences = !LIGHT.load(Ordering::Relaxed);
+    if fences {
+        fence(Ordering::SeqCst)
+    } else {
+        compiler_fence(Ordering::SeqCst)
+    }
+    fences
 }
 
 /// The rare side's barrier, for itself and for all threads of this process.

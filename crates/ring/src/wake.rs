@@ -114,10 +114,20 @@ impl PendingSet {
     /// If there is no such slot.
     #[inline]
     pub fn mark(&self, slot: u32) -> bool {
-        let (word, bit) = (slot as usize / BITS, 1 << (slot as usize % BITS));
         // Pairs with the fence in `drain`: if we see a bit that is about to be cleared, who clears it sees what
         // we published.
         fence(Ordering::SeqCst);
+        self.mark_fenced(slot)
+    }
+
+    /// As [`PendingSet::mark`], from a caller that made a `SeqCst` fence between what it published and this: a stream of
+    /// marks costs a load each.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline]
+    pub fn mark_fenced(&self, slot: u32) -> bool {
+        let (word, bit) = (slot as usize / BITS, 1 << (slot as usize % BITS));
         if self.words[word].load(Ordering::Relaxed) & bit != 0 {
             return false;
         }

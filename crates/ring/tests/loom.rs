@@ -4,7 +4,7 @@
 #![cfg(loom)]
 
 use loom::thread;
-use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
+use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering, fence};
 use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Seat, Sleeper};
 
 /// More than this many involuntary switches find nothing new here, and take minutes.
@@ -299,7 +299,8 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
                 let (set, sleeper, published, seen) = &*shared;
                 for value in 1..=LAST {
                     published.store(value, Ordering::Release);
-                    if !set.mark(0) {
+                    fence(Ordering::SeqCst);
+                    if !set.mark_fenced(0) {
                         continue;
                     }
                     match seen.try_lock() {

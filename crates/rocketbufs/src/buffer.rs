@@ -1,7 +1,7 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 
 use rocketring::{Hold, Ring, Writer};
@@ -234,16 +234,21 @@ impl Buffer {
     /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
     #[inline]
     pub(crate) fn notify(&self) {
+        fence(Ordering::SeqCst);
         self.tell_workers(WorkerShared::mark);
     }
 
     /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
     #[inline]
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
-        // As below: either the worker that ends this sees the delivery, or this sees that it did.
-        rocketring::barrier::light();
+        // One for all that is read from here on, as each costs as much as a small delivery. Either this sees what another
+        // wrote (who ends `let_be`, joins in `watch` or drains what is marked), or that one sees the new head.
+        let fenced = rocketring::barrier::light();
         let let_be = self.let_be.load(Ordering::Relaxed);
         if let_be == 0 || self.log().is_none_or(|log| log.ring.head() > let_be) {
+            if !fenced {
+                fence(Ordering::SeqCst);
+            }
             self.tell_workers(WorkerShared::mark_or_send);
         }
         self.stir();
@@ -266,11 +271,9 @@ impl Buffer {
         }
     }
 
+    /// After a fence.
     #[inline]
     fn tell_workers(&self, tell: impl Fn(&WorkerShared, u32)) {
-        // The caller's store of the head and this load meet a joining worker's store of its bit and its load of the
-        // head: one of the two sees the other (PendingSet::mark orders the rest).
-        std::sync::atomic::fence(Ordering::SeqCst);
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is(crate::planted::NOTIFY_LOST)
             && self.log().is_some_and(|log| log.ring.head() % 8 == 0)
@@ -309,7 +312,10 @@ impl Buffer {
         // Also where `disturb` has just done so: whoever delivers may not have heard that yet.
         rocketring::barrier::heavy();
         self.watch.fetch_or(bit, Ordering::SeqCst);
-        self.tell_source();
+        // What it is spliced from may have something to tell upstream.
+        if let Some(source) = self.upstream() {
+            source.on_downstream_progress(self);
+        }
         (held, hold)
     }
 
@@ -438,8 +444,7 @@ impl Buffer {
         self.notify();
         self.on_progress();
         if self.log().is_none() {
-            // It will never be known.
-            self.unpark();
+            self.unpark(); // It will never be known.
         }
     }
 
@@ -468,18 +473,14 @@ impl Buffer {
 
     /// A subscriber moved on, came or went: whoever waits looks again.
     pub(crate) fn on_progress(self: &Arc<Self>) {
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.progress));
             self.progressed.notify_all();
         }
         self.tell_progress();
         self.let_go();
-        self.tell_source();
-    }
-
-    /// What it is spliced from may have something to tell upstream.
-    fn tell_source(&self) {
+        // What it is spliced from may have something to tell upstream.
         if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);
         }

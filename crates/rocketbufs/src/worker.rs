@@ -122,10 +122,11 @@ impl WorkerShared {
         Some((borrow.core.upgrade()?, borrow))
     }
 
-    /// As [`WorkerShared::mark`], from the thread that has just delivered: if the worker sleeps, this thread sends.
+    /// As [`WorkerShared::mark`], from the thread that has just delivered and made a fence since: if the worker sleeps, this
+    /// thread sends.
     #[inline]
     pub(crate) fn mark_or_send(&self, slot: u32) {
-        if self.pending.mark(slot) && !self.sends_now(slot) {
+        if self.pending.mark_fenced(slot) && !self.sends_now(slot) {
             self.seat.wake();
         }
     }
