@@ -160,14 +160,16 @@ fn a_broker_that_is_killed_between_them_loses_nothing_that_was_confirmed() {
     assert!(told.is_sorted() && told.last() == Some(&60_000), "{:?}", told.last());
 }
 
-/// What the devices have of all processes, and what of this one's memory they may reach.
+/// What the devices have of all processes but for how often they are open, and what of the broker's memory they may reach.
 fn resources(broker: &BrokerProcess) -> (String, String) {
     let shown =
         Command::new("rdma").args(["resource", "show"]).output().expect("it is in the virtual machine");
     assert!(shown.status.success(), "{shown:?}");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let objects = shown.lines().filter_map(|line| line.split(" ctx ").next()).collect::<Vec<_>>().join(", ");
     let status = std::fs::read_to_string(format!("/proc/{}/status", broker.process.id())).expect("it runs");
     let pinned = status.lines().find(|line| line.starts_with("VmPin")).expect("every process has that");
-    (String::from_utf8_lossy(&shown.stdout).into_owned(), pinned.to_owned())
+    (objects, pinned.to_owned())
 }
 
 fn descriptors(broker: &BrokerProcess) -> usize {
@@ -200,7 +202,7 @@ fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
         let came = std::fs::read_to_string(&out).unwrap();
         assert!(came.len() < text.len() && text.starts_with(&came) && came.ends_with('\n'), "{}", came.len());
         until("all that belonged to them has gone", || resources(&broker) == before);
-        // The first connection has a device's completions watched for good.
+        // The first connection has its device watched for good.
         let at_first = *held.get_or_insert_with(|| descriptors(&broker));
         until("so have descriptors", || descriptors(&broker) <= at_first);
     }

@@ -8,8 +8,8 @@ use rustix::event::epoll;
 
 use crate::conn::State;
 use crate::frame;
-use crate::sys::{CmEvent, Incoming, Kind};
-use crate::transport::{EVENTS, LISTENER, Rdma, SLEEPER, Waiting};
+use crate::sys::{CmEvent, Incoming, Kind, Trouble};
+use crate::transport::{EVENTS, LISTENER, Rdma, SLEEPER, TROUBLE, Waiting};
 
 /// Descriptors and connections' events handled in one poll.
 const READY_PER_POLL: usize = 64;
@@ -52,6 +52,7 @@ impl Rdma {
             match token {
                 SLEEPER => {}
                 EVENTS => self.take_events(events),
+                index if index & TROUBLE != 0 => self.take_trouble((index & !TROUBLE) as usize),
                 index => self.take_completions(index as usize),
             }
         }
@@ -78,6 +79,23 @@ impl Rdma {
                 link.arm();
             }
             self.look_again(id);
+        }
+    }
+
+    /// A device or a port has failed: its connections end, when what came before has been looked at.
+    fn take_trouble(&mut self, index: usize) {
+        let Some(device) = self.devices.get(index) else { return };
+        let told = std::iter::from_fn(|| device.watch.next()).take(EVENTS_PER_POLL).flatten();
+        let (context, told) = (device.context, told.collect::<Vec<_>>());
+        for Trouble { port, what } in told {
+            tracing::warn!(what, "RDMA");
+            for id in self.conns.ids().collect::<Vec<_>>() {
+                let Some(conn) = self.conns.get_mut(id) else { continue };
+                if conn.link.as_ref().is_some_and(|link| link.goes_over(context, port)) {
+                    conn.ended.get_or_insert_with(|| Down::Broken(what.clone()));
+                    self.look_again(id);
+                }
+            }
         }
     }
 

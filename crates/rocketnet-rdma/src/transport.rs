@@ -18,11 +18,13 @@ use crate::config::RdmaConfig;
 use crate::conn::{Conn, Deadlines, State};
 use crate::counts::Counts;
 use crate::frame::{self, Record};
-use crate::sys::{Completions, Events, Id, Incoming, Link, device_of};
+use crate::sys::{Completions, Events, Id, Incoming, Link, Watch, device_of};
 
 /// The token of the sleeper in the epoll set; of connections' events; completions have their index.
 pub(crate) const SLEEPER: u64 = u64::MAX;
 pub(crate) const EVENTS: u64 = u64::MAX - 1;
+/// The bit that marks the token of what a device tells of itself.
+pub(crate) const TROUBLE: u64 = 1 << 61;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
 /// How long `detach` waits for the adapter to have read what was posted. It takes a round trip; who needs longer is as
@@ -41,10 +43,11 @@ pub(crate) struct Listening {
     pub addr: String,
 }
 
-/// The completion queues of one device.
+/// The completion queues of one device, and what becomes of it.
 pub(crate) struct Device {
-    context: usize,
+    pub context: usize,
     pub completions: Arc<Completions>,
+    pub watch: Watch,
 }
 
 /// RDMA for one worker. See the [crate](crate).
@@ -109,8 +112,13 @@ impl Rdma {
             Some(device) => device.completions.clone(),
             None => {
                 let completions = Completions::new(&cm).map_err(|e| format!("a completion channel: {e}"))?;
-                self.watch(completions.fd(), self.devices.len() as u64).map_err(|e| e.to_string())?;
-                self.devices.push(Device { context, completions: completions.clone() });
+                let watch =
+                    Watch::new(&cm).map_err(|e| format!("hearing what becomes of the device: {e}"))?;
+                let index = self.devices.len() as u64;
+                for (fd, token) in [(completions.fd(), index), (watch.fd(), TROUBLE | index)] {
+                    self.watch(fd, token).map_err(|e| e.to_string())?;
+                }
+                self.devices.push(Device { context, completions: completions.clone(), watch });
                 completions
             }
         };

@@ -80,6 +80,32 @@ fn who_does_not_answer_any_more() {
     }
 }
 
+/// Nothing is under way, so nobody would miss an answer. The other end of the cable has no carrier then.
+#[test]
+fn a_port_that_goes_down_is_named_at_both_ends() {
+    let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
+    let mut kit = Kit::connected(&mut lab);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    flow.run(&mut kit, 100_000, || 10_000);
+    // It is back before anybody looks: Soft-RoCE's queue pair of the connection manager does not survive a goodbye that finds
+    // no way. Its route has gone with it, and what either end knew of the other's hardware address.
+    for change in [
+        "ip link set rdma1 down",
+        "ip link set rdma1 up",
+        "ip route add 192.0.2.1 dev rdma1 src 192.0.2.2 table 101",
+        "ping -q -c 1 -W 5 192.0.2.1",
+        "ping -q -c 1 -W 5 192.0.2.2",
+    ] {
+        run(change);
+    }
+    kit.until("both ends hear it", |kit| kit.down(0, 0).is_some() && kit.down(0, 1).is_some());
+    for (end, device) in [(0, "rxe0"), (1, "rxe1")] {
+        let why = kit.down(0, end).expect("just seen").to_string();
+        assert!(why.contains(&format!("port 1 of the RDMA device {device} went down")), "{why}");
+    }
+    goes_on(&mut kit);
+}
+
 #[test]
 fn an_interface_of_ordinary_packets() {
     let Some(mut lab) = lab() else { return };

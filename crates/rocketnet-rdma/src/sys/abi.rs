@@ -151,6 +151,17 @@ pub struct IbvRecvWr {
     pub num_sge: c_int,
 }
 
+/// Something that happened to a device.
+#[repr(C, align(8))]
+pub struct IbvAsyncEvent {
+    /// A pointer to what it happened to, or the number of a port.
+    pub element: [c_int; 2],
+    pub event_type: c_int,
+}
+
+pub const IBV_EVENT_DEVICE_FATAL: c_int = 8;
+pub const IBV_EVENT_PORT_ERR: c_int = 10;
+
 /// A completion.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -221,6 +232,11 @@ pub struct RdmaCmId {
     pub qp: *mut IbvQp,
     pub src_addr: SockAddr,
     pub dst_addr: SockAddr,
+    pub gids: [u64; 5],
+    pub paths: *mut c_void,
+    pub path_count: [c_int; 2],
+    pub port_space: c_int,
+    pub port_num: u8,
 }
 
 /// Room for any socket address.
@@ -278,6 +294,8 @@ const _: () = {
     assert!(size_of::<IbvQpInitAttr>() == 64 && offset_of!(IbvQpInitAttr, cap) == 32);
     assert!(offset_of!(IbvQpInitAttr, qp_type) == 52 && offset_of!(IbvQpInitAttr, sq_sig_all) == 56);
     assert!(offset_of!(RdmaCmId, src_addr) == 32 && offset_of!(RdmaCmId, dst_addr) == 160);
+    assert!(offset_of!(RdmaCmId, port_space) == 344 && offset_of!(RdmaCmId, port_num) == 348);
+    assert!(size_of::<IbvAsyncEvent>() == 16 && offset_of!(IbvAsyncEvent, event_type) == 8);
     assert!(offset_of!(RdmaCmEvent, event) == 16 && offset_of!(RdmaCmEvent, conn) == 24);
     assert!(size_of::<RdmaConnParam>() == 24 && offset_of!(RdmaConnParam, qp_num) == 16);
     assert!(offset_of!(RdmaConnParam, retry_count) == 12 && offset_of!(RdmaConnParam, srq) == 14);

@@ -256,6 +256,12 @@ impl Link {
         self.id.go(accept, private, self.shape.retries)
     }
 
+    /// Whether it goes over this device, as [`device_of`] tells it, and over this port of it.
+    pub fn goes_over(&self, device: usize, port: Option<u8>) -> bool {
+        // SAFETY: the id is there.
+        device_of(&self.id) == device && port.is_none_or(|port| port == unsafe { (*self.id.raw).port_num })
+    }
+
     /// Tells the peer that it is over.
     pub fn disconnect(&self) {
         self.id.disconnect();

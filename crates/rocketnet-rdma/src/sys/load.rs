@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::abi::{
-    IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr, IbvMr, IbvPd, IbvPortAttr, IbvQpInitAttr,
-    RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel, SockAddr,
+    IbvAsyncEvent, IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr, IbvMr, IbvPd, IbvPortAttr,
+    IbvQpInitAttr, RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel, SockAddr,
 };
 
 /// What is loaded, and the Debian package that has it.
@@ -76,6 +76,8 @@ functions! {
         ibv_destroy_cq: fn(*mut IbvCq) -> c_int;
         ibv_get_cq_event: fn(*mut IbvCompChannel, *mut *mut IbvCq, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events: fn(*mut IbvCq, u32) -> ();
+        ibv_get_async_event: fn(*mut IbvContext, *mut IbvAsyncEvent) -> c_int;
+        ibv_ack_async_event: fn(*mut IbvAsyncEvent) -> ();
         ibv_wc_status_str: fn(u32) -> *const c_char;
     }
     CM {

@@ -1,0 +1,106 @@
+//! What a device tells of itself, whatever its connections do: a port that went down, a device that has failed.
+//!
+//! The kernel tells it everybody who has the device open. The contexts of rdma_cm are shared by all workers of a process, so
+//! each worker opens the device once more, and hears everything. What concerns one queue pair alone is not told here: a pair
+//! that fails completes what was posted to it, with an error.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::abi::*;
+use super::connect::{Id, set_nonblocking};
+use super::load::Functions;
+
+/// A device that is open to hear what becomes of it.
+#[derive(Debug)]
+pub struct Watch {
+    functions: &'static Functions,
+    context: *mut IbvContext,
+    name: String,
+}
+
+// SAFETY: the library's functions may be called from any thread.
+unsafe impl Send for Watch {}
+// SAFETY: as above.
+unsafe impl Sync for Watch {}
+
+/// What ends connections of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// Of this port only; none: all.
+    pub port: Option<u8>,
+    /// What happened, with the device's name.
+    pub what: String,
+}
+
+impl Watch {
+    /// Of this connection's device.
+    ///
+    /// # Errors
+    /// It cannot be opened again, or descriptors have run out.
+    pub fn new(id: &Id) -> io::Result<Self> {
+        let functions = id.functions;
+        // SAFETY: the id is there; its device, if it has one, stays open for the life of the process.
+        let (context, name) = unsafe {
+            let verbs = (*id.raw).verbs;
+            if verbs.is_null() {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
+            let device = (*verbs).device;
+            let name = CStr::from_ptr((functions.ibv_get_device_name)(device));
+            ((functions.ibv_open_device)(device), name.to_string_lossy().into_owned())
+        };
+        if context.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let watch = Self { functions, context, name };
+        // SAFETY: just opened.
+        set_nonblocking(unsafe { (*context).async_fd })?;
+        Ok(watch)
+    }
+
+    /// Readable while there is something to hear.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the device is open as long as `self`, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.context).async_fd) }
+    }
+
+    /// The next event: none inside if it is none that matters. None: there is no more.
+    pub fn next(&self) -> Option<Option<Trouble>> {
+        let mut event = IbvAsyncEvent { element: [0; 2], event_type: 0 };
+        // SAFETY: the device is open, and `event` takes what it tells.
+        if unsafe { (self.functions.ibv_get_async_event)(self.context, &mut event) } != 0 {
+            return None;
+        }
+        let trouble = self.trouble(&event);
+        // SAFETY: got above, acknowledged once.
+        unsafe { (self.functions.ibv_ack_async_event)(&mut event) };
+        Some(trouble)
+    }
+
+    fn trouble(&self, event: &IbvAsyncEvent) -> Option<Trouble> {
+        let name = &self.name;
+        match event.event_type {
+            IBV_EVENT_DEVICE_FATAL => {
+                let what = format!("the RDMA device {name} has failed, says its driver (dmesg)");
+                Some(Trouble { port: None, what })
+            }
+            IBV_EVENT_PORT_ERR => {
+                // Of such events the element is the port's number.
+                let port = event.element[0] as u8;
+                let what =
+                    format!("port {port} of the RDMA device {name} went down (cable, interface, switch)");
+                Some(Trouble { port: Some(port), what })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // SAFETY: opened by `new`; nothing was made of it.
+        unsafe { (self.functions.ibv_close_device)(self.context) };
+    }
+}
