@@ -28,7 +28,17 @@ impl Pins {
     }
 
     /// Decides, if that was open. True if it is decided so.
+    #[inline]
     fn decide(&self, access: u32) -> bool {
+        // It is asked for each message, and what was decided stays: a load, where an exchange costs ten times the rest.
+        match self.access.load(Ordering::Acquire) {
+            OPEN => self.decide_now(access),
+            decided => decided == access,
+        }
+    }
+
+    #[cold]
+    fn decide_now(&self, access: u32) -> bool {
         // Release pairs with Acquire here and in `is_exposed`: who finds it decided comes after who decided.
         let found = self.access.compare_exchange(OPEN, access, Ordering::AcqRel, Ordering::Acquire);
         found.is_ok() || found == Err(access)
