@@ -11,7 +11,8 @@ use std::time::Duration;
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, SegmentError};
 
-const WAIT: Duration = Duration::from_secs(20);
+/// Nobody waits so long unless it hangs, also where the machine stands still for half a minute.
+const WAIT: Duration = Duration::from_secs(120);
 const RING: u64 = 1 << 18;
 /// What names the part that a process of this test plays, and where its peer is.
 const ROLE: &str = "SHM_KILLS_ROLE";
@@ -21,6 +22,9 @@ fn context() -> Context {
     let mut config = Config { transport: TransportKind::Shm, ..Config::default() };
     // Who dies is known by the socket; a machine that stood still for a while has killed nobody.
     config.session.heartbeat_ms = 0;
+    config.session.connect_timeout_ms = WAIT.as_millis() as u32;
+    config.session.handshake_timeout_ms = WAIT.as_millis() as u32;
+    config.session.block_timeout_ms = 0;
     Context::new(config).unwrap()
 }
 
