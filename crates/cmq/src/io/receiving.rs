@@ -35,8 +35,8 @@ use crate::wire::Messages;
 const LEASE: Duration = Duration::from_millis(1);
 /// As many times [`Config::spin`] a wait may have taken for the next one to spin: one that slept took longer for it.
 const SHORT: u32 = 4;
-/// A wait that took less did not sleep.
-const AT_ONCE: Duration = Duration::from_micros(20);
+/// A wait that took less did not sleep: what it waited for was there.
+const AT_ONCE: Duration = Duration::from_micros(5);
 /// Between two looks of a wait that spins others had the core, if it is so long.
 const TAKEN: Duration = Duration::from_micros(100);
 /// Where others want the core, nobody spins for so long: who sleeps and is woken gets it sooner than who used it up.
