@@ -12,6 +12,7 @@ pub struct SubscribeOptions {
     /// Capacity of the ring here, in bytes (0: `buffers.size_bytes`); rounded up to a power of two. At least twice the buffer's largest delivery.
     pub size_bytes: u64,
     /// History kept for those who join a spliced buffer, in bytes. None: half the ring if spliced, else nothing.
+    /// Said here it also has the ring in memory that others can map, where the splice comes only after the answer.
     pub retain_bytes: Option<u64>,
     /// Where to begin.
     pub start: Start,

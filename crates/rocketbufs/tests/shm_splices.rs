@@ -144,3 +144,22 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
         }
     }
 }
+
+/// The answer to a broker's subscription may come before its splice is made: that it keeps history for others says enough.
+#[test]
+fn a_splice_that_is_made_late_can_be_mapped_too() {
+    let [ctx, broker, other] = [TransportKind::Tcp, TransportKind::Auto, TransportKind::Shm].map(context);
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let upstream = RIn::new(&connect(&broker, &listener));
+    subscribe(&upstream, 1, SubscribeOptions { retain_bytes: Some(1 << 15), ..ring_of(1 << 16) });
+    let (relay, relays) = publisher(&broker);
+    relay.splice(&upstream, 1).unwrap();
+    let input = RIn::new(&connect(&other, &relays));
+    let start = subscribe(&input, 1, ring_of(1 << 16));
+    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0), "it has a ring of its own");
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&out, 1, 200_000, 10_000));
+        assert_eq!(take(&input, start, 200_000), 0);
+    });
+}

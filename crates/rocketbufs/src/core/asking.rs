@@ -239,7 +239,10 @@ impl<T: Transport> Core<T> {
         };
         let made = match offered {
             Some(ring) => ring.ring(config),
-            None if inbound.is_spliced() => self.inner.ring_for_others(config),
+            // Who keeps history keeps it for others, and may not have come as far as splicing it to them.
+            None if inbound.is_spliced() || options.retain_bytes.is_some() => {
+                self.inner.ring_for_others(config)
+            }
             None => self.inner.pool.ring(config),
         };
         let made = made.map_err(|error| error.to_string())?;
