@@ -10,19 +10,26 @@
 
 use crate::Position;
 use crate::planted;
-use crate::ring::{Gap, Ring};
-use crate::sync::Ordering;
+use crate::ring::{Gap, Ring, Shared};
+use crate::sync::{Ordering, lock};
 
-/// The one landing end of a ring that a transport fills.
+/// The one landing end of a ring that a transport fills. Where another process writes the ring, readers may land what it
+/// has written too ([`Ring::follow`]).
 #[derive(Debug)]
 pub struct Inlet {
     ring: Ring,
+    landing: Landing,
+    #[cfg(not(loom))]
+    caller: crate::watch::Caller,
+}
+
+/// What has landed, as whoever lands knows it.
+#[derive(Debug)]
+pub(crate) struct Landing {
     head: Position,
     boundary: Position,
     /// The horizon as last seen.
     pub(crate) horizon: Position,
-    #[cfg(not(loom))]
-    caller: crate::watch::Caller,
     /// Where the last landed piece began, for a planted bug.
     #[cfg(feature = "planted-bugs")]
     before_last: Position,
@@ -30,16 +37,12 @@ pub struct Inlet {
 
 impl Inlet {
     pub(crate) fn new(ring: Ring) -> Inlet {
-        let (head, horizon) = (ring.head(), ring.horizon());
+        let landing = Landing::of(ring.shared());
         Inlet {
             ring,
-            head,
-            boundary: head,
-            horizon,
+            landing,
             #[cfg(not(loom))]
             caller: crate::watch::Caller::default(),
-            #[cfg(feature = "planted-bugs")]
-            before_last: head,
         }
     }
 
@@ -51,13 +54,19 @@ impl Inlet {
     /// How many bytes may land now. With flow control that is what was granted; without, an eighth of the
     /// capacity, as often as one likes; where another process writes, all of it.
     pub fn room(&self) -> u64 {
-        if self.ring.flow_control() {
-            self.ring.horizon() - self.head
-        } else if self.ring.is_peers() {
-            self.ring.capacity()
-        } else {
-            self.ring.shared().shape.chunk()
-        }
+        self.ring.shared().room(self.ring.head())
+    }
+
+    /// Changes what has landed. Where readers land too, one does it at a time, from where the last one left it.
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
+        let shared = self.ring.shared();
+        if shared.memory.is_peers() { shared.follow(change) } else { change(&mut self.landing, shared) }
+    }
+
+    /// Wakes readers in other processes.
+    fn call(&mut self) {
+        #[cfg(not(loom))]
+        self.caller.call(self.ring.shared());
     }
 
     /// Where the next bytes go, and how many: at most `max` and [`Inlet::room`], in one piece. Writing there
@@ -65,32 +74,13 @@ impl Inlet {
     /// goes away. None where another process writes the ring. Without flow control this announces that what was there is gone.
     pub fn spare(&mut self, max: usize) -> (*mut u8, usize) {
         let room = self.reserve(max);
-        (self.ring.shared().memory.at(self.head), room)
+        (self.ring.shared().memory.at(self.landing.head), room)
     }
 
     /// Makes sure that up to `max` bytes at the head may be overwritten, and returns how many: none where another process
     /// is the one that writes.
     fn reserve(&mut self, max: usize) -> usize {
-        if self.ring.is_peers() { 0 } else { self.announce(max) as usize }
-    }
-
-    /// Announces that up to `max` bytes at the head are, or were, overwritten, and returns how many may be.
-    fn announce(&mut self, max: usize) -> u64 {
-        let shared = self.ring.shared();
-        if shared.shape.flow_control {
-            if max as u64 > self.horizon - self.head {
-                self.horizon = self.ring.horizon();
-            }
-            return (self.horizon - self.head).min(max as u64);
-        }
-        // What another process has written is written, however much that is.
-        let most = if self.ring.is_peers() { shared.shape.capacity } else { shared.shape.chunk() };
-        let n = most.min(max as u64).min(u64::MAX - self.head);
-        if self.head + n > self.horizon {
-            self.horizon = shared.ahead(self.head, self.head + n);
-            shared.announce(self.horizon);
-        }
-        n
+        if self.ring.is_peers() { 0 } else { self.landing.announce(self.ring.shared(), max as u64) as usize }
     }
 
     /// Copies as many of `bytes` as there is room for to the head, lands them, and returns how many.
@@ -109,14 +99,14 @@ impl Inlet {
     }
 
     fn write(&self, bytes: &[u8]) {
-        let memory = &self.ring.shared().memory;
+        let (memory, head) = (&self.ring.shared().memory, self.landing.head);
         // SAFETY: `[head, horizon)` is the inlet's alone, as for `Writer::fill`, and `reserve` found room.
-        unsafe { memory.write(self.head, bytes) };
+        unsafe { memory.write(head, bytes) };
         let capacity = self.ring.capacity();
-        if planted::is(4) && (self.head & (capacity - 1)) + bytes.len() as u64 > capacity {
+        if planted::is(4) && (head & (capacity - 1)) + bytes.len() as u64 > capacity {
             let last = !bytes[bytes.len() - 1];
             // SAFETY: the last of the bytes written above.
-            unsafe { memory.write(self.head + bytes.len() as u64 - 1, &[last]) };
+            unsafe { memory.write(head + bytes.len() as u64 - 1, &[last]) };
         }
     }
 
@@ -126,74 +116,191 @@ impl Inlet {
     /// # Panics
     /// With flow control, if that is more than [`Inlet::room`]. A length that a peer sent must be checked first.
     pub fn land(&mut self, n: usize) {
-        if n as u64 > self.horizon - self.head {
-            let room = self.announce(n);
-            let granted = !self.ring.flow_control() || n as u64 <= room;
-            assert!(granted, "{n} bytes landed where there was room for {room}");
-        }
-        #[cfg(feature = "planted-bugs")]
-        {
-            self.before_last = self.head;
-        }
-        self.head += n as u64;
-        self.ring.shared().publish_head(self.head);
+        self.change(|landing, shared| landing.land(shared, n as u64));
+    }
+
+    /// What lies below `to` has been written by the process whose ring this is; `ends`: it ends with a complete delivery.
+    /// Nothing where it has landed already.
+    ///
+    /// # Errors
+    /// By how many bytes that is more than there is room for. Nothing has landed then.
+    pub fn land_told(&mut self, to: Position, ends: bool) -> Result<(), u64> {
+        self.change(|landing, shared| {
+            let (size, room) = (to.saturating_sub(landing.head), shared.room(landing.head));
+            if size > room {
+                return Err(size - room);
+            }
+            if size > 0 {
+                landing.land(shared, size);
+            }
+            if ends && to == landing.head && landing.boundary < to {
+                landing.end(shared);
+            }
+            Ok(())
+        })?;
+        self.call();
+        Ok(())
     }
 
     /// In a ring of another process that is gone: lands the whole deliveries that it had written, told or not. True if there
     /// were any. What its head page says is believed no further than what was granted, and where its log has a hole
     /// that was not told, not at all.
     pub fn land_rest(&mut self) -> bool {
-        self.land_up_to(self.rest().filter(|end| end - self.head <= self.room()))
+        let landed = self.change(|landing, shared| {
+            let end = shared.peers_rest(landing.head);
+            landing.land_up_to(shared, end.filter(|end| end - landing.head <= shared.room(landing.head)))
+        });
+        self.call();
+        landed
     }
 
     /// The same where that process goes on, as far as it can be done without being told: of a ring that is handed on
     /// ([`Ring::hand_on`]) only small steps, as the ends of deliveries within one are not known.
     pub fn follow(&mut self) -> bool {
-        self.land_up_to(self.next_step())
+        // Most looks find nothing.
+        let landed = self.has_news() && self.ring.follow();
+        if landed {
+            self.call();
+        }
+        landed
     }
 
     /// Whether [`Inlet::follow`] would land something.
     pub fn has_news(&self) -> bool {
-        self.next_step().is_some()
-    }
-
-    fn rest(&self) -> Option<Position> {
-        self.ring.shared().peers_rest(self.head)
-    }
-
-    fn next_step(&self) -> Option<Position> {
-        let (end, shared) = (self.rest()?, self.ring.shared());
-        let handed_on = shared.handed_on.load(Ordering::Relaxed);
-        let most = if handed_on { self.room().min(shared.shape.max_delivery) } else { self.room() };
-        (end - self.head <= most).then_some(end)
-    }
-
-    fn land_up_to(&mut self, end: Option<Position>) -> bool {
-        let Some(end) = end else { return false };
-        self.land((end - self.head) as usize);
-        self.end();
-        true
+        self.ring.has_news()
     }
 
     /// What has landed ends with a complete delivery: the boundary moves to the head.
     pub fn end(&mut self) {
-        let from = self.boundary;
-        self.boundary = self.end_of_delivery();
-        let shared = self.ring.shared();
-        shared.index.record(self.boundary);
-        shared.publish_boundary(self.boundary);
-        if from < self.boundary {
-            shared.publish_last(from);
-        }
-        #[cfg(not(loom))]
-        self.caller.call(shared);
+        self.change(Landing::end);
+        self.call();
     }
 
     /// Drops what has come of a delivery that is not complete: the log goes on at the boundary. To be called only where
     /// nobody reads beyond it, as nobody does who waits for whole deliveries.
     pub fn drop_partial(&mut self) {
-        self.head = self.boundary;
-        self.ring.shared().publish_head(self.head);
+        self.change(|landing, shared| {
+            landing.head = landing.boundary;
+            shared.publish_head(landing.head);
+        });
+    }
+
+    /// The positions from the boundary to `to` will never arrive. What had landed of an incomplete delivery is
+    /// dropped; head and boundary go on at `to` (or at the head, if that is further). The horizon moves as far,
+    /// not further: what others hold is not overwritten before they have moved.
+    ///
+    /// Returns the hole as readers will find it with `Ring::gap_after`. It begins earlier where it touches the
+    /// one before, or where 64 holes are remembered already: then what lies between is given up too.
+    pub fn skip(&mut self, to: Position) -> Gap {
+        self.change(|landing, shared| landing.skip(shared, to))
+    }
+}
+
+impl Ring {
+    /// As [`Inlet::follow`], for a reader that would otherwise wait until whoever has the inlet looks. From any thread, as
+    /// long as readers may go on with this ring; nobody in other processes is woken.
+    pub fn follow(&self) -> bool {
+        self.is_peers()
+            && self.shared().follow(|landing, shared| {
+                let end = shared.next_step(landing.head);
+                landing.land_up_to(shared, end)
+            })
+    }
+
+    /// Whether [`Ring::follow`] would land something.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.shared().next_step(self.head()).is_some()
+    }
+}
+
+impl Shared {
+    /// How many bytes may land now behind this head.
+    fn room(&self, head: Position) -> u64 {
+        if self.shape.flow_control {
+            self.horizon.load(Ordering::Acquire) - head
+        } else if self.memory.is_peers() {
+            self.shape.capacity
+        } else {
+            self.shape.chunk()
+        }
+    }
+
+    /// Where a reader of another process's ring can go on to, untold.
+    #[inline]
+    fn next_step(&self, head: Position) -> Option<Position> {
+        let (end, room) = (self.peers_rest(head)?, self.room(head));
+        let handed_on = self.handed_on.load(Ordering::Relaxed);
+        let most = if handed_on { room.min(self.shape.max_delivery) } else { room };
+        (end - head <= most).then_some(end)
+    }
+
+    /// Changes what has landed of another process's ring.
+    fn follow<R>(&self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
+        let _alone = lock(&self.lands);
+        change(&mut Landing::of(self), self)
+    }
+}
+
+impl Landing {
+    fn of(shared: &Shared) -> Landing {
+        let head = shared.ends.head.load(Ordering::Acquire);
+        Landing {
+            head,
+            boundary: shared.ends.boundary.load(Ordering::Acquire),
+            horizon: shared.horizon.load(Ordering::Acquire),
+            #[cfg(feature = "planted-bugs")]
+            before_last: head,
+        }
+    }
+
+    /// Announces that up to `max` bytes at the head are, or were, overwritten, and returns how many may be.
+    fn announce(&mut self, shared: &Shared, max: u64) -> u64 {
+        if shared.shape.flow_control {
+            if max > self.horizon - self.head {
+                self.horizon = shared.horizon.load(Ordering::Acquire);
+            }
+            return (self.horizon - self.head).min(max);
+        }
+        // What another process has written is written, however much that is.
+        let most = if shared.memory.is_peers() { shared.shape.capacity } else { shared.shape.chunk() };
+        let n = most.min(max).min(u64::MAX - self.head);
+        if self.head + n > self.horizon {
+            self.horizon = shared.ahead(self.head, self.head + n);
+            shared.announce(self.horizon);
+        }
+        n
+    }
+
+    fn land(&mut self, shared: &Shared, n: u64) {
+        if n > self.horizon - self.head {
+            let room = self.announce(shared, n);
+            let granted = !shared.shape.flow_control || n <= room;
+            assert!(granted, "{n} bytes landed where there was room for {room}");
+        }
+        #[cfg(feature = "planted-bugs")]
+        {
+            self.before_last = self.head;
+        }
+        self.head += n;
+        shared.publish_head(self.head);
+    }
+
+    fn land_up_to(&mut self, shared: &Shared, end: Option<Position>) -> bool {
+        let Some(end) = end else { return false };
+        self.land(shared, end - self.head);
+        self.end(shared);
+        true
+    }
+
+    fn end(&mut self, shared: &Shared) {
+        let from = self.boundary;
+        self.boundary = self.end_of_delivery();
+        shared.index.record(self.boundary);
+        shared.publish_boundary(self.boundary);
+        if from < self.boundary {
+            shared.publish_last(from);
+        }
     }
 
     #[cfg(feature = "planted-bugs")]
@@ -206,19 +313,12 @@ impl Inlet {
         self.head
     }
 
-    /// The positions from the boundary to `to` will never arrive. What had landed of an incomplete delivery is
-    /// dropped; head and boundary go on at `to` (or at the head, if that is further). The horizon moves as far,
-    /// not further: what others hold is not overwritten before they have moved.
-    ///
-    /// Returns the hole as readers will find it with `Ring::gap_after`. It begins earlier where it touches the
-    /// one before, or where 64 holes are remembered already: then what lies between is given up too.
-    pub fn skip(&mut self, to: Position) -> Gap {
+    fn skip(&mut self, shared: &Shared, to: Position) -> Gap {
         let to = to.max(self.head);
         let gap = Gap { from: self.boundary, to };
         if gap.from == to {
             return gap;
         }
-        let shared = self.ring.shared();
         // The hole first: who sees the new boundary must find it.
         let gap = shared.add_gap(gap);
         shared.index.record(to);
@@ -232,7 +332,7 @@ impl Inlet {
         if shared.last() >= gap.from {
             shared.publish_last(to);
         }
-        self.horizon = self.ring.horizon();
+        self.horizon = shared.horizon.load(Ordering::Acquire);
         gap
     }
 }

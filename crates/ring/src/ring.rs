@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     /// How far a local writer may write without asking, which may be less than the horizon: see `trim`. None where there is
     /// no such writer, or it waits for nobody.
     pub(crate) reach: Mutex<Option<Position>>,
+    /// Whoever lands what another process has written has this.
+    pub(crate) lands: Mutex<()>,
 }
 
 impl Shared {
@@ -217,6 +219,7 @@ impl Ring {
             #[cfg(not(loom))]
             watchers: Default::default(),
             reach: Mutex::new(None),
+            lands: Mutex::new(()),
         }));
         ring.0.publish_head(shape.start);
         ring.0.publish_boundary(shape.start);
@@ -467,7 +470,8 @@ impl Hold {
     pub fn advance(&self, to: Position) {
         // A maximum, because several threads may share a hold. Release pairs with the Acquire in
         // `Control::slowest_hold`.
-        if self.cursor.fetch_max(to, Ordering::Release) < to {
+        // A writer in another process is told by other ways.
+        if self.cursor.fetch_max(to, Ordering::Release) < to && !self.ring.is_peers() {
             self.ring.0.after_advance();
         }
     }

@@ -177,6 +177,13 @@ impl Seat {
         mine
     }
 
+    /// Somebody came by who would have taken it if there had been work: as good as a use of it for the parked thread.
+    pub fn pass_by(&self) {
+        // Who counts at the same time may get lost: it is about whether it changes.
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Whether the own thread sleeps until it is called, and looks now and then.
     pub fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Relaxed) && !self.deep.load(Ordering::Relaxed)

@@ -63,7 +63,7 @@ impl Inlet {
     pub fn trim(&mut self, keep: u64) -> Trimmed {
         let ring = self.ring();
         let trimmed = ring.shared().trim(keep, ring.head());
-        self.horizon = ring.horizon();
+        self.change(|landing, shared| landing.horizon = shared.horizon.load(Ordering::Acquire));
         trimmed
     }
 }

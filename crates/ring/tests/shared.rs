@@ -186,6 +186,70 @@ fn what_is_no_sealed_ring_is_refused() {
     }
 }
 
+/// One thread lands what it was told of, another what it sees: each delivery once, and never part of one.
+#[test]
+fn who_is_told_and_who_looks_land_the_same_log() {
+    let total = 1_u64 << 20;
+    let Pair { mut writer, mut inlet, kept, held, seen, .. } = Pair::new(0);
+    seen.grant();
+    let (tell, told) = std::sync::mpsc::sync_channel::<u64>(64);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while writer.head() < total {
+                let bytes = content(writer.head(), 64);
+                if let Ok(end) = writer.append(&[&bytes]) {
+                    // Not of all of them: it is told late, or not at all.
+                    let _ = tell.try_send(end);
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        scope.spawn(move || {
+            for end in told {
+                // What it is told of has landed by then, or there was room for it.
+                assert!(inlet.land_told(end, true).is_ok());
+            }
+        });
+        let mut log = Log::new(0);
+        while log.head() < total {
+            seen.follow();
+            let boundary = seen.boundary();
+            assert!(boundary.is_multiple_of(64) && boundary >= log.head());
+            let bytes: Vec<u8> = (log.head()..boundary).step_by(64).flat_map(|at| content(at, 64)).collect();
+            assert!(seen.view(log.head(), boundary).to_vec().unwrap() == bytes);
+            log.bytes.extend_from_slice(&bytes);
+            held.advance(boundary);
+            kept.advance(seen.grant() - CAPACITY);
+        }
+        assert!(!seen.has_news() && !seen.follow() && seen.head() == total);
+    });
+}
+
+/// What was not granted does not land, told or seen.
+#[test]
+fn nobody_lands_more_than_was_granted() {
+    let ring = shared(0, true);
+    let seen = offered(&ring).ring(config(0, true)).unwrap();
+    let (held, mut inlet) = (seen.hold(0).unwrap(), seen.inlet().unwrap());
+    seen.grant();
+    let mut writer = ring.writer().unwrap();
+    // Nobody holds the writer's end: it does not keep its word.
+    for _ in 0..CAPACITY / 1024 + 1 {
+        writer.append(&[&[1; 1024]]).unwrap();
+    }
+    assert!(!seen.has_news() && !seen.follow());
+    assert_eq!(inlet.land_told(CAPACITY + 1024, true), Err(1024));
+    assert_eq!(seen.head(), 0);
+    assert_eq!(inlet.land_told(1024, true), Ok(()));
+    held.advance(1024);
+    seen.grant();
+    assert!(seen.follow() && seen.boundary() == CAPACITY + 1024);
+    // Told late it says nothing new.
+    assert_eq!(inlet.land_told(2048, true), Ok(()));
+    assert_eq!((seen.head(), seen.boundary()), (CAPACITY + 1024, CAPACITY + 1024));
+}
+
 /// Without flow control nothing holds the writer: who reads too slowly is told.
 #[test]
 fn a_reader_that_was_lapped_is_told() {

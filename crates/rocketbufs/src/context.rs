@@ -247,10 +247,14 @@ impl ContextInner {
         }
     }
 
+    /// Whether the application has set any.
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.callbacks.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether a thread that waits may do a worker's work, callbacks included.
     pub(crate) fn may_drive(&self) -> bool {
-        let callbacks =
-            self.callbacks.load(Ordering::Relaxed) == 0 || self.callbacks_in_calls.load(Ordering::Relaxed);
+        let callbacks = !self.has_callbacks() || self.callbacks_in_calls.load(Ordering::Relaxed);
         callbacks && !self.keeps_up.load(Ordering::Relaxed)
     }
 

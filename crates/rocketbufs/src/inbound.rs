@@ -17,7 +17,7 @@ mod watchers;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketring::{Hold, Inlet, View};
+use rocketring::{Hold, Inlet, Ring, View};
 
 use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
@@ -60,6 +60,8 @@ pub(crate) struct InState {
     pub(crate) resume_on: Option<u64>,
     /// Unsubscribed by the application, or over.
     pub(crate) done: bool,
+    /// The application's threads may land what is followed (`crate::rin`). Not without a connection.
+    pub(crate) looked_at: bool,
 }
 
 /// The log of a subscription that was answered.
@@ -99,6 +101,27 @@ pub(crate) enum Ending {
     /// The writer was restarted: its log is another one.
     Restarted(Epoch),
     Refused(RefusedError),
+}
+
+/// What a thread of the application's landed itself.
+pub(crate) enum Followed {
+    Data {
+        view: View,
+        epoch: Epoch,
+        /// It is not all that there is.
+        more: bool,
+    },
+    Other(Item),
+}
+
+impl Followed {
+    /// How many bytes it brings.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Data { view, .. } => view.len(),
+            Self::Other(_) => 0,
+        }
+    }
 }
 
 /// The next thing that a subscription has to tell, in order.
@@ -231,6 +254,31 @@ impl InboundShared {
         }
         state.ending_told = true;
         Some(Item::Ending(ending))
+    }
+
+    /// Lands what its ring has, and takes the next thing to tell. With nothing: the ring, to look at.
+    pub(crate) fn follow(&self) -> (Option<Followed>, Option<Ring>) {
+        let mut state = lock(&self.state);
+        if !state.looked_at || state.done || state.ending.is_some() || self.is_spliced() {
+            return (None, None);
+        }
+        let wire = state.wire;
+        let Some(in_log) = &mut state.log else { return (None, None) };
+        if !in_log.ring().has_news() || !in_log.ring().follow() {
+            return (None, Some(in_log.ring().clone()));
+        }
+        let item = in_log.next_item(true, false);
+        let taken = item.map(|item| match item {
+            Item::Data(from, to) => {
+                let Log { ring, epoch } = &in_log.log;
+                Followed::Data { view: ring.view(from, to), epoch: *epoch, more: ring.boundary() > to }
+            }
+            other => Followed::Other(other),
+        });
+        let due = in_log.credit_due() || !self.rest.is_moving();
+        drop(state);
+        self.tell_worker(due, wire);
+        (taken, None)
     }
 
     /// Whether [`InboundShared::next_item`] would tell something.
@@ -389,6 +437,12 @@ impl InboundShared {
 }
 
 impl InState {
+    /// No connection brings anything any more.
+    pub(crate) fn disconnect(&mut self) {
+        self.wire = None;
+        self.looked_at = false;
+    }
+
     /// The connection over which it goes on now, if it only waited for its application.
     fn resumes(&mut self) -> Option<u64> {
         let given_back = self.log.as_ref().is_some_and(InLog::is_given_back);

@@ -15,6 +15,7 @@ use crate::context::lock;
 use crate::core::inline::{Inline, Sent, run_shared};
 use crate::core::{Command, Core};
 use crate::drive::Waiters;
+use crate::rin::Looks;
 use crate::types::Nanos;
 
 thread_local! {
@@ -49,6 +50,8 @@ pub(crate) struct WorkerShared {
     /// lets others have the seat, and after.
     pub(crate) asleep_until: AtomicU64,
     pub(crate) pending: PendingSet,
+    /// Whether others may look at what it follows.
+    pub(crate) looks: Looks,
     mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
     /// The core, where other threads may send with it while the worker sleeps, or do all of its work.
@@ -77,6 +80,7 @@ impl WorkerShared {
             waiters: Waiters::default(),
             asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
+            looks: Looks::default(),
             mailbox: Mutex::default(),
             has_mail: AtomicBool::new(false),
             borrow: OnceLock::new(),

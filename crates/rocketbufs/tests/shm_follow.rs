@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
+    Blocking, BufferOptions, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
 };
 use shm_kit::{WAIT, config, connect, context, pattern, publisher, ring_of, subscribe, take, write};
 
@@ -102,12 +102,17 @@ fn a_broker_of_many_threads_believes_what_it_has_not_seen() {
     chain.out.wait_consumed(1, total, WAIT).unwrap();
 }
 
+/// A context whose threads look for so long before they sleep.
+fn spinning(busy_poll_us: u32) -> Context {
+    let mut spins = config(SHM);
+    spins.shm.busy_poll_us = busy_poll_us;
+    Context::new(spins).unwrap()
+}
+
 /// Threads that look without end see the same.
 #[test]
 fn busy_polling_sees_the_same() {
-    let mut spins = Config { transport: SHM, ..Config::default() };
-    spins.shm.busy_poll_us = 50;
-    let [ctx, other] = [(); 2].map(|()| Context::new(spins.clone()).unwrap());
+    let [ctx, other] = [(); 2].map(|()| spinning(50));
     let (out, listener) = publisher(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = RIn::new(&connect(&other, &listener));
@@ -118,6 +123,65 @@ fn busy_polling_sees_the_same() {
     });
     out.destroy_buffer(1).unwrap();
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
+}
+
+/// A thread that waits takes what it sees from the rings itself: of all of them, in order, also after it slept, and an end
+/// comes behind everything.
+#[test]
+fn who_waits_takes_what_it_sees() {
+    let [ctx, other] = [(); 2].map(|()| spinning(2_000));
+    let (out, listener) = publisher(&ctx);
+    let input = RIn::new(&connect(&other, &listener));
+    let bids = [1, 2, 3];
+    for bid in bids {
+        out.create_buffer(bid, 1 << 16).unwrap();
+        if bid == bids[2] {
+            // What there is already comes behind the answer.
+            write(&out, bid, 500, 500);
+        }
+        subscribe(&input, bid, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+    }
+    bids[..2].iter().for_each(|bid| write(&out, *bid, 500, 500));
+    let mut at = [0; 3];
+    for round in 0..40 {
+        if round % 10 == 9 {
+            // It sleeps by then.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let to = 500 + round * 700;
+        bids.iter().for_each(|bid| write(&out, *bid, if round == 0 { 0 } else { 700 }, 700));
+        while at.iter().any(|at| *at < to) {
+            let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+            let at = &mut at[view.bid() as usize - 1];
+            assert_eq!(view.position(), *at);
+            assert!(view.to_vec().unwrap() == pattern(*at, view.len()));
+            *at = view.end();
+            view.consume();
+        }
+    }
+    assert!(input.recv(Some(Duration::from_millis(1))).unwrap().is_none());
+    out.wait_consumed(1, at[0], WAIT).unwrap();
+    write(&out, 2, 300, 300);
+    out.destroy_buffer(2).unwrap();
+    assert_eq!(take(&input, at[1], at[1] + 300), 0);
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 2, .. })));
+}
+
+/// What is unsubscribed is not looked at any more, and its memory goes; another subscription of the same buffer is.
+#[test]
+fn what_was_left_is_not_looked_at() {
+    let [ctx, other] = [(); 2].map(|()| spinning(1_000_000));
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = RIn::new(&connect(&other, &listener));
+    for _ in 0..3 {
+        let start = subscribe(&input, 1, ring_of(1 << 16));
+        write(&out, 1, 4000, 100);
+        assert_eq!(take(&input, start, start + 4000), 0);
+        input.unsubscribe(1);
+        write(&out, 1, 4000, 100);
+        assert!(input.recv(Some(Duration::from_millis(1))).unwrap().is_none());
+    }
 }
 
 /// The broker finds more deliveries at once than subscribers over TCP have room for, and less than itself: they are sent what

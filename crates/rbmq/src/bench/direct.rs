@@ -52,7 +52,7 @@ pub struct DirectArgs {
     /// Bytes of a message that goes there and back
     #[arg(long, default_value_t = 34, value_parser = clap::value_parser!(u32).range(8..=32_768))]
     trip_size: u32,
-    /// Ours is measured there and back also with both sides spinning for so many microseconds before they sleep (shm.busy_poll_us)
+    /// Ours is measured also with both sides spinning for so many microseconds before they sleep (shm.busy_poll_us)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     spin_us: Option<u32>,
     /// Seconds of the window that is measured
@@ -149,18 +149,16 @@ pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
 }
 
 fn loads(args: &DirectArgs, systems: &[System]) -> Vec<Vec<Point>> {
-    let asleep = |system: &System| Runner { system: *system, spin_us: 0 };
-    let one_way = |&size: &u32| {
-        systems.iter().map(|system| Point { runner: asleep(system), way: Way::OneWay, size }).collect()
-    };
     let spin_us = args.spin_us.filter(|_| Runner::can_spin());
-    let there_and_back = systems.iter().flat_map(|system| {
+    let runners = systems.iter().flat_map(|system| {
         let spinning =
             spin_us.filter(|_| system.is_ours()).map(|spin_us| Runner { system: *system, spin_us });
-        std::iter::once(asleep(system)).chain(spinning)
+        std::iter::once(Runner { system: *system, spin_us: 0 }).chain(spinning)
     });
-    let trip = |runner| Point { runner, way: Way::ThereAndBack, size: args.trip_size };
-    args.sizes.iter().map(one_way).chain([there_and_back.map(trip).collect()]).collect()
+    let runners: Vec<Runner> = runners.collect();
+    let load = |way, size| runners.iter().map(move |runner| Point { runner: *runner, way, size }).collect();
+    let one_way = args.sizes.iter().map(|size| load(Way::OneWay, *size));
+    one_way.chain([load(Way::ThereAndBack, args.trip_size)]).collect()
 }
 
 fn measure(args: &DirectArgs, point: Point, rep: u32) -> Result<Row, BenchError> {

@@ -166,6 +166,7 @@ impl<T: Transport> Core<T> {
                 rin.tell(Received::Restarted { bid: inbound.bid, epoch });
             }
             rin.tell(Received::Subscribed { bid: inbound.bid, epoch, start });
+            self.let_look(inbound);
         }
         // A splice may have been made while the ring was: it looks at the state before this.
         if let Some(buffer) = inbound.spliced_to() {
@@ -283,6 +284,7 @@ impl<T: Transport> Core<T> {
         };
         self.transport.bind(conn, wire, inlet);
         self.follow(conn, wire, inbound);
+        self.let_look(inbound);
         self.tell_credit(conn, wire, inbound);
         // What was asked of its ring meanwhile, and what came before it was spliced meanwhile.
         self.news_of(inbound);
@@ -310,6 +312,7 @@ impl<T: Transport> Core<T> {
         drop(left);
         self.transport.bind(conn, subscribed.wire, inlet);
         self.follow(conn, subscribed.wire, inbound);
+        self.let_look(inbound);
         self.tell_credit(conn, subscribed.wire, inbound);
     }
 }

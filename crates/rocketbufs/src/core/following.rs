@@ -46,8 +46,18 @@ impl<T: Transport> Core<T> {
         // A sender that drops takes back what it has published.
         if inbound.options.policy == Policy::Block {
             lock(&inbound.watchers).lazily = false;
-            self.transport.follow(conn, wire, false);
+            let follows = self.transport.follow(conn, wire, false);
+            lock(&inbound.state).looked_at = follows && self.inner.config.shm.busy_poll_us > 0;
             self.pass_watchers(inbound);
+        }
+    }
+
+    /// From here on the application's threads look at a ring that is followed, if they may; it has heard that it is
+    /// subscribed.
+    pub(super) fn let_look(&self, inbound: &Arc<InboundShared>) {
+        let looked_at = lock(&inbound.state).looked_at;
+        if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
+            rin.look_at(inbound, self.shared.index);
         }
     }
 

@@ -65,6 +65,11 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
+    /// Whether its worker looks at it now and then.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.place.load(Ordering::Relaxed) == MOVING
+    }
+
     /// Whether the worker wants to hear that a hold moved, if it does not for other reasons.
     pub(crate) fn is_owed(&self) -> bool {
         // The hold's move and this load meet the worker's store and its second look at the hold.
@@ -243,7 +248,7 @@ impl Idle {
     /// Data came, a hold moved, or the landing end changed its place.
     #[inline]
     pub(super) fn stirred(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
-        if inbound.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
+        if !inbound.rest.is_moving() && self.after > 0 {
             self.move_from(&Owner::In(inbound.clone()), now);
         }
     }
@@ -287,6 +292,10 @@ impl Idle {
     pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
         if inbound.rest.owed.swap(false, Ordering::SeqCst) && self.after > 0 {
             self.look_soon(&Owner::In(inbound.clone()), now);
+        }
+        // What came may have come past the worker.
+        if !inbound.rest.is_moving() && lock(&inbound.state).looked_at {
+            self.stirred(inbound, now);
         }
     }
 

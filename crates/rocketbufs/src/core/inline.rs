@@ -114,8 +114,7 @@ impl<T: Transport + Send> Inline for Core<T> {
     }
 
     fn busy_polls(&self, now: Nanos) -> bool {
-        let budget = Nanos::from(self.inner.config.shm.busy_poll_us) * 1_000;
-        if budget == 0 || now.saturating_sub(self.busy_at) >= budget {
+        if !self.is_busy(now) {
             return false;
         }
         for _ in 0..LOOKS_PER_TURN {
@@ -138,6 +137,12 @@ impl<T: Transport + Send> Inline for Core<T> {
 }
 
 impl<T: Transport> Core<T> {
+    /// Whether something came less than `shm.busy_poll_us` ago.
+    pub(super) fn is_busy(&self, now: Nanos) -> bool {
+        let budget = Nanos::from(self.inner.config.shm.busy_poll_us) * 1_000;
+        now.saturating_sub(self.busy_at) < budget
+    }
+
     /// The one subscription of a buffer, where it has no other news.
     pub(super) fn only_out(&self, slot: u32) -> Option<(ConnId, WireId)> {
         let used = self.slots.get(&slot)?;

@@ -302,12 +302,14 @@ impl<T: Transport> Core<T> {
     pub fn turn(&mut self, now: Nanos) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.transport.poll(Some(Duration::ZERO), &mut events);
-        let busy = !events.is_empty() || self.shared.has_work() || !self.dirty.is_empty();
+        let came = !events.is_empty() || self.shared.looks.take_took();
+        let busy = came || self.shared.has_work() || !self.dirty.is_empty();
         if busy {
             self.busy_at = now;
         }
         self.take_turn(now, &mut events);
         self.events = events;
+        self.shared.looks.allow(now, self.is_busy(now));
         busy
     }
 

@@ -250,7 +250,7 @@ impl<T: Transport> Core<T> {
             if let (Some(in_log), Some(inlet)) = (&mut state.log, inlet) {
                 in_log.inlet = Some(inlet);
             }
-            state.wire = None;
+            state.disconnect();
             let calls = state.log.as_mut().map(InLog::suspend_loan);
             self.idle.stirred(&inbound, self.now);
             let resumed = state.resume_on.take();

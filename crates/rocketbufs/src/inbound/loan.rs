@@ -320,7 +320,7 @@ impl InboundShared {
     /// No connection brings anything any more: others need not wait behind it.
     pub(crate) fn detach(&self) {
         let mut state = lock(&self.state);
-        state.wire = None;
+        state.disconnect();
         let calls = state.log.as_mut().and_then(|in_log| in_log.loan.as_mut()).map(Loan::leave_line);
         drop(state);
         calls.unwrap_or_default().run();

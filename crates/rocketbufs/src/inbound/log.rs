@@ -105,6 +105,12 @@ impl InLog {
     }
 
     pub(super) fn credit_due(&self) -> bool {
+        let count = Count { since: self.since, ..Count::ONE };
+        let plain = self.loan.is_none() && self.relayed.is_none();
+        let bound = self.consumed.saturating_add(self.log.ring.capacity());
+        if plain && !self.credit.may_be_due(self.log.ring.head(), bound, count) {
+            return false;
+        }
         self.loan_due() || self.credit.is_due(&self.credit_now(None))
     }
 
@@ -113,12 +119,12 @@ impl InLog {
     }
 
     pub(super) fn next_item(&mut self, pin: bool, spliced: bool) -> Option<Item> {
-        let ring = self.log.ring.clone();
-        if !ring.flow_control() {
+        if !self.log.ring.flow_control() {
+            let ring = self.log.ring.clone();
             return self.next_payload(&ring);
         }
-        let boundary = ring.boundary();
-        if let Some(lost) = self.overwritten(&ring, boundary) {
+        let boundary = self.log.ring.boundary();
+        if let Some(lost) = self.overwritten(boundary) {
             return Some(lost);
         }
         if spliced && self.consumed < self.read {
@@ -126,7 +132,7 @@ impl InLog {
             self.give_back(self.read);
             self.move_hold();
         }
-        let limit = match ring.gap_after(self.read) {
+        let limit = match self.log.ring.gap_after(self.read) {
             Some(gap) if gap.from <= self.read => {
                 let from = self.read;
                 self.read = gap.to;
@@ -156,11 +162,11 @@ impl InLog {
 
     /// In memory that the sender writes, what is held for all others can be lost to one that was too slow, or that was
     /// disconnected: up to where its deliveries are whole again.
-    fn overwritten(&mut self, ring: &Ring, boundary: Position) -> Option<Item> {
-        if !ring.is_peers() || self.read >= boundary {
+    fn overwritten(&mut self, boundary: Position) -> Option<Item> {
+        let (ring, from) = (&self.log.ring, self.read);
+        if !ring.is_peers() || from >= boundary || ring.is_stable(from) {
             return None;
         }
-        let from = self.read;
         let by = ring.view(from, from).copy_to(0, &mut []).err()?.by;
         let to = ring.boundary_at_or_after(from.saturating_add(by)).unwrap_or(boundary);
         self.skip_to(to);

@@ -5,7 +5,7 @@
 //! waits, or when receivers came or went. The window is the smaller of the two rings, so that a sender with the smaller
 //! ring is not left without.
 
-use super::credit::{AskedLevels, Count, Credit};
+use super::credit::{Asked, AskedLevels, Count, Credit};
 use crate::types::Position;
 
 /// One subscription at the receiver.
@@ -68,6 +68,18 @@ impl Inbound {
             false => due,
         };
         due
+    }
+
+    /// Whether a CREDIT could be due where no position is above `head`, the grant is not above `grant`, and the count is
+    /// this. Costs less than to find out the positions.
+    pub fn may_be_due(&self, head: Position, grant: Position, count: Count) -> bool {
+        let told = self.told;
+        let reached = |(asked, told): (&Asked, Position)| asked.next(told).is_some();
+        let least = told.landed.min(told.delivered).min(told.consumed);
+        self.asked.iter().zip(told.levels()).any(reached)
+            || head.saturating_sub(least) >= self.quarter
+            || grant.saturating_sub(told.grant) >= self.quarter
+            || count != told.count
     }
 
     /// Tells whatever changed, due or not (after SUBSCRIBED and on resume, so that the sender knows its first grant).

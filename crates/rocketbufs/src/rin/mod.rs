@@ -1,10 +1,11 @@
 //! The receiving end (paper 1, section 3.2, Listing 2).
 
+mod direct;
 mod shared;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -23,8 +24,9 @@ use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
 
+pub(crate) use direct::Looks;
 pub(crate) use shared::RInShared;
-use shared::view_of;
+use shared::{Queue, view_of};
 
 /// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
 ///
@@ -232,7 +234,7 @@ impl RIn {
         if is_worker() && timeout != Some(Duration::ZERO) {
             return Err(RecvError::CalledFromWorker);
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut deadline = Deadline::new(timeout);
         let shared = &self.shared;
         let mut queue = lock(&shared.queue);
         loop {
@@ -249,30 +251,46 @@ impl RIn {
                 queue = lock(&shared.queue);
                 continue;
             }
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-                None => Duration::from_secs(3600),
-            };
+            if timeout != Some(Duration::ZERO) && self.may_look(&queue.sights) {
+                let sights = queue.sights.clone();
+                drop(queue);
+                if let Some(received) = self.look(&sights) {
+                    return Ok(Some(received));
+                }
+                queue = lock(&shared.queue);
+                if !queue.is_empty() {
+                    continue;
+                }
+            }
+            let left = deadline.left();
             if left.is_zero() {
                 return Ok(None);
             }
-            // Anew each time: it may go on over a connection of another worker.
-            let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
-            if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
-                queue.driven |= waiting.bit();
-                drop(queue);
-                let drove = waiting.drive(left, &|| !lock(&shared.queue).is_empty());
-                queue = lock(&shared.queue);
-                queue.driven &= !waiting.bit();
-                if drove || !queue.is_empty() {
-                    continue;
-                }
-                waiting.want(shared);
-            }
-            queue.waiting += 1;
-            queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(|p| p.into_inner()).0;
-            queue.waiting -= 1;
+            queue = self.wait(queue, left);
         }
+    }
+
+    /// Waits for something in the queue, at most so long, or does the worker's work until there may be something.
+    fn wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, left: Duration) -> MutexGuard<'a, Queue> {
+        let shared = &self.shared;
+        // Anew each time: it may go on over a connection of another worker.
+        let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
+        if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
+            queue.driven |= waiting.bit();
+            let sights = queue.sights.clone();
+            drop(queue);
+            let drove = waiting.drive(left, &|| !lock(&shared.queue).is_empty() || self.may_look(&sights));
+            queue = lock(&shared.queue);
+            queue.driven &= !waiting.bit();
+            if drove || !queue.is_empty() {
+                return queue;
+            }
+            waiting.want(shared);
+        }
+        queue.waiting += 1;
+        queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(|p| p.into_inner()).0;
+        queue.waiting -= 1;
+        queue
     }
 
     fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<Received> {
@@ -345,5 +363,33 @@ impl RIn {
 impl std::fmt::Debug for RIn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RIn").field("conn", &self.shared.conn().id).finish()
+    }
+}
+
+/// When a call gives up. The clock is read when that is first asked: what is there already costs no look at it.
+struct Deadline {
+    timeout: Option<Duration>,
+    at: Option<Instant>,
+}
+
+impl Deadline {
+    fn new(timeout: Option<Duration>) -> Self {
+        Self { timeout, at: None }
+    }
+
+    /// How long it may still take.
+    fn left(&mut self) -> Duration {
+        const EVER: Duration = Duration::from_secs(3600);
+        let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) else {
+            return self.timeout.unwrap_or(EVER);
+        };
+        let now = Instant::now();
+        match self.at {
+            Some(at) => at.saturating_duration_since(now),
+            None => {
+                self.at = now.checked_add(timeout);
+                if self.at.is_some() { timeout } else { EVER }
+            }
+        }
     }
 }

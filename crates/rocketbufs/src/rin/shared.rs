@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
 use super::RIn;
+use super::direct::Sights;
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::ConnShared;
 use crate::context::{Context, ContextInner, lock};
@@ -46,6 +47,8 @@ pub(super) struct Queue {
     pub(super) waiting: usize,
     /// Bit n: a thread that would otherwise wait here does the work of worker n.
     pub(super) driven: u64,
+    /// Subscriptions whose rings are looked at by whoever waits here.
+    pub(super) sights: Sights,
     signalled: bool,
 }
 
@@ -78,6 +81,8 @@ impl RInShared {
         if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
             map.remove(&inbound.bid);
         }
+        drop(map);
+        self.look_away(inbound);
     }
 
     /// Something happened to a subscription that its application should know of: runs the callbacks, or queues it.

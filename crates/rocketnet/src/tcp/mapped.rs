@@ -65,20 +65,13 @@ impl Intake {
             return Err(Down::Broken(format!("wire id {wire:#x} is not one of a ring that is mapped")));
         }
         // Of a position that is not far from the head the low bits say enough.
-        let ahead = to.wrapping_sub(ring.head() as u32) as i32;
-        let known = ahead < 0 || (ahead == 0 && ring.boundary() == ring.head());
+        let head = ring.head();
+        let ahead = i64::from(to.wrapping_sub(head as u32) as i32);
         // Told anyhow: the peer is there, and that may be all that it has to say.
         bound.arrived(wire, turn);
-        if known {
-            return Ok(());
-        }
-        let size = u64::from(ahead.unsigned_abs());
-        bound.check_room(wire, size)?;
-        bound.inlet.land(size as usize);
-        if !more {
-            bound.inlet.end();
-        }
-        Ok(())
+        let Some(to) = head.checked_add_signed(ahead) else { return Ok(()) };
+        let landed = bound.inlet.land_told(to, !more);
+        landed.map_err(|over| Down::Overrun { wire, at: head, size: ahead.unsigned_abs(), over })
     }
 
     fn on_bell(&mut self, number: u32, maps: &Maps) -> Result<(), Down> {

@@ -1,0 +1,197 @@
+//! What followed rings have, taken by the thread that waits for it, without the worker.
+//!
+//! ```text
+//!   recv       look at the rings' head pages ── news: land it, hand it out
+//!                │ nothing for a moment, or it is time: a turn of the worker, on this thread (`crate::drive`)
+//!                └──────────◀──────────────┘
+//! ```
+//!
+//! A turn of the worker looks at everything that a worker has to do, which takes longer than a message between two cores. So
+//! where a worker spins (`shm.busy_poll_us`), threads in `recv` look at the rings themselves between two turns. The right to
+//! do so is the worker's to give, for a moment after each turn ([`Looks`]): whoever has the seat then is a thread that comes
+//! back, and no writer needs to ring.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::{RIn, RInShared};
+use crate::context::lock;
+use crate::events::{Received, event_of};
+use crate::inbound::{Followed, InboundShared};
+use crate::types::Nanos;
+use crate::view::InView;
+use crate::worker::WorkerShared;
+
+/// Looks between two glances at the clock, and how many of them a delivery counts for.
+const LOOKS: u32 = 512;
+const TAKEN: u32 = 32;
+/// The worker's next turn is due so long after the last.
+const TURN_PERIOD: Nanos = 50_000;
+/// So many bytes at a time are few, and so long a reader waits for more at most.
+const FEW_BYTES: usize = 4 << 10;
+const MOST_PAUSES: u32 = 32;
+/// More rings of one rIn are the worker's alone to look at.
+const MOST_RINGS: usize = 8;
+
+/// How long others may look at rings that a worker follows.
+#[derive(Default)]
+pub(crate) struct Looks {
+    left: AtomicU32,
+    /// In the worker's time.
+    until: AtomicU64,
+    /// Something came since the worker asked last.
+    took: AtomicBool,
+    /// How long a reader waits before it looks again, since there was a little each time it did.
+    pauses: AtomicU32,
+}
+
+impl Looks {
+    /// After a turn at `now`: whether others may look until the next.
+    pub(crate) fn allow(&self, now: Nanos, allow: bool) {
+        self.until.store(if allow { now + TURN_PERIOD } else { 0 }, Ordering::Relaxed);
+        self.left.store(if allow { LOOKS } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Whether somebody took anything since the last time.
+    pub(crate) fn take_took(&self) -> bool {
+        self.took.load(Ordering::Relaxed) && self.took.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether there may be so many more looks. Several threads may count at the same time, and lose some.
+    fn spend(&self, looks: u32, now: impl FnOnce() -> Nanos) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left >= looks {
+            self.left.store(left - looks, Ordering::Relaxed);
+            return true;
+        }
+        let until = self.until.load(Ordering::Relaxed);
+        let again = until > 0 && now() < until;
+        if again {
+            self.left.store(LOOKS, Ordering::Relaxed);
+        }
+        again
+    }
+
+    /// A reader that is as fast as its writer would take a few bytes each time, and each look takes the line that the writer
+    /// is to write next from its cache: it lets more come. `found`: bytes that were there at the first look.
+    fn pace(&self, found: Option<usize>) {
+        let pauses = self.pauses.load(Ordering::Relaxed);
+        let next = match found {
+            Some(bytes) if bytes < FEW_BYTES => (2 * pauses + 1).min(MOST_PAUSES),
+            Some(_) => pauses - pauses / 4,
+            None => 0,
+        };
+        if next != pauses {
+            self.pauses.store(next, Ordering::Relaxed);
+        }
+    }
+
+    fn are_allowed(&self) -> bool {
+        self.until.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl WorkerShared {
+    /// Whether an application's thread may look at what the worker follows: it does the worker's work otherwise, while the
+    /// worker's own thread is parked, and there is none.
+    pub(crate) fn may_be_looked_past(&self) -> bool {
+        self.looks.are_allowed() && self.seat.is_parked() && !self.has_work()
+    }
+}
+
+/// What of an rIn is looked at so.
+#[derive(Clone, Default)]
+pub(super) struct Sights {
+    worker: usize,
+    inbounds: Arc<[Arc<InboundShared>]>,
+}
+
+impl Sights {
+    pub(super) fn is_empty(&self) -> bool {
+        self.inbounds.is_empty()
+    }
+
+    fn without(&self, inbound: &Arc<InboundShared>) -> Vec<Arc<InboundShared>> {
+        self.inbounds.iter().filter(|known| !Arc::ptr_eq(known, inbound)).cloned().collect()
+    }
+}
+
+impl RInShared {
+    /// The ring of this subscription is one that a worker follows.
+    pub(crate) fn look_at(&self, inbound: &Arc<InboundShared>, worker: usize) {
+        let mut queue = lock(&self.queue);
+        let mut inbounds = queue.sights.without(inbound);
+        if inbounds.len() < MOST_RINGS {
+            inbounds.push(inbound.clone());
+        }
+        queue.sights = Sights { worker, inbounds: inbounds.into() };
+    }
+
+    /// It is this rIn's no more.
+    pub(super) fn look_away(&self, inbound: &Arc<InboundShared>) {
+        let mut queue = lock(&self.queue);
+        if !queue.sights.is_empty() {
+            queue.sights.inbounds = queue.sights.without(inbound).into();
+        }
+    }
+}
+
+impl RIn {
+    /// Whether it is better to look than to do the worker's work.
+    pub(super) fn may_look(&self, sights: &Sights) -> bool {
+        let inner = &self.shared.inner;
+        // What callbacks are told of is not taken past them.
+        !sights.is_empty() && !inner.has_callbacks() && inner.workers[sights.worker].may_be_looked_past()
+    }
+
+    /// Looks at rings until there is something, or the worker's turn is due.
+    pub(super) fn look(&self, sights: &Sights) -> Option<Received> {
+        let worker = &*self.shared.inner.workers[sights.worker];
+        let now = || self.shared.inner.now();
+        if !worker.looks.spend(TAKEN, now) {
+            return None;
+        }
+        for _ in 0..worker.looks.pauses.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        let mut rings = [const { None }; MOST_RINGS];
+        for (ring, inbound) in rings.iter_mut().zip(&*sights.inbounds) {
+            let (taken, sight) = inbound.follow();
+            if let Some(taken) = taken {
+                worker.looks.pace(Some(taken.len()));
+                return Some(self.hand_out(worker, inbound, taken));
+            }
+            *ring = sight;
+        }
+        worker.looks.pace(None);
+        while worker.looks.spend(1, now) && !worker.has_work() {
+            for (ring, inbound) in rings.iter().zip(&*sights.inbounds) {
+                if ring.as_ref().is_some_and(rocketring::Ring::has_news)
+                    && let Some(taken) = inbound.follow().0
+                {
+                    return Some(self.hand_out(worker, inbound, taken));
+                }
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> Received {
+        worker.looks.took.store(true, Ordering::Relaxed);
+        worker.seat.pass_by();
+        match taken {
+            Followed::Data { view, epoch, more } => {
+                if more {
+                    self.shared.enqueue(inbound);
+                }
+                let (from, to) = (view.from(), view.to());
+                Received::Data(InView::new(view, inbound.clone(), epoch, Some(from), to))
+            }
+            Followed::Other(item) => {
+                self.shared.enqueue(inbound);
+                event_of(inbound.bid, item)
+            }
+        }
+    }
+}
