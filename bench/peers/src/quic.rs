@@ -1,10 +1,10 @@
 //! QUIC datagrams with quinn: encrypted, congestion-controlled, not repeated.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
 use benchkit::{
     ends::{End, Role},
-    exchange::Link,
+    exchange::{self, Link},
 };
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
@@ -86,6 +86,21 @@ impl Datagrams {
         drop(entered);
         Ok(Datagrams { runtime, endpoint, connection })
     }
+
+    /// The next message; the answerer accepts first.
+    fn next(&mut self, wait: Duration) -> io::Result<Option<impl Deref<Target = [u8]> + use<>>> {
+        let Some(connection) = &self.connection else {
+            let accepted = self.runtime.block_on(async {
+                let incoming = tokio::time::timeout(wait, self.endpoint.accept()).await.ok()??;
+                Some(incoming.await)
+            });
+            self.connection = accepted.transpose().map_err(io::Error::other)?;
+            return Ok(None);
+        };
+        let read =
+            self.runtime.block_on(async { tokio::time::timeout(wait, connection.read_datagram()).await });
+        read.ok().transpose().map_err(io::Error::other)
+    }
 }
 
 /// With the receive buffer that all sockets here ask for.
@@ -107,24 +122,15 @@ impl Link for Datagrams {
     }
 
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        let Some(connection) = &self.connection else {
-            let accepted = self.runtime.block_on(async {
-                let incoming = tokio::time::timeout(wait, self.endpoint.accept()).await.ok()??;
-                Some(incoming.await)
-            });
-            self.connection = accepted.transpose().map_err(io::Error::other)?;
-            return Ok(None);
-        };
-        let read =
-            self.runtime.block_on(async { tokio::time::timeout(wait, connection.read_datagram()).await });
-        match read {
-            Err(_) => Ok(None),
-            Ok(Ok(message)) => {
-                into[..message.len()].copy_from_slice(&message);
-                Ok(Some(message.len()))
-            }
-            Ok(Err(error)) => Err(io::Error::other(error)),
-        }
+        let message = self.next(wait)?;
+        Ok(message.map(|message| {
+            into[..message.len()].copy_from_slice(&message);
+            message.len()
+        }))
+    }
+
+    fn receive_number(&mut self, _: &mut [u8], wait: Duration) -> io::Result<Option<Option<u32>>> {
+        Ok(self.next(wait)?.map(|message| exchange::number(&message)))
     }
 }
 

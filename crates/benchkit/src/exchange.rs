@@ -32,6 +32,15 @@ pub trait Link {
     /// The system failed, or the message is longer than `into`.
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>>;
 
+    /// As [`Link::receive`], for who wants the number alone: a system that hands messages out in memory of its own need not
+    /// copy them.
+    ///
+    /// # Errors
+    /// The system failed, or the message is longer than `into`.
+    fn receive_number(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<Option<u32>>> {
+        Ok(self.receive(into, wait)?.map(|len| number(&into[..len])))
+    }
+
     /// Messages that the system says did not come, so far. Systems that cannot know say 0.
     fn lost(&mut self) -> u64 {
         0
@@ -258,25 +267,33 @@ pub fn answer(
     let mut buffer = vec![0; largest.max(NUMBER_BYTES)];
     let mut received = 0;
     let mut answered = 0_u32;
+    let wait = Duration::from_millis(50);
     loop {
-        let Some(len) = link.receive(&mut buffer, Duration::from_millis(50))? else {
-            if stopped() {
-                return Ok(received);
-            }
-            continue;
+        let came = if every <= 1 {
+            let len = link.receive(&mut buffer, wait)?;
+            len.map(|len| link.send(&buffer[..len])).transpose()?
+        } else {
+            let number = link.receive_number(&mut buffer, wait)?;
+            number.map(|number| answer_some(link, number, every, &mut answered)).transpose()?
         };
-        received += 1;
-        if every <= 1 {
-            link.send(&buffer[..len])?;
-            continue;
-        }
-        let Some(number) = number(&buffer[..len]) else { continue };
-        let ahead = number.wrapping_add(1).wrapping_sub(answered);
-        if ahead >= every && ahead < u32::MAX / 2 {
-            answered = number.wrapping_add(1);
-            link.send(&buffer[..NUMBER_BYTES])?;
+        match came {
+            Some(()) => received += 1,
+            None if stopped() => return Ok(received),
+            None => {}
         }
     }
+}
+
+/// Answers the message with this number if it is so many beyond the last answered one.
+#[inline]
+fn answer_some(link: &mut impl Link, number: Option<u32>, every: u32, answered: &mut u32) -> io::Result<()> {
+    let Some(number) = number else { return Ok(()) };
+    let ahead = number.wrapping_add(1).wrapping_sub(*answered);
+    if ahead >= every && ahead < u32::MAX / 2 {
+        *answered = number.wrapping_add(1);
+        link.send(&number.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

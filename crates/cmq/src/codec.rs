@@ -11,13 +11,30 @@ use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::proto::lent::Lent;
+
 /// Two functions: a type of messages needs no trait, and raw bytes no second kind of queue.
 pub(crate) struct Codec<T> {
-    /// Appends the message; false if it cannot be encoded.
-    pub encode: fn(&T, &mut Vec<u8>) -> bool,
+    pub encode: Encode<T>,
     /// The message in these bytes, which lie in the second ones.
     pub decode: fn(&[u8], &mut Shared<'_>) -> Option<T>,
 }
+
+/// How a message becomes bytes.
+pub(crate) enum Encode<T> {
+    /// It is bytes.
+    Is(fn(&T) -> &[u8]),
+    /// Appends it; false if it cannot be encoded.
+    By(fn(&T, &mut Vec<u8>) -> bool),
+}
+
+impl<T> Clone for Encode<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Encode<T> {}
 
 impl<T> Clone for Codec<T> {
     fn clone(&self) -> Self {
@@ -50,9 +67,12 @@ impl Copies {
     }
 }
 
-/// The bytes of one datagram, copied once if messages are kept as they are and all of them are kept.
+/// The bytes of one datagram; if messages are kept as they are and all of them are kept, they stay where they are, or are copied
+/// once.
 pub(crate) struct Shared<'a> {
     all: &'a [u8],
+    /// What they lie in, if that may be kept as it is.
+    lent: Option<&'a Lent>,
     copy: Option<Bytes>,
     /// Where they are copied to, if they may share it with other datagrams.
     copies: Option<&'a mut Copies>,
@@ -62,8 +82,13 @@ pub(crate) struct Shared<'a> {
 impl<'a> Shared<'a> {
     /// Messages will be parts of these bytes; `whole`: they may share a copy of all of them. Else each has its own, so that
     /// a few do not keep what was dropped.
-    pub fn new(all: &'a [u8], whole: bool, copies: Option<&'a mut Copies>) -> Shared<'a> {
-        Shared { all, copy: None, copies, whole }
+    pub fn new(
+        all: &'a [u8],
+        whole: bool,
+        lent: Option<&'a Lent>,
+        copies: Option<&'a mut Copies>,
+    ) -> Shared<'a> {
+        Shared { all, lent, copy: None, copies, whole }
     }
 
     /// The part as a value that owns the copy together with the others.
@@ -71,10 +96,11 @@ impl<'a> Shared<'a> {
         if !self.whole {
             return Bytes::copy_from_slice(part);
         }
-        let (all, copies) = (self.all, &mut self.copies);
-        let copy = self.copy.get_or_insert_with(|| match copies {
-            Some(copies) => copies.copy(all),
-            None => Bytes::copy_from_slice(all),
+        let (all, lent, copies) = (self.all, self.lent, &mut self.copies);
+        let copy = self.copy.get_or_insert_with(|| match (lent, copies) {
+            (Some(lent), _) => lent.part(all),
+            (None, Some(copies)) => copies.copy(all),
+            (None, None) => Bytes::copy_from_slice(all),
         });
         let start = part.as_ptr().addr() - all.as_ptr().addr();
         if start + part.len() < all.len() {
@@ -90,7 +116,7 @@ impl<'a> Shared<'a> {
 /// Any serde type, by postcard.
 pub(crate) fn serde<T: Serialize + DeserializeOwned>() -> Codec<T> {
     Codec {
-        encode: |message, out| postcard::serialize_with_flavor(message, Append(out)).is_ok(),
+        encode: Encode::By(|message, out| postcard::serialize_with_flavor(message, Append(out)).is_ok()),
         // A type that panics on what somebody sent must not take the queue's thread with it.
         decode: |bytes, _| match catch_unwind(|| postcard::take_from_bytes(bytes)) {
             Ok(Ok((message, []))) => Some(message),
@@ -101,13 +127,7 @@ pub(crate) fn serde<T: Serialize + DeserializeOwned>() -> Codec<T> {
 
 /// Bytes as they are.
 pub(crate) fn raw() -> Codec<Bytes> {
-    Codec {
-        encode: |message, out| {
-            out.extend_from_slice(message);
-            true
-        },
-        decode: |bytes, shared| Some(shared.part(bytes)),
-    }
+    Codec { encode: Encode::Is(|message| message), decode: |bytes, shared| Some(shared.part(bytes)) }
 }
 
 /// Writes behind what is in the vector already.
@@ -142,13 +162,18 @@ mod tests {
         let codec = serde::<(u32, String)>();
         let message = (7, "seven".to_owned());
         let mut bytes = vec![9];
-        assert!((codec.encode)(&message, &mut bytes));
+        let Encode::By(encode) = codec.encode else { panic!("it has to be written") };
+        assert!(encode(&message, &mut bytes));
         assert_eq!(bytes, *b"\x09\x07\x05seven");
-        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes, true, None)), Some(message));
-        assert_eq!((codec.decode)(&bytes, &mut Shared::new(&bytes, true, None)), None, "bytes are left over");
+        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes, true, None, None)), Some(message));
+        assert_eq!(
+            (codec.decode)(&bytes, &mut Shared::new(&bytes, true, None, None)),
+            None,
+            "bytes are left over"
+        );
 
         let codec = raw();
-        let mut shared = Shared::new(b"onetwo", true, None);
+        let mut shared = Shared::new(b"onetwo", true, None, None);
         let all = shared.all;
         assert_eq!((codec.decode)(&all[..3], &mut shared).unwrap(), b"one"[..]);
         assert_eq!((codec.decode)(&all[3..], &mut shared).unwrap(), b"two"[..]);
@@ -162,7 +187,7 @@ mod tests {
         let datagrams: Vec<Vec<u8>> = (1..=100).map(|byte| vec![byte; 1000]).collect();
         let mut kept = Vec::new();
         for datagram in &datagrams {
-            let mut shared = Shared::new(datagram, true, Some(&mut copies));
+            let mut shared = Shared::new(datagram, true, None, Some(&mut copies));
             let [one, other] = [&datagram[..400], &datagram[400..]].map(|part| shared.part(part));
             kept.push([one, other]);
             assert!(copies.room.capacity() <= (kept.len() * 1000).min(ROOM), "{}", kept.len());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::codec::{self, Codec};
+use crate::codec::{self, Codec, Encode};
 use crate::config::Config;
 use crate::error::{OpenError, PushError};
 use crate::event::{Event, Sender, Stats};
@@ -57,7 +57,7 @@ where
 
 /// As [`new_rq_with`], for bytes that travel as they are.
 ///
-/// Messages of one datagram share one copy of it: it is freed with the last of them.
+/// Messages that came together share the memory that they came in, or a copy of it, which is freed with the last of them.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -121,8 +121,11 @@ impl<T: Send + 'static> Cmq<T> {
     #[inline]
     pub fn cw_push(&self, key: impl Into<Key>, message: &T) -> Result<(), PushError> {
         let engine = self.engine();
-        let encode = engine.codec.encode;
-        engine.sending.push(key.into().canonical(), engine.config.max_datagram, |out| encode(message, out))
+        let key = key.into().canonical();
+        match engine.codec.encode {
+            Encode::Is(bytes) => engine.sending.push_bytes(key, bytes(message)),
+            Encode::By(encode) => engine.sending.push(key, |out| encode(message, out)),
+        }
     }
 
     /// The next message, if there is one (paper, `cwPop`): any message for a mailbox that was not opened with
@@ -271,11 +274,7 @@ impl Cmq<Bytes> {
     /// [`PushError`]; nothing of the message is sent then.
     #[inline]
     pub fn push_bytes(&self, key: impl Into<Key>, message: &[u8]) -> Result<(), PushError> {
-        let engine = self.engine();
-        engine.sending.push(key.into().canonical(), engine.config.max_datagram, |out| {
-            out.extend_from_slice(message);
-            true
-        })
+        self.engine().sending.push_bytes(key.into().canonical(), message)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use cmq::proto::lent::Lent;
 use cmq::proto::receiver::{Receiver, Sink, Taken};
 use cmq::wire::{Body, Datagram, HEADER_BYTES, Messages};
 use cmq::{Config, Event, Key, Order};
@@ -15,7 +16,7 @@ struct Counted {
 }
 
 impl Sink for Counted {
-    fn deliver(&mut self, _from: Key, messages: Messages<'_>) -> Taken {
+    fn deliver(&mut self, _from: Key, messages: Messages<'_>, _: Option<&Lent>) -> Taken {
         let mut seen = 0;
         for message in messages.iter() {
             seen += 1;

@@ -57,6 +57,18 @@ impl Queue {
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
         Ok(Queue { queue, to: Key::new(end.to, 0), popped: Popped::default() })
     }
+
+    #[inline]
+    fn next(&mut self, wait: Duration) -> Option<Bytes> {
+        loop {
+            if let Some((message, _)) = self.popped.next() {
+                return Some(message);
+            }
+            if !self.queue.pop_all(&mut self.popped, wait) {
+                return None;
+            }
+        }
+    }
 }
 
 impl Link for Queue {
@@ -67,14 +79,12 @@ impl Link for Queue {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        loop {
-            if let Some((message, _)) = self.popped.next() {
-                return copy(&message, into).map(Some);
-            }
-            if !self.queue.pop_all(&mut self.popped, wait) {
-                return Ok(None);
-            }
-        }
+        self.next(wait).map(|message| copy(&message, into)).transpose()
+    }
+
+    #[inline]
+    fn receive_number(&mut self, _: &mut [u8], wait: Duration) -> io::Result<Option<Option<u32>>> {
+        Ok(self.next(wait).map(|message| exchange::number(&message)))
     }
 
     fn lost(&mut self) -> u64 {

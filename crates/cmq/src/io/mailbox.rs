@@ -17,6 +17,7 @@ use super::lock;
 use crate::codec::{Codec, Copies, Shared};
 use crate::config::{Config, WhenFull};
 use crate::key::Key;
+use crate::proto::lent::Lent;
 use crate::proto::receiver::Taken;
 use crate::wire::Messages;
 
@@ -127,7 +128,13 @@ impl<T> Queue<T> {
     }
 
     /// Decodes messages that came with those of the run; they can be popped once that was [put](Queue::put).
-    pub fn add(&self, run: &mut Run<T>, from: Key, messages: Messages<'_>, codec: Codec<T>) -> Taken {
+    pub fn add(
+        &self,
+        run: &mut Run<T>,
+        from: Key,
+        (messages, lent): (Messages<'_>, Option<&Lent>),
+        codec: Codec<T>,
+    ) -> Taken {
         let more = run.items.len() + messages.len();
         if self.messages.load(Ordering::Relaxed) + more > self.max_messages {
             self.len();
@@ -137,8 +144,9 @@ impl<T> Queue<T> {
         let mut had_bytes = self.bytes.load(Ordering::Relaxed) + run.bytes;
         let fits = self.fits(had, had_bytes, &messages);
         // Who pops what it wants and leaves the rest keeps no other datagrams with that.
-        let copies = (!self.selective.load(Ordering::Relaxed)).then_some(&mut run.copies);
-        let mut shared = Shared::new(messages.as_bytes(), fits, copies);
+        let shares = !self.selective.load(Ordering::Relaxed);
+        let (lent, copies) = if shares { (lent, Some(&mut run.copies)) } else { (None, None) };
+        let mut shared = Shared::new(messages.as_bytes(), fits, lent, copies);
         for message in messages.iter() {
             let bytes = message.len();
             let full = had >= self.max_messages || had_bytes + bytes > self.max_bytes;
@@ -344,7 +352,7 @@ mod tests {
         };
         let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
         let mut run = Run::new();
-        let taken = queue.add(&mut run, from, messages, codec);
+        let taken = queue.add(&mut run, from, (messages, None), codec);
         queue.put(&mut run);
         taken
     }
@@ -364,6 +372,25 @@ mod tests {
             // A message and the two bytes before the next.
             assert_eq!(apart(&[big; 2]), 1002, "they lie in one copy");
             assert_ne!(apart(&[big; 60]), 1002, "60 kB are kept for 2");
+        }
+    }
+
+    /// What lies in memory that may be kept stays there, if all of it is kept.
+    #[test]
+    fn messages_stay_where_they_came() {
+        let all = Lent::new(datagram(&[&[7; 1000], &[8; 1000]]));
+        let Ok(Datagram { body: Body::Batch(messages), .. }) = Datagram::parse(all.as_bytes()) else {
+            panic!()
+        };
+        let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
+        for (mailbox_bytes, stays) in [(3000, true), (1500, false)] {
+            let queue = Queue::new(&Config { mailbox_bytes, ..Config::default() });
+            let mut run = Run::new();
+            queue.add(&mut run, from, (messages, Some(&all)), codec::raw());
+            queue.put(&mut run);
+            let (message, _) = queue.pop().expect("there is room for one");
+            assert_eq!(message, [7; 1000][..]);
+            assert_eq!(all.as_bytes().as_ptr_range().contains(&message.as_ptr()), stays);
         }
     }
 
@@ -417,7 +444,7 @@ mod tests {
             let Ok(Datagram { body: Body::Batch(messages), .. }) = Datagram::parse(&bytes) else { panic!() };
             let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
             for _ in 0..8 {
-                queue.add(&mut run, from, messages, codec::raw());
+                queue.add(&mut run, from, (messages, None), codec::raw());
             }
             queue.put(&mut run);
             let came: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(message, _)| message).collect();

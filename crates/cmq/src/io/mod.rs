@@ -1,11 +1,12 @@
 //! Where the machines of [`proto`](crate::proto) meet sockets, clocks and threads.
 //!
 //! * [`socket`]: datagrams in and out, as many in one call as the kernel takes;
-//! * [`mailbox`]: messages that wait to be popped;
+//! * [`received`]: what they are read into; [`mailbox`]: messages that wait to be popped;
 //! * [`sending`]: pushes; [`receiving`]: pops, and who reads the socket; [`engine`]: the thread behind both.
 
 pub(crate) mod engine;
 pub(crate) mod mailbox;
+pub(crate) mod received;
 pub(crate) mod receiving;
 pub(crate) mod sending;
 pub(crate) mod socket;

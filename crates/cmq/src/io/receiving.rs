@@ -23,11 +23,13 @@ use std::time::{Duration, Instant};
 use super::engine::{Events, Waker, sleep_on};
 use super::lock;
 use super::mailbox::{Queue, Run};
-use super::socket::{Received, Socket};
+use super::received::Received;
+use super::socket::Socket;
 use crate::codec::Codec;
 use crate::config::Config;
 use crate::event::{Event, Sender, Stats};
 use crate::key::Key;
+use crate::proto::lent::Lent;
 use crate::proto::receiver::{Account, Receiver, Sink, Taken};
 use crate::wire::Messages;
 
@@ -114,7 +116,7 @@ impl<T> Boxes<'_, T> {
 }
 
 impl<T> Sink for Boxes<'_, T> {
-    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>, lent: Option<&Lent>) -> Taken {
         let any = self.receiving.any_named.load(Ordering::Acquire);
         let named = if any { self.receiving.find(from.id) } else { None };
         if self.named.as_ref().map(Arc::as_ptr) != named.as_ref().map(Arc::as_ptr) {
@@ -122,7 +124,7 @@ impl<T> Sink for Boxes<'_, T> {
             self.named = named;
         }
         let queue = self.named.as_deref().unwrap_or(&self.receiving.common);
-        queue.add(self.run, from, messages, self.receiving.codec)
+        queue.add(self.run, from, (messages, lent), self.receiving.codec)
     }
 
     fn event(&mut self, event: Event) {
@@ -329,8 +331,8 @@ impl<T> Receiving<T> {
             }
         }
         let mut boxes = self.boxes(run);
-        for (from, bytes) in received.iter() {
-            receiver.datagram(now, from, bytes, &mut boxes);
+        for (from, bytes, lent) in received.iter() {
+            receiver.datagram_in(now, from, bytes, lent, &mut boxes);
         }
         drop(boxes);
         state.busy = received.is_all();

@@ -84,25 +84,17 @@ struct Sent {
 /// The sending half of a queue.
 pub(crate) struct Sending {
     socket: Arc<Socket>,
+    /// No datagram is longer, whatever the path carries.
+    max_datagram: usize,
     state: Mutex<State>,
     waker: Arc<Waker>,
     events: Arc<Events>,
 }
 
-impl Outside for Socket {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
+/// The path as the socket knows it, or less if the configuration says so.
+struct Path<'a>(&'a Socket, usize);
 
-    fn path(&self, to: SocketAddr) -> usize {
-        Socket::path(self, to)
-    }
-}
-
-/// A socket whose path is set by the configuration.
-struct Fixed<'a>(&'a Socket, usize);
-
-impl Outside for Fixed<'_> {
+impl Outside for Path<'_> {
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -123,25 +115,33 @@ impl Sending {
         let batches = Batches::new(config, epoch);
         let watch = Watch::Awake;
         let state = State { batches, watch, sending: false, blocked: None, sent: 0, datagrams: 0, failed: 0 };
-        Sending { socket, state: Mutex::new(state), waker, events }
+        let max_datagram = config.max_datagram.unwrap_or(usize::MAX);
+        Sending { socket, max_datagram, state: Mutex::new(state), waker, events }
     }
 
-    /// Takes a message; sends if its batch is full.
+    /// Takes a message that `encode` appends; sends if its batch is full.
     #[inline]
-    pub fn push(
+    pub fn push(&self, key: Key, encode: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<(), PushError> {
+        self.with(key, |batches, outside| batches.push(key, outside, encode))
+    }
+
+    /// As [`Sending::push`], for bytes that are what travels.
+    #[inline]
+    pub fn push_bytes(&self, key: Key, message: &[u8]) -> Result<(), PushError> {
+        self.with(key, |batches, outside| batches.push_bytes(key, outside, message))
+    }
+
+    #[inline]
+    fn with(
         &self,
         key: Key,
-        max_datagram: Option<usize>,
-        encode: impl FnOnce(&mut Vec<u8>) -> bool,
+        push: impl FnOnce(&mut Batches, &Path<'_>) -> Result<bool, PushError>,
     ) -> Result<(), PushError> {
         if !self.socket.reaches(key.addr) {
             return Err(PushError::Address);
         }
         let mut state = lock(&self.state);
-        let pushed = match max_datagram {
-            None => state.batches.push(key, &*self.socket, encode),
-            Some(most) => state.batches.push(key, &Fixed(&self.socket, most), encode),
-        };
+        let pushed = push(&mut state.batches, &Path(&self.socket, self.max_datagram));
         if !matches!(pushed, Ok(false)) {
             self.send_and_wake(state);
         }
@@ -302,10 +302,7 @@ mod tests {
         let over = AtomicBool::new(false);
         let push = |id: u32| {
             let key = Key::new(to.local_addr(), id);
-            sending.push(key, None, |out| {
-                out.resize(out.len() + 400, 7);
-                true
-            })
+            sending.push_bytes(key, &[7; 400])
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,24 +1,21 @@
 //! A UDP socket: batches of equal datagrams cut by the kernel (UDP_SEGMENT), several received as one (UDP_GRO), several
 //! calls in one (sendmmsg, recvmmsg). quinn-udp finds out what the kernel has; where it cuts nothing, sendmmsg is left.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 
-use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::{self, sockopt};
 
 use super::lock;
+use super::received::Received;
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::error::OpenError;
-use crate::key::canonical;
 use crate::proto::due::Batch;
 use crate::wire::MAX_DATAGRAM;
 
-/// Buffers for one call, each large enough for whatever the kernel puts together.
-const BUFFERS: usize = 8;
-const BUFFER_BYTES: usize = 65_536;
 /// Datagrams in one sendmmsg.
 const AT_ONCE: usize = 64;
 
@@ -30,37 +27,6 @@ pub(crate) struct Socket {
     offload: bool,
     /// What is sent to groups leaves by this interface: one of its addresses, or its number, or the routes' choice.
     groups_by: Mutex<(Ipv4Addr, u32)>,
-}
-
-/// What one call received.
-pub(crate) struct Received {
-    buffers: Vec<Vec<u8>>,
-    metas: [RecvMeta; BUFFERS],
-    count: usize,
-    /// Buffers for the next call: the kernel looks once more in vain for each call that does not fill them, so there
-    /// are more only after calls that did, of small datagrams: of large ones a call brings enough.
-    offered: usize,
-}
-
-impl Received {
-    pub fn new() -> Received {
-        let buffers = (0..BUFFERS).map(|_| vec![0; BUFFER_BYTES]).collect();
-        Received { buffers, metas: [RecvMeta::default(); BUFFERS], count: 0, offered: 1 }
-    }
-
-    /// Whether all buffers are filled: several calls in a row brought as many datagrams as they had room for.
-    pub fn is_all(&self) -> bool {
-        self.count == BUFFERS
-    }
-
-    /// Each datagram with its sender.
-    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        let filled = self.metas[..self.count].iter().zip(&self.buffers);
-        filled.flat_map(|(meta, buffer)| {
-            let from = canonical(meta.addr);
-            buffer[..meta.len].chunks(meta.stride.max(1)).map(move |datagram| (from, datagram))
-        })
-    }
 }
 
 impl Socket {
@@ -183,20 +149,12 @@ impl Socket {
 
     /// Receives what is there; false if that is nothing.
     pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
-        into.count = 0;
-        let mut buffers = into.buffers.iter_mut();
-        let mut slices: [IoSliceMut<'_>; BUFFERS] =
-            std::array::from_fn(|_| IoSliceMut::new(buffers.next().expect("as many as slices")));
-        let offered = into.offered;
-        match self.state.recv(UdpSockRef::from(&self.udp), &mut slices[..offered], &mut into.metas) {
-            Ok(count) => into.count = count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        let bytes: usize = into.metas[..into.count].iter().map(|meta| meta.len).sum();
-        let more = into.count == offered && bytes < BUFFER_BYTES;
-        into.offered = if more { BUFFERS.min(2 * offered) } else { 1 };
-        Ok(into.count > 0)
+        let socket = UdpSockRef::from(&self.udp);
+        into.fill(|slices, metas| match self.state.recv(socket, slices, metas) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            came => came,
+        })?;
+        Ok(into.is_some())
     }
 
     /// The largest datagram on the path to an address, as far as the kernel knows: that of the interface it would

@@ -13,8 +13,9 @@
 //!   ready: batches with their numbers, in the order in which they leave
 //! ```
 //!
-//! Messages are encoded into the buffer that is sent, so nothing is copied after that. A queue exists only while it has
-//! messages: memory follows what is pending, not how many keys there ever were.
+//! Messages are encoded into the buffer that is sent, so nothing is copied after that, but for one of a serde type that turns
+//! out to begin another datagram. A queue exists only while it has messages: memory follows what is pending, not how many
+//! keys there ever were.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -82,6 +83,8 @@ pub(crate) struct Batches {
     pending: usize,
     ready: VecDeque<Batch>,
     spare: Vec<Vec<u8>>,
+    /// Where a message is that was encoded and has to go elsewhere.
+    encoded: Vec<u8>,
     destinations: Destinations,
 }
 
@@ -102,6 +105,7 @@ impl Batches {
             pending: 0,
             ready: VecDeque::new(),
             spare: Vec::new(),
+            encoded: Vec::new(),
             destinations: Destinations::new(config.max_destinations),
         }
     }
@@ -130,17 +134,48 @@ impl Batches {
         }
         drop(attempt);
         let queue = self.queues.get_mut(slot).expect("the slot was just found");
-        let size = queue.bytes.len() - at - RECORD_BYTES;
-        if queue.bytes.len() - queue.start > queue.room || queue.count == u16::MAX {
-            self.place(slot, at, outside)?;
-        } else {
-            self.pending += queue.take(at, size);
-            if queue.messages > 1 && !queue.is_full(self.qthresh, self.qmessages) {
-                return Ok(false);
-            }
+        let Some(taken) = queue.take(at) else {
+            let mut message = std::mem::take(&mut self.encoded);
+            message.clear();
+            message.extend_from_slice(&queue.bytes[at + RECORD_BYTES..]);
+            queue.bytes.truncate(at);
+            let placed = self.place(slot, &message, outside);
+            self.encoded = message;
+            self.encoded.shrink_to(SPARE_BYTES);
+            return placed;
+        };
+        Ok(self.pushed(slot, taken, outside))
+    }
+
+    /// As [`Batches::push`], for bytes that are what travels.
+    #[inline]
+    pub fn push_bytes(
+        &mut self,
+        key: Key,
+        outside: &impl Outside,
+        message: &[u8],
+    ) -> Result<bool, PushError> {
+        if self.pending >= self.pending_limit {
+            return Err(PushError::Full);
+        }
+        let slot = self.slot(key, outside);
+        let queue = self.queues.get_mut(slot).expect("the slot was just found");
+        match queue.append(message) {
+            Some(taken) => Ok(self.pushed(slot, taken, outside)),
+            None => self.place(slot, message, outside),
+        }
+    }
+
+    /// A message of so many bytes was added to a queue; as [`Batches::push`] says it.
+    #[inline]
+    fn pushed(&mut self, slot: u32, bytes: usize, outside: &impl Outside) -> bool {
+        self.pending += bytes;
+        let queue = self.queues.get_mut(slot).expect("it has the message");
+        if queue.messages > 1 && !queue.is_full(self.qthresh, self.qmessages) {
+            return false;
         }
         self.leave_if_full(slot, outside);
-        Ok(true)
+        true
     }
 
     /// The queue of a key.
@@ -157,9 +192,7 @@ impl Batches {
             None => {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.resize(HEADER_BYTES, 0);
-                let (start, count, segment, room) = (0, 0, None, MIN_DATAGRAM);
-                let (cut, payload, messages) = (false, 0, 0);
-                let queue = Queue { key, bytes, start, count, segment, room, cut, payload, messages };
+                let queue = Queue::new(key, bytes);
                 let slot = self.queues.insert(queue);
                 if !self.timeout.is_zero() {
                     self.by_key.insert(key, slot);
@@ -179,33 +212,28 @@ impl Batches {
         }
     }
 
-    /// The message at `at` does not fit into what is surely free: finds out what is, and where it goes.
-    fn place(&mut self, slot: u32, at: usize, outside: &impl Outside) -> Result<(), PushError> {
-        let queue = self.queues.get_mut(slot).expect("the caller found it");
-        let (key, size) = (queue.key, queue.bytes.len() - at - RECORD_BYTES);
-        let limit = self.limit(key.addr, outside);
-        let large = HEADER_BYTES + RECORD_BYTES + size > limit;
-        let checked = if large { self.check_size(size, limit) } else { Ok(()) };
-        let queue = self.queues.get_mut(slot).expect("the caller found it");
-        if let Err(error) = checked {
-            queue.bytes.truncate(at);
+    /// A message does not fit into what is surely free: finds out what is, and where it goes.
+    fn place(&mut self, slot: u32, message: &[u8], outside: &impl Outside) -> Result<bool, PushError> {
+        let &mut Queue { key, limit, .. } = self.queues.get_mut(slot).expect("the caller found it");
+        let limit = limit.unwrap_or_else(|| self.limit(key.addr, outside));
+        let large = HEADER_BYTES + RECORD_BYTES + message.len() > limit;
+        if large && let Err(error) = self.check_size(message.len(), limit) {
             self.drop_if_empty(slot);
             return Err(error);
         }
-        let taken = if large { queue.cut(at, limit) } else { queue.fit(at, limit) };
-        if let Some(taken) = taken {
-            self.pending += taken;
-            return Ok(());
+        let put = |queue: &mut Queue| {
+            queue.limit = Some(limit);
+            if large { queue.cut(message, limit) } else { queue.fit(message, limit) }
+        };
+        let (mut slot, mut taken) = (slot, put(self.queues.get_mut(slot).expect("the caller found it")));
+        if taken.is_none() {
+            self.seal(slot, outside.now());
+            slot = self.slot(key, outside);
+            taken = put(self.queues.get_mut(slot).expect("it was just made"));
         }
-        let record = queue.bytes.split_off(at);
-        self.seal(slot, outside.now());
-        let slot = self.slot(key, outside);
-        let queue = self.queues.get_mut(slot).expect("it was just made");
-        let at = queue.bytes.len();
-        queue.bytes.extend_from_slice(&record);
-        let taken = if large { queue.cut(at, limit) } else { queue.fit(at, limit) };
         self.pending += taken.expect("it has nothing else");
-        Ok(())
+        self.leave_if_full(slot, outside);
+        Ok(true)
     }
 
     fn check_size(&self, size: usize, limit: usize) -> Result<(), PushError> {
@@ -381,9 +409,6 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::event::Event;
-    use crate::proto::receiver::{Receiver, Sink, Taken};
-    use crate::wire::Messages;
 
     struct World;
 
@@ -394,56 +419,6 @@ mod tests {
 
         fn path(&self, _: SocketAddr) -> usize {
             MIN_DATAGRAM
-        }
-    }
-
-    /// Messages that no datagram holds leave together, cut so that the kernel can cut them in one call.
-    #[test]
-    fn large_messages_share_a_batch() {
-        let far = Duration::from_secs(3600);
-        let config = Config { max_message: 200_000, ..Config::default().batches(60_000, far) };
-        let mut batches = Batches::new(&config, 1);
-        let key = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 7);
-        let sizes = [3000, 2990, 1300, 3000, 1171, 100, 3000, 200_000, 5000, 5000];
-        for (at, &size) in sizes.iter().enumerate() {
-            let fill = |out: &mut Vec<u8>| {
-                out.resize(out.len() + size, at as u8 + 1);
-                true
-            };
-            batches.push(key, &World, fill).expect("room");
-        }
-        batches.flush(Instant::now());
-        let mut receiver = Receiver::new(&config);
-        let mut came = Came::default();
-        let mut shape = Vec::new();
-        for batch in batches.ready() {
-            shape.push((batch.datagrams(), batch.messages));
-            for datagram in batch.bytes.chunks(batch.segment) {
-                assert!(datagram.len() <= MIN_DATAGRAM);
-                receiver.datagram(Instant::now(), batch.to, datagram, &mut came);
-            }
-        }
-        // Pieces of the same length share, whole messages go alone, and so does what is too large for one call.
-        assert_eq!(shape[..3], [(13, 5), (1, 1), (3, 1)]);
-        assert_eq!(shape.iter().map(|(_, messages)| messages).sum::<u64>(), sizes.len() as u64);
-        assert_eq!(shape.last(), Some(&(10, 2)));
-        let wanted: Vec<_> = sizes.iter().zip(1..).map(|(&size, byte)| vec![byte; size]).collect();
-        assert!(came.0 == wanted, "{:?}", came.0.iter().map(Vec::len).collect::<Vec<_>>());
-        assert_eq!(receiver.totals().malformed, 0);
-    }
-
-    /// Keeps what is delivered.
-    #[derive(Default)]
-    struct Came(Vec<Vec<u8>>);
-
-    impl Sink for Came {
-        fn deliver(&mut self, _: Key, messages: Messages<'_>) -> Taken {
-            self.0.extend(messages.iter().map(<[u8]>::to_vec));
-            Taken::default()
-        }
-
-        fn event(&mut self, event: Event) {
-            assert!(matches!(event, Event::Joined { missed: 0, .. }), "{event:?}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! Messages in pieces, until they are whole: bounded in bytes and in time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::lent::Lent;
 use super::timeline::Timeline;
 use super::{Slots, after};
 use crate::config::Config;
@@ -17,9 +18,11 @@ pub(crate) const fn most(message: usize) -> usize {
     message + message.div_ceil(MIN_PIECE) * OVERHEAD
 }
 
-/// Buffers that are kept for the next messages, and how large they may be.
-const SPARE_BUFFERS: usize = 4;
+/// Memory that is kept for the next messages, and how large it may be.
+const SPARES: usize = 32;
 const SPARE_BYTES: usize = 64 << 10;
+/// Of a message that is kept so many times its bytes may be kept from others.
+const SLACK: usize = 2;
 
 /// Which message: sender, epoch, stream and number.
 pub(crate) type MessageKey = (SocketAddr, u64, u32, u64);
@@ -37,13 +40,30 @@ struct Partial {
     charged: usize,
 }
 
+impl Partial {
+    /// Takes a piece that it does not have.
+    fn take(&mut self, piece: Piece<'_>) {
+        if piece.index > self.next {
+            self.early.insert(piece.index, piece.bytes.into());
+            return;
+        }
+        self.bytes.extend_from_slice(piece.bytes);
+        self.next += 1;
+        while let Some(bytes) = self.early.remove(&self.next) {
+            self.bytes.extend_from_slice(&bytes);
+            self.next += 1;
+        }
+    }
+}
+
 /// All incomplete messages.
 pub(crate) struct Fragments {
+    /// The one begun last, and when: pieces mostly come one behind the other, and then it never is among the others.
+    newest: Option<(Partial, Instant)>,
     slots: Slots<Partial>,
     by_key: HashMap<MessageKey, u32>,
-    /// Of which message the last piece was.
-    last: Option<(MessageKey, u32)>,
-    spare: Vec<Vec<u8>>,
+    /// Of messages that were whole, also while somebody keeps them: the one that has been here longest is first.
+    spare: VecDeque<Lent>,
     begun: Timeline,
     bytes: usize,
     limit: usize,
@@ -58,7 +78,7 @@ pub(crate) enum Added {
     /// More are missing.
     Incomplete,
     /// The last one: here is the message.
-    Whole(Vec<u8>),
+    Whole(Lent),
     /// It does not fit to the others, or is of a message that is too large.
     Refused,
 }
@@ -66,10 +86,10 @@ pub(crate) enum Added {
 impl Fragments {
     pub fn new(config: &Config) -> Fragments {
         Fragments {
+            newest: None,
             slots: Slots::new(),
             by_key: HashMap::new(),
-            last: None,
-            spare: Vec::new(),
+            spare: VecDeque::new(),
             begun: Timeline::new(),
             bytes: 0,
             limit: config.fragment_bytes,
@@ -86,70 +106,91 @@ impl Fragments {
         }
         let cost = piece.bytes.len() + OVERHEAD;
         while self.bytes + cost > self.limit {
-            let Some((oldest, _)) = self.begun.first() else { return Added::Refused };
-            self.give_up(oldest);
+            if !self.give_up_oldest() {
+                return Added::Refused;
+            }
         }
-        let slot = match self.last {
-            Some((last, slot)) if last == key => slot,
-            _ => match self.by_key.get(&key) {
-                Some(&slot) => slot,
-                None => self.begin(now, key, size, piece.total),
-            },
-        };
-        self.last = Some((key, slot));
-        let partial = self.slots.get_mut(slot).expect("it was found");
+        let at = self.find(now, key, size, piece.total);
+        let partial = self.partial(at);
         if partial.total != piece.total || partial.size != size {
             return Added::Refused;
         }
         if piece.index < partial.next || partial.early.contains_key(&piece.index) {
             return Added::Incomplete;
         }
+        partial.take(piece);
         partial.charged += cost;
+        let whole = partial.next == piece.pieces;
         self.bytes += cost;
-        if piece.index > partial.next {
-            partial.early.insert(piece.index, piece.bytes.into());
+        if !whole {
             return Added::Incomplete;
         }
-        partial.bytes.extend_from_slice(piece.bytes);
-        partial.next += 1;
-        while let Some(bytes) = partial.early.remove(&partial.next) {
-            partial.bytes.extend_from_slice(&bytes);
-            partial.next += 1;
-        }
-        if partial.next < piece.pieces {
-            return Added::Incomplete;
-        }
-        self.remove(slot).map_or(Added::Refused, |partial| Added::Whole(partial.bytes))
+        self.remove(at).map_or(Added::Refused, |partial| Added::Whole(Lent::new(partial.bytes)))
     }
 
-    fn begin(&mut self, now: Instant, key: MessageKey, size: u16, total: u32) -> u32 {
-        let (bytes, early) = (self.spare.pop().unwrap_or_default(), BTreeMap::new());
-        let slot = self.slots.insert(Partial { key, total, size, bytes, next: 0, early, charged: 0 });
-        self.by_key.insert(key, slot);
-        self.begun.push_back(slot, now);
-        slot
+    /// Where a message is that a piece came of; it begins if it is new.
+    fn find(&mut self, now: Instant, key: MessageKey, size: u16, total: u32) -> Option<u32> {
+        if self.newest.as_ref().is_some_and(|(newest, _)| newest.key == key) {
+            return None;
+        }
+        if let Some(&slot) = self.by_key.get(&key) {
+            return Some(slot);
+        }
+        if let Some((before, since)) = self.newest.take() {
+            let key = before.key;
+            let slot = self.slots.insert(before);
+            self.by_key.insert(key, slot);
+            self.begun.push_back(slot, since);
+        }
+        let (bytes, early) = (self.room(total as usize), BTreeMap::new());
+        self.newest = Some((Partial { key, total, size, bytes, next: 0, early, charged: 0 }, now));
+        None
     }
 
-    fn remove(&mut self, slot: u32) -> Option<Partial> {
+    /// The one that was found.
+    fn partial(&mut self, at: Option<u32>) -> &mut Partial {
+        let newest = self.newest.as_mut().map(|(newest, _)| newest);
+        at.map_or(newest, |slot| self.slots.get_mut(slot)).expect("it was found")
+    }
+
+    fn remove(&mut self, at: Option<u32>) -> Option<Partial> {
+        let Some(slot) = at else {
+            let (partial, _) = self.newest.take()?;
+            self.bytes -= partial.charged;
+            return Some(partial);
+        };
         let partial = self.slots.remove(slot)?;
-        self.last = None;
         self.by_key.remove(&partial.key);
         self.begun.remove(slot);
         self.bytes -= partial.charged;
         Some(partial)
     }
 
-    fn give_up(&mut self, slot: u32) {
-        if self.remove(slot).is_some() {
-            self.incomplete += 1;
-        }
+    /// Whether there was one.
+    fn give_up_oldest(&mut self) -> bool {
+        let oldest = self.begun.first().map(|(slot, _)| slot);
+        let given_up = self.remove(oldest).is_some();
+        self.incomplete += u64::from(given_up);
+        given_up
     }
 
-    /// A message that was whole is done with: the next one takes its room.
-    pub fn keep(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < SPARE_BUFFERS && bytes.capacity() <= SPARE_BYTES {
-            bytes.clear();
-            self.spare.push(bytes);
+    /// Where the pieces of a message of so many bytes are put.
+    fn room(&mut self, bytes: usize) -> Vec<u8> {
+        let fits = |spare: &mut Lent| spare.capacity() <= SLACK * bytes && spare.free().is_some();
+        let at = self.spare.iter_mut().position(fits);
+        let spare = at.and_then(|at| self.spare.remove(at)).and_then(Lent::into_memory);
+        let mut room = spare.unwrap_or_default();
+        room.clear();
+        room
+    }
+
+    /// A message that was whole is delivered: once nobody keeps it, the next one takes its room.
+    pub fn keep(&mut self, message: Lent) {
+        if message.capacity() <= SPARE_BYTES {
+            if self.spare.len() == SPARES {
+                self.spare.pop_front();
+            }
+            self.spare.push_back(message);
         }
     }
 
@@ -160,15 +201,15 @@ impl Fragments {
 
     /// When the oldest one is given up.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.begun.first().map(|(_, since)| after(since, self.expiry))
+        let newest = self.newest.as_ref().map(|&(_, since)| since);
+        let oldest = self.begun.first().map(|(_, since)| since);
+        oldest.or(newest).map(|since| after(since, self.expiry))
     }
 
     /// Gives up what is too old.
     pub fn expire(&mut self, now: Instant) {
-        while let Some((slot, since)) = self.begun.first()
-            && after(since, self.expiry) <= now
-        {
-            self.give_up(slot);
+        while self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.give_up_oldest();
         }
     }
 }

@@ -81,6 +81,7 @@ mod tests {
     use crate::config::Config;
     use crate::event::Event;
     use crate::key::Key;
+    use crate::proto::lent::Lent;
     use crate::proto::receiver::{Receiver, Sink, Taken};
     use crate::wire::{Header, Kind, Messages};
 
@@ -88,7 +89,7 @@ mod tests {
     struct Events(Vec<Event>);
 
     impl Sink for Events {
-        fn deliver(&mut self, _: Key, _: Messages<'_>) -> Taken {
+        fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&Lent>) -> Taken {
             Taken::default()
         }
 

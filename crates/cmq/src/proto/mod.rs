@@ -3,7 +3,7 @@
 //! * `batches`: what was pushed, until it leaves; `queue`: that of one key; `destinations`: the streams it leaves in;
 //!   `due`: what leaves;
 //! * [`receiver`]: what arrives; `stream`: one sender's numbers; `gaps`: who misses something; `fragments`: messages in
-//!   pieces; `shares`: whose places are taken;
+//!   pieces; `shares`: whose places are taken; [`lent`]: what messages lie in;
 //! * `timeline`: who waits longest.
 
 pub(crate) mod batches;
@@ -11,9 +11,15 @@ pub(crate) mod destinations;
 pub(crate) mod due;
 pub(crate) mod fragments;
 pub(crate) mod gaps;
+pub mod lent;
+#[cfg(test)]
+mod pieces;
 pub(crate) mod queue;
 pub mod receiver;
 pub(crate) mod shares;
+pub mod sink;
+#[cfg(test)]
+mod strangers;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;

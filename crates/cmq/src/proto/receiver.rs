@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::Slots;
 use super::fragments::{Added, Fragments};
 use super::gaps::{Gaps, window};
+use super::lent::Lent;
 use super::shares::Shares;
+pub use super::sink::{Sink, Taken, Totals};
 use super::stream::{Body as Held, Stream, Verdict, Waiting};
 use super::timeline::Timeline;
 use crate::config::{Config, Order};
@@ -15,22 +17,8 @@ use crate::event::{Counts, Event, Sender};
 use crate::key::{Key, host};
 use crate::wire::{Body, Datagram, Header, Malformed, Messages, Piece};
 
-/// What became of messages that were delivered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Dropped because the mailbox was full.
-    pub overflowed: u64,
-    /// Dropped because they are not of the queue's type.
-    pub undecodable: u64,
-}
-
-/// Who takes what the machine gives.
-pub trait Sink {
-    /// Messages of one sender for one mailbox, in order.
-    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken;
-    /// Something happened.
-    fn event(&mut self, event: Event);
-}
+/// Messages, and what they lie in.
+type Lying<'a> = (Messages<'a>, Option<&'a Lent>);
 
 /// A stream's name.
 type StreamKey = (SocketAddr, u64, u32);
@@ -127,6 +115,18 @@ impl Receiver {
 
     /// A datagram arrived.
     pub fn datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8], sink: &mut impl Sink) {
+        self.datagram_in(now, from, bytes, None, sink);
+    }
+
+    /// A datagram arrived, and lies in memory that may be kept.
+    pub fn datagram_in(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        bytes: &[u8],
+        lent: Option<&Lent>,
+        sink: &mut impl Sink,
+    ) {
         self.datagrams += 1;
         match Datagram::parse(bytes) {
             Ok(datagram) => {
@@ -136,7 +136,7 @@ impl Receiver {
                 entry.stream.bytes += bytes.len() as u64;
                 let known = self.addresses.get_mut(entry.address).expect("it is known while it has streams");
                 known.account.came += bytes.len() as u64;
-                self.take(now, slot, datagram, sink);
+                self.take(now, slot, datagram, lent, sink);
             }
             Err(why) => self.refuse(from, why, sink),
         }
@@ -147,10 +147,17 @@ impl Receiver {
         sink.event(Event::Malformed { from, why });
     }
 
-    fn take(&mut self, now: Instant, slot: u32, datagram: Datagram<'_>, sink: &mut impl Sink) {
+    fn take(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        datagram: Datagram<'_>,
+        lent: Option<&Lent>,
+        sink: &mut impl Sink,
+    ) {
         let Datagram { header, body } = datagram;
         match body {
-            Body::Batch(messages) => self.messages(now, slot, header, messages, sink),
+            Body::Batch(messages) => self.messages(now, slot, header, (messages, lent), sink),
             Body::Fragment(piece) => self.piece(now, slot, header, piece, sink),
             Body::Close => {
                 let entry = self.streams.get_mut(slot).expect("the caller found it");
@@ -250,7 +257,7 @@ impl Receiver {
         now: Instant,
         slot: u32,
         header: Header,
-        messages: Messages<'_>,
+        (messages, lent): Lying<'_>,
         sink: &mut impl Sink,
     ) {
         let (first, count) = (header.first, messages.len() as u64);
@@ -277,26 +284,26 @@ impl Receiver {
             if !stream.joined {
                 self.join(slot, 0, sink);
             }
-            self.deliver(slot, header.mailbox, messages, sink);
+            self.deliver(slot, header.mailbox, (messages, lent), sink);
             let stream = &mut self.streams.get_mut(slot).expect("the caller found it").stream;
             stream.done(count);
             if stream.waiting() == 0 {
                 return;
             }
         } else {
-            self.early(slot, header, messages, sink);
+            self.early(slot, header, (messages, lent), sink);
         }
         self.release(now, slot, verdict == Verdict::Next, sink);
     }
 
     /// Something before these is missing: they wait, or are only noted.
-    fn early(&mut self, slot: u32, header: Header, messages: Messages<'_>, sink: &mut impl Sink) {
+    fn early(&mut self, slot: u32, header: Header, (messages, lent): Lying<'_>, sink: &mut impl Sink) {
         let mut waiting = Waiting { first: header.first, count: messages.len() as u64, body: None };
         if self.kept {
             let (bytes, whole) = (messages.as_bytes().into(), messages.is_whole());
             waiting.body = Some(Held { bytes, whole, mailbox: header.mailbox });
         } else {
-            self.deliver(slot, header.mailbox, messages, sink);
+            self.deliver(slot, header.mailbox, (messages, lent), sink);
         }
         self.held += waiting.cost();
         self.streams.get_mut(slot).expect("the caller found it").stream.wait(waiting);
@@ -315,7 +322,7 @@ impl Receiver {
                 }
                 if let Some(body) = waiting.body {
                     let messages = Messages::checked(waiting.count as usize, &body.bytes, body.whole);
-                    self.deliver(slot, body.mailbox, messages, sink);
+                    self.deliver(slot, body.mailbox, (messages, None), sink);
                 }
                 continue;
             }
@@ -374,10 +381,10 @@ impl Receiver {
         sink.event(Event::Joined { from, missed, restarted });
     }
 
-    fn deliver(&mut self, slot: u32, id: u32, messages: Messages<'_>, sink: &mut impl Sink) {
+    fn deliver(&mut self, slot: u32, id: u32, (messages, lent): Lying<'_>, sink: &mut impl Sink) {
         let entry = self.streams.get_mut(slot).expect("the caller found it");
         let from = entry.key.0;
-        let taken = sink.deliver(Key { addr: from, id }, messages);
+        let taken = sink.deliver(Key { addr: from, id }, messages, lent);
         let counts = &mut entry.stream.counts;
         counts.received += messages.len() as u64;
         if taken != Taken::default() {
@@ -400,14 +407,15 @@ impl Receiver {
         if !matches!(verdict, Verdict::Next | Verdict::Early) {
             // The message came before, or was given up: counted once, not for every piece.
             if piece.index == 0 {
-                self.messages(now, slot, header, Messages::whole(piece.bytes), sink);
+                self.messages(now, slot, header, (Messages::whole(piece.bytes), None), sink);
             }
             return;
         }
         match self.fragments.add(now, (from, epoch, stream, header.first), header.count, piece) {
-            Added::Whole(bytes) => {
-                self.messages(now, slot, header, Messages::whole(&bytes), sink);
-                self.fragments.keep(bytes);
+            Added::Whole(message) => {
+                let whole = Messages::whole(message.as_bytes());
+                self.messages(now, slot, header, (whole, Some(&message)), sink);
+                self.fragments.keep(message);
             }
             Added::Incomplete => {}
             Added::Refused => self.refuse(from, Malformed::Broken, sink),
@@ -462,19 +470,4 @@ impl Receiver {
             senders: self.streams.len() as u64,
         }
     }
-}
-
-/// What a [`Receiver`] has counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// For all senders, also those that were forgotten.
-    pub counts: Counts,
-    /// Datagrams that came.
-    pub datagrams: u64,
-    /// Those of them that were not of this protocol.
-    pub malformed: u64,
-    /// Incomplete messages that were given up.
-    pub incomplete: u64,
-    /// Streams that are remembered.
-    pub senders: u64,
 }

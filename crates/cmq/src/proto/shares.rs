@@ -74,13 +74,14 @@ mod tests {
     use crate::config::Config;
     use crate::event::Event;
     use crate::key::Key;
+    use crate::proto::lent::Lent;
     use crate::proto::receiver::{Receiver, Sink, Taken};
     use crate::wire::{Header, Kind, Messages};
 
     struct Nobody;
 
     impl Sink for Nobody {
-        fn deliver(&mut self, _: Key, _: Messages<'_>) -> Taken {
+        fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&Lent>) -> Taken {
             Taken::default()
         }
 

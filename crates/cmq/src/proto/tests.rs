@@ -2,23 +2,24 @@
 //!
 //! `CMQ_SEED=7` replays one run, `CMQ_SEEDS=10000` makes as many.
 
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use super::batches::{Batches, Outside};
+use super::lent::Lent;
 use super::receiver::{Receiver, Sink, Taken};
 use crate::config::{Config, Order};
 use crate::event::{Counts, Event};
 use crate::key::Key;
-use crate::wire::{Body, Datagram, Kind, MAX_DATAGRAM, Messages};
+use crate::wire::{Body, Datagram, MAX_DATAGRAM, Messages};
 
 /// A clock that is set, and a path of a given size.
-struct World {
-    now: Instant,
-    path: usize,
+pub(super) struct World {
+    pub now: Instant,
+    pub path: usize,
 }
 
 impl Outside for World {
@@ -33,13 +34,13 @@ impl Outside for World {
 
 /// Messages by mailbox, and events.
 #[derive(Default)]
-struct Got {
-    messages: BTreeMap<u32, Vec<Vec<u8>>>,
-    events: Vec<Event>,
+pub(super) struct Got {
+    pub messages: BTreeMap<u32, Vec<Vec<u8>>>,
+    pub events: Vec<Event>,
 }
 
 impl Sink for Got {
-    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&Lent>) -> Taken {
         self.messages.entry(from.id).or_default().extend(messages.iter().map(<[u8]>::to_vec));
         Taken::default()
     }
@@ -49,7 +50,7 @@ impl Sink for Got {
     }
 }
 
-fn addr(port: u16) -> SocketAddr {
+pub(super) fn addr(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
@@ -119,6 +120,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
+/// A message as bytes, or as something that is written.
+fn push_either(batches: &mut Batches, to: Key, world: &World, message: &[u8], bytes: bool) -> bool {
+    let encode = |out: &mut Vec<u8>| {
+        out.extend_from_slice(message);
+        true
+    };
+    let pushed = if bytes { batches.push_bytes(to, world, message) } else { batches.push(to, world, encode) };
+    pushed.expect("room")
+}
+
 proptest! {
     /// Against a plain map of lists: nothing lost, nothing twice, order kept in each mailbox; no datagram is longer than
     /// the path; what is too old has left, and what is not and is small has not.
@@ -140,7 +151,7 @@ proptest! {
                     let message: Vec<u8> = (0..size).map(|n| (n + number) as u8).collect();
                     let to = Key::new(addr(1), u32::from(key));
                     let due = batches.next_deadline();
-                    let news = batches.push(to, &world, |out| { out.extend_from_slice(&message); true }).expect("room");
+                    let news = push_either(&mut batches, to, &world, &message, number % 2 == 0);
                     prop_assert!(news || (batches.ready().is_empty() && batches.next_deadline() == due));
                     model.entry(to.id).or_default().push(message);
                     pushed.entry(to.id).or_default().push((world.now, size + 2));
@@ -177,10 +188,10 @@ proptest! {
 }
 
 /// Numbers that look random and are not.
-struct Dice(u64);
+pub(super) struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -256,7 +267,7 @@ struct PerSender {
 }
 
 impl Sink for PerSender {
-    fn deliver(&mut self, from: Key, messages: Messages<'_>) -> Taken {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&Lent>) -> Taken {
         let numbers = messages.iter().map(|m| u64::from_le_bytes(m[..8].try_into().expect("a number")));
         self.came.entry(from.addr).or_default().extend(numbers);
         Taken::default()
@@ -401,100 +412,4 @@ fn whatever_the_network_does_every_message_comes_once_or_is_reported() {
     }
     // Each end is told three times, so it is seldom lost altogether.
     assert!(closed as u64 > seeds * SENDERS as u64 * 9 / 10, "{closed} of {} ends were seen", seeds * 3);
-}
-
-/// A datagram as the machine makes it.
-fn datagram(epoch: u64, first: u64, messages: &[&[u8]]) -> Vec<u8> {
-    let header = crate::wire::Header {
-        kind: Kind::Batch,
-        count: messages.len() as u16,
-        stream: 0,
-        epoch,
-        first,
-        mailbox: 0,
-    };
-    let mut bytes = header.encode().to_vec();
-    for message in messages {
-        bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(message);
-    }
-    bytes
-}
-
-#[test]
-fn a_restarted_sender_and_one_that_was_there_before_are_told() {
-    let (now, from) = (Instant::now(), addr(9));
-    let mut receiver = Receiver::new(&Config::default());
-    let mut got = Got::default();
-    receiver.datagram(now, from, &datagram(1, 0, &[b"a"]), &mut got);
-    receiver.datagram(now, from, &datagram(2, 0, &[b"b"]), &mut got);
-    receiver.datagram(now, addr(8), &datagram(3, 500, &[b"c"]), &mut got);
-    assert_eq!(got.messages[&0].len(), 2, "what came before 500 may still come");
-    receiver.expire(receiver.next_deadline().expect("it is awaited"), &mut got);
-    assert_eq!(got.messages[&0], [b"a", b"b", b"c"]);
-    let joined = |from, missed, restarted| Event::Joined { from, missed, restarted };
-    assert_eq!(got.events, [joined(from, 0, false), joined(from, 0, true), joined(addr(8), 500, false)]);
-}
-
-#[test]
-fn memory_is_bounded_whoever_sends() {
-    let config = Config { max_senders: 8, held_bytes: 4000, fragment_bytes: 8000, ..Config::default() };
-    let mut receiver = Receiver::new(&config);
-    let (mut now, mut got) = (Instant::now(), Got::default());
-    let big = [0_u8; 900];
-    for n in 0..1000_u16 {
-        now += Duration::from_micros(10);
-        receiver.datagram(now, addr(n), &datagram(u64::from(n), 0, &[b"x"]), &mut got);
-        // Everything but the first: it waits for ever.
-        receiver.datagram(now, addr(7000), &datagram(1, 10 + 2 * u64::from(n), &[&big]), &mut got);
-        assert!(receiver.senders().len() <= 8);
-        assert!(receiver.held_bytes() <= 4000 + 1000 && receiver.fragment_bytes() <= 8000);
-        let mut piece = datagram(2, 3 + u64::from(n), &[]);
-        piece[1..4].copy_from_slice(&[0x11, 0, 2]);
-        piece.extend_from_slice(&5000_u32.to_le_bytes());
-        piece.extend_from_slice(&1_u32.to_le_bytes());
-        piece.extend_from_slice(&[1; 512]);
-        receiver.datagram(now, addr(7001), &piece, &mut got);
-    }
-    let totals = receiver.totals();
-    assert_eq!(totals.malformed, 0);
-    assert!(totals.incomplete > 900 && totals.counts.received > 1000, "{totals:?}");
-}
-
-/// Nothing of them is kept, but that they came is, until what is missing before them comes or is given up.
-#[test]
-fn numbers_that_wait_are_memory_too() {
-    let order = Order::AsArrived { wait: Duration::from_secs(9), window: 1024 };
-    let config = Config { held_bytes: 4000, ..Config::default().order(order) };
-    let (mut receiver, now, mut got) = (Receiver::new(&config), Instant::now(), Got::default());
-    for n in 0..1000 {
-        receiver.datagram(now, addr(n % 10), &datagram(1, 10 + 2 * u64::from(n), &[b"x"]), &mut got);
-        assert!((1..4100).contains(&receiver.held_bytes()), "{} after {n}", receiver.held_bytes());
-    }
-    while let Some(deadline) = receiver.next_deadline() {
-        receiver.expire(deadline, &mut got);
-    }
-    assert_eq!((receiver.held_bytes(), receiver.totals().counts.received), (0, 1000));
-}
-
-#[test]
-fn any_bytes_are_survived() {
-    let mut dice = Dice(5);
-    let mut receiver = Receiver::new(&Config::default());
-    let (now, mut got) = (Instant::now(), Got::default());
-    let mut queue: VecDeque<Vec<u8>> = VecDeque::from([datagram(1, 0, &[b"abc", b"", b"d"])]);
-    for _ in 0..20_000 {
-        let mut bytes = queue.pop_front().expect("there is always one");
-        receiver.datagram(now, addr(1), &bytes, &mut got);
-        let at = dice.roll(bytes.len() as u64) as usize;
-        bytes[at] = dice.roll(256) as u8;
-        if dice.roll(8) == 0 {
-            bytes.truncate(1 + at);
-        }
-        if dice.roll(4) == 0 {
-            bytes = datagram(dice.roll(3), dice.roll(100), &[b"abc", b"", b"d"]);
-        }
-        queue.push_back(bytes);
-    }
-    assert!(receiver.totals().malformed > 1000);
 }
