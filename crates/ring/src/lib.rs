@@ -61,6 +61,7 @@ mod control;
 mod ends;
 mod event;
 mod extent;
+mod grant;
 mod index;
 mod inlet;
 mod marks;

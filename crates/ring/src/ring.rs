@@ -13,8 +13,6 @@
 //!   read cursors → enough?          waits? → take the lock, grant, wake
 //! ```
 
-use std::time::{Duration, Instant};
-
 use crate::Position;
 use crate::control::{Control, Cursor};
 use crate::ends::Ends;
@@ -56,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) index: BoundaryIndex,
     control: Mutex<Control>,
     /// Woken with the control lock held.
-    granted: Condvar,
+    pub(crate) granted: Condvar,
     end_taken: AtomicBool,
     /// Where the last hole ends; 0 if there was none.
     last_gap_to: AtomicU64,
@@ -64,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) ends: Apart<Ends>,
     pub(crate) horizon: Apart<AtomicU64>,
     /// Whether a writer was refused and waits for a hold to advance.
-    waits: Apart<AtomicBool>,
+    pub(crate) waits: Apart<AtomicBool>,
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
     pub(crate) lost_claims: AtomicU64,
     /// What lands is sent on, in pieces that must end where deliveries do.
@@ -122,7 +120,7 @@ impl Shared {
     }
 
     /// Grants, and if that is less than `until` says so in `waits`, where the next hold to advance sees it.
-    fn grant_or_wait(&self, control: &mut Control, until: Position) -> Position {
+    pub(crate) fn grant_or_wait(&self, control: &mut Control, until: Position) -> Position {
         let horizon = self.grant(control);
         if horizon >= until || !self.shape.flow_control {
             return horizon;
@@ -399,59 +397,6 @@ impl Ring {
     /// Whether both are handles to the same ring.
     pub fn ptr_eq(&self, other: &Ring) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Sleeps until the horizon is at `until`; `true` if it is. `false`: the time was over (`None`: never), or
-    /// [`Ring::poke`] was called, also shortly before this call. Only holds that advance or are dropped, grants and pokes
-    /// wake; who keeps a claim open and waits for room behind it waits for ever. Without flow control the answer
-    /// is `true` at once.
-    pub fn wait_grant(&self, until: Position, timeout: Option<Duration>) -> bool {
-        let shared = &*self.0;
-        if !shared.shape.flow_control {
-            return true;
-        }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut control = shared.control();
-        let pokes = control.pokes;
-        loop {
-            if shared.grant_or_wait(&mut control, until) >= until {
-                return true;
-            }
-            if control.pokes != pokes || std::mem::take(&mut control.poked_early) {
-                return false;
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return false;
-            }
-            control.sleepers += 1;
-            control = shared.sleep(control, left);
-            control.sleepers -= 1;
-        }
-    }
-
-    /// Wakes everybody in [`Ring::wait_grant`] (the ring is closed or destroyed). If there is nobody, the next
-    /// one to come does not sleep: who checks "closed?" and then waits misses nothing.
-    pub fn poke(&self) {
-        let mut control = self.0.control();
-        control.pokes += 1;
-        control.poked_early = control.sleepers == 0;
-        self.0.granted.notify_all();
-    }
-
-    /// Whether somebody wanted more room than there was, and has not been granted it since.
-    pub fn writer_waits(&self) -> bool {
-        self.0.waits.load(Ordering::Relaxed)
-    }
-}
-
-impl Shared {
-    fn sleep<'a>(&self, control: MutexGuard<'a, Control>, left: Option<Duration>) -> MutexGuard<'a, Control> {
-        use std::sync::PoisonError;
-        match left {
-            None => self.granted.wait(control).unwrap_or_else(PoisonError::into_inner),
-            Some(left) => self.granted.wait_timeout(control, left).unwrap_or_else(PoisonError::into_inner).0,
-        }
     }
 }
 
