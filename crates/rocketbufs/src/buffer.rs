@@ -1,5 +1,7 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
+mod telling;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -16,7 +18,6 @@ use crate::rout::ROutShared;
 use crate::terms::Terms;
 use crate::times::Times;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
-use crate::worker::WorkerShared;
 
 /// A ring and the name of the log that it holds the end of.
 #[derive(Clone)]
@@ -231,63 +232,6 @@ impl Buffer {
         self.log.get()
     }
 
-    /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
-    #[inline]
-    pub(crate) fn notify(&self) {
-        fence(Ordering::SeqCst);
-        self.tell_workers(WorkerShared::mark);
-    }
-
-    /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
-    #[inline]
-    pub(crate) fn notify_or_send(self: &Arc<Self>) {
-        // One for all that is read from here on, as each costs as much as a small delivery. Either this sees what another
-        // wrote (who ends `let_be`, joins in `watch` or drains what is marked), or that one sees the new head.
-        let fenced = rocketring::barrier::light();
-        let let_be = self.let_be.load(Ordering::Relaxed);
-        if let_be == 0 || self.log().is_none_or(|log| log.ring.head() > let_be) {
-            if !fenced {
-                fence(Ordering::SeqCst);
-            }
-            self.tell_workers(WorkerShared::mark_or_send);
-        }
-        self.stir();
-    }
-
-    /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller
-    /// knows of.
-    pub(crate) fn let_be(&self, to: Position, known: usize) {
-        // Under the lock: another one comes before this and counts, or after it and ends it.
-        let places = lock(&self.places);
-        if places.subs.len() == known {
-            self.let_be.store(to, Ordering::Relaxed);
-        }
-    }
-
-    /// They must be again; the caller looks at the head after this.
-    pub(crate) fn disturb(&self) {
-        if self.let_be.swap(0, Ordering::Relaxed) > 0 {
-            rocketring::barrier::heavy();
-        }
-    }
-
-    /// After a fence.
-    #[inline]
-    fn tell_workers(&self, tell: impl Fn(&WorkerShared, u32)) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is(crate::planted::NOTIFY_LOST)
-            && self.log().is_some_and(|log| log.ring.head() % 8 == 0)
-        {
-            return;
-        }
-        let mut watching = self.watch.load(Ordering::Relaxed);
-        while watching != 0 {
-            let worker = watching.trailing_zeros() as usize;
-            watching &= watching - 1;
-            tell(&self.inner.workers[worker], self.slot);
-        }
-    }
-
     /// A subscription counts from here on. One of the same name, live or kept, is what it goes on with: that counts no
     /// more from the same moment; `anew` says that it does not go on with what that one had. Returns the place that was
     /// kept, and what was held: to be dropped when the new one holds.
@@ -420,6 +364,8 @@ impl Buffer {
         drop(gone);
         if count > 0 {
             self.on_progress();
+            // A writer may be among those who work.
+            self.notify();
         }
         (count, next)
     }

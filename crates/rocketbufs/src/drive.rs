@@ -10,13 +10,16 @@
 //! done only where the application has none, or allowed it
 //! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). Nor is it done in a context that has
 //! had a subscription that is dropped or cut off at a lag: between two calls nobody reads for a few milliseconds, for none
-//! of a worker's connections. A writer that waits for room does not do it: measured, the worker's larger sends were worth
-//! more.
+//! of a worker's connections. A writer that waits for room does the same: it sends what it wrote itself, and reads the credit
+//! that lets it go on.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use rocketring::{Position, Ring};
+
+use crate::buffer::Buffer;
 use crate::context::{ContextInner, lock};
 use crate::core::inline::Inline;
 use crate::rin::RInShared;
@@ -25,6 +28,9 @@ use crate::worker::{Borrow, WorkerShared, after, as_worker, nanos_since};
 
 /// How long the worker's own thread leaves the seat alone that nobody sits in.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
+
+/// How long a writer waits for room before its subscribers are asked how far they are.
+const UNASKED: Duration = Duration::from_millis(1);
 
 /// Turns that a thread does after it has what it waited for, as long as something is left to do.
 const TURNS_MORE: u32 = 2;
@@ -51,6 +57,23 @@ impl Waiters {
         if let Some(rin) = who.upgrade() {
             rin.look_again();
         }
+    }
+}
+
+impl Buffer {
+    /// Waits until the writer has room up to `until`, or for `limit`. Where one worker sends the buffer this thread does its
+    /// work meanwhile: what gives room is read by who needs it.
+    pub(crate) fn wait_for_room(&self, ring: &Ring, until: Position, limit: Duration) {
+        // As long as it waits: who does the worker's work leaves it to the own thread then.
+        let waiting = self.only_worker().filter(|_| self.inner.may_drive());
+        let waiting = waiting.map(|worker| Waiting::new(&self.inner, worker));
+        if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone())
+            && waiting.drive_for_room(self, (ring, until), limit)
+        {
+            return;
+        }
+        self.notify();
+        ring.wait_grant(until, Some(limit));
     }
 }
 
@@ -89,6 +112,21 @@ impl<'a> Waiting<'a> {
         let mut seat = Taken { worker: self.worker, next: None };
         seat.next = self.turns((&*core, borrow), limit, done);
         seat.next.is_some()
+    }
+
+    /// As [`Waiting::drive`], for a writer. What a subscriber tells by itself comes first, as a rule; who asks makes it tell
+    /// less at a time.
+    fn drive_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
+        let is_only = || buffer.only_worker().is_some_and(|only| only.index == self.worker.index);
+        let done = || buffer.ended() || !is_only() || ring.request(until) >= until;
+        if !self.drive(limit.min(UNASKED), &done) {
+            return false;
+        }
+        if limit <= UNASKED || done() {
+            return true;
+        }
+        self.worker.mark_for_later(buffer.slot);
+        self.drive(limit - UNASKED, &done)
     }
 
     /// When the worker has something to do because of time alone. None if there is nothing to do here any more: the worker

@@ -283,11 +283,7 @@ impl ROut {
                 Some(_) => SegmentError::Spliced(bid),
                 None => SegmentError::WriterTaken(bid),
             })?;
-            writer.claim(size).map_err(|error| {
-                // A full buffer asks its subscribers how far they are.
-                buffer.notify();
-                segment::claim_error(error)
-            })
+            writer.claim(size).map_err(segment::claim_error)
         })
     }
 

@@ -102,6 +102,17 @@ impl BufWriter {
     /// [`SegmentError::Full`] if there is no room now: nothing was written.
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        let appended = self.try_append(parts);
+        if matches!(appended, Err(SegmentError::Full)) {
+            // A full buffer asks its subscribers how far they are.
+            self.buffer.notify();
+        }
+        appended
+    }
+
+    /// As [`BufWriter::append`], for one who waits if it is full.
+    #[inline]
+    fn try_append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
         if self.buffer.ended() {
             return Err(SegmentError::Closed);
@@ -120,8 +131,6 @@ impl BufWriter {
 
     #[cold]
     fn refused(&self, error: ClaimError) -> SegmentError {
-        // A full buffer asks its subscribers how far they are.
-        self.buffer.notify();
         if self.buffer.ended() { SegmentError::Closed } else { claim_error(error) }
     }
 
@@ -145,7 +154,7 @@ impl BufWriter {
         parts: &[&[u8]],
         timeout: Option<Duration>,
     ) -> Result<Position, SegmentError> {
-        match self.append(parts) {
+        match self.try_append(parts) {
             Err(SegmentError::Full) => {}
             other => return other,
         }
@@ -153,7 +162,7 @@ impl BufWriter {
         let mut wait = Wait::new(timeout)?;
         loop {
             wait.for_room(&self.buffer, size)?;
-            match self.append(parts) {
+            match self.try_append(parts) {
                 Err(SegmentError::Full) => {}
                 other => return other,
             }
@@ -245,8 +254,7 @@ impl Wait {
         }
         let Some(log) = buffer.log() else { return Err(SegmentError::Closed) };
         let until = log.ring.head().saturating_add(size);
-        buffer.notify();
-        log.ring.wait_grant(until, Some(left));
+        buffer.wait_for_room(&log.ring, until, left);
         Ok(())
     }
 }
@@ -262,7 +270,13 @@ pub(crate) fn with_room(
     let whole = if marked { size.saturating_add(MARK_BYTES) } else { size };
     let wrap = |claim| OutSegment { claim, bid: buffer.bid, marked };
     let timeout = match blocking {
-        Blocking::No => return claim(whole).map(wrap),
+        Blocking::No => {
+            let claimed = claim(whole);
+            if matches!(claimed, Err(SegmentError::Full)) {
+                buffer.notify();
+            }
+            return claimed.map(wrap);
+        }
         Blocking::Yes => None,
         Blocking::For(timeout) => Some(timeout),
     };

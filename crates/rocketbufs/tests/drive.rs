@@ -1,4 +1,4 @@
-//! A thread that waits in `recv` does the worker's work; where that would run callbacks, only if it may.
+//! A thread that waits in `recv`, or for room, does the worker's work; where that would run callbacks, only if it may.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions};
+use rocketbufs::{Blocking, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFER: u32 = 1;
@@ -283,4 +283,47 @@ fn a_subscription_that_must_keep_up_is_left_to_the_worker() {
     assert!(matches!(other.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
     let heard = threads_that_hear(&pair, 50);
     assert!(!heard.contains(&thread::current().id()));
+}
+
+/// A thread that waits for room hears what gives it: the callback for what has landed runs there. As long as it is alone, and
+/// callbacks may run in calls.
+#[test]
+fn a_writer_that_waits_for_room_does_the_work() {
+    const RING: usize = 64 << 10;
+    for allow in [true, false] {
+        let (out_ctx, in_ctx) = (context(), context());
+        if allow {
+            out_ctx.allow_callbacks_in_calls();
+        }
+        let out = ROut::new(&out_ctx);
+        out.create_buffer(BUFFER, RING as u64).unwrap();
+        let (tell, heard_on) = mpsc::sync_channel(1024);
+        out.set_data_out_cb(move |_, _| tell.send(thread::current().id()).unwrap());
+        let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+        let to = out.clone();
+        listener.set_conn_cb(move |conn| to.add_conn(&conn));
+        let input = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
+        input.subscribe(BUFFER, RING as u64).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        let reader = thread::spawn(move || {
+            let mut left = 64 * RING;
+            while left > 0 {
+                let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
+                    panic!("no data came")
+                };
+                left -= view.len();
+                view.consume();
+                // Slower than the writer, which therefore waits.
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        for n in 0..4 * 64 {
+            let segment = out.get_output_segment(BUFFER, RING as u64 / 4, Blocking::For(WAIT)).unwrap();
+            out.deliver(segment, RING as u64 / 4, Some(n)).unwrap();
+        }
+        out.drain(BUFFER, WAIT).unwrap();
+        reader.join().unwrap();
+        let here = heard_on.try_iter().filter(|id| *id == thread::current().id()).count();
+        assert_eq!(here > 0, allow, "{here} of 256 heard by the thread that waits");
+    }
 }

@@ -322,7 +322,7 @@ impl Confirmation {
     pub fn try_get(&self) -> Option<ConfirmResult> {
         let result = self.result();
         if result.is_none() {
-            self.want();
+            self.want(false);
         }
         result
     }
@@ -331,11 +331,12 @@ impl Confirmation {
         lock(&self.slot.state).result.clone()
     }
 
-    /// Somebody wants to know: the broker is asked, unless it is by what comes before this.
-    fn want(&self) {
+    /// Somebody wants to know: the broker is asked, unless it is by what comes before this. Who `waits` has the library's own
+    /// threads hear the answer: a publisher that comes back to publish would do that itself.
+    fn want(&self, waits: bool) {
         let (n, key) = (self.level as usize, (self.position, self.id));
         let mut state = lock(&self.confirms.state);
-        if !state.waits[n].contains_key(&key) || !state.wanted[n].insert(key) {
+        if !state.waits[n].contains_key(&key) || !(state.wanted[n].insert(key) || waits) {
             return;
         }
         let questions = state.questions();
@@ -350,9 +351,10 @@ impl Confirmation {
     /// # Errors
     /// [`ConfirmError::TimedOut`] says what is confirmed; it may be waited for again.
     pub fn wait(&self, timeout: Duration) -> ConfirmResult {
-        if let Some(result) = self.try_get() {
+        if let Some(result) = self.result() {
             return result;
         }
+        self.want(true);
         wait_while(&self.slot.state, &self.slot.changed, timeout, |state| state.result.is_none());
         self.result().unwrap_or_else(|| {
             let (topic, level) = (self.confirms.topic.clone(), self.level);
@@ -379,7 +381,7 @@ impl Future for Confirmation {
         }
         state.waker = Some(cx.waker().clone());
         drop(state);
-        self.want();
+        self.want(true);
         Poll::Pending
     }
 }

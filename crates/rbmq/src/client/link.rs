@@ -48,8 +48,8 @@ pub(crate) fn wait_while<T>(
     !result.timed_out()
 }
 
-/// A context of a subscriber's own. Its callbacks are all the client's, and wait for nothing that a call holds: a thread
-/// that waits for data does the worker's work itself.
+/// A context of a client's own. Its callbacks are all the client's, and wait for nothing that a call holds: a thread that
+/// waits for data, or for room, does the worker's work itself.
 pub(super) fn own_context(config: Config) -> Result<Context, ContextError> {
     let ctx = Context::new(config)?;
     ctx.allow_callbacks_in_calls();

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::confirm::{Confirms, Level, Questions};
 use super::error::{ConnectError, PublisherWaitError, TopicOpenError};
-use super::link::{Link, lock, send_patiently, wait_while};
+use super::link::{Link, lock, own_context, send_patiently, wait_while};
 use super::writer::TopicWriter;
 use crate::wire::{Control, Framing, RefuseCode, Role, TopicName};
 
@@ -85,7 +85,7 @@ impl PublisherBuilder {
             None => {
                 // A publisher waits for its broker rather than forget what it published: its place is kept.
                 self.config.limits.max_hold_ms = u32::MAX;
-                Context::new(self.config)?
+                own_context(self.config)?
             }
         };
         let out = ROut::new(&ctx);

@@ -71,8 +71,13 @@ impl<T: Transport + Send> Inline for Core<T> {
             return if wakes { Sent::Not } else { Sent::All };
         }
         let Some((conn, wire)) = self.only_out(slot) else { return Sent::Not };
-        if !self.may_send_now(conn, wire, now) {
-            return Sent::Not;
+        match self.may_send_now(conn, wire, now) {
+            May::Not => return Sent::Not,
+            May::Later => {
+                self.shared.pending.clear(slot);
+                return Sent::All;
+            }
+            May::Now => {}
         }
         // The clock was read before the lock was had; it never goes back.
         self.now = self.now.max(now);
@@ -156,24 +161,37 @@ impl<T: Transport> Core<T> {
         Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000
     }
 
-    fn may_send_now(&self, conn: ConnId, wire: WireId, now: Nanos) -> bool {
-        let Some(link) = self.links.get(&conn) else { return false };
-        let Some(out) = link.outs.get(&wire) else { return false };
-        let Some(log) = out.buffer.log() else { return false };
+    fn may_send_now(&self, conn: ConnId, wire: WireId, now: Nanos) -> May {
+        let Some(link) = self.links.get(&conn) else { return May::Not };
+        let Some(out) = link.outs.get(&wire) else { return May::Not };
+        let Some(log) = out.buffer.log() else { return May::Not };
         let quiet =
             link.phase == LinkPhase::Up && !link.dirty && link.ready.is_empty() && link.app.is_empty();
         let lone = link.pauses.until(now, self.inline_idle()) >= self.inline_idle();
         let promises = self.transport.promises_to(conn);
         // The whole queue is free: nothing waits in it.
         let empty = promises.ordered && self.transport.room(conn) == promises.max_write_bytes;
-        quiet
-            && empty
-            && !out.queued
-            && !out.buffer.ended()
-            && !out.outbound.too_far_behind(&log.ring)
-            && (out.outbound.in_order(&log.ring, BATCH_BYTES, u64::MAX)
-                || (lone && out.outbound.in_order(&log.ring, 1, INLINE_BYTES)))
+        if !(quiet && empty && !out.queued && !out.buffer.ended() && !out.outbound.too_far_behind(&log.ring))
+        {
+            return May::Not;
+        }
+        match out.outbound.pending_in_order(&log.ring) {
+            Some((0, true)) => May::Later,
+            // What else may go goes, as little as that is: a receiver with a small ring gives no credit for less.
+            Some((_, true) | (BATCH_BYTES.., _)) => May::Now,
+            Some((1..=INLINE_BYTES, _)) if lone => May::Now,
+            _ => May::Not,
+        }
     }
+}
+
+/// Whether a thread that has delivered sends.
+enum May {
+    Now,
+    /// Nothing may go before there is credit, with which the rest goes.
+    Later,
+    /// It is the worker's.
+    Not,
 }
 
 /// Pauses between sends on a connection, as far as no send has used them up: each takes one of

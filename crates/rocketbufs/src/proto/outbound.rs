@@ -296,16 +296,14 @@ impl Outbound {
         Step::Lost { from, to }
     }
 
-    /// Whether all that is pending, at least `least` bytes and at most `most`, can be sent as it is: nothing of it is
-    /// missing or beyond the grant, and nothing else is to be told first.
-    pub fn in_order(&self, log: &Ring, least: u64, most: u64) -> bool {
+    /// How much of what is pending may be sent, and whether more comes with the receiver's next credit; none if something is
+    /// missing or else is to be told or asked first.
+    pub fn pending_in_order(&self, log: &Ring) -> Option<(u64, bool)> {
         let (head, tail) = (log.head(), log.tail());
-        let pending = head.saturating_sub(self.sent);
-        (least..=most).contains(&pending)
-            && !self.ended
-            && self.sent >= tail
-            && head <= self.grant
-            && log.gap_after(self.sent).is_none()
+        let limit = head.min(self.grant);
+        let rest = limit < head;
+        let plain = !self.ended && self.sent >= tail && log.gap_after(self.sent).is_none();
+        (plain && !(rest && self.is_lent())).then(|| (limit.saturating_sub(self.sent), rest))
     }
 
     /// What to send next, at most `room` bytes if it is a write. The state moves on as if it was done; the caller

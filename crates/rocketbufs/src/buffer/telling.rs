@@ -1,0 +1,74 @@
+//! Who is told that a buffer has news: the workers that send it.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::Buffer;
+use crate::context::lock;
+use crate::types::Position;
+use crate::worker::WorkerShared;
+
+impl Buffer {
+    /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
+    #[inline]
+    pub(crate) fn notify(&self) {
+        fence(Ordering::SeqCst);
+        self.tell_workers(WorkerShared::mark);
+    }
+
+    /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
+    #[inline]
+    pub(crate) fn notify_or_send(self: &Arc<Self>) {
+        // One for all that is read from here on, as each costs as much as a small delivery. Either this sees what another
+        // wrote (who ends `let_be`, joins in `watch` or drains what is marked), or that one sees the new head.
+        let fenced = rocketring::barrier::light();
+        let let_be = self.let_be.load(Ordering::Relaxed);
+        if let_be == 0 || self.log().is_none_or(|log| log.ring.head() > let_be) {
+            if !fenced {
+                fence(Ordering::SeqCst);
+            }
+            self.tell_workers(WorkerShared::mark_or_send);
+        }
+        self.stir();
+    }
+
+    /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller
+    /// knows of.
+    pub(crate) fn let_be(&self, to: Position, known: usize) {
+        // Under the lock: another one comes before this and counts, or after it and ends it.
+        let places = lock(&self.places);
+        if places.subs.len() == known {
+            self.let_be.store(to, Ordering::Relaxed);
+        }
+    }
+
+    /// They must be again; the caller looks at the head after this.
+    pub(crate) fn disturb(&self) {
+        if self.let_be.swap(0, Ordering::Relaxed) > 0 {
+            rocketring::barrier::heavy();
+        }
+    }
+
+    /// The worker that sends it, where it is one.
+    pub(crate) fn only_worker(&self) -> Option<&WorkerShared> {
+        let watching = self.watch.load(Ordering::Relaxed);
+        watching.is_power_of_two().then(|| &*self.inner.workers[watching.trailing_zeros() as usize])
+    }
+
+    /// After a fence.
+    #[inline]
+    fn tell_workers(&self, tell: impl Fn(&WorkerShared, u32)) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is(crate::planted::NOTIFY_LOST)
+            && self.log().is_some_and(|log| log.ring.head() % 8 == 0)
+        {
+            return;
+        }
+        let mut watching = self.watch.load(Ordering::Relaxed);
+        while watching != 0 {
+            let worker = watching.trailing_zeros() as usize;
+            watching &= watching - 1;
+            tell(&self.inner.workers[worker], self.slot);
+        }
+    }
+}
