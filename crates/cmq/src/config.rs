@@ -39,7 +39,8 @@ pub enum Order {
     Kept {
         /// How long to wait at most; zero does not wait at all: then whatever comes late is lost. Each loss halves it for
         /// its sender, down to a 64th, until something comes late or turned round: a path that only loses holds nobody up.
-        /// The same with `window`, down to three datagrams.
+        /// The same with `window`, down to three datagrams. After 32 losses nothing waits any more, until then: if something
+        /// was overtaken, it is lost.
         wait: Duration,
         /// Datagrams of one sender that may wait: 1 to 1,024.
         window: usize,

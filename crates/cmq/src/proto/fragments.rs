@@ -166,6 +166,15 @@ impl Fragments {
         Some(partial)
     }
 
+    /// The message is given up: its pieces wait for nothing.
+    pub fn forget(&mut self, key: MessageKey) {
+        let newest = self.newest.as_ref().is_some_and(|(newest, _)| newest.key == key);
+        let at = if newest { None } else { self.by_key.get(&key).copied() };
+        if newest || at.is_some() {
+            self.incomplete += u64::from(self.remove(at).is_some());
+        }
+    }
+
     /// Whether there was one.
     fn give_up_oldest(&mut self) -> bool {
         let oldest = self.begun.first().map(|(slot, _)| slot);

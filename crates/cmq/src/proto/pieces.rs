@@ -39,3 +39,35 @@ fn large_messages_share_a_batch() {
     assert!(*came == wanted, "{:?}", came.iter().map(Vec::len).collect::<Vec<_>>());
     assert_eq!(receiver.totals().malformed, 0);
 }
+
+/// Datagrams of messages of so many bytes, one after the other.
+fn datagrams(config: &Config, sizes: &[usize]) -> Vec<Vec<u8>> {
+    let mut batches = Batches::new(config, 1);
+    let world = World { now: Instant::now(), path: MIN_DATAGRAM };
+    for (at, &size) in sizes.iter().enumerate() {
+        batches.push_bytes(Key::new(addr(1), 7), &world, &vec![at as u8 + 1; size]).expect("room");
+    }
+    batches.flush(world.now);
+    let all = batches.ready().iter().flat_map(|batch| batch.bytes.chunks(batch.segment).map(<[u8]>::to_vec));
+    all.collect()
+}
+
+/// What is left of a message takes no room once it is given up.
+#[test]
+fn pieces_go_with_their_message() {
+    let (mut receiver, mut got) = (Receiver::new(&Config::default()), Got::default());
+    let now = Instant::now();
+    for (at, datagram) in datagrams(&Config::default(), &[10, 3000, 10]).iter().enumerate() {
+        // The last of three pieces does not come.
+        if at != 3 {
+            receiver.datagram(now, addr(2), datagram, &mut got);
+        }
+    }
+    assert!(receiver.fragment_bytes() > 2000);
+    let until = receiver.next_deadline().expect("it may still come");
+    assert!(until < now + Duration::from_millis(10), "its pieces may be kept longer");
+    receiver.expire(until, &mut got);
+    assert_eq!(receiver.fragment_bytes(), 0);
+    let totals = receiver.totals();
+    assert_eq!((totals.counts.lost, totals.incomplete, got.messages[&7].len()), (1, 1, 2));
+}

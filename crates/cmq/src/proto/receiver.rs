@@ -20,6 +20,9 @@ use crate::wire::{Body, Datagram, Header, Malformed, Messages, Piece};
 /// Messages, and what they lie in.
 type Lying<'a> = (Messages<'a>, Option<&'a Lent>);
 
+/// Messages given up together of which pieces are looked for.
+const DROPPED_AT_ONCE: usize = 64;
+
 /// A stream's name.
 type StreamKey = (SocketAddr, u64, u32);
 
@@ -360,8 +363,12 @@ impl Receiver {
 
     fn give_up_once(&mut self, slot: u32, sink: &mut impl Sink) {
         let entry = self.streams.get_mut(slot).expect("the caller found it");
-        let (from, stream) = (entry.key.0, &mut entry.stream);
+        let ((from, epoch, number), stream) = (entry.key, &mut entry.stream);
         let Some(gap) = stream.give_up() else { return };
+        // Of more than these the pieces go when their time is over.
+        for first in (gap.first..gap.first + gap.count).take(DROPPED_AT_ONCE) {
+            self.fragments.forget((from, epoch, number, first));
+        }
         if stream.joined {
             stream.lost(gap.count);
             sink.event(Event::Lost { from, first: gap.first, count: gap.count });

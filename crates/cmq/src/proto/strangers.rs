@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::gaps::SURE;
 use super::receiver::Receiver;
 use super::tests::{Dice, Got, addr};
 use crate::config::{Config, Order};
@@ -75,7 +76,9 @@ fn numbers_that_wait_are_memory_too() {
     let (mut receiver, now, mut got) = (Receiver::new(&config), Instant::now(), Got::default());
     for n in 0..1000 {
         receiver.datagram(now, addr(n % 10), &datagram(1, 10 + 2 * u64::from(n), &[b"x"]), &mut got);
-        assert!((1..4100).contains(&receiver.held_bytes()), "{} after {n}", receiver.held_bytes());
+        // After so many losses in a row nothing waits.
+        let least = usize::from(n < 10 * u16::from(SURE));
+        assert!((least..4100).contains(&receiver.held_bytes()), "{} after {n}", receiver.held_bytes());
     }
     while let Some(deadline) = receiver.next_deadline() {
         receiver.expire(deadline, &mut got);

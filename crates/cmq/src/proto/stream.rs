@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::gaps::LAST_LEVEL;
+use super::gaps::SURE;
 use crate::event::Counts;
 
 /// Ranges that were given up and are remembered, to tell what is late from what came twice.
@@ -123,7 +123,7 @@ impl Stream {
     /// So many were given up.
     pub fn lost(&mut self, count: u64) {
         self.counts.lost += count;
-        self.level = LAST_LEVEL.min(self.level + 1);
+        self.level = SURE.min(self.level + 1);
     }
 
     /// So many came that had been given up: what is overtaken needs more time here.
