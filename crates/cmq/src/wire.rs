@@ -9,7 +9,9 @@
 //!   batch:    count messages, each u16 length and bytes; zeros may follow, so that datagrams of one batch are equally
 //!             long and the kernel can cut them (UDP_SEGMENT)
 //!   fragment: count is the length of every piece but the last; u32 length of the message, u32 number of the piece, the
-//!             piece; zeros may follow here too
+//!             piece; zeros may follow here too. Behind the last piece spare ones may be numbered: so many as
+//!             [`spares`] says, number `pieces + n` being the exclusive or of the pieces n, n + spares, n + 2 spares, …,
+//!             the last one filled up with zeros
 //!   close:    nothing; `first` is how many messages the stream had
 //! ```
 //!
@@ -32,6 +34,14 @@ pub const IP_BYTES: usize = 48;
 pub const MAX_DATAGRAM: usize = 65_507;
 /// The shortest piece of a fragmented message, except for its last: bounds what a receiver keeps for each piece.
 pub const MIN_PIECE: usize = 256;
+
+/// Pieces of a message that share a spare one, at most.
+pub const SPARE_FOR: u32 = 16;
+
+/// How many spare pieces a message of so many pieces may have.
+pub const fn spares(pieces: u32) -> u32 {
+    pieces.div_ceil(SPARE_FOR)
+}
 
 /// What a datagram is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,9 +131,9 @@ pub enum Body<'a> {
 pub struct Piece<'a> {
     /// Bytes of the whole message.
     pub total: u32,
-    /// Which piece it is, from 0.
+    /// Which piece it is, from 0; from `pieces` on it is spare.
     pub index: u32,
-    /// How many there are.
+    /// How many there are, without spare ones.
     pub pieces: u32,
     /// Its bytes.
     pub bytes: &'a [u8],
@@ -173,10 +183,12 @@ impl<'a> Piece<'a> {
             return Err(Malformed::Broken);
         }
         let pieces = total.div_ceil(size);
-        if index >= pieces {
-            return Err(Malformed::Broken);
-        }
-        match bytes.split_at_checked(size.min(total - index * size) as usize) {
+        let length = match index {
+            _ if index < pieces => size.min(total - index * size),
+            _ if index - pieces < spares(pieces) => size,
+            _ => return Err(Malformed::Broken),
+        };
+        match bytes.split_at_checked(length as usize) {
             Some((bytes, padding)) if is_zero(padding) => Ok(Piece { total, index, pieces, bytes }),
             _ => Err(Malformed::Broken),
         }
@@ -258,6 +270,12 @@ pub(crate) fn ends(datagram: &[u8]) -> u64 {
         }
         _ => 0,
     }
+}
+
+/// Whether a datagram that this end made has a spare piece.
+pub(crate) fn is_spare(datagram: &[u8]) -> bool {
+    let (total, index) = (u32_at(datagram, HEADER_BYTES), u32_at(datagram, HEADER_BYTES + 4));
+    index >= total.div_ceil(u16_at(datagram, 2).into())
 }
 
 /// Whether this is what fills a datagram up.

@@ -12,7 +12,7 @@
 //! the receiver reports can be compared with it message by message.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     io::{self, Write},
     net::SocketAddr,
     process::{Command, Stdio},
@@ -46,14 +46,21 @@ pub struct Field {
 pub struct Dropped {
     /// Packets of any kind.
     pub packets: u64,
-    /// Messages that were in them, if they were CMQ's.
+    /// Messages that were in them whole, if they were CMQ's.
     messages: u64,
+    /// Messages of which some pieces were in them: of each one, or more.
+    one_piece: u64,
+    more_pieces: u64,
 }
 
 impl Dropped {
     /// Messages of CMQ that were in them. Others' messages may begin with the same byte, and are not counted.
     pub fn messages_of(&self, system: System) -> u64 {
-        if system.is_ours() { self.messages } else { 0 }
+        match (system.is_ours(), system.has_spare()) {
+            (true, true) => self.messages + self.more_pieces,
+            (true, false) => self.messages + self.one_piece + self.more_pieces,
+            (false, _) => 0,
+        }
     }
 }
 
@@ -109,15 +116,17 @@ impl Field {
 }
 
 /// Drops at the hook and with the share of the paper (`iptables -A INPUT -m statistic`). What is dropped of CMQ is kept
-/// by the kind, count and first number of its header.
+/// by the kind, count and first number of its header, and of pieces by their numbers.
 fn rules() -> String {
     format!(
         "table inet loss {{
            counter dropped {{ }}
            set headers {{ typeof @th,72,24 . @th,192,64; size 65535; flags dynamic; }}
+           set pieces {{ typeof @th,192,64 . @th,320,32; size 65535; flags dynamic; }}
            chain lose {{
              counter name dropped
-             udp dport {PORT} @th,64,8 0xc5 add @headers {{ @th,72,24 . @th,192,64 }}
+             udp dport {PORT} @th,64,16 0xc511 add @pieces {{ @th,192,64 . @th,320,32 }}
+             udp dport {PORT} @th,64,16 0xc510 add @headers {{ @th,72,24 . @th,192,64 }}
              drop
            }}
            chain input {{
@@ -128,24 +137,25 @@ fn rules() -> String {
     )
 }
 
-/// A batch is as many messages as it says; all pieces of a message carry its number, and losing one of them loses it.
+/// A batch is as many messages as it says; all pieces of a message carry its number.
 fn read(listed: &Value) -> Dropped {
     let mut dropped = Dropped::default();
-    let mut fragmented = HashSet::new();
+    let mut pieces: HashMap<u64, u64> = HashMap::new();
     for object in listed["nftables"].as_array().into_iter().flatten() {
         dropped.packets += object["counter"]["packets"].as_u64().unwrap_or(0);
         for element in object["set"]["elem"].as_array().into_iter().flatten() {
-            let [head, first] = [0, 1].map(|at| unsigned(&element["concat"][at]));
-            let [_, kind, low, high] = (head as u32).to_be_bytes();
-            // The lower half of the second byte; a close (2) is no message.
-            match kind & 0x0F {
-                0 => dropped.messages += u64::from(u16::from_le_bytes([low, high])),
-                1 => drop(fragmented.insert(first)),
-                _ => {}
+            // Of pieces the number of their message, of batches the bytes before it.
+            let first = unsigned(&element["concat"][0]);
+            if object["set"]["name"] == "pieces" {
+                *pieces.entry(first).or_default() += 1;
+            } else {
+                let [_, _, low, high] = (first as u32).to_be_bytes();
+                dropped.messages += u64::from(u16::from_le_bytes([low, high]));
             }
         }
     }
-    dropped.messages += fragmented.len() as u64;
+    dropped.one_piece = pieces.values().filter(|&&lost| lost == 1).count() as u64;
+    dropped.more_pieces = pieces.len() as u64 - dropped.one_piece;
     dropped
 }
 
@@ -191,29 +201,25 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_read_from_headers() {
-        let element = |kind, count, first| {
+        let number = |first: u64| i64::from_be_bytes(first.to_le_bytes());
+        let batch = |count, first| {
+            let kind = Kind::Batch;
             let header = Header { kind, count, stream: 1, epoch: 2, first, mailbox: 3 }.encode();
             let mut head = [0; 4];
             head[1..].copy_from_slice(&header[1..4]);
-            let first = i64::from_be_bytes(header[16..24].try_into().unwrap());
-            serde_json::json!({ "concat": [u32::from_be_bytes(head), first] })
+            serde_json::json!({ "concat": [u32::from_be_bytes(head), number(first)] })
         };
-        let elements = [
-            element(Kind::Batch, 300, 0),
-            element(Kind::Batch, 7, 300),
-            element(Kind::Fragment, 1400, 307),
-            element(Kind::Fragment, 1400, 307),
-            element(Kind::Fragment, 1400, 0xF0),
-            element(Kind::Fragment, 1400, 0xF1),
-            element(Kind::Close, 0, 308),
-        ];
+        let piece = |first, index: u32| serde_json::json!({ "concat": [number(first), index.swap_bytes()] });
+        let pieces = [piece(307, 0), piece(307, 2), piece(0xF0, 1), piece(0xF1, 3)];
         let listed = serde_json::json!({ "nftables": [
             { "metainfo": {} },
             { "counter": { "name": "dropped", "packets": 7 } },
-            { "set": { "name": "headers", "elem": elements } },
+            { "set": { "name": "headers", "elem": [batch(300, 0), batch(7, 300)] } },
+            { "set": { "name": "pieces", "elem": pieces } },
         ]});
         let dropped = read(&listed);
-        assert_eq!(dropped, Dropped { packets: 7, messages: 310 });
-        assert_eq!((dropped.messages_of(System::CmqThroughput), dropped.messages_of(System::Udp)), (310, 0));
+        assert_eq!(dropped, Dropped { packets: 7, messages: 307, one_piece: 2, more_pieces: 1 });
+        let of = [System::CmqThroughput, System::CmqSpare, System::Udp].map(|s| dropped.messages_of(s));
+        assert_eq!(of, [310, 308, 0]);
     }
 }

@@ -14,6 +14,8 @@ pub enum System {
     Cmq,
     /// CMQ with the pair that is better for throughput
     CmqThroughput,
+    /// The same with spare pieces for messages in pieces
+    CmqSpare,
     /// Plain UDP sockets: a call for each message
     Udp,
     /// The bare minimum with UDP_SEGMENT and UDP_GRO, one way only
@@ -59,6 +61,7 @@ impl System {
         match self {
             System::Cmq => "cmq",
             System::CmqThroughput => "cmq-throughput",
+            System::CmqSpare => "cmq-spare",
             System::Udp => "udp",
             System::Gso => "gso",
             System::Zeromq => "zeromq",
@@ -71,12 +74,21 @@ impl System {
 
     /// Whether it is CMQ in one of its settings.
     pub fn is_ours(self) -> bool {
-        matches!(self, System::Cmq | System::CmqThroughput)
+        matches!(self, System::Cmq | System::CmqThroughput | System::CmqSpare)
+    }
+
+    /// Whether a message in pieces may lose one of them; those that are measured have one spare piece each.
+    pub fn has_spare(self) -> bool {
+        self == System::CmqSpare
     }
 
     /// The word that its program knows it by.
     fn link(self) -> &'static str {
-        if self.is_ours() { "cmq" } else { self.name() }
+        match self {
+            System::CmqSpare => "cmq-spare",
+            _ if self.is_ours() => "cmq",
+            _ => self.name(),
+        }
     }
 
     /// Whether a message is repeated until it arrives.
@@ -89,6 +101,8 @@ impl System {
         match self {
             System::Cmq | System::Udp => true,
             System::CmqThroughput => pattern != Pattern::Pingpong,
+            // Smaller ones are in no pieces, and larger ones have several spare ones.
+            System::CmqSpare => pattern != Pattern::Pingpong && (1_473..=22_000).contains(&size),
             // It does not put messages together, so nothing but whole messages may come.
             System::Gso => pattern == Pattern::Oneway && !lossy,
             // A datagram of QUIC fits into a packet.
@@ -100,7 +114,7 @@ impl System {
     /// Bytes of a batch, and how long a message waits in it.
     pub fn batches(self, pattern: Pattern) -> (usize, Duration) {
         let config = match self {
-            System::CmqThroughput => cmq::Config::throughput(),
+            System::CmqThroughput | System::CmqSpare => cmq::Config::throughput(),
             _ if pattern == Pattern::Pingpong => cmq::Config::immediate(),
             _ => cmq::Config::default(),
         };
@@ -116,7 +130,7 @@ impl System {
     /// The program that runs an end of it, and the words it begins with.
     fn program(self) -> Option<(PathBuf, &'static [&'static str])> {
         match self {
-            System::Cmq | System::CmqThroughput | System::Udp | System::Gso => {
+            System::Cmq | System::CmqThroughput | System::CmqSpare | System::Udp | System::Gso => {
                 Some((std::env::current_exe().ok()?, &["bench", "worker", "end"]))
             }
             System::Zeromq | System::Nng | System::Quic => Some((server::find("cmq-peers")?, &[])),

@@ -29,7 +29,7 @@ use super::{Slots, after};
 use crate::config::{Config, Large, MIN_DATAGRAM};
 use crate::error::PushError;
 use crate::key::Key;
-use crate::wire::{HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, ends};
+use crate::wire::{HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, ends, is_spare};
 
 /// Datagrams of one batch: the kernel cuts at most 64 at once.
 pub(crate) const MAX_SEGMENTS: usize = 64;
@@ -74,6 +74,7 @@ pub(crate) struct Batches {
     timeout: Duration,
     pending_limit: usize,
     large: Large,
+    spare_pieces: bool,
     max_message: usize,
     epoch: u64,
     queues: Slots<Queue>,
@@ -96,6 +97,7 @@ impl Batches {
             timeout: config.timeout,
             pending_limit: config.pending_bytes,
             large: config.large,
+            spare_pieces: config.spare_pieces,
             max_message: config.max_message,
             epoch,
             queues: Slots::new(),
@@ -221,9 +223,10 @@ impl Batches {
             self.drop_if_empty(slot);
             return Err(error);
         }
+        let spare = self.spare_pieces;
         let put = |queue: &mut Queue| {
             queue.limit = Some(limit);
-            if large { queue.cut(message, limit) } else { queue.fit(message, limit) }
+            if large { queue.cut(message, limit, spare) } else { queue.fit(message, limit) }
         };
         let (mut slot, mut taken) = (slot, put(self.queues.get_mut(slot).expect("the caller found it")));
         if taken.is_none() {
@@ -282,7 +285,8 @@ impl Batches {
                 count: u16::from_le_bytes([datagram[2], datagram[3]]),
                 stream: destination.stream,
                 epoch: self.epoch,
-                first: destination.next,
+                // What is spare follows the last piece of its message.
+                first: destination.next - u64::from(cut && is_spare(datagram)),
                 mailbox: key.id,
             };
             datagram[..HEADER_BYTES].copy_from_slice(&header.encode());

@@ -5,17 +5,20 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::lent::Lent;
+use super::queue::xor;
 use super::timeline::Timeline;
 use super::{Slots, after};
 use crate::config::Config;
-use crate::wire::{MIN_PIECE, Piece};
+use crate::wire::{MIN_PIECE, Piece, SPARE_FOR, spares};
 
 /// What an entry costs beside its bytes, so that many small ones count too.
 const OVERHEAD: usize = 128;
 
-/// The most that a message of this size costs while it is incomplete.
+/// The most that a message of this size costs while it is incomplete: its pieces, and spare ones.
 pub(crate) const fn most(message: usize) -> usize {
-    message + message.div_ceil(MIN_PIECE) * OVERHEAD
+    let spare_for = SPARE_FOR as usize;
+    let pieces = message.div_ceil(MIN_PIECE);
+    message + message / spare_for + u16::MAX as usize + (pieces + pieces.div_ceil(spare_for)) * OVERHEAD
 }
 
 /// Memory that is kept for the next messages, and how large it may be.
@@ -32,27 +35,56 @@ struct Partial {
     total: u32,
     /// The length of every piece but the last.
     size: u16,
+    pieces: u32,
     /// The pieces before `next`, one behind the other.
     bytes: Vec<u8>,
     next: u32,
-    /// Pieces that came before their turn.
+    /// Pieces that came before their turn, and spare ones.
     early: BTreeMap<u32, Box<[u8]>>,
     charged: usize,
 }
 
 impl Partial {
+    fn has(&self, index: u32) -> bool {
+        index < self.next || self.early.contains_key(&index)
+    }
+
     /// Takes a piece that it does not have.
-    fn take(&mut self, piece: Piece<'_>) {
-        if piece.index > self.next {
-            self.early.insert(piece.index, piece.bytes.into());
+    fn take(&mut self, index: u32, bytes: &[u8]) {
+        if index > self.next {
+            self.early.insert(index, bytes.into());
             return;
         }
-        self.bytes.extend_from_slice(piece.bytes);
+        self.bytes.extend_from_slice(bytes);
         self.next += 1;
-        while let Some(bytes) = self.early.remove(&self.next) {
+        while self.next < self.pieces
+            && let Some(bytes) = self.early.remove(&self.next)
+        {
             self.bytes.extend_from_slice(&bytes);
             self.next += 1;
         }
+    }
+
+    /// Makes the only piece that is missing of those that share a spare one with this, if the spare one is here.
+    fn repair(&mut self, index: u32) {
+        let (pieces, spares) = (self.pieces, spares(self.pieces));
+        let group = index.checked_sub(pieces).unwrap_or(index % spares);
+        if !self.early.contains_key(&(pieces + group)) {
+            return;
+        }
+        let group_of = || (group..pieces).step_by(spares as usize);
+        let mut missing = group_of().filter(|&index| !self.has(index));
+        let (Some(missing), None) = (missing.next(), missing.next()) else { return };
+        let Some(mut bytes) = self.early.remove(&(pieces + group)) else { return };
+        let size = usize::from(self.size);
+        for index in group_of().filter(|&index| index != missing) {
+            let at = index as usize * size;
+            let here = self.bytes.get(at..).filter(|_| index < self.next);
+            let part = here.or_else(|| self.early.get(&index).map(|bytes| &bytes[..]));
+            xor(&mut bytes, part.unwrap_or_default());
+        }
+        let length = size.min(self.total as usize - missing as usize * size);
+        self.take(missing, &bytes[..length]);
     }
 }
 
@@ -110,16 +142,19 @@ impl Fragments {
                 return Added::Refused;
             }
         }
-        let at = self.find(now, key, size, piece.total);
+        let at = self.find(now, key, size, piece);
         let partial = self.partial(at);
         if partial.total != piece.total || partial.size != size {
             return Added::Refused;
         }
-        if piece.index < partial.next || partial.early.contains_key(&piece.index) {
+        if partial.has(piece.index) {
             return Added::Incomplete;
         }
-        partial.take(piece);
+        partial.take(piece.index, piece.bytes);
         partial.charged += cost;
+        if !partial.early.is_empty() {
+            partial.repair(piece.index);
+        }
         let whole = partial.next == piece.pieces;
         self.bytes += cost;
         if !whole {
@@ -129,7 +164,7 @@ impl Fragments {
     }
 
     /// Where a message is that a piece came of; it begins if it is new.
-    fn find(&mut self, now: Instant, key: MessageKey, size: u16, total: u32) -> Option<u32> {
+    fn find(&mut self, now: Instant, key: MessageKey, size: u16, piece: Piece<'_>) -> Option<u32> {
         if self.newest.as_ref().is_some_and(|(newest, _)| newest.key == key) {
             return None;
         }
@@ -142,8 +177,9 @@ impl Fragments {
             self.by_key.insert(key, slot);
             self.begun.push_back(slot, since);
         }
+        let Piece { total, pieces, .. } = piece;
         let (bytes, early) = (self.room(total as usize), BTreeMap::new());
-        self.newest = Some((Partial { key, total, size, bytes, next: 0, early, charged: 0 }, now));
+        self.newest = Some((Partial { key, total, size, pieces, bytes, next: 0, early, charged: 0 }, now));
         None
     }
 

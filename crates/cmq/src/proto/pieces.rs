@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::batches::Batches;
 use super::receiver::Receiver;
-use super::tests::{Got, World, addr};
+use super::tests::{Dice, Got, World, addr};
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::key::Key;
+use crate::wire::{Body, Datagram, spares};
 
 /// Messages that no datagram holds leave together, cut so that the kernel can cut them in one call.
 #[test]
@@ -40,12 +41,17 @@ fn large_messages_share_a_batch() {
     assert_eq!(receiver.totals().malformed, 0);
 }
 
+/// A message of so many bytes of which no two pieces are alike.
+fn message(at: usize, size: usize) -> Vec<u8> {
+    (0..size).map(|n| (n * 31 + n / 251 + at) as u8).collect()
+}
+
 /// Datagrams of messages of so many bytes, one after the other.
 fn datagrams(config: &Config, sizes: &[usize]) -> Vec<Vec<u8>> {
     let mut batches = Batches::new(config, 1);
     let world = World { now: Instant::now(), path: MIN_DATAGRAM };
     for (at, &size) in sizes.iter().enumerate() {
-        batches.push_bytes(Key::new(addr(1), 7), &world, &vec![at as u8 + 1; size]).expect("room");
+        batches.push_bytes(Key::new(addr(1), 7), &world, &message(at, size)).expect("room");
     }
     batches.flush(world.now);
     let all = batches.ready().iter().flat_map(|batch| batch.bytes.chunks(batch.segment).map(<[u8]>::to_vec));
@@ -70,4 +76,61 @@ fn pieces_go_with_their_message() {
     assert_eq!(receiver.fragment_bytes(), 0);
     let totals = receiver.totals();
     assert_eq!((totals.counts.lost, totals.incomplete, got.messages[&7].len()), (1, 1, 2));
+}
+
+/// Which of its datagrams a message may lose, against a plain count: of those that share a spare one, and that, any one.
+#[test]
+fn one_of_those_that_share_a_spare_piece_may_be_lost() {
+    let config = Config::default().batches(60_000, Duration::from_secs(3600)).spare_pieces();
+    let mut dice = Dice(7);
+    for round in 0..400 {
+        let size = 1300 + dice.roll(60_000) as usize;
+        let all = datagrams(&config, &[size]);
+        let (pieces, spares) = counted(&all);
+        assert_eq!(all.len(), pieces + spares, "{size} bytes");
+        assert!(all.iter().all(|datagram| datagram.len() == all[0].len()), "the kernel can cut them");
+        let mut lost = vec![0; spares];
+        let come: Vec<bool> = (0..all.len()).map(|_| dice.roll(12) > 0).collect();
+        for (index, _) in come.iter().enumerate().filter(|(_, come)| !**come) {
+            lost[index.checked_sub(pieces).unwrap_or(index % spares)] += 1;
+        }
+        // In any order, and some of them twice.
+        let mut order: Vec<usize> = (0..all.len()).filter(|&index| come[index]).collect();
+        if round % 2 == 0 {
+            (0..order.len()).for_each(|at| order.swap(at, dice.roll(at as u64 + 1) as usize));
+            order.extend_from_within(..order.len() / 4);
+        }
+        let (mut receiver, mut got) = (Receiver::new(&config), Got::default());
+        for index in order {
+            receiver.datagram(Instant::now(), addr(2), &all[index], &mut got);
+        }
+        let came = lost.iter().all(|&lost| lost <= 1);
+        assert_eq!(got.messages.remove(&7), came.then(|| vec![message(0, size)]), "{size} bytes, {lost:?}");
+        let totals = receiver.totals();
+        assert_eq!((receiver.fragment_bytes() > 0, totals.malformed), (!came && come.contains(&true), 0));
+    }
+}
+
+/// Pieces and spare ones of the message that these are of.
+fn counted(datagrams: &[Vec<u8>]) -> (usize, usize) {
+    let Body::Fragment(piece) = Datagram::parse(&datagrams[0]).expect("the machine made it").body else {
+        panic!("it is in pieces");
+    };
+    (piece.pieces as usize, spares(piece.pieces) as usize)
+}
+
+/// Each message has its number and comes once, whole, with or without spare pieces and in whichever batch they are.
+#[test]
+fn spare_pieces_are_of_their_message() {
+    let sizes = [3000, 2990, 10, 3000, 200_000, 5000, 10];
+    let config = Config { max_message: 200_000, ..Config::default() };
+    let config = config.batches(60_000, Duration::from_secs(3600)).spare_pieces();
+    let (mut receiver, mut got) = (Receiver::new(&config), Got::default());
+    for datagram in datagrams(&config, &sizes) {
+        receiver.datagram(Instant::now(), addr(2), &datagram, &mut got);
+    }
+    let wanted: Vec<_> = sizes.iter().enumerate().map(|(at, &size)| message(at, size)).collect();
+    assert!(got.messages[&7] == wanted);
+    assert_eq!(got.events.len(), 1, "it joined, and nothing is late or came twice: {:?}", got.events);
+    assert_eq!(receiver.fragment_bytes(), 0);
 }

@@ -10,7 +10,7 @@
 use super::batches::MAX_SEGMENTS;
 use crate::config::MIN_DATAGRAM;
 use crate::key::Key;
-use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES};
+use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, spares};
 
 /// Where a piece begins in its datagram.
 const PIECE_AT: usize = HEADER_BYTES + FRAGMENT_BYTES;
@@ -39,6 +39,11 @@ pub(crate) struct Queue {
 /// Datagrams that one call hands to the kernel, if they are so long.
 pub(crate) fn at_once(segment: usize) -> usize {
     (MAX_DATAGRAM / segment).clamp(1, MAX_SEGMENTS)
+}
+
+/// The exclusive or of these, in the first ones.
+pub(crate) fn xor(bytes: &mut [u8], others: &[u8]) {
+    bytes.iter_mut().zip(others).for_each(|(byte, other)| *byte ^= other);
 }
 
 impl Queue {
@@ -116,18 +121,20 @@ impl Queue {
         Some(())
     }
 
-    /// Cuts a message that no datagram of `limit` bytes holds into equal pieces behind those that are there; how many bytes
-    /// that adds. Nothing if they do not fit there, which they do into a queue that has nothing else.
-    pub fn cut(&mut self, message: &[u8], limit: usize) -> Option<usize> {
+    /// Cuts a message that no datagram of `limit` bytes holds into equal pieces behind those that are there, with spare ones
+    /// behind them if that is wanted; how many bytes of messages that adds. Nothing if they do not fit there, which they do into
+    /// a queue that has nothing else.
+    pub fn cut(&mut self, message: &[u8], limit: usize, spare: bool) -> Option<usize> {
         let size = message.len();
         let pieces = size.div_ceil(limit - PIECE_AT);
+        let spares = if spare { spares(pieces as u32) as usize } else { 0 };
         let (mut begin, mut piece) = (0, size.div_ceil(pieces));
         if self.messages > 0 {
             // As long as those that are there, unless they would be more for it.
             let segment = self.segment.filter(|_| self.cut)?;
             begin = self.bytes.len().next_multiple_of(segment);
             piece = segment - PIECE_AT;
-            if size.div_ceil(piece) != pieces || begin / segment + pieces > at_once(segment) {
+            if size.div_ceil(piece) != pieces || begin / segment + pieces + spares > at_once(segment) {
                 return None;
             }
         }
@@ -137,6 +144,17 @@ impl Queue {
             self.bytes.resize(begin + index * (PIECE_AT + piece), 0);
             self.head_piece(piece, size, index);
             self.bytes.extend_from_slice(part);
+        }
+        for spare in 0..spares {
+            self.bytes.resize(begin + (pieces + spare) * (PIECE_AT + piece), 0);
+            self.head_piece(piece, size, pieces + spare);
+            let at = self.bytes.len();
+            self.bytes.resize(at + piece, 0);
+            message
+                .chunks(piece)
+                .skip(spare)
+                .step_by(spares)
+                .for_each(|part| xor(&mut self.bytes[at..], part));
         }
         (self.cut, self.segment, self.room) = (true, Some(PIECE_AT + piece), 0);
         Some(self.counted(size))

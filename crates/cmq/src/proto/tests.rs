@@ -215,6 +215,9 @@ struct Network {
     sent: u64,
     /// Messages of whole datagrams that were lost: by sender.
     lost: Vec<Vec<u64>>,
+    /// Pieces that were lost of a sender's message.
+    pieces: HashMap<(usize, u64), usize>,
+    spare: bool,
 }
 
 impl Network {
@@ -240,7 +243,14 @@ impl Network {
             Body::Batch(messages) => {
                 self.lost[sender].extend((0..messages.len() as u64).map(|n| datagram.header.first + n));
             }
-            Body::Fragment(_) => self.lost[sender].push(datagram.header.first),
+            // One of all pieces may be lost, if one of them is spare; these messages are too short for more than one.
+            Body::Fragment(_) => {
+                let pieces = self.pieces.entry((sender, datagram.header.first)).or_default();
+                *pieces += 1;
+                if *pieces > usize::from(self.spare) {
+                    self.lost[sender].push(datagram.header.first);
+                }
+            }
             Body::Close => {}
         }
     }
@@ -286,7 +296,9 @@ impl Run {
         let kept = dice.roll(2) == 0;
         let (wait, window) = (Duration::from_micros(dice.roll(4) * 1000), 1 + dice.roll(20) as usize);
         let order = if kept { Order::Kept { wait, window } } else { Order::AsArrived { wait, window } };
-        let config = Config::default().batches(200, Duration::from_millis(3)).order(order);
+        let spare_pieces = dice.roll(2) == 0;
+        let config = Config { spare_pieces, ..Config::default() };
+        let config = config.batches(200, Duration::from_millis(3)).order(order);
         let network = Network {
             loss: dice.roll(100),
             twice: dice.roll(50),
@@ -296,6 +308,8 @@ impl Run {
             queue: BinaryHeap::new(),
             sent: 0,
             lost: vec![Vec::new(); SENDERS],
+            pieces: HashMap::new(),
+            spare: spare_pieces,
         };
         Run {
             seed,
