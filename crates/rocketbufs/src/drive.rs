@@ -10,8 +10,8 @@
 //! done only where the application has none, or allowed it
 //! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). Nor is it done in a context that has
 //! had a subscription that is dropped or cut off at a lag: between two calls nobody reads for a few milliseconds, for none
-//! of a worker's connections. A writer that waits for room does the same: it sends what it wrote itself, and reads the credit
-//! that lets it go on.
+//! of a worker's connections. A writer that waits for room for much does the same: it sends what it wrote itself, and reads the
+//! credit that lets it go on. For little it does not: writing many small deliveries is work for one core, sending for another.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -28,6 +28,9 @@ use crate::worker::{Borrow, WorkerShared, after, as_worker, nanos_since};
 
 /// How long the worker's own thread leaves the seat alone that nobody sits in.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
+
+/// Who writes less at a time is busy with that, while the worker's own thread sends on another core.
+const LARGE_BYTES: u64 = 16 << 10;
 
 /// How long a writer waits for room before its subscribers are asked how far they are.
 const UNASKED: Duration = Duration::from_millis(1);
@@ -61,11 +64,12 @@ impl Waiters {
 }
 
 impl Buffer {
-    /// Waits until the writer has room up to `until`, or for `limit`. Where one worker sends the buffer this thread does its
-    /// work meanwhile: what gives room is read by who needs it.
+    /// Waits until the writer has room up to `until`, or for `limit`. Where one worker sends the buffer, and there is much to
+    /// write, this thread does its work meanwhile: what gives room is read by who needs it.
     pub(crate) fn wait_for_room(&self, ring: &Ring, until: Position, limit: Duration) {
+        let large = until.saturating_sub(ring.head()) >= LARGE_BYTES;
         // As long as it waits: who does the worker's work leaves it to the own thread then.
-        let waiting = self.only_worker().filter(|_| self.inner.may_drive());
+        let waiting = self.only_worker().filter(|_| large && self.inner.may_drive());
         let waiting = waiting.map(|worker| Waiting::new(&self.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone())
             && waiting.drive_for_room(self, (ring, until), limit)

@@ -175,10 +175,14 @@ impl<T: Transport> Core<T> {
         {
             return May::Not;
         }
+        // Whoever delivers does all of the worker's work now and then, and hears of credit.
+        let hears = self.shared.seat.is_parked();
         match out.outbound.pending_in_order(&log.ring) {
-            Some((0, true)) => May::Later,
+            Some((0, true)) if hears => May::Later,
             // What else may go goes, as little as that is: a receiver with a small ring gives no credit for less.
-            Some((_, true) | (BATCH_BYTES.., _)) => May::Now,
+            Some((_, true)) if hears => May::Now,
+            Some((_, true)) => May::Not,
+            Some((BATCH_BYTES.., _)) => May::Now,
             Some((1..=INLINE_BYTES, _)) if lone => May::Now,
             _ => May::Not,
         }
