@@ -25,6 +25,10 @@ const BATCH_BYTES: usize = 64 * 1024;
 /// one more, with its header, would double the ring, out of the processor's cache.
 const RING_MESSAGES: usize = 7;
 
+/// And this many bytes, twice the default: where publishers, broker and subscribers share two cores, less is used up before
+/// those who give it back have their turn.
+const RING_BYTES: u64 = 2 << 20;
+
 /// How long everybody waits for everybody at the start.
 const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
@@ -81,7 +85,7 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     let pattern = Pattern::new(u32::from(topic), load.size);
     let config = config(load.transport, load.congestion.as_deref())?;
     let ring_bytes = (RING_MESSAGES * pattern.record_bytes()).next_power_of_two() as u64;
-    let ring_bytes = load.ring_bytes.unwrap_or(ring_bytes.max(config.buffers.size_bytes));
+    let ring_bytes = load.ring_bytes.unwrap_or(ring_bytes.max(RING_BYTES).max(config.buffers.size_bytes));
     let publisher = Publisher::builder().config(config).connect(&load.addr).map_err(failed)?;
     let options = TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
     let mut writer = publisher.topic_with(&topic_name(topic), options).map_err(failed)?;
