@@ -65,6 +65,52 @@ fn what_a_flush_sent_is_told_by_a_poll_without_timeout() {
     assert!(matches!(events[..], [Event::Sent(id, 3, 150)] if id == conn), "{events:?}");
 }
 
+/// Six that are ready at the same time: what some brought can be answered before the next are read.
+#[test]
+fn connections_that_bring_little_are_told_in_portions() {
+    const CONNECTIONS: usize = 6;
+    let (mut a, mut b) = (tcp(TcpConfig::default()).unwrap(), tcp(TcpConfig::default()).unwrap());
+    let address = b.listen("127.0.0.1:0").unwrap();
+    let incoming = |event| if let Event::Incoming(accepted) = event { Some(accepted) } else { None };
+    let mut conns = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let conn = a.connect(&address).unwrap();
+        let accepted = wait(&mut b, incoming);
+        let other = b.adopt(accepted).unwrap();
+        b.bind(other, 1, ring(4_096, 0).inlet().unwrap());
+        wait(&mut a, connected);
+        conns.push((conn, ring(4_096, 0)));
+    }
+    // Only what came before tells that they bring little.
+    for (round, most) in [(0, CONNECTIONS), (1, CONNECTIONS.div_ceil(4))] {
+        let from = round * 100;
+        for (conn, ring) in &conns {
+            let source = SourceRange { ring: ring.clone(), from, to: from + 100, mapped: false };
+            a.write(*conn, 1, source, false).unwrap();
+            assert!(a.flush(*conn));
+        }
+        assert!(hear(&mut b, CONNECTIONS) <= most, "in round {round}");
+    }
+}
+
+/// Polls until so many arrivals were told, as whoever sleeps without the transport; returns how many at once.
+fn hear(tcp: &mut Tcp, arrivals: usize) -> usize {
+    let sleeps_on = tcp.pollable().unwrap();
+    let (mut heard, mut most, mut events) = (0, 0, Vec::new());
+    for _ in 0..10_000 {
+        if tcp.poll_within(true) != Some(Duration::ZERO) {
+            sleeps_on.wait(Duration::from_millis(1));
+        }
+        tcp.poll(Some(Duration::ZERO), &mut events);
+        let told = events.drain(..).filter(|event| matches!(event, Event::Arrived(..))).count();
+        (heard, most) = (heard + told, most.max(told));
+        if heard == arrivals {
+            return most;
+        }
+    }
+    panic!("{heard} of {arrivals}");
+}
+
 #[test]
 fn settings_outside_their_range_are_named() {
     let wrong = [

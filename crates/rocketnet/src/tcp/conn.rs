@@ -76,6 +76,8 @@ pub(super) struct Conn {
     pub deadline: Option<Instant>,
     /// The poll in which it was read from last.
     pub served: u64,
+    /// Bytes of ranges that it brought then.
+    pub brought: u64,
     /// It is in the list of those to go on with.
     pub listed: bool,
     /// It is in the list of those with something sent to tell.
@@ -102,6 +104,7 @@ impl Conn {
             broken: None,
             deadline: None,
             served: 0,
+            brought: 0,
             listed: false,
             noted: false,
             watched: None,

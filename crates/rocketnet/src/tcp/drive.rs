@@ -16,6 +16,13 @@ use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 const ACCEPTS_PER_POLL: usize = 64;
 /// Reads from one connection in one poll, however little each brings.
 const READS_PER_POLL: usize = 8;
+/// In how many polls those are served that the kernel told of at once, where they bring little, before those that bring much:
+/// what the first of them brought is sent on before the next is read, so that who answers it is heard in the same round. Were
+/// each served in a poll of its own, a connection to which many publish would have a system call for each of them. Those that
+/// bring much are read together: the more is pending, the larger are the sends.
+const PORTIONS: usize = 4;
+/// So many bytes of ranges are little.
+const LITTLE_BYTES: u64 = 8 << 10;
 /// How long a connection rests when too many descriptors of this user are under way, in sockets that nobody reads.
 const OFFER_REST: Duration = Duration::from_millis(20);
 /// How long a listener rests when there is no descriptor left for what it would accept.
@@ -26,11 +33,10 @@ impl Tcp {
         self.turn += 1;
         self.follows.wake_up();
         let news = self.look(events);
-        let mut ready = std::mem::take(&mut self.ready);
-        let asked = self.epoll.take(&mut ready);
-        if !asked && !self.follows.is_enough(news) {
-            self.wait(if news { Some(Duration::ZERO) } else { timeout }, &mut ready);
-            self.follows.wake_up();
+        if self.ready.is_empty() {
+            self.hear(if news { Some(Duration::ZERO) } else { timeout }, news);
+        } else {
+            self.epoll.pass();
         }
         events.append(&mut self.backlog);
         let mut again = std::mem::take(&mut self.again);
@@ -43,10 +49,11 @@ impl Tcp {
         // What was added meanwhile is for the next poll; the allocation is kept.
         again.append(&mut self.again);
         self.again = again;
-        for (token, flags) in ready.drain(..) {
-            if token == SLEEPER {
-                continue;
-            } else if token == BELL {
+        let mut ready = std::mem::take(&mut self.ready);
+        let served = if self.little > 0 { self.little.min(self.portion) } else { ready.len() };
+        self.little -= served.min(self.little);
+        for (token, flags) in ready.drain(ready.len().saturating_sub(served)..).rev() {
+            if token == BELL {
                 self.follows.hear();
             } else if token & LISTENER != 0 {
                 self.accept((token & !LISTENER) as usize, events);
@@ -59,10 +66,33 @@ impl Tcp {
         self.tell(events);
     }
 
+    /// Takes what the kernel tells, unless `news` of followed rings are enough for this poll.
+    fn hear(&mut self, timeout: Option<Duration>, news: bool) {
+        let mut ready = std::mem::take(&mut self.ready);
+        if !self.epoll.take(&mut ready) && !self.follows.is_enough(news) {
+            self.wait(timeout, &mut ready);
+            self.follows.wake_up();
+        }
+        ready.retain(|(token, _)| *token != SLEEPER);
+        // Served from the end.
+        ready.reverse();
+        ready.sort_by_key(|(token, _)| self.brings_little(*token));
+        self.little = ready.iter().rev().take_while(|(token, _)| self.brings_little(*token)).count();
+        self.portion = self.little.div_ceil(PORTIONS);
+        self.ready = ready;
+    }
+
+    /// As far as can be told from what it brought last.
+    fn brings_little(&self, token: u64) -> bool {
+        let conn = self.conns.get(ConnId(token));
+        conn.is_some_and(|conn| (1..=LITTLE_BYTES).contains(&conn.brought))
+    }
+
     /// How long a thread may sleep before it polls: not at all where there is something to do already.
     pub(super) fn within(&self) -> Option<Duration> {
         let has_place = |id: &ConnId| self.conns.get(*id).is_some_and(|conn| conn.out.has_place_again());
-        if !(self.again.is_empty() && self.backlog.is_empty()) || self.news.iter().any(has_place) {
+        let has_more = !(self.ready.is_empty() && self.again.is_empty() && self.backlog.is_empty());
+        if has_more || self.news.iter().any(has_place) {
             return Some(Duration::ZERO);
         }
         self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
@@ -162,6 +192,10 @@ impl Tcp {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let State::Connecting { addr, .. } = &conn.state else { return };
         let addr = addr.clone();
+        // What was told of the last address's socket says nothing about the next one's.
+        if let Some(at) = self.ready.iter().position(|(token, _)| *token == id.0) {
+            self.ready.remove(at);
+        }
         if conn.try_next_address(&self.config, &mut reason) {
             self.set_deadline(id, Some(self.config.connect_timeout));
             self.watch(id);
@@ -180,6 +214,7 @@ impl Tcp {
         let max_control_bytes = self.config.max_control_bytes;
         let maps = &self.maps;
         let mut turn = Turn { conn: id, number: self.turn, max_control_bytes, maps, events };
+        let before = conn.intake.landed_bytes;
         let mut outcome = if conn.intake.waits() { conn.intake.go_on(&mut turn) } else { Ok(()) };
         let mut budget = self.config.read_bytes;
         for _ in 0..READS_PER_POLL {
@@ -192,6 +227,7 @@ impl Tcp {
                 Err(down) => outcome = Err(down),
             }
         }
+        conn.brought = conn.intake.landed_bytes - before;
         if let Err(down) = outcome {
             // Its own words come first, all of them: an end of the stream is read behind them.
             if matches!(down, Down::PeerClosed | Down::Broken(_)) && conn.is_local() {

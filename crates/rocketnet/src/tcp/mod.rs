@@ -19,6 +19,8 @@
 //!   and after [`detach`](Transport::detach) not at all for what was queued before.
 //! * A range that follows a control message comes out of a later poll than it, so that `bind`, `unbind`, `skip` and
 //!   `pause` made in answer come before the range is looked at.
+//! * Of connections that are ready at the same time `poll` serves some of those that bring little, and the others in the
+//!   polls that follow.
 //! * `poll` may return early with nothing. The caller calls the sleeper's `prepare()` and `woken()` around a `poll` with a
 //!   timeout other than zero; this transport only watches its descriptor.
 //! * A paused connection that breaks is told after it goes on, when everything that had arrived was read.
@@ -143,8 +145,11 @@ pub struct Tcp {
     conns: Slots<Conn>,
     /// Where small ranges and headers are read to.
     staging: Box<[u8]>,
-    /// What the kernel told in this poll: tokens and flags.
+    /// What the kernel told and was not served yet, the last first: tokens and flags.
     ready: Told,
+    /// How many at its end bring little, and how many of those are served in one poll.
+    little: usize,
+    portion: usize,
     /// Connections to go on with without a word from the kernel.
     again: Vec<ConnId>,
     /// Connections with something sent to tell.
@@ -186,6 +191,8 @@ impl Tcp {
             listeners: slab::Slab::new(),
             conns: Slots::new(),
             ready: Told::new(),
+            little: 0,
+            portion: 0,
             again: Vec::new(),
             news: Vec::new(),
             backlog: Vec::new(),

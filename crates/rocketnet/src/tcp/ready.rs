@@ -54,6 +54,11 @@ impl Ready {
         !ready.is_empty()
     }
 
+    /// One poll begins that is about what was told before: what a sleeper was told meanwhile may be old when it is over.
+    pub fn pass(&self) {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Asks the kernel; waits at most so long (none: until there is something).
     pub fn ask(&self, timeout: Option<Duration>, ready: &mut Told) {
         let mut buffer = [const { MaybeUninit::uninit() }; READY_PER_POLL];

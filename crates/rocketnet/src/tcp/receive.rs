@@ -146,6 +146,8 @@ pub(super) struct Intake {
     pub(super) control_turn: u64,
     /// The peer is on this machine, and may pass descriptors.
     pub local: bool,
+    /// Bytes of ranges that landed, ever.
+    pub landed_bytes: u64,
     /// Descriptors that came, and what they are for has not; none where there was no place for one.
     pub(super) files: VecDeque<Option<OwnedFd>>,
     /// The peer's bells, by their numbers, and the page of one whose pipe has not come.
@@ -157,6 +159,7 @@ impl Intake {
     pub fn new() -> Self {
         Self {
             local: false,
+            landed_bytes: 0,
             files: VecDeque::new(),
             bells: Vec::new(),
             bell_page: None,
@@ -314,6 +317,7 @@ impl Intake {
         let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(()) };
         let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
         bound.inlet.land(n);
+        self.landed_bytes += n as u64;
         *left -= n;
         if *left == 0 && !*more {
             bound.inlet.end();
@@ -438,6 +442,7 @@ impl Intake {
             let (at, size) = (bound.inlet.ring().head(), *left as u64);
             return Err(Down::Overrun { wire, at, size, over: size });
         }
+        self.landed_bytes += n as u64;
         *left -= n;
         if *left == 0 && !*more {
             bound.inlet.end();
