@@ -130,8 +130,9 @@ section! {
         max_transfer_bytes: u32 = 256 << 10, "bytes", range [4096 to 1073741824], cost "none";
         /// A delivery is sent by the thread that makes it, without waking a worker, if nothing waits on its connection,
         /// there was a pause of this length since the last send there (pauses are saved up for 4 sends), and no more than
-        /// 16 KiB are pending. 0: never. Small: threads that deliver in a stream spend their time on small system calls.
-        /// Large: lone messages wait for a worker's wake-up.
+        /// 16 KiB are pending. Small deliveries that come one by one, at most twice as often as such pauses would allow, need an
+        /// eighth of them. 0: never. Small: threads that deliver in a stream spend their time on small system calls. Large: lone
+        /// messages wait for a worker's wake-up.
         inline_idle_us: u32 = 5, "us", range [0 or 1 to 1000000], cost "a system call for each wake-up of a worker";
     }
 }

@@ -111,7 +111,7 @@ impl<T: Transport> Core<T> {
             let all_left = self.transport.flush(conn);
             if let Some(link) = self.links.get_mut(&conn) {
                 link.app_unflushed = 0;
-                link.pauses.end((self.now, self.now), idle);
+                link.pauses.end_of_worker(self.now, idle);
             }
             if !wrote || !all_left {
                 break;
@@ -195,6 +195,7 @@ impl<T: Transport> Core<T> {
             Ok(()) => {
                 out.sub.show_sent(from, to, self.now);
                 out.in_flight = true;
+                link.pauses.wrote(to - from);
                 link.session.spoke(self.now);
                 if out.buffer.is_waited_for() {
                     // Whoever waits must not wait until there is nothing more to send.
