@@ -126,7 +126,9 @@ impl Buffer {
         let delivered = levels[1].min(landed);
         #[cfg(feature = "planted-bugs")]
         let delivered = if crate::planted::is(crate::planted::DELIVERED_EARLY) { landed } else { delivered };
-        Confirmed { landed, delivered, consumed: levels[2].min(delivered), count, subscriptions }
+        let consumed = levels[2].min(delivered);
+        let confirmed = Confirmed { landed, delivered, consumed, count, subscriptions };
+        self.upstream().map_or(confirmed, |source| source.least.settle(confirmed))
     }
 
     /// Somebody upstream, or the application, asks to be told as soon as these are reached. Whoever has been sent them

@@ -25,6 +25,7 @@ use crate::context::{ContextInner, lock};
 use crate::core::{Command, Rest};
 use crate::error::{RecvError, RefusedError};
 use crate::events::Received;
+use crate::least::Least;
 use crate::options::SubscribeOptions;
 use crate::proto::{Count, End, Inbound};
 use crate::rin::RInShared;
@@ -45,6 +46,8 @@ pub(crate) struct InboundShared {
     pub(crate) rest: Rest,
     /// Who follows it downstream.
     pub(crate) watchers: Mutex<Watchers>,
+    /// For how many receivers at least it is confirmed where it is spliced.
+    pub(crate) least: Least,
     spliced: Mutex<Option<Weak<Buffer>>>,
     is_spliced: AtomicBool,
 }
@@ -79,6 +82,8 @@ pub(crate) struct InLog {
     /// What the application says of what it handed on (`SubscribeOptions::relays`).
     relayed: Option<Relayed>,
     hold: Option<Hold>,
+    /// What is kept until enough receivers have it (`SubscribeOptions::min_receivers`).
+    pub(crate) kept: Option<Hold>,
     /// It has everything from here on.
     pub(crate) since: Position,
     consumed: Position,
@@ -151,6 +156,7 @@ impl InboundShared {
             slot,
             rin: Arc::downgrade(rin),
             inner: inner.clone(),
+            least: Least::new(options.min_receivers),
             options,
             state: Mutex::default(),
             queued: AtomicBool::new(false),
@@ -208,7 +214,9 @@ impl InboundShared {
     /// A subscriber downstream moved on: perhaps there is credit to give upstream.
     pub(crate) fn on_downstream_progress(&self, buffer: &Buffer) {
         let state = lock(&self.state);
-        let (Some(in_log), Some((conn, _))) = (&state.log, state.wire) else { return };
+        let Some(in_log) = &state.log else { return };
+        in_log.keep_for(buffer);
+        let Some((conn, _)) = state.wire else { return };
         let now = in_log.credit_now(Some(buffer));
         let worker = self.inner.worker_of(conn);
         let due = in_log.credit.is_due(&now);

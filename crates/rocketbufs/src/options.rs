@@ -16,6 +16,9 @@ pub struct SubscribeOptions {
     pub retain_bytes: Option<u64>,
     /// Where to begin.
     pub start: Start,
+    /// With [`Start::Position`]: this end has everything from here up to there already, as an earlier subscription received
+    /// it, and confirms that too. None: it has nothing.
+    pub since: Option<Position>,
     /// What happens when this end is slow.
     pub policy: Policy,
     /// Lag in bytes at which `drop` and `disconnect` act; 0: the sender's default.
@@ -37,6 +40,10 @@ pub struct SubscribeOptions {
     /// it says with [`RIn::confirm`](crate::RIn::confirm). When the sender waits for that,
     /// [`InEvent::Asked`](crate::InEvent::Asked) tells. No effect on a spliced subscription.
     pub relays: bool,
+    /// Of a spliced subscription: while fewer receivers than this are behind it (at the ends of all ways, those away whose
+    /// place is kept included), nothing more of it is confirmed as delivered or consumed, and all that is not stays in the
+    /// ring for those who come or come back. The writer waits for room meanwhile. With flow control only.
+    pub min_receivers: u32,
     /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`), and one
     /// that nobody else writes, also where the sender could (transport `rdma`): the bytes are copied once, and can be had as
     /// a plain slice. For applications that need either.
@@ -55,6 +62,7 @@ impl Default for SubscribeOptions {
             size_bytes: 0,
             retain_bytes: None,
             start: Start::Newest,
+            since: None,
             policy: Policy::Block,
             max_lag_bytes: 0,
             block_timeout: None,
@@ -63,6 +71,7 @@ impl Default for SubscribeOptions {
             linger: None,
             confirm_consumed: false,
             relays: false,
+            min_receivers: 0,
             own_memory: false,
             budget: None,
         }

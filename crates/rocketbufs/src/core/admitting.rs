@@ -190,8 +190,9 @@ impl<T: Transport> Core<T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (outbound, begin, hold_ms): (Outbound, Begin, u32),
+        (mut outbound, begin, hold_ms): (Outbound, Begin, u32),
     ) {
+        outbound.mind_joins(buffer.upstream().is_some_and(|source| source.least.is_any()));
         let Some(link) = self.links.get_mut(&conn) else { return };
         let sub = Arc::new(SubShared {
             conn: link.shared.id,

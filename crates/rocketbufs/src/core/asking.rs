@@ -151,6 +151,10 @@ impl<T: Transport> Core<T> {
         in_log.confirm_consumed = inbound.options.confirm_consumed;
         in_log.place_kept = inbound.options.keeps_place();
         in_log.loan = loan;
+        if let (Start::Position(..), false) = (inbound.options.start, subscribed.restarted) {
+            in_log.since = inbound.options.since.map_or(start, |since| since.min(start));
+        }
+        in_log.kept = inbound.least.is_any().then(|| log.ring.hold(start).ok()).flatten();
         let inlet = in_log.inlet.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);

@@ -1,6 +1,6 @@
 //! The log of a subscription: what comes next of it, what was given back, and what to tell upstream.
 
-use rocketring::{Inlet, Ring, verify};
+use rocketring::{Hold, Inlet, Ring, verify};
 
 use super::{InLog, Item, Relayed};
 use crate::buffer::{Buffer, Log};
@@ -37,6 +37,7 @@ impl InLog {
             loan: None,
             relayed: relays.then_some(nothing),
             hold,
+            kept: None,
             since: start,
             consumed: start,
             read: start,
@@ -64,6 +65,17 @@ impl InLog {
         }
     }
 
+    /// Lets go of what enough receivers have.
+    pub(super) fn keep_for(&self, buffer: &Buffer) {
+        // Part of a delivery is of no use to another receiver.
+        let whole = |kept: &Hold| {
+            let at = self.log.ring.boundary_at_or_before(buffer.confirmed().delivered)?;
+            kept.advance(at);
+            Some(())
+        };
+        self.kept.as_ref().and_then(whole);
+    }
+
     /// The positions to tell upstream, as they are now.
     pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
         let ring = &self.log.ring;
@@ -84,6 +96,10 @@ impl InLog {
             None => landed,
         };
         let Some(buffer) = downstream else {
+            if self.kept.is_some() {
+                // It is not spliced yet: nobody is behind it.
+                return Credit { landed, grant, ..Credit::default() };
+            }
             let consumed = self.consumed.min(landed);
             if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
                 let (landed, delivered) = (consumed, delivered.min(consumed));

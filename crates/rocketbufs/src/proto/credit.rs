@@ -62,6 +62,15 @@ impl Tally {
         self.told.and(self.skipped)
     }
 
+    /// Who joins behind the receiver, as it tells, may have begun below what was told before, up to `told`: of that it is
+    /// not taken to have anything.
+    pub fn joins(&mut self, count: Count, told: Position) {
+        let all = |count: Count| count.receivers.saturating_add(count.left);
+        if all(count) > all(self.told) {
+            self.skipped.since = self.skipped.since.max(told);
+        }
+    }
+
     /// The receiver does not get what lies below `to`.
     pub fn skip(&mut self, to: Position) {
         self.skipped = self.skipped.and(Count { lost: 1, since: to, ..Count::default() });

@@ -113,6 +113,8 @@ pub struct Outbound {
     delivered: Position,
     consumed: Position,
     tally: Tally,
+    /// What was told for fewer may not be confirmed yet when others join.
+    minds_joins: bool,
     asked: AskedLevels,
     lent: Lent,
     ended: bool,
@@ -141,6 +143,7 @@ impl Outbound {
             consumed: start,
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
             tally: Tally::default(),
+            minds_joins: false,
             asked: AskedLevels::default(),
             lent: Lent::default(),
             ended: false,
@@ -154,6 +157,11 @@ impl Outbound {
     /// time it comes, before it has caught up.
     pub fn begin_behind(&mut self, log: &Ring) {
         self.catching_up = self.behind(log);
+    }
+
+    /// Whether what it tells may wait until more receivers are there: those who join count from what was told before.
+    pub fn mind_joins(&mut self, minds: bool) {
+        self.minds_joins = minds;
     }
 
     /// It has told how far it is: what it has caught up with is not given a second time.
@@ -424,6 +432,9 @@ impl Outbound {
         if let Some(capacity) = self.config.maps {
             // Both rings have one capacity, so what is granted is that much above what is still needed.
             self.kept = self.kept.max(self.grant.saturating_sub(capacity).min(self.landed));
+        }
+        if self.minds_joins {
+            self.tally.joins(count, before.1);
         }
         self.tally.told = count;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
