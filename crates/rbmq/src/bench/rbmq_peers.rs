@@ -261,7 +261,9 @@ impl Sends for OneSender {
             return Ok(());
         }
         let mut batch = self.writer.batch(self.due.len() as u64).map_err(failed)?;
-        batch.push_encoded(&self.due);
+        if !batch.push_encoded(&self.due) {
+            return Err(failed(std::io::Error::other("a batch has less room than was asked for")));
+        }
         self.due.clear();
         batch.deliver().map(drop).map_err(failed)
     }
