@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -103,7 +103,13 @@ impl WorkerShared {
 
     /// Says that a slot has something to do. Costs a fence and a load while it is already said.
     pub(crate) fn mark(&self, slot: u32) {
-        if self.pending.mark(slot) {
+        fence(Ordering::SeqCst);
+        self.mark_fenced(slot);
+    }
+
+    /// As [`WorkerShared::mark`], from a caller that made the fence.
+    pub(crate) fn mark_fenced(&self, slot: u32) {
+        if self.pending.mark_fenced(slot) {
             self.seat.wake();
         }
     }

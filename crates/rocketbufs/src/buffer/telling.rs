@@ -13,7 +13,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn notify(&self) {
         fence(Ordering::SeqCst);
-        self.tell_workers(WorkerShared::mark);
+        self.tell_workers(WorkerShared::mark_fenced);
     }
 
     /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
