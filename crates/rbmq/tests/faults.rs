@@ -298,6 +298,7 @@ fn raw_publisher(addr: &str) -> (Raw, u32) {
         framing: Framing::Records,
         ring_bytes: 64 << 10,
         max_delivery_bytes: 4096,
+        min_subscribers: 0,
         topic: "t".parse().unwrap(),
     };
     publisher.say(&Message::App(create.encode()));

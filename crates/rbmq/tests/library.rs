@@ -145,6 +145,7 @@ fn what_is_no_record_is_an_error_of_the_publisher() {
         framing: Framing::Records,
         ring_bytes: 64 << 10,
         max_delivery_bytes: 16 << 10,
+        min_subscribers: 0,
         topic: "t".parse().unwrap(),
     };
     conn.send_control(&create.encode()).unwrap();

@@ -35,6 +35,7 @@ impl Bare {
             framing: Framing::Records,
             ring_bytes: 16 << 10,
             max_delivery_bytes: 4 << 10,
+            min_subscribers: 0,
             topic: topic.parse().unwrap(),
         };
         conn.send_control(&create.encode()).unwrap();

@@ -35,12 +35,13 @@ fn code() -> impl Strategy<Value = RefuseCode> {
 
 fn control() -> impl Strategy<Value = Control> {
     prop_oneof![
-        (any::<u32>(), framing(), any::<u64>(), any::<u64>(), topic()).prop_map(
-            |(bid, framing, ring_bytes, max_delivery_bytes, topic)| Control::Create {
+        (any::<u32>(), framing(), any::<u64>(), any::<u64>(), any::<u32>(), topic()).prop_map(
+            |(bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic)| Control::Create {
                 bid,
                 framing,
                 ring_bytes,
                 max_delivery_bytes,
+                min_subscribers,
                 topic
             }
         ),

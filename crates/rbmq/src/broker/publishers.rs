@@ -26,6 +26,7 @@ pub(super) struct Create {
     pub(super) framing: Framing,
     pub(super) ring_bytes: u64,
     pub(super) max_delivery_bytes: u64,
+    pub(super) min_subscribers: u32,
     pub(super) topic: TopicName,
 }
 
@@ -35,8 +36,9 @@ impl Broker {
             return self.on_upstream_control(key, message);
         }
         match Control::decode(message) {
-            Ok(Control::Create { bid, framing, ring_bytes, max_delivery_bytes, topic }) => {
-                self.on_create(key, Create { bid, framing, ring_bytes, max_delivery_bytes, topic });
+            Ok(Control::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic }) => {
+                let create = Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic };
+                self.on_create(key, create);
             }
             Ok(_) => self.expel(key, "a publisher sent a message that only subscribers or brokers send"),
             Err(error) => self.expel(key, &error.to_string()),
@@ -119,7 +121,7 @@ impl Broker {
     }
 
     fn open_buffer(&mut self, key: SessionKey, create: Create) -> Result<(), (RefuseCode, String)> {
-        let Create { bid: in_bid, framing, max_delivery_bytes, topic, .. } = create;
+        let Create { bid: in_bid, framing, max_delivery_bytes, min_subscribers, topic, .. } = create;
         if framing == Framing::Merged {
             return Err((RefuseCode::Invalid, "only brokers write merged topics; publish records".into()));
         }
@@ -151,6 +153,7 @@ impl Broker {
             name: PLACE_NAME.to_vec(),
             hold: PLACE_HOLD,
             linger,
+            min_receivers: min_subscribers,
             ..SubscribeOptions::default()
         };
         self.splice_in(key, in_bid, out_bid, options).map_err(|reason| {

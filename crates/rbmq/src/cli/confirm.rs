@@ -107,12 +107,14 @@ impl Confirming {
         self.level
     }
 
-    /// Another delivery was published; waits while too many are under way. Fails if one before will never be confirmed.
+    /// Another delivery was published; waits while too many are under way, and `look` finds nothing against it. Fails if
+    /// one before will never be confirmed.
     pub(super) fn push(
         &self,
         confirmation: Confirmation,
         (messages, bytes): (u64, u64),
         stop: &Stop,
+        look: impl Fn() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Some(sender) = &self.sender else { return Ok(()) };
         let mut published = Published { confirmation, messages, bytes };
@@ -124,6 +126,7 @@ impl Confirming {
                 Err(TrySendError::Full(_)) if stop.asked() => return Err(self.failure()),
                 Err(TrySendError::Full(back)) => published = back,
             }
+            look()?;
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -135,10 +138,17 @@ impl Confirming {
         Failure::Failed(format!("not everything is {}: {failure}; {confirmed} messages are", self.level))
     }
 
-    /// Waits for all of them; once it is asked to end, at most `timeout`. Returns what to print of them.
-    pub(super) fn finish(mut self, timeout: Duration, stop: &Stop) -> Result<Value, Failure> {
+    /// Waits for all of them, while `look` finds nothing against it; once it is asked to end, at most `timeout`. Returns
+    /// what to print of them.
+    pub(super) fn finish(
+        mut self,
+        timeout: Duration,
+        stop: &Stop,
+        look: impl Fn() -> Result<(), Failure>,
+    ) -> Result<Value, Failure> {
         drop(self.sender.take());
         while !self.thread.is_finished() {
+            look()?;
             if stop.asked() {
                 lock(&self.shared).until.get_or_insert_with(|| Instant::now() + timeout.min(YEAR));
             }
@@ -150,8 +160,8 @@ impl Confirming {
         let summary = lock(&self.shared).summary;
         if self.level != Level::Accepted && summary.is_some_and(|s| s.subscribers == 0) {
             warn!(
-                "some messages are {} by 0 subscribers: nobody was there to get them; --wait-subscribers 1 waits \
-                 for one before it publishes",
+                "some messages are {} by 0 subscribers: nobody was there to get them; --min-subscribers 1 publishes \
+                 only while one is there",
                 self.level
             );
         }

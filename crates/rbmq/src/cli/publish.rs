@@ -1,5 +1,6 @@
 //! `rbmq pub`.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,6 +39,9 @@ pub(super) struct Args {
     /// Wait until the topic has so many subscribers before publishing: they get everything
     #[arg(long, value_name = "N", default_value_t = 0)]
     wait_subscribers: u32,
+    /// Publish only while the topic has so many subscribers, and confirm only what so many have; waits while it has fewer
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    min_subscribers: u32,
     /// Give up waiting for subscribers after so many seconds; 0: wait for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait_timeout: u64,
@@ -97,19 +101,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .config(args.client.config()?)
         .connect(&args.client.broker)
         .map_err(|e| args.client.explain(&e))?;
-    let framing = if args.raw { Framing::Raw } else { Framing::Records };
     let timeout = Duration::from_secs(args.timeout);
     let options = TopicOptions {
         ring_bytes: args.ring_bytes,
-        framing,
+        framing: if args.raw { Framing::Raw } else { Framing::Records },
         timeout,
         // Whoever wants to know that it arrives wants it sent again where a broker died with it.
-        keep_until_delivered: args.confirm != Confirm::None,
+        keep_until_delivered: args.confirm != Confirm::None || args.min_subscribers > 0,
+        min_subscribers: args.min_subscribers,
         ..TopicOptions::default()
     };
     let writer = publisher.topic_with(args.topic.as_str(), options).map_err(Failure::failed)?;
     wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
+        patience: Patience::of(args),
         writer,
         stop,
         totals: Totals::default(),
@@ -140,7 +145,7 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<()
     let started = Instant::now();
     let limit = (args.wait_timeout > 0).then(|| Duration::from_secs(args.wait_timeout));
     while !stop.asked() {
-        match writer.wait_subscribers(args.wait_subscribers, LOOK) {
+        match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), LOOK) {
             Ok(()) => return Ok(()),
             Err(PublisherWaitError::Subscribers { .. })
                 if limit.is_none_or(|limit| started.elapsed() < limit) => {}
@@ -157,8 +162,45 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<()
     Ok(())
 }
 
+/// How long it may go on with fewer subscribers than `--min-subscribers`.
+struct Patience {
+    least: u32,
+    limit: Option<Duration>,
+    since: Cell<Option<Instant>>,
+}
+
+impl Patience {
+    fn of(args: &Args) -> Self {
+        let limit = (args.wait_timeout > 0).then(|| Duration::from_secs(args.wait_timeout));
+        Self { least: args.min_subscribers, limit, since: Cell::new(None) }
+    }
+
+    /// Fails if there are fewer now and have been for too long.
+    fn check(&self, writer: &TopicWriter) -> Result<(), Failure> {
+        if self.least == 0 {
+            return Ok(());
+        }
+        let (present, wanted) = (writer.subscribers(), self.least);
+        if present >= wanted {
+            self.since.set(None);
+            return Ok(());
+        }
+        let since = self.since.get().unwrap_or_else(Instant::now);
+        self.since.set(Some(since));
+        match self.limit.filter(|limit| since.elapsed() >= *limit) {
+            None => Ok(()),
+            Some(limit) => Err(Failure::Failed(format!(
+                "topic '{}' has had fewer than {wanted} subscribers for {} s (--wait-timeout): {present}",
+                writer.topic(),
+                limit.as_secs()
+            ))),
+        }
+    }
+}
+
 /// A topic being published.
 struct Job {
+    patience: Patience,
     writer: TopicWriter,
     stop: Stop,
     totals: Totals,
@@ -170,12 +212,13 @@ impl Job {
     fn publish_raw(&mut self, input: &Input, args: &Args) -> Result<(), Failure> {
         let piece = self.writer.max_delivery_bytes().min(RAW_BYTES);
         while !self.stop.asked() {
+            self.patience.check(&self.writer)?;
             let (writer, stop) = (&mut self.writer, &self.stop);
             let read = match writer.fill_raw(piece, Some(LOOK), |room| {
                 // Asked to end is the end of the input.
                 input.read(room, stop).map(Option::unwrap_or_default)
             }) {
-                Err(PublishError::TimedOut { .. }) => continue,
+                Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
             };
             let cannot = |e| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
@@ -216,10 +259,11 @@ impl Job {
     fn publish_whole(&mut self, mut lines: &[u8]) -> Result<(), Failure> {
         let max = self.writer.max_delivery_bytes();
         while !lines.is_empty() && !self.stop.asked() {
+            self.patience.check(&self.writer)?;
             let count = lines.iter().filter(|b| **b == b'\n').count() as u64 + 1;
             let size = (lines.len() as u64 + 4 * count).min(max);
             let mut batch = match self.writer.batch_timeout(size, LOOK) {
-                Err(PublishError::TimedOut { .. }) => continue,
+                Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
             };
             while !lines.is_empty() {
@@ -253,13 +297,16 @@ impl Job {
     fn published(&self, position: u64) -> Result<(), Failure> {
         let Some(confirming) = &self.confirming else { return Ok(()) };
         let confirmation = self.writer.confirmation(position, confirming.level());
-        confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop)
+        let look = || self.patience.check(&self.writer);
+        confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop, look)
     }
 
     /// Waits until everything is confirmed and the broker has it, and closes the topic. Returns where it ends, and what
     /// to say of confirmations.
     fn finish(mut self, timeout: Duration) -> Result<(Totals, u64, Option<serde_json::Value>), Failure> {
-        let confirmed = self.confirming.take().map(|all| all.finish(timeout, &self.stop)).transpose()?;
+        let look = || self.patience.check(&self.writer);
+        let confirmed =
+            self.confirming.take().map(|all| all.finish(timeout, &self.stop, look)).transpose()?;
         let position = self.writer.position();
         loop {
             match self.writer.flush(LOOK) {

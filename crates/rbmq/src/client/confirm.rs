@@ -138,8 +138,10 @@ impl Slot {
 pub(super) type Questions = [Option<Position>; 3];
 
 impl Confirms {
-    pub(super) fn new(topic: TopicName, limit: usize) -> Self {
-        Self { topic, limit, state: Mutex::default() }
+    /// With most that may wait at a time, and for how many subscribers at least a position is to be delivered.
+    pub(super) fn new(topic: TopicName, (limit, least): (usize, u32)) -> Self {
+        let state = State { ledger: Ledger::new(least), ..State::default() };
+        Self { topic, limit, state: Mutex::new(state) }
     }
 
     /// Waits for `position`. The broker is asked when somebody waits for the result.
@@ -182,7 +184,12 @@ impl Confirms {
         }
         match state.ledger.outcome(level, position) {
             Some(Ok(confirmed)) => Some(Ok(confirmed)),
-            Some(Err((from, to))) => Some(Err(ConfirmError::Lost { topic, level, confirmed, from, to })),
+            Some(Err((from, to))) => Some(Err(match state.ledger.too_few(level) {
+                Some((subscribers, wanted)) => {
+                    ConfirmError::TooFew { topic, level, confirmed, from, to, subscribers, wanted }
+                }
+                None => ConfirmError::Lost { topic, level, confirmed, from, to },
+            })),
             None if state.closed => Some(Err(ConfirmError::Closed { topic, level, confirmed })),
             None => None,
         }
@@ -365,6 +372,7 @@ impl Confirmation {
                 position,
                 confirmed,
                 waited: timeout,
+                missing: 0,
                 last_error: None,
             })
         })

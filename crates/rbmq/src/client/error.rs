@@ -89,6 +89,17 @@ pub enum PublishError {
         /// Why there is no connection, if there is none.
         last_error: Option<String>,
     },
+    /// Fewer subscribers are there than [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers) asks for.
+    /// Nothing of the record was published; the caller still has it.
+    #[error("{present} subscribers are there; at least {wanted} must be (min_subscribers){}", why(.last_error))]
+    TooFewSubscribers {
+        /// How many there are.
+        present: u32,
+        /// How many there must be.
+        wanted: u32,
+        /// Why there is no connection, if there is none.
+        last_error: Option<String>,
+    },
     /// The broker no longer takes the topic (after a reconnect).
     #[error("the broker refused the topic: {reason}")]
     Refused {
@@ -157,8 +168,8 @@ pub enum PublisherWaitError {
 pub enum ConfirmError {
     /// Not yet: a subscriber is slow, or the broker is away. It may still come.
     #[error(
-        "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}",
-        why(.last_error)
+        "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}{}",
+        still_missing(*.missing), why(.last_error)
     )]
     TimedOut {
         /// The topic.
@@ -171,8 +182,35 @@ pub enum ConfirmError {
         confirmed: u64,
         /// How long.
         waited: Duration,
+        /// How many subscribers are missing to [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers).
+        missing: u32,
         /// Why there is no connection, if there is none.
         last_error: Option<String>,
+    },
+    /// So few subscribers had it when it was confirmed that it does not count
+    /// ([`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers)): some went for good, and those who came
+    /// instead began behind it. Nothing beyond is confirmed either, at this level, until
+    /// [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost). Publish it again if others are to have it.
+    #[error(
+        "topic '{topic}': {} bytes (positions {from} to {to}) are {level} by {subscribers} subscribers, and {wanted} are \
+         wanted (min_subscribers): publish them again, or give subscribers a hold time. Confirmed up to {confirmed}",
+        to - from
+    )]
+    TooFew {
+        /// The topic.
+        topic: TopicName,
+        /// The level.
+        level: Level,
+        /// What is confirmed.
+        confirmed: u64,
+        /// First position that too few have.
+        from: u64,
+        /// First position behind.
+        to: u64,
+        /// How many have it, as far as is known.
+        subscribers: u32,
+        /// How many must.
+        wanted: u32,
     },
     /// A broker died with what it had taken, and the publisher does not have it any more: it will never be confirmed.
     /// Nothing beyond is either, at this level, until [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost).
@@ -240,11 +278,11 @@ pub enum ConfirmError {
 }
 
 impl ConfirmError {
-    /// The same, with the reason why there is no connection.
-    pub(super) fn explained(self, why: Option<String>) -> Self {
+    /// The same, with the reason why there is no connection, and how many subscribers are missing.
+    pub(super) fn explained(self, why: Option<String>, missing: u32) -> Self {
         match self {
             Self::TimedOut { topic, level, position, confirmed, waited, .. } => {
-                Self::TimedOut { topic, level, position, confirmed, waited, last_error: why }
+                Self::TimedOut { topic, level, position, confirmed, waited, missing, last_error: why }
             }
             other => other,
         }
@@ -337,6 +375,14 @@ pub enum ObserveError {
         /// The request.
         request: u32,
     },
+}
+
+fn still_missing(subscribers: u32) -> String {
+    match subscribers {
+        0 => String::new(),
+        1 => "; 1 more subscriber must come (min_subscribers)".into(),
+        more => format!("; {more} more subscribers must come (min_subscribers)"),
+    }
 }
 
 fn why(last_error: &Option<String>) -> String {

@@ -41,7 +41,8 @@ pub enum StartFrom {
     Time(SystemTime),
     /// At this position, whatever the log.
     Position(Position),
-    /// At these positions of these logs (where an earlier subscriber stopped), and at the oldest byte of any other.
+    /// At these positions of these logs (where an earlier subscriber stopped: it counts as having what lies before), and at
+    /// the oldest byte of any other.
     Positions(Vec<(Epoch, Position)>),
 }
 
@@ -209,6 +210,7 @@ impl Feed {
         }
         drop(earlier);
         let start = start(&state, rin, topic, &from);
+        let since = state.positions.get(epoch).map(|place| place.since);
         state.awaited.remove(&epoch);
         let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
         state.buffers.insert(topic.bid, buffer);
@@ -218,6 +220,7 @@ impl Feed {
         drop(state);
         debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
         let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
+        options.since = since;
         options.budget = self.options.budget.clone().filter(|_| !named);
         match rin.subscribe_with(topic.bid, options) {
             Ok(()) | Err(SubscribeError::Exists(_)) => {}
@@ -253,7 +256,7 @@ fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
     // The same log under an earlier id of this rIn: a publisher that was away for long. What it received counts.
     let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);
     let received = earlier.and_then(|(bid, _)| rin.position(bid)).map(|(_, position)| position);
-    if let Some(position) = received.or_else(|| state.positions.get(epoch)) {
+    if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|place| place.position)) {
         return Start::Position(epoch, position);
     }
     if topic.fresh || state.came_back {

@@ -33,6 +33,10 @@ pub(super) struct Ledger {
     /// What the broker has told, a level that a loss keeps from going on included: it does not tell that again.
     told: [Position; 3],
     holes: [Option<Hole>; 3],
+    /// For how many subscribers at least a position is to be delivered and consumed.
+    least: u32,
+    /// Why there is a hole: so few have it, and not that a broker died with it.
+    few: [Option<u32>; 3],
     count: Count,
     changes: VecDeque<Change>,
     spoke: [VecDeque<Spoke>; 3],
@@ -48,6 +52,11 @@ struct Spoke {
 }
 
 impl Ledger {
+    /// Nothing is known yet. What is delivered to fewer than `least` subscribers is a loss.
+    pub(super) fn new(least: u32) -> Self {
+        Self { least, ..Self::default() }
+    }
+
     /// The broker told how far it is, and for how many subscribers that speaks.
     pub(super) fn progress(&mut self, told: [Position; 3], count: Count) {
         self.hear(count);
@@ -87,14 +96,19 @@ impl Ledger {
         self.fewer.retain(|fewer| Some(fewer.to) > least);
     }
 
-    /// A level reaches a position: for all the subscribers that the broker speaks for, or for those who were there.
+    /// A level reaches a position: for all the subscribers that the broker speaks for, or for those who were there. It
+    /// stops where those are too few.
     fn speak_up_to(&mut self, n: usize, reached: Position, subscribers: u32) {
         while self.reached[n] < reached {
-            let from = std::mem::replace(&mut self.reached[n], reached);
+            let from = self.reached[n];
             let below = self.fewer.iter().filter(|fewer| fewer.to > from);
             let (to, most) = below.fold((reached, subscribers), |(to, most), fewer| {
                 (to.min(fewer.to), most.min(fewer.subscribers))
             });
+            if n > 0 && most < self.least {
+                (self.holes[n], self.few[n]) = (Some((from, to)), Some(most));
+                return;
+            }
             self.reached[n] = to;
             speak(&mut self.spoke[n], Spoke { to, subscribers: most });
         }
@@ -108,16 +122,25 @@ impl Ledger {
         self.told = [0; 3];
         self.count = Count { receivers: 0, since: 0, ..self.count };
         // What was delivered is not lost: those who have it will consume it. (A broker may tell nonsense.)
-        for (reached, hole) in [accepted, delivered, delivered.max(consumed)].into_iter().zip(&mut self.holes)
-        {
-            extend(hole, reached, start);
+        for (n, reached) in [accepted, delivered, delivered.max(consumed)].into_iter().enumerate() {
+            self.lose(n, reached, start);
         }
     }
 
     /// The broker will never have this range.
     pub(super) fn lost(&mut self, from: Position, to: Position) {
-        for (reached, hole) in self.reached.into_iter().zip(&mut self.holes) {
-            extend(hole, from.max(reached), to);
+        for (n, reached) in self.reached.into_iter().enumerate() {
+            self.lose(n, from.max(reached), to);
+        }
+    }
+
+    fn lose(&mut self, n: usize, from: Position, to: Position) {
+        let before = self.holes[n];
+        if to > from {
+            self.holes[n] = Some(before.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
+        }
+        if self.holes[n] != before {
+            self.few[n] = None;
         }
     }
 
@@ -131,10 +154,16 @@ impl Ledger {
         self.holes[level as usize]
     }
 
+    /// How many have what is missing at a level, and how many must, if that is why it does.
+    pub(super) fn too_few(&self, level: Level) -> Option<(u32, u32)> {
+        self.few[level as usize].map(|subscribers| (subscribers, self.least))
+    }
+
     /// The application knows of the loss: the level goes on behind it, with what was told of it meanwhile.
     pub(super) fn accept(&mut self, level: Level) -> Option<Hole> {
         let n = level as usize;
         let hole = self.holes[n].take()?;
+        self.few[n] = None;
         self.reached[n] = self.reached(level).max(hole.1);
         speak(&mut self.spoke[n], Spoke { to: hole.1, subscribers: 0 });
         self.speak_up_to(n, self.told[n], self.count.receivers);
@@ -185,12 +214,6 @@ fn push(all: &mut VecDeque<Spoke>, spoke: Spoke) {
     {
         // What is not known any more counts for no more than is known.
         *next = Spoke { to: next.to.max(first.to), subscribers: next.subscribers.min(first.subscribers) };
-    }
-}
-
-fn extend(hole: &mut Option<Hole>, from: Position, to: Position) {
-    if to > from {
-        *hole = Some(hole.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
     }
 }
 
@@ -249,6 +272,27 @@ mod tests {
         ledger.begins_at(140);
         ledger.accept(Level::Delivered);
         assert_eq!(ledger.reached(Level::Delivered), 140);
+    }
+
+    #[test]
+    fn what_too_few_have_is_a_loss() {
+        let mut ledger = Ledger::new(1);
+        ledger.progress([100, 60, 40], count(1, 0));
+        // The only one went, and the next began behind everything.
+        ledger.progress([200, 200, 200], Count { since: 200, ..count(1, 1) });
+        let few = [None, Some((0, 1)), Some((0, 1))];
+        assert_eq!(Level::ALL.map(|level| ledger.too_few(level)), few);
+        assert_eq!(Level::ALL.map(|level| ledger.hole(level)), [None, Some((60, 200)), Some((40, 200))]);
+        assert_eq!(ledger.outcome(Level::Delivered, 61), Some(Err((60, 200))));
+        // Positions are cumulative: nothing beyond is confirmed either, before that is known.
+        ledger.progress([300, 300, 200], Count { since: 200, ..count(1, 1) });
+        assert_eq!(ledger.outcome(Level::Delivered, 300), Some(Err((60, 200))));
+        assert_eq!(ledger.accept(Level::Delivered), Some((60, 200)));
+        assert_eq!(ledger.outcome(Level::Delivered, 300).unwrap().unwrap().subscribers, 1);
+        assert_eq!(ledger.too_few(Level::Delivered), None);
+        // A broker that dies with more of it makes it a loss like any other.
+        ledger.begins_at(350);
+        assert_eq!((ledger.hole(Level::Consumed), ledger.too_few(Level::Consumed)), (Some((40, 350)), None));
     }
 
     #[derive(Debug, Clone)]

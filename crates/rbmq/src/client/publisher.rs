@@ -39,6 +39,14 @@ pub struct TopicOptions {
     /// broker that dies takes nothing with it. The ring holds what is under way to the subscribers; use a larger one for
     /// slow ones.
     pub keep_until_delivered: bool,
+    /// How many subscribers there must be, at the ends of all ways. While fewer are connected publishing waits
+    /// ([`PublishError::TooFewSubscribers`](crate::PublishError::TooFewSubscribers) where it may not wait longer). While
+    /// fewer have a place, those away whose place is kept included, nothing is confirmed as delivered or consumed, and the
+    /// broker keeps what it has for those who come back; with `keep_until_delivered` also a broker that was restarted
+    /// does. Where some went for good and those who came instead began behind, that is told as
+    /// [`ConfirmError::TooFew`](crate::ConfirmError::TooFew). 0: as many as there are. Refused by topics that the broker
+    /// merges.
+    pub min_subscribers: u32,
     /// Most confirmations that wait at a time; each costs about 200 bytes.
     pub max_confirmations: usize,
 }
@@ -50,6 +58,7 @@ impl Default for TopicOptions {
             framing: Framing::Records,
             timeout: Duration::from_secs(10),
             keep_until_delivered: false,
+            min_subscribers: 0,
             max_confirmations: 65_536,
         }
     }
@@ -162,8 +171,10 @@ pub(super) struct TopicState {
     pub(super) framing: Framing,
     ring_bytes: u64,
     max_delivery_bytes: u64,
-    /// Looked at for every record; set under `state`.
-    pub(super) refused: AtomicBool,
+    pub(super) min_subscribers: u32,
+    /// Nothing may be written before it is known why: a refusal, or too few subscribers. Looked at for every record; set
+    /// under `state`.
+    pub(super) stopped: AtomicBool,
     pub(super) confirms: Arc<Confirms>,
     state: Mutex<State>,
     changed: Condvar,
@@ -182,13 +193,14 @@ impl TopicState {
     fn begin(&self, conn: &Conn) {
         let mut state = lock(&self.state);
         *state = State { ended: state.ended, ..State::default() };
-        self.refused.store(false, Ordering::Release);
+        self.stopped.store(self.min_subscribers > 0, Ordering::Release);
         drop(state);
         let create = Control::Create {
             bid: self.bid,
             framing: self.framing,
             ring_bytes: self.ring_bytes,
             max_delivery_bytes: self.max_delivery_bytes,
+            min_subscribers: self.min_subscribers,
             topic: self.topic.clone(),
         };
         match send_patiently(conn, &create) {
@@ -206,7 +218,8 @@ impl TopicState {
     fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
         change(&mut state);
-        self.refused.store(state.refusal.is_some(), Ordering::Release);
+        let stopped = state.refusal.is_some() || state.subscribers < self.min_subscribers;
+        self.stopped.store(stopped, Ordering::Release);
         drop(state);
         self.changed.notify_all();
     }
@@ -221,6 +234,16 @@ impl TopicState {
 
     pub(super) fn subscribers(&self) -> u32 {
         lock(&self.state).subscribers
+    }
+
+    /// Waits until there are enough subscribers to publish, or a refusal; how many there are, if they are too few then.
+    pub(super) fn too_few(&self, timeout: Duration) -> Option<u32> {
+        if !self.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        let least = self.min_subscribers;
+        let go_on = self.wait(timeout, |state| state.subscribers >= least || state.refusal.is_some());
+        (!go_on).then(|| self.subscribers())
     }
 
     /// Waits until the topic has `wanted` subscribers.
@@ -341,8 +364,12 @@ impl Publisher {
             framing: options.framing,
             ring_bytes: info.capacity_bytes,
             max_delivery_bytes: info.max_delivery_bytes,
-            refused: AtomicBool::new(false),
-            confirms: Arc::new(Confirms::new(topic.clone(), options.max_confirmations)),
+            min_subscribers: options.min_subscribers,
+            stopped: AtomicBool::new(options.min_subscribers > 0),
+            confirms: Arc::new(Confirms::new(
+                topic.clone(),
+                (options.max_confirmations, options.min_subscribers),
+            )),
             state: Mutex::default(),
             changed: Condvar::new(),
         });

@@ -14,6 +14,7 @@ use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
 use super::feed::{Feed, StartFrom, State};
 use super::link::{Deadline, Link, lock, wait_while};
 use super::notice::{Item, Notice};
+use super::places::Place;
 use crate::wire::{Framing, TopicFilter, TopicName};
 
 /// Most bytes of a name under which a subscriber's place is held.
@@ -54,6 +55,8 @@ pub struct Subscriber {
     ctx: Context,
     /// How far each log was handed out.
     handed: HashMap<Epoch, Position>,
+    /// From where on everything of it came.
+    since: HashMap<Epoch, Position>,
     current: Option<Current>,
     /// What bytes are copied to that are in memory which others may write.
     spare: Vec<u8>,
@@ -63,7 +66,17 @@ pub struct Subscriber {
 
 impl Subscriber {
     pub(super) fn new(ctx: Context, link: Link, feed: Arc<Feed>, rin: RIn) -> Self {
-        Self { feed, link, rin, ctx, handed: HashMap::new(), current: None, spare: Vec::new(), downs: 0 }
+        Self {
+            feed,
+            link,
+            rin,
+            ctx,
+            handed: HashMap::new(),
+            since: HashMap::new(),
+            current: None,
+            spare: Vec::new(),
+            downs: 0,
+        }
     }
 
     /// Connects to a broker with the defaults.
@@ -296,17 +309,20 @@ impl Subscriber {
         match event {
             Received::Subscribed { bid, epoch, start } => {
                 let topic = state.buffers.get(bid)?.topic.clone();
+                let since = state.positions.get(epoch).map_or(start, |place| place.since.min(start));
+                self.since.insert(epoch, since);
                 Some(Notice::Joined { topic, epoch, start })
             }
             Received::Lost { bid, from, to } => {
                 let buffer = state.buffers.get(bid)?.clone();
                 drop(state);
                 self.handed.insert(buffer.epoch, to);
+                self.since.insert(buffer.epoch, to);
                 Some(Notice::Lost { topic: buffer.topic, epoch: buffer.epoch, from, to })
             }
             Received::Closed { bid, end } => {
                 let (topic, epoch) = state.buffers.end(bid)?;
-                state.positions.leave(epoch, end);
+                state.positions.leave(epoch, leave(&mut self.since, epoch, end));
                 drop(state);
                 self.handed.remove(&epoch);
                 self.feed.go_on(&self.rin, epoch);
@@ -320,6 +336,7 @@ impl Subscriber {
                 let (topic, epoch) = state.buffers.end(bid)?;
                 drop(state);
                 self.handed.remove(&epoch);
+                self.since.remove(&epoch);
                 Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
             }
             Received::Refused { bid, error } => {
@@ -344,7 +361,7 @@ impl Subscriber {
         let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch)?;
         let notice = refused(&mut state, bid, error);
         if let Some(position) = self.handed.remove(&epoch) {
-            state.positions.leave(epoch, position);
+            state.positions.leave(epoch, leave(&mut self.since, epoch, position));
         }
         drop(state);
         self.feed.go_on(&self.rin, epoch);
@@ -356,7 +373,7 @@ impl Subscriber {
     fn on_gone(&mut self, bid: Bid, end: Position) -> Option<Notice> {
         let mut state = lock(&self.feed.state);
         let (topic, epoch) = state.buffers.end(bid)?;
-        state.positions.leave(epoch, end);
+        state.positions.leave(epoch, leave(&mut self.since, epoch, end));
         self.handed.remove(&epoch);
         let goes_on = state.continues.remove(&bid) || state.later.contains_key(&epoch);
         if goes_on {
@@ -401,13 +418,21 @@ impl Subscriber {
             state.later.clear();
             state.continues.clear();
             state.awaited.clear();
-            self.handed.drain().for_each(|(epoch, position)| state.positions.leave(epoch, position));
+            for (epoch, position) in self.handed.drain() {
+                state.positions.leave(epoch, leave(&mut self.since, epoch, position));
+            }
+            self.since.clear();
             drop(state);
             self.rin = self.feed.attach(&conn);
             self.feed.ask_all(&conn);
         }
         true
     }
+}
+
+/// A log is left at a position.
+fn leave(since: &mut HashMap<Epoch, Position>, epoch: Epoch, position: Position) -> Place {
+    Place { position, since: since.remove(&epoch).unwrap_or(position) }
 }
 
 fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {

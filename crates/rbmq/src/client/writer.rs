@@ -174,7 +174,8 @@ impl TopicWriter {
     /// [`ConfirmError`](crate::ConfirmError); each says up to which position it is.
     pub fn confirm(&self, position: Position, level: Level, timeout: Duration) -> ConfirmResult {
         let confirmed = self.confirmation(position, level).wait(timeout);
-        confirmed.map_err(|error| error.explained(self.inner.link.last_error()))
+        let missing = || self.state.min_subscribers.saturating_sub(self.state.subscribers());
+        confirmed.map_err(|error| error.explained(self.inner.link.last_error(), missing()))
     }
 
     /// Up to where everything is confirmed at `level`. Never goes back.
@@ -182,7 +183,8 @@ impl TopicWriter {
         self.state.confirms.confirmed(level)
     }
 
-    /// After [`ConfirmError::Lost`](crate::ConfirmError::Lost): what was lost at `level`, which goes on behind it.
+    /// After [`ConfirmError::Lost`](crate::ConfirmError::Lost) or [`ConfirmError::TooFew`](crate::ConfirmError::TooFew):
+    /// what was lost at `level`, which goes on behind it.
     pub fn accept_lost(&self, level: Level) -> Option<(Position, Position)> {
         self.state.confirms.accept_lost(level)
     }
@@ -250,7 +252,7 @@ impl TopicWriter {
     /// The header of a record, if it may be written without a further look.
     #[inline]
     fn ready(&self, framing: Framing, len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
-        if self.state.framing != framing || self.state.refused.load(Ordering::Relaxed) {
+        if self.state.framing != framing || self.state.stopped.load(Ordering::Relaxed) {
             return None;
         }
         record_header(len)
@@ -260,7 +262,7 @@ impl TopicWriter {
         if self.state.framing != wanted {
             return Err(PublishError::WrongFraming { opened: self.state.framing, wanted });
         }
-        if self.state.refused.load(Ordering::Acquire)
+        if self.state.stopped.load(Ordering::Acquire)
             && let Some((_, reason)) = self.state.refusal()
         {
             return Err(PublishError::Refused { reason });
@@ -285,7 +287,7 @@ impl TopicWriter {
         self.waiting(bytes, timeout, |writer, wait| writer.get_output_segment(bytes, Blocking::For(wait)))
     }
 
-    /// Tries until there is room, looking now and then whether the broker still wants the topic.
+    /// Tries until there are subscribers enough and room, looking now and then whether the broker still wants the topic.
     fn waiting<T>(
         &mut self,
         size: u64,
@@ -295,12 +297,20 @@ impl TopicWriter {
         let deadline = Deadline::after(timeout.unwrap_or(Duration::MAX));
         loop {
             let left = deadline.left();
+            if let Some(present) = self.state.too_few(left.min(LOOK)) {
+                if left.is_zero() {
+                    let (wanted, last_error) = (self.state.min_subscribers, self.inner.link.last_error());
+                    return Err(PublishError::TooFewSubscribers { present, wanted, last_error });
+                }
+                continue;
+            }
+            self.check(self.state.framing)?;
             match attempt(&mut self.writer, left.min(LOOK)) {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::TimedOut | SegmentError::Full) if left.is_zero() => {
                     return Err(PublishError::TimedOut { last_error: self.inner.link.last_error() });
                 }
-                Err(SegmentError::TimedOut | SegmentError::Full) => self.check(self.state.framing)?,
+                Err(SegmentError::TimedOut | SegmentError::Full) => {}
                 Err(SegmentError::TooLarge { max, .. }) => {
                     let header = if self.state.framing == Framing::Records { 4 } else { 0 };
                     return Err(PublishError::TooLarge { size: size.saturating_sub(header), max });

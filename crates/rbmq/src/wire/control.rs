@@ -79,6 +79,8 @@ pub enum Control {
         ring_bytes: u64,
         /// Largest delivery.
         max_delivery_bytes: u64,
+        /// While it has fewer subscribers nothing is confirmed as delivered, and the broker keeps what it took.
+        min_subscribers: u32,
         /// The topic.
         topic: TopicName,
     },
@@ -193,12 +195,13 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::with_capacity(64);
         match self {
-            Self::Create { bid, framing, ring_bytes, max_delivery_bytes, topic } => {
+            Self::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic } => {
                 b.push(CREATE);
                 b.extend_from_slice(&bid.to_le_bytes());
                 b.push(framing.code());
                 b.extend_from_slice(&ring_bytes.to_le_bytes());
                 b.extend_from_slice(&max_delivery_bytes.to_le_bytes());
+                b.extend_from_slice(&min_subscribers.to_le_bytes());
                 put_topic(&mut b, topic);
             }
             Self::Created { bid } => {
@@ -268,6 +271,7 @@ impl Control {
                 framing: Framing::from_code(r.u8()?)?,
                 ring_bytes: r.u64()?,
                 max_delivery_bytes: r.u64()?,
+                min_subscribers: r.u32()?,
                 topic: get_topic(&mut r)?,
             },
             CREATED => Self::Created { bid: r.u32()? },
@@ -438,9 +442,10 @@ mod tests {
             framing: Framing::Raw,
             ring_bytes: 0x10000,
             max_delivery_bytes: 0x4000,
+            min_subscribers: 5,
             topic: "ab".parse().unwrap(),
         };
-        let expected = b"\x01\x03\0\0\0\x01\0\0\x01\0\0\0\0\0\0\x40\0\0\0\0\0\0\x02ab";
+        let expected = b"\x01\x03\0\0\0\x01\0\0\x01\0\0\0\0\0\0\x40\0\0\0\0\0\0\x05\0\0\0\x02ab";
         assert_eq!(create.encode(), expected);
         assert_eq!(Control::Subscribers { bid: 1, count: 2 }.encode(), b"\x05\x01\0\0\0\x02\0\0\0");
     }

@@ -127,6 +127,14 @@ impl Broker {
             );
             return Err((RefuseCode::Invalid, reason));
         }
+        if create.min_subscribers > 0 {
+            let reason = format!(
+                "topic '{}' is merged here (broker.topics, ingest = \"merge\"): the merged log is the broker's own and ends \
+                 with it, so it keeps nothing for subscribers that are not there; publish without min_subscribers",
+                create.topic
+            );
+            return Err((RefuseCode::Invalid, reason));
+        }
         self.check_buffers(key)
     }
 
