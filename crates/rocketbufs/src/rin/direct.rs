@@ -27,9 +27,12 @@ const LOOKS: u32 = 512;
 const TAKEN: u32 = 32;
 /// The worker's next turn is due so long after the last.
 const TURN_PERIOD: Nanos = 50_000;
-/// So many bytes at a time are few, and so long a reader waits for more at most.
+/// So many bytes at a time are few, and so long a reader waits for more at most: longer where a long wait brings many, so
+/// that a writer is not held up by being looked at, and what comes one by one does not wait.
 const FEW_BYTES: usize = 4 << 10;
 const MOST_PAUSES: u32 = 32;
+const STREAM_BYTES: usize = 512;
+const MOST_PAUSES_OF_STREAMS: u32 = 128;
 /// More rings of one rIn are the worker's alone to look at.
 const MOST_RINGS: usize = 8;
 
@@ -77,7 +80,8 @@ impl Looks {
     fn pace(&self, found: Option<usize>) {
         let pauses = self.pauses.load(Ordering::Relaxed);
         let next = match found {
-            Some(bytes) if bytes < FEW_BYTES => (2 * pauses + 1).min(MOST_PAUSES),
+            Some(bytes) if bytes < STREAM_BYTES => (2 * pauses + 1).min(MOST_PAUSES),
+            Some(bytes) if bytes < FEW_BYTES => (2 * pauses + 1).min(MOST_PAUSES_OF_STREAMS),
             Some(_) => pauses - pauses / 4,
             None => 0,
         };
@@ -193,5 +197,28 @@ impl RIn {
                 event_of(inbound.bid, item)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pauses after so many looks that each found so many bytes.
+    fn pauses_after(found: impl IntoIterator<Item = Option<usize>>) -> u32 {
+        let looks = Looks::default();
+        found.into_iter().for_each(|found| looks.pace(found));
+        looks.pauses.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_stream_is_waited_for_longer_than_single_messages_and_nothing_not_at_all() {
+        let many = |found| std::iter::repeat_n(found, 20);
+        assert_eq!(pauses_after(many(Some(68))), MOST_PAUSES);
+        assert_eq!(pauses_after(many(Some(STREAM_BYTES))), MOST_PAUSES_OF_STREAMS);
+        assert_eq!(pauses_after(many(Some(STREAM_BYTES)).chain([Some(68)])), MOST_PAUSES);
+        assert_eq!(pauses_after(many(Some(STREAM_BYTES)).chain([None])), 0);
+        let enough = pauses_after(many(Some(STREAM_BYTES)).chain([Some(FEW_BYTES)]));
+        assert!((1..MOST_PAUSES_OF_STREAMS).contains(&enough), "{enough}");
     }
 }
