@@ -208,6 +208,8 @@ impl Writer {
             return self.append_slowly(parts, size);
         }
         self.fill(parts);
+        #[cfg(not(loom))]
+        self.ring.shared().memory.prepare(self.next, size as usize);
         let (from, end) = (self.next, self.next + size);
         let shared = self.ring.shared();
         (self.next, self.head) = (end, end);
