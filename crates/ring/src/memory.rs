@@ -245,60 +245,49 @@ mod mapped {
             }
             return;
         }
-        let lead = from.align_offset(size_of::<u64>()).min(to.len());
-        let (head, body) = to.split_at_mut(lead);
-        // SAFETY: the three pieces lie one after the other in what is mapped; the middle is aligned.
-        unsafe {
-            read_bytes(from, head);
-            let words = read_words(from.add(lead).cast::<u64>(), body);
-            read_bytes(from.add(lead + words), &mut body[words..]);
-        }
-    }
-
-    /// # Safety
-    /// `to.len()` bytes are mapped at `from`.
-    unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
-        for (i, byte) in to.iter_mut().enumerate() {
-            // SAFETY: by the caller's promise.
-            *byte = unsafe { from.add(i).read_volatile() };
-        }
-    }
-
-    /// Reads as many whole words as fit and returns how many bytes that was.
-    ///
-    /// # Safety
-    /// `to.len()` bytes are mapped at `from`, which is aligned.
-    unsafe fn read_words(from: *const u64, to: &mut [u8]) -> usize {
-        const WORD: usize = size_of::<u64>();
-        let (mut at, mut done) = (from, 0);
+        let Some(last) = to.len().checked_sub(WORD) else {
+            for (i, byte) in to.iter_mut().enumerate() {
+                // SAFETY: by the caller's promise.
+                *byte = unsafe { from.add(i).read_volatile() };
+            }
+            return;
+        };
         let mut groups = to.chunks_exact_mut(4 * WORD);
+        let mut at = from;
         for group in &mut groups {
             // Four at a time, so that the loop costs less than the loads.
             // SAFETY: by the caller's promise; 32 bytes of `to` are left.
-            let words = unsafe {
-                [
-                    at.read_volatile(),
-                    at.add(1).read_volatile(),
-                    at.add(2).read_volatile(),
-                    at.add(3).read_volatile(),
-                ]
-            };
+            let words = unsafe { [0, 1, 2, 3].map(|n| read_word(at.add(n * WORD))) };
             for (bytes, word) in group.chunks_exact_mut(WORD).zip(words) {
-                bytes.copy_from_slice(&word.to_ne_bytes());
+                bytes.copy_from_slice(&word);
             }
             // SAFETY: one past the 32 bytes just read, at most the end of what is mapped.
-            at = unsafe { at.add(4) };
-            done += 4 * WORD;
+            at = unsafe { at.add(4 * WORD) };
         }
         for bytes in groups.into_remainder().chunks_exact_mut(WORD) {
             // SAFETY: by the caller's promise; 8 bytes of `to` are left.
             unsafe {
-                bytes.copy_from_slice(&at.read_volatile().to_ne_bytes());
-                at = at.add(1);
+                bytes.copy_from_slice(&read_word(at));
+                at = at.add(WORD);
             }
-            done += WORD;
         }
-        done
+        // The end, with some of what was read already: single bytes cost as much each, and whoever looks at them as a word
+        // waits until all of them are there.
+        // SAFETY: the last 8 bytes of as many as the caller promised.
+        to[last..].copy_from_slice(&unsafe { read_word(from.add(last)) });
+    }
+
+    const WORD: usize = size_of::<u64>();
+
+    /// # Safety
+    /// 8 bytes are mapped at `from`.
+    #[inline]
+    unsafe fn read_word(from: *const u8) -> [u8; WORD] {
+        #[repr(C, packed)]
+        struct Unaligned(u64);
+        // SAFETY: by the caller's promise; it needs no alignment.
+        let Unaligned(word) = unsafe { from.cast::<Unaligned>().read_volatile() };
+        word.to_ne_bytes()
     }
 
     impl Drop for Mapping {
