@@ -9,8 +9,8 @@
 //!
 //! In figure 6 the kernel cuts large segments before they enter the pair (`gso_max_segs 1`), as a network card does: so
 //! what is lost is a packet and not sixty of them. Without loss they pass the same filter, which drops none: looking at each
-//! packet costs more than a sixth of the time of an exchange of 4 KiB. Of what is dropped of CMQ the filter keeps the headers, so that what
-//! the receiver reports can be compared with it message by message.
+//! packet costs more than a sixth of the time of an exchange of 4 KiB. Of what is dropped of CMQ the filter keeps the
+//! headers, so that what the receiver reports can be compared with it message by message.
 
 use std::{
     collections::HashMap,
