@@ -37,8 +37,10 @@ const INLINE_IN_A_ROW: u64 = 4;
 /// than they are apart, so that who sends them is late and pauses little.
 const EVEN_IN_A_ROW: u64 = 32;
 const EVEN_SHARE: u64 = 8;
-/// They do if so many of at most so many bytes were that many times as fast as one for each pause, or slower.
+/// They do if so many of at most so many bytes, over so many pauses, were that many times as fast as one for each pause, or
+/// slower. Less would be what a stream looks like that has just waited for its receiver.
 const EVEN_DELIVERIES: u64 = 8;
+const EVEN_PAUSES: u64 = 1_000;
 const EVEN_BYTES: u64 = 512;
 const EVEN_FASTER: u64 = 2;
 
@@ -267,7 +269,7 @@ impl Pauses {
         // A pause before a burst does not make it one by one.
         let (bytes, time) = (self.seen.0 + written, self.seen.1 + since.min(idle * EVEN_DELIVERIES));
         self.seen = (bytes, time);
-        if bytes >= EVEN_DELIVERIES * self.lone {
+        if bytes >= EVEN_DELIVERIES * self.lone && time >= EVEN_PAUSES * idle {
             self.even = u128::from(bytes) * u128::from(idle)
                 <= u128::from(EVEN_FASTER) * u128::from(time) * u128::from(self.lone);
             self.left = if self.even { self.price(idle) * EVEN_IN_A_ROW } else { 0 };
