@@ -2,7 +2,7 @@
 
 mod shm_kit;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{BufferOptions, Context, Policy, RIn, Received, Start, SubscribeOptions};
@@ -114,7 +114,13 @@ fn a_slow_one_that_drops_loses_only_what_it_is_told() {
         write(&out, 1, 1 << 20, 1000);
         let end = 1 << 20;
         assert!(take(&input, 0, end) > 0, "{kind}");
-        // From then on it keeps up again.
+        // From then on it keeps up again, once it has said so: before, it is still behind by all that it had not read.
+        let until = Instant::now() + WAIT;
+        while out.subscribers(1)[0].landed < end {
+            assert!(Instant::now() < until, "{kind}: it never says that it has caught up");
+            out.ask_subscribers(1);
+            std::thread::sleep(Duration::from_millis(1));
+        }
         write(&out, 1, 5_000, 5_000);
         assert_eq!(take(&input, end, end + 5_000), 0, "{kind}");
     }
