@@ -1,0 +1,227 @@
+//! What the simulator checks of the machines, checked of whole processes' worth of them over a real transport: one writer, a
+//! broker that hands its ring on, and readers of both with their own sizes and policies, who pause, are cut off and come back.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rocketbufs::{
+    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, Start,
+    SubscribeOptions,
+};
+
+#[path = "../sim/rng.rs"]
+mod rng;
+use rng::{Rng, mix};
+
+const WAIT: Duration = Duration::from_secs(60);
+/// Who was cut off and has read all that there is does not come back: his place is kept so long.
+const HOLD: Duration = Duration::from_secs(4);
+const BUFFER: u32 = 1;
+const MAX_DELIVERY: u64 = 16 << 10;
+
+/// What one reader does, all of it drawn.
+#[derive(Debug)]
+struct Plan {
+    policy: Policy,
+    ring_bytes: u64,
+    /// From the broker, not from the writer.
+    behind: bool,
+    pauses_percent: u64,
+    cuts: u32,
+    seed: u64,
+}
+
+impl Plan {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            policy: rng.one_of(&[Policy::Block, Policy::Block, Policy::Drop]),
+            ring_bytes: rng.one_of(&[64 << 10, 256 << 10, 1 << 20]),
+            behind: rng.percent(60),
+            pauses_percent: rng.one_of(&[0, 2, 20]),
+            cuts: rng.one_of(&[0, 0, 1, 3]),
+            seed: rng.next(),
+        }
+    }
+}
+
+/// What was written: where deliveries end, each noted before it is made.
+struct Written {
+    ends: Mutex<BTreeSet<u64>>,
+}
+
+impl Written {
+    fn is_end(&self, position: u64) -> bool {
+        self.ends.lock().unwrap().contains(&position)
+    }
+}
+
+fn pattern(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(|position| mix(position) as u8).collect()
+}
+
+fn serve(ctx: &Context, addr: &str) -> (ROut, Listener) {
+    let out = ROut::new(ctx);
+    let listener = Listener::bind(ctx, addr).unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    (out, listener)
+}
+
+/// One run; the seed is in every message of what fails.
+pub fn run(seed: u64, config: &Config, addr: &str) {
+    let mut rng = Rng::new(seed);
+    let start = rng.one_of(&[0, u64::from(u32::MAX) - 5_000, 1 << 40]);
+    let plans: Vec<_> = (0..rng.between(1, 3)).map(|_| Plan::draw(&mut rng)).collect();
+    let (ctx, broker_ctx) = (Context::new(config.clone()).unwrap(), Context::new(config.clone()).unwrap());
+    let (out, listener) = serve(&ctx, addr);
+    let size_bytes = rng.one_of(&[64 << 10, 256 << 10, 1 << 20]);
+    let max_delivery_bytes = Some(MAX_DELIVERY);
+    let options = BufferOptions { size_bytes, start, max_delivery_bytes, ..BufferOptions::default() };
+    out.create_buffer_with(BUFFER, options).unwrap();
+
+    let (handed_on, behind) = serve(&broker_ctx, addr);
+    let input = RIn::new(&Conn::connect(&broker_ctx, &listener.local_addr(), b"broker").unwrap());
+    let all = SubscribeOptions { size_bytes, start: Start::Oldest, ..SubscribeOptions::default() };
+    input.subscribe_with(BUFFER, all).unwrap();
+    handed_on.splice(&input, BUFFER).unwrap();
+
+    let written = Written { ends: Mutex::new(BTreeSet::from([start])) };
+    let addresses = [listener.local_addr(), behind.local_addr()];
+    let join = |plan| Reader::join(plan, config, &addresses, (seed, start));
+    let mut readers: Vec<_> = plans.iter().map(join).collect();
+    thread::scope(|scope| {
+        for reader in &mut readers {
+            scope.spawn(|| reader.read(&written));
+        }
+        write(&out, &mut rng, seed, &written);
+    });
+    out.drain(BUFFER, WAIT).unwrap_or_else(|error| panic!("seed {seed}: not drained: {error}"));
+    readers.iter().for_each(Reader::leave);
+}
+
+fn write(out: &ROut, rng: &mut Rng, seed: u64, written: &Written) {
+    let most = rng.one_of(&[64, 1_000, MAX_DELIVERY]);
+    let mut left = rng.between(100_000, 1_500_000).min(most * 20_000);
+    while left > 0 {
+        let size = rng.between(1, most).min(left);
+        let mut segment = out.get_output_segment(BUFFER, size, Blocking::For(WAIT)).unwrap();
+        let at = segment.position();
+        segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
+        written.ends.lock().unwrap().insert(at + size);
+        assert_eq!(out.deliver(segment, size, None).unwrap(), at + size, "seed {seed}");
+        left -= size;
+        if rng.percent(2) {
+            let head = out.buffer_info(BUFFER).unwrap().head;
+            let told = out.confirmed(BUFFER).unwrap();
+            let in_order = told.consumed <= told.delivered && told.delivered <= told.landed;
+            assert!(in_order && told.landed <= head, "seed {seed}: {told:?}, head {head}");
+        }
+    }
+    let end = out.destroy_buffer(BUFFER).unwrap();
+    assert_eq!(Some(&end), written.ends.lock().unwrap().last(), "seed {seed}: where the log ends");
+}
+
+struct Reader<'a> {
+    plan: &'a Plan,
+    seed: u64,
+    /// Where it is.
+    at: u64,
+    address: String,
+    ctx: Context,
+    input: RIn,
+    rng: Rng,
+}
+
+impl<'a> Reader<'a> {
+    /// Subscribes, before anything is written.
+    fn join(plan: &'a Plan, config: &Config, addresses: &[String; 2], (seed, at): (u64, u64)) -> Self {
+        let address = addresses[usize::from(plan.behind)].clone();
+        let ctx = Context::new(config.clone()).unwrap();
+        let input = RIn::new(&Conn::connect(&ctx, &address, b"reader").unwrap());
+        let options = SubscribeOptions {
+            size_bytes: plan.ring_bytes,
+            policy: plan.policy,
+            start: Start::Oldest,
+            name: plan.seed.to_le_bytes().to_vec(),
+            hold: HOLD,
+            ..SubscribeOptions::default()
+        };
+        input.subscribe_with(BUFFER, options).unwrap();
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Subscribed { start, .. }) => assert_eq!(start, at, "seed {seed}: where it begins"),
+            other => panic!("seed {seed}: {other:?}"),
+        }
+        Self { plan, seed, at, address, ctx, input, rng: Rng::new(plan.seed) }
+    }
+
+    /// Takes everything to the end of the log, and is cut off now and then.
+    fn read(&mut self, written: &Written) {
+        let mut cuts = self.plan.cuts;
+        while !self.take(written) {
+            if self.rng.percent(self.plan.pauses_percent) {
+                thread::sleep(Duration::from_micros(self.rng.below(2_000)));
+            }
+            if cuts > 0 && self.rng.percent(2) {
+                cuts -= 1;
+                self.input.conn().close("cut");
+            }
+        }
+    }
+
+    /// Takes what comes next, and checks that it is that. True at the end of the log.
+    fn take(&mut self, written: &Written) -> bool {
+        let (seed, at) = (self.seed, self.at);
+        match self.input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                assert_eq!(view.position(), at, "seed {seed}: no gap, no duplicate");
+                match view.to_vec() {
+                    Ok(bytes) => {
+                        assert!(bytes == pattern(at, bytes.len()), "seed {seed}: wrong bytes at {at}");
+                    }
+                    // What it maps is the writer's ring, which does not wait for it.
+                    Err(error) => {
+                        assert!(self.plan.policy == Policy::Drop, "seed {seed}: {error} at {at} with block");
+                    }
+                }
+                self.at = view.end();
+                assert!(written.is_end(self.at), "seed {seed}: a delivery is split at {}", self.at);
+                view.consume();
+            }
+            Some(Received::Lost { from, to, .. }) => {
+                assert!(self.plan.policy == Policy::Drop, "seed {seed}: {from}..{to} lost with block");
+                assert_eq!(from, at, "seed {seed}: where the loss begins");
+                assert!(written.is_end(to), "seed {seed}: a hole ends within a delivery, at {to}");
+                self.at = to;
+            }
+            Some(Received::ConnDown { .. }) => self.come_back(),
+            Some(Received::Subscribed { .. }) => {}
+            Some(Received::Closed { end, .. }) => {
+                assert_eq!(end, at, "seed {seed}: an end is told after all data");
+                assert_eq!(Some(&end), written.ends.lock().unwrap().last(), "seed {seed}: CLOSED");
+                return true;
+            }
+            other => panic!("seed {seed}: at {at}: {other:?}"),
+        }
+        false
+    }
+
+    fn come_back(&self) {
+        let conn = Conn::connect(&self.ctx, &self.address, b"again").unwrap();
+        self.input.resume(&conn);
+    }
+
+    /// All memory comes back, its own and what it mapped.
+    fn leave(&self) {
+        let seed = self.seed;
+        self.input.unsubscribe(BUFFER);
+        self.input.conn().close("read all");
+        let until = Instant::now() + WAIT;
+        while (self.ctx.memory_in_use(), self.ctx.mapped().0) != (0, 0) {
+            let (own, mapped) = (self.ctx.memory_in_use(), self.ctx.mapped());
+            assert!(Instant::now() < until, "seed {seed}: {own} bytes and {mapped:?} are still there");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
