@@ -24,9 +24,13 @@ struct Chain {
 
 impl Chain {
     fn new(broker: &Context, subscribers: usize, ring: u64) -> Self {
-        let ctx = context(SHM);
+        Self::of(broker, subscribers, BufferOptions { size_bytes: ring, ..BufferOptions::default() })
+    }
+
+    fn of(broker: &Context, subscribers: usize, options: BufferOptions) -> Self {
+        let (ctx, ring) = (context(SHM), options.size_bytes);
         let (out, listener) = publisher(&ctx);
-        out.create_buffer(1, ring).unwrap();
+        out.create_buffer_with(1, options).unwrap();
         let (relay, relays) = publisher(broker);
         let upstream = RIn::new(&connect(broker, &listener));
         upstream.subscribe(1, ring).unwrap();
@@ -52,28 +56,34 @@ impl Chain {
     }
 }
 
+/// Has the only thread of a listener's context do nothing until the first of these is dropped.
+fn keep_busy(listener: &Listener, visitor: &Context) -> (mpsc::SyncSender<()>, Conn) {
+    let (release, released) = mpsc::sync_channel::<()>(1);
+    let (tell, told) = mpsc::sync_channel(1);
+    listener.set_conn_cb(move |_conn| {
+        tell.send(()).unwrap();
+        let _ = released.recv_timeout(WAIT);
+    });
+    let conn = Conn::connect_start(visitor, &listener.local_addr(), b"keeps it busy").unwrap();
+    told.recv_timeout(WAIT).unwrap();
+    (release, conn)
+}
+
 /// The broker's only thread does nothing, and its subscribers hear of what is published all the same.
 #[test]
 fn a_broker_that_is_busy_delays_nobody() {
     let broker = context(SHM);
     let chain = Chain::new(&broker, 2, 1 << 16);
     let at = chain.know_each_other();
-    let (release, released) = mpsc::sync_channel::<()>(1);
-    let (tell, told) = mpsc::sync_channel(1);
-    chain.broker.0.set_conn_cb(move |_conn| {
-        tell.send(()).unwrap();
-        let _ = released.recv_timeout(WAIT);
-    });
     let other = context(SHM);
-    let _visitor = Conn::connect_start(&other, &chain.broker.0.local_addr(), b"keeps it busy").unwrap();
-    told.recv_timeout(WAIT).unwrap();
+    let (busy, _visitor) = keep_busy(&chain.broker.0, &other);
     for n in 0..5 {
         write(&chain.out, 1, 1000, 1000);
         for input in &chain.inputs {
             assert_eq!(take(input, at + n * 1000, at + (n + 1) * 1000), 0);
         }
     }
-    release.send(()).unwrap();
+    drop(busy);
     // What they gave back meanwhile is news to the broker, and no mistake.
     let end = at + 5000 + (1 << 20);
     std::thread::scope(|scope| {
@@ -83,6 +93,44 @@ fn a_broker_that_is_busy_delays_nobody() {
         write(&chain.out, 1, 1 << 20, 10_000);
     });
     chain.out.wait_consumed(1, end, WAIT).unwrap();
+}
+
+/// A subscriber has given back what the broker was not sent, and will not be sent before it gives something back itself: by
+/// what it keeps as history it allows less than its publisher's ring holds, what is left is too little to be told, and more
+/// than it follows at a time.
+#[test]
+fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
+    const RING: u64 = 256 << 10;
+    const PIECE: u64 = 10_000;
+    let broker = context(SHM);
+    let options = BufferOptions {
+        size_bytes: RING,
+        max_delivery_bytes: Some(1 << 14),
+        ..BufferOptions::default()
+    };
+    let chain = Chain::of(&broker, 1, options);
+    let (input, full) = (&chain.inputs[0], RING / PIECE * PIECE);
+    write(&chain.out, 1, 100_000, PIECE);
+    while chain.broker.1.buffer_info(1).unwrap().head < 100_000 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let other = context(SHM);
+    let (busy, _visitor) = keep_busy(&chain.broker.0, &other);
+    write(&chain.out, 1, full - 100_000, PIECE);
+    // It has all of it before it gives back any.
+    let (mut all, mut end) = (Vec::new(), 0);
+    while end < full {
+        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+        end = view.end();
+        all.push(view);
+    }
+    all.into_iter().for_each(|view| view.consume());
+    drop(busy);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(take(input, full, 2 * full), 0));
+        write(&chain.out, 1, full, PIECE);
+    });
+    chain.out.wait_consumed(1, 2 * full, WAIT).unwrap();
 }
 
 /// The broker's threads see what is published at different times, and subscribers before them.
@@ -206,16 +254,9 @@ fn a_broker_that_looks_late_knows_where_deliveries_end() {
     write(&out, 1, 100, 100);
     assert_eq!(take(&input, 0, 100), 0);
     out.wait_consumed(1, 100, WAIT).unwrap();
-    let (release, released) = mpsc::sync_channel::<()>(1);
-    let (tell, told) = mpsc::sync_channel(1);
-    relays.set_conn_cb(move |_conn| {
-        tell.send(()).unwrap();
-        let _ = released.recv_timeout(WAIT);
-    });
-    let _visitor = Conn::connect_start(&tcp, &relays.local_addr(), b"keeps it busy").unwrap();
-    told.recv_timeout(WAIT).unwrap();
+    let (busy, _visitor) = keep_busy(&relays, &tcp);
     write(&out, 1, 30_000, 500);
-    release.send(()).unwrap();
+    drop(busy);
     assert_eq!(take(&input, 100, 30_100), 0);
 }
 

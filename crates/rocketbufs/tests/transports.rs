@@ -25,7 +25,6 @@ fn over_tcp() {
 }
 
 #[test]
-#[ignore = "fails in one of forty runs under load with INVARIANT_SEED=213: a connection is not served for seconds after a reader of the same ring was cut off"]
 fn over_shared_memory() {
     seeds(TransportKind::Shm);
 }

@@ -181,26 +181,30 @@ impl<T: Transport> Core<T> {
         Some(self.tell_at < asleep_until)
     }
 
-    /// CREDIT of a peer that follows can speak of what it was not sent. True if it speaks of what this end has not seen yet:
-    /// then it waits until that has come.
-    pub(super) fn is_early(&mut self, conn: ConnId, wire: WireId, credit: &Credit) -> bool {
+    /// CREDIT of a peer that follows can speak of what it was not sent, and of what this end has not seen yet: as much of it
+    /// as is known to be true. The rest waits until that has come. Nothing known waits with it: this end gives back by it,
+    /// and is perhaps not sent what the rest waits for before it does.
+    pub(super) fn seen_of(&mut self, conn: ConnId, wire: WireId, credit: &Credit) -> Credit {
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else {
-            return false;
+            return *credit;
         };
         out.follows.early = None;
         if credit.landed <= out.outbound.sent() || !out.follows.watchers.contains(&ITS_OWN) {
-            return false;
+            return *credit;
         }
-        let Some(log) = out.buffer.log() else { return false };
+        let Some(log) = out.buffer.log() else { return *credit };
         if credit.landed <= log.ring.head() {
-            out.outbound.followed_to(credit.landed);
-            return false;
+            out.outbound.followed_to(credit.landed, credit.landed);
+            return *credit;
         }
-        let waits = out.buffer.source.is_some();
-        if waits {
-            out.follows.early = Some(*credit);
+        if out.buffer.source.is_none() {
+            return *credit;
         }
-        waits
+        out.follows.early = Some(*credit);
+        // In this order: a delivery that ends here meanwhile is told once more.
+        let boundary = log.ring.boundary();
+        out.outbound.followed_to(log.ring.head(), boundary);
+        credit.up_to(out.outbound.sent())
     }
 
     /// The buffer has news: perhaps what a peer's credit waited for.

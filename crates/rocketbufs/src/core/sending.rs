@@ -243,12 +243,10 @@ impl<T: Transport> Core<T> {
     }
 
     pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {
-        if self.is_early(conn, wire, credit) {
-            return;
-        }
+        let credit = self.seen_of(conn, wire, credit);
         // Credit for a subscription that just ended may still be under way.
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
-        if let Err(error) = out.outbound.on_credit(credit, self.now) {
+        if let Err(error) = out.outbound.on_credit(&credit, self.now) {
             self.close(conn, ByeCode::Protocol, &error.to_string());
             return;
         }

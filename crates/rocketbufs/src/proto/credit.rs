@@ -97,6 +97,13 @@ impl Credit {
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
+
+    /// The part of it that speaks of what lies below `to`.
+    #[must_use]
+    pub fn up_to(self, to: Position) -> Self {
+        let [landed, delivered, consumed] = self.levels().map(|position| position.min(to));
+        Self { landed, delivered, consumed, ..self }
+    }
 }
 
 /// Positions that somebody waits for and that were not reached: the smallest and the largest. Those between are asked

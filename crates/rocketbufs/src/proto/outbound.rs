@@ -220,10 +220,10 @@ impl Outbound {
         self.tally
     }
 
-    /// The receiver follows the ring, and has what lies below a boundary without having been sent it.
-    pub fn followed_to(&mut self, at: Position) {
+    /// The receiver follows the ring, and has what lies below `at` without having been sent it. It knows of the boundary.
+    pub fn followed_to(&mut self, at: Position, boundary: Position) {
         if at > self.sent {
-            (self.sent, self.sent_boundary, self.inside) = (at, at, false);
+            (self.sent, self.sent_boundary, self.inside) = (at, boundary, boundary < at);
         }
     }
 
