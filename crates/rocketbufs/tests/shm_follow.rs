@@ -133,6 +133,30 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     chain.out.wait_consumed(1, 2 * full, WAIT).unwrap();
 }
 
+/// A broker that keeps everything until somebody has it, and a subscriber that had it from another broker and is there before
+/// the data: what it has is not kept once it comes.
+#[test]
+fn a_broker_lets_go_of_what_came_after_who_has_it() {
+    const RING: u64 = 1 << 16;
+    let [ctx, broker, other] = [(); 3].map(|()| context(SHM));
+    let (out, listener) = publisher(&ctx);
+    out.create_buffer(1, RING).unwrap();
+    let (relay, relays) = publisher(&broker);
+    let upstream = RIn::new(&connect(&broker, &listener));
+    upstream.subscribe_with(1, SubscribeOptions { min_receivers: 1, ..ring_of(RING) }).unwrap();
+    relay.splice(&upstream, 1).unwrap();
+    let input = RIn::new(&connect(&other, &relays));
+    let start = Start::Position(out.buffer_info(1).unwrap().epoch, 60_000);
+    assert_eq!(subscribe(&input, 1, SubscribeOptions { start, ..ring_of(RING) }), 60_000);
+    while relay.confirmed(1).unwrap().count.receivers == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    write(&out, 1, 100_000, 10_000);
+    assert_eq!(take(&input, 60_000, 100_000), 0);
+    out.wait_consumed(1, 100_000, WAIT).unwrap();
+    assert_eq!(out.buffer_info(1).unwrap().subscribers, 1, "the broker was too slow");
+}
+
 /// The broker's threads see what is published at different times, and subscribers before them.
 #[test]
 fn a_broker_of_many_threads_believes_what_it_has_not_seen() {

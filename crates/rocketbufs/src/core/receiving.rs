@@ -75,6 +75,10 @@ impl<T: Transport> Core<T> {
         }
         let ending = state.ending.clone();
         let Some(in_log) = &mut state.log else { return };
+        if let Some(buffer) = &downstream {
+            // A receiver that goes on may have had what lands only now.
+            in_log.keep_for(buffer);
+        }
         let now = in_log.credit_now(downstream.as_deref());
         let due = in_log.next_credit(now);
         let finished = match ending {

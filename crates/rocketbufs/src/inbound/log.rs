@@ -66,7 +66,7 @@ impl InLog {
     }
 
     /// Lets go of what enough receivers have.
-    pub(super) fn keep_for(&self, buffer: &Buffer) {
+    pub(crate) fn keep_for(&self, buffer: &Buffer) {
         // Part of a delivery is of no use to another receiver.
         let whole = |kept: &Hold| {
             let at = self.log.ring.boundary_at_or_before(buffer.confirmed().delivered)?;
