@@ -1,16 +1,17 @@
 //! The framework over real RDMA devices (scripts/rdma-vm): streams, many buffers, a budget, no flow control.
 
-use std::time::Duration;
+mod ends;
+mod invariants;
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Blocking, Budget, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received,
-    SubscribeOptions,
+    Budget, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions,
 };
+
+use ends::{WAIT, pattern, ring_of, sender_at, subscribe, take, write};
 
 /// Bytes that are written behind each delivery of a buffer without flow control.
 const MARKER: u64 = 16;
-const WAIT: Duration = Duration::from_secs(60);
 
 /// The first device's address; None, told, where there is none.
 fn device() -> Option<String> {
@@ -26,19 +27,16 @@ fn context() -> Context {
 }
 
 fn context_with(change: impl FnOnce(&mut Config)) -> Context {
-    let mut config = Config { transport: TransportKind::Rdma, ..Config::default() };
-    // A message of the connection manager that is lost is repeated after four seconds.
-    config.session.connect_timeout_ms = 60_000;
+    let mut config = over_rdma();
     change(&mut config);
     Context::new(config).unwrap()
 }
 
-fn publisher(ctx: &Context, addr: &str) -> (ROut, Listener) {
-    let out = ROut::new(ctx);
-    let listener = Listener::bind(ctx, addr).unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    (out, listener)
+fn over_rdma() -> Config {
+    let mut config = Config { transport: TransportKind::Rdma, ..Config::default() };
+    // A message of the connection manager that is lost is repeated after four seconds.
+    config.session.connect_timeout_ms = 60_000;
+    config
 }
 
 fn connect(ctx: &Context, listener: &Listener) -> Conn {
@@ -48,60 +46,6 @@ fn connect(ctx: &Context, listener: &Listener) -> Conn {
     conn
 }
 
-fn subscribe(input: &RIn, bid: u32, options: SubscribeOptions) {
-    input.subscribe_with(bid, options).unwrap();
-    match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Subscribed { bid: got, .. }) if got == bid => {}
-        other => panic!("expected Subscribed, got {other:?}"),
-    }
-}
-
-fn ring_of(size_bytes: u64) -> SubscribeOptions {
-    SubscribeOptions { size_bytes, ..SubscribeOptions::default() }
-}
-
-fn pattern(from: u64, len: usize) -> Vec<u8> {
-    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
-}
-
-fn write(out: &ROut, bid: u32, bytes: u64, piece: u64) {
-    let mut left = bytes;
-    while left > 0 {
-        let size = piece.min(left);
-        let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
-        let at = segment.position();
-        segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
-        out.deliver(segment, size, None).unwrap();
-        left -= size;
-    }
-}
-
-/// Receives up to `end`, checking every byte; returns how many bytes were told as lost.
-fn take(input: &RIn, from: u64, end: u64) -> u64 {
-    let (mut at, mut lost) = (from, 0);
-    while at < end {
-        match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
-                assert_eq!(view.position(), at);
-                if let Ok(bytes) = view.to_vec() {
-                    assert!(bytes == pattern(at, bytes.len()), "wrong bytes at {at}");
-                } else {
-                    lost += view.len() as u64;
-                }
-                at = view.end();
-                view.consume();
-            }
-            Some(Received::Lost { from, to, .. }) => {
-                assert_eq!(from, at);
-                lost += to - from;
-                at = to;
-            }
-            other => panic!("at {at} of {end}: {other:?}"),
-        }
-    }
-    lost
-}
-
 #[test]
 fn streams_more_than_the_rings_hold() {
     let Some(addr) = device() else { return };
@@ -109,7 +53,7 @@ fn streams_more_than_the_rings_hold() {
         [(1, 0, 5_000), (100, u64::from(u32::MAX) - 5_000, 200_000), (20_000, (1 << 63) - 100_000, 1_000_000)]
     {
         let (ctx, other) = (context(), context());
-        let (out, listener) = publisher(&ctx, &addr);
+        let (out, listener) = sender_at(&ctx, &addr);
         let options = BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() };
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
@@ -127,7 +71,7 @@ fn bytes_that_a_peer_writes_are_no_plain_slice() {
     let Some(addr) = device() else { return };
     for (trust_writers, own_memory) in [(false, false), (true, false), (false, true)] {
         let (ctx, other) = (context(), context_with(|config| config.shm.trust_writers = trust_writers));
-        let (out, listener) = publisher(&ctx, &addr);
+        let (out, listener) = sender_at(&ctx, &addr);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, SubscribeOptions { own_memory, ..ring_of(1 << 16) });
@@ -143,7 +87,7 @@ fn bytes_that_a_peer_writes_are_no_plain_slice() {
 fn a_thousand_buffers_of_one_connection() {
     let Some(addr) = device() else { return };
     let (ctx, other) = (context(), context());
-    let (out, listener) = publisher(&ctx, &addr);
+    let (out, listener) = sender_at(&ctx, &addr);
     let input = RIn::new(&connect(&other, &listener));
     for bid in 0..1_000 {
         out.create_buffer(bid, 1 << 13).unwrap();
@@ -177,7 +121,7 @@ fn a_thousand_buffers_of_one_connection() {
 fn subscriptions_that_share_a_budget() {
     let Some(addr) = device() else { return };
     let (ctx, other) = (context(), context());
-    let (out, listener) = publisher(&ctx, &addr);
+    let (out, listener) = sender_at(&ctx, &addr);
     let input = RIn::new(&connect(&other, &listener));
     let budget = Budget::new(200_000);
     for bid in 0..20 {
@@ -209,7 +153,7 @@ fn without_flow_control_only_what_verifies_is_handed_out() {
     for (own, theirs, piece) in [(1 << 16, 1 << 16, 400), (1 << 20, 1 << 14, 400), (1 << 20, 1 << 16, 10_000)]
     {
         let (ctx, other) = (context(), context());
-        let (out, listener) = publisher(&ctx, &addr);
+        let (out, listener) = sender_at(&ctx, &addr);
         let max_delivery_bytes = Some(theirs / 4);
         let options = BufferOptions {
             size_bytes: own,
@@ -301,4 +245,11 @@ fn a_log_goes_on_over_another_transport() {
             }
         }
     }
+}
+
+/// As tests/transports.rs over what needs no device: `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=100` more.
+#[test]
+fn the_invariants_of_the_simulator() {
+    let Some(addr) = device() else { return };
+    invariants::seeds(20, &over_rdma(), &addr);
 }

@@ -1,12 +1,12 @@
 //! One program over TCP and shared memory by configuration alone: the same cases, the same bytes.
 
-mod shm_kit;
+mod ends;
 
 use std::time::{Duration, Instant};
 
+use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{BufferOptions, Context, Policy, RIn, Received, Start, SubscribeOptions};
-use shm_kit::{WAIT, config, connect, context, pattern, publisher, ring_of, subscribe, take, write};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -21,7 +21,7 @@ fn streams_more_than_the_rings_hold() {
     for kind in KINDS {
         for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
             let (ctx, other) = (context(kind), context(kind));
-            let (out, listener) = publisher(&ctx);
+            let (out, listener) = sender(&ctx);
             let options = BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() };
             out.create_buffer_with(1, options).unwrap();
             let conn = connect(&other, &listener);
@@ -44,7 +44,7 @@ fn streams_more_than_the_rings_hold() {
 fn what_the_application_sees_is_the_writers_memory() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16));
@@ -68,7 +68,7 @@ fn bytes_of_trusted_writers_are_borrowed() {
         let mut trusting = config(kind);
         trusting.shm.trust_writers = true;
         let other = Context::new(trusting).unwrap();
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16));
@@ -84,7 +84,7 @@ fn bytes_of_trusted_writers_are_borrowed() {
 fn an_application_can_have_memory_of_its_own() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 18).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         input.subscribe_with(1, SubscribeOptions { own_memory: true, ..ring_of(1 << 17) }).unwrap();
@@ -106,7 +106,7 @@ fn an_application_can_have_memory_of_its_own() {
 fn a_slow_one_that_drops_loses_only_what_it_is_told() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, SubscribeOptions { policy: Policy::Drop, ..ring_of(1 << 16) });
@@ -130,7 +130,7 @@ fn a_slow_one_that_drops_loses_only_what_it_is_told() {
 fn overwritable_buffers_hand_out_only_what_verifies() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
@@ -163,9 +163,9 @@ fn overwritable_buffers_hand_out_only_what_verifies() {
 fn through_a_splice_everybody_gets_the_same() {
     let auto = TransportKind::Auto;
     let (ctx, broker) = (context(auto), context(auto));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 18).unwrap();
-    let (relay, relays) = publisher(&broker);
+    let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     relay.splice(&upstream, 1).err();
     upstream.subscribe(1, 1 << 18).unwrap();
@@ -199,9 +199,9 @@ fn through_a_splice_everybody_gets_the_same() {
 fn from_tcp_to_shared_memory() {
     let (ctx, broker, local) =
         (context(TransportKind::Tcp), context(TransportKind::Auto), context(TransportKind::Shm));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 17).unwrap();
-    let (relay, relays) = publisher(&broker);
+    let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     assert_eq!(upstream.conn().carrier().unwrap().name, "tcp");
     upstream.subscribe(1, 1 << 17).unwrap();
@@ -220,7 +220,7 @@ fn from_tcp_to_shared_memory() {
 fn a_subscription_goes_on_over_another_connection() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         let name = SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) };
@@ -257,7 +257,7 @@ fn landed_is_what_stays_without_a_connection() {
         for (name, policy) in [(&b""[..], Policy::Block), (b"me", Policy::Block), (b"me", Policy::Disconnect)]
         {
             let (ctx, other) = (context(kind), context(kind));
-            let (out, listener) = publisher(&ctx);
+            let (out, listener) = sender(&ctx);
             out.create_buffer(1, 1 << 16).unwrap();
             let input = RIn::new(&connect(&other, &listener));
             let options = SubscribeOptions { name: name.into(), hold: WAIT, policy, ..ring_of(1 << 16) };
@@ -281,7 +281,7 @@ fn landed_is_what_stays_without_a_connection() {
 fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
     for kind in KINDS {
         let ctx = context(kind);
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let options = BufferOptions { size_bytes: 1 << 20, flow_control: false, ..BufferOptions::default() };
         out.create_buffer_with(2, options).unwrap();
@@ -310,7 +310,7 @@ fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
 #[test]
 fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
     let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
-    let (_out, listener) = publisher(&ctx);
+    let (_out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));
     for bid in 1..=2_000 {
         input.subscribe_with(bid, SubscribeOptions { own_memory: true, ..ring_of(1 << 16) }).unwrap();
@@ -324,7 +324,7 @@ fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
 #[test]
 fn limits_refuse_and_say_which() {
     let ctx = context(TransportKind::Shm);
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     for bid in 1..=2 {
         out.create_buffer(bid, 1 << 16).unwrap();
     }
@@ -349,7 +349,7 @@ fn limits_refuse_and_say_which() {
 #[test]
 fn nothing_is_left_of_a_subscription() {
     let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));
     for _ in 0..20 {
         out.create_buffer(1, 1 << 16).unwrap();

@@ -1,15 +1,15 @@
 //! Readers that map a ring follow it: they hear of news from its writer, whoever stands between them.
 
-mod shm_kit;
+mod ends;
 
 use std::sync::mpsc;
 use std::time::Duration;
 
+use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
     Blocking, BufferOptions, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
 };
-use shm_kit::{WAIT, config, connect, context, pattern, publisher, ring_of, subscribe, take, write};
 
 const SHM: TransportKind = TransportKind::Shm;
 
@@ -29,9 +29,9 @@ impl Chain {
 
     fn of(broker: &Context, subscribers: usize, options: BufferOptions) -> Self {
         let (ctx, ring) = (context(SHM), options.size_bytes);
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer_with(1, options).unwrap();
-        let (relay, relays) = publisher(broker);
+        let (relay, relays) = sender(broker);
         let upstream = RIn::new(&connect(broker, &listener));
         upstream.subscribe(1, ring).unwrap();
         relay.splice(&upstream, 1).unwrap();
@@ -103,11 +103,8 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     const RING: u64 = 256 << 10;
     const PIECE: u64 = 10_000;
     let broker = context(SHM);
-    let options = BufferOptions {
-        size_bytes: RING,
-        max_delivery_bytes: Some(1 << 14),
-        ..BufferOptions::default()
-    };
+    let options =
+        BufferOptions { size_bytes: RING, max_delivery_bytes: Some(1 << 14), ..BufferOptions::default() };
     let chain = Chain::of(&broker, 1, options);
     let (input, full) = (&chain.inputs[0], RING / PIECE * PIECE);
     write(&chain.out, 1, 100_000, PIECE);
@@ -139,9 +136,9 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
 fn a_broker_lets_go_of_what_came_after_who_has_it() {
     const RING: u64 = 1 << 16;
     let [ctx, broker, other] = [(); 3].map(|()| context(SHM));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, RING).unwrap();
-    let (relay, relays) = publisher(&broker);
+    let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     upstream.subscribe_with(1, SubscribeOptions { min_receivers: 1, ..ring_of(RING) }).unwrap();
     relay.splice(&upstream, 1).unwrap();
@@ -185,7 +182,7 @@ fn spinning(busy_poll_us: u32) -> Context {
 #[test]
 fn busy_polling_sees_the_same() {
     let [ctx, other] = [(); 2].map(|()| spinning(50));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = RIn::new(&connect(&other, &listener));
     subscribe(&input, 1, ring_of(1 << 16));
@@ -202,7 +199,7 @@ fn busy_polling_sees_the_same() {
 #[test]
 fn who_waits_takes_what_it_sees() {
     let [ctx, other] = [(); 2].map(|()| spinning(2_000));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));
     let bids = [1, 2, 3];
     for bid in bids {
@@ -243,7 +240,7 @@ fn who_waits_takes_what_it_sees() {
 #[test]
 fn what_was_left_is_not_looked_at() {
     let [ctx, other] = [(); 2].map(|()| spinning(1_000_000));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = RIn::new(&connect(&other, &listener));
     for _ in 0..3 {
@@ -261,7 +258,7 @@ fn what_was_left_is_not_looked_at() {
 #[test]
 fn a_broker_that_looks_late_knows_where_deliveries_end() {
     let (ctx, broker, tcp) = (context(SHM), context(TransportKind::Auto), context(TransportKind::Tcp));
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     let options = BufferOptions {
         size_bytes: 1 << 16,
         max_delivery_bytes: Some(1 << 12),
@@ -269,7 +266,7 @@ fn a_broker_that_looks_late_knows_where_deliveries_end() {
         ..BufferOptions::default()
     };
     out.create_buffer_with(1, options).unwrap();
-    let (relay, relays) = publisher(&broker);
+    let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     upstream.subscribe(1, 1 << 16).unwrap();
     relay.splice(&upstream, 1).unwrap();

@@ -1,14 +1,14 @@
 //! Splices over shared memory when the connection to the publisher is lost: what subscribers hold stays, or is told as gone.
 
-mod shm_kit;
+mod ends;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ends::{WAIT, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Blocking, Context, Listener, OutEvent, RIn, ROut, Received, Start, SubscribeOptions};
-use shm_kit::{WAIT, connect, context, pattern, publisher, ring_of, subscribe, take, write};
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -26,7 +26,7 @@ struct Chain {
 impl Chain {
     fn new(name: &[u8]) -> Self {
         let [ctx, broker, other] = [TransportKind::Shm, TransportKind::Auto, TransportKind::Shm].map(context);
-        let (out, listener) = publisher(&ctx);
+        let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let left = Arc::new(AtomicUsize::new(0));
         let leaves = left.clone();
@@ -34,7 +34,7 @@ impl Chain {
             let left = matches!(event, OutEvent::Unsubscribed { .. });
             leaves.fetch_add(left.into(), Ordering::SeqCst);
         });
-        let (relay, relays) = publisher(&broker);
+        let (relay, relays) = sender(&broker);
         let upstream = RIn::new(&connect(&broker, &listener));
         let hold = if name.is_empty() { Duration::ZERO } else { WAIT };
         let options = SubscribeOptions { name: name.into(), hold, linger: Some(WAIT), ..ring_of(1 << 16) };
@@ -149,11 +149,11 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
 #[test]
 fn a_splice_that_is_made_late_can_be_mapped_too() {
     let [ctx, broker, other] = [TransportKind::Tcp, TransportKind::Auto, TransportKind::Shm].map(context);
-    let (out, listener) = publisher(&ctx);
+    let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let upstream = RIn::new(&connect(&broker, &listener));
     subscribe(&upstream, 1, SubscribeOptions { retain_bytes: Some(1 << 15), ..ring_of(1 << 16) });
-    let (relay, relays) = publisher(&broker);
+    let (relay, relays) = sender(&broker);
     relay.splice(&upstream, 1).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let start = subscribe(&input, 1, ring_of(1 << 16));

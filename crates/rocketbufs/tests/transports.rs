@@ -1,30 +1,22 @@
 //! The simulator's invariants on TCP and shared memory, with threads, sockets and mapped memory.
-//! `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=1000` more.
+//! `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=1000` more. Over RDMA: tests/rdma.rs.
 
+mod ends;
 mod invariants;
 
 use rocketbufs::Config;
 use rocketbufs::config::TransportKind;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-fn seeds(transport: TransportKind) {
-    let config = Config { transport, ..Config::default() };
-    let seeds = match number("INVARIANT_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("INVARIANT_SEEDS").unwrap_or(40),
-    };
-    seeds.for_each(|seed| invariants::run(seed, &config, "127.0.0.1:0"));
+fn run(transport: TransportKind) {
+    invariants::seeds(40, &Config { transport, ..Config::default() }, "127.0.0.1:0");
 }
 
 #[test]
 fn over_tcp() {
-    seeds(TransportKind::Tcp);
+    run(TransportKind::Tcp);
 }
 
 #[test]
 fn over_shared_memory() {
-    seeds(TransportKind::Shm);
+    run(TransportKind::Shm);
 }

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, Start,
-    SubscribeOptions,
+    Blocking, BufferOptions, Config, Conn, Context, Policy, RIn, ROut, Received, Start, SubscribeOptions,
 };
 
 #[path = "../sim/rng.rs"]
 mod rng;
 use rng::{Rng, mix};
+
+use crate::ends::sender_at;
 
 const WAIT: Duration = Duration::from_secs(60);
 /// Who was cut off and has read all that there is does not come back: his place is kept so long.
@@ -61,27 +62,29 @@ fn pattern(from: u64, len: usize) -> Vec<u8> {
     (from..from + len as u64).map(|position| mix(position) as u8).collect()
 }
 
-fn serve(ctx: &Context, addr: &str) -> (ROut, Listener) {
-    let out = ROut::new(ctx);
-    let listener = Listener::bind(ctx, addr).unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    (out, listener)
+/// The first `count` seeds, or those that the environment names.
+pub fn seeds(count: u64, config: &Config, addr: &str) {
+    let number = |name| std::env::var(name).ok()?.parse().ok();
+    let seeds = match number("INVARIANT_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("INVARIANT_SEEDS").unwrap_or(count),
+    };
+    seeds.for_each(|seed| run(seed, config, addr));
 }
 
 /// One run; the seed is in every message of what fails.
-pub fn run(seed: u64, config: &Config, addr: &str) {
+fn run(seed: u64, config: &Config, addr: &str) {
     let mut rng = Rng::new(seed);
     let start = rng.one_of(&[0, u64::from(u32::MAX) - 5_000, 1 << 40]);
     let plans: Vec<_> = (0..rng.between(1, 3)).map(|_| Plan::draw(&mut rng)).collect();
     let (ctx, broker_ctx) = (Context::new(config.clone()).unwrap(), Context::new(config.clone()).unwrap());
-    let (out, listener) = serve(&ctx, addr);
+    let (out, listener) = sender_at(&ctx, addr);
     let size_bytes = rng.one_of(&[64 << 10, 256 << 10, 1 << 20]);
     let max_delivery_bytes = Some(MAX_DELIVERY);
     let options = BufferOptions { size_bytes, start, max_delivery_bytes, ..BufferOptions::default() };
     out.create_buffer_with(BUFFER, options).unwrap();
 
-    let (handed_on, behind) = serve(&broker_ctx, addr);
+    let (handed_on, behind) = sender_at(&broker_ctx, addr);
     let input = RIn::new(&Conn::connect(&broker_ctx, &listener.local_addr(), b"broker").unwrap());
     let all = SubscribeOptions { size_bytes, start: Start::Oldest, ..SubscribeOptions::default() };
     input.subscribe_with(BUFFER, all).unwrap();
