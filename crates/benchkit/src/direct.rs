@@ -99,6 +99,13 @@ pub trait Port {
     /// # Errors
     /// The system failed.
     fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<()>;
+
+    /// Sends back what has come, each message before the memory in which it lies is given back. Otherwise as
+    /// [`Port::receive`].
+    ///
+    /// # Errors
+    /// The system failed.
+    fn answer(&mut self) -> io::Result<()>;
 }
 
 impl End {
@@ -112,7 +119,9 @@ impl End {
             Role::Publish => self.publish(control, port),
             Role::Subscribe => subscribe(control, port),
             Role::Ping => self.ping(control, port),
-            Role::Pong => pong(port),
+            Role::Pong => loop {
+                port.answer()?;
+            },
         }
     }
 
@@ -196,17 +205,6 @@ fn subscribe(control: &Control, port: &mut impl Port) -> Result<(), Error> {
             last_arrival = Instant::now();
         }
         control.end_if_over(last_arrival, || vec![messages, total])?;
-    }
-}
-
-fn pong(port: &mut impl Port) -> Result<(), Error> {
-    let mut back = Vec::new();
-    loop {
-        back.clear();
-        port.receive(&mut |message| back.extend_from_slice(message))?;
-        if !back.is_empty() {
-            port.send(&back)?;
-        }
     }
 }
 

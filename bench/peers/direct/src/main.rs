@@ -109,18 +109,30 @@ fn config(at: &str) -> Result<Config, Box<dyn Error>> {
 impl Port for Polling {
     #[inline]
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        let Some(to) = &self.to else { return Err(io::ErrorKind::Unsupported.into()) };
-        let sample = to.loan_slice_uninit(message.len()).map_err(io::Error::other)?;
-        sample.write_from_slice(message).send().map_err(io::Error::other)?;
-        Ok(())
+        send(self.to.as_ref(), message)
     }
 
     #[inline]
     fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        self.take(|message| {
+            each(message);
+            Ok(())
+        })
+    }
+
+    #[inline]
+    fn answer(&mut self) -> io::Result<()> {
+        self.take(|message| send(self.to.as_ref(), message))
+    }
+}
+
+impl Polling {
+    #[inline]
+    fn take(&self, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let Some(from) = &self.from else { return Err(io::ErrorKind::Unsupported.into()) };
         for _ in 0..IN_A_ROW {
             match from.receive().map_err(io::Error::other)? {
-                Some(sample) => each(sample.payload()),
+                Some(sample) => each(sample.payload())?,
                 None => {
                     std::hint::spin_loop();
                     break;
@@ -129,4 +141,12 @@ impl Port for Polling {
         }
         Ok(())
     }
+}
+
+#[inline]
+fn send(to: Option<&Publisher<ipc::Service, [u8], ()>>, message: &[u8]) -> io::Result<()> {
+    let Some(to) = to else { return Err(io::ErrorKind::Unsupported.into()) };
+    let sample = to.loan_slice_uninit(message.len()).map_err(io::Error::other)?;
+    sample.write_from_slice(message).send().map_err(io::Error::other)?;
+    Ok(())
 }

@@ -139,21 +139,44 @@ impl Shared {
 impl Port for Shared {
     #[inline]
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        let length = (message.len() as u32).to_le_bytes();
-        self.writer.append_blocking(&[&length, message], None).map(drop).map_err(io::Error::other)
+        send(&mut self.writer, message)
     }
 
     fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        let Some(input) = &self.input else { return self.accept() };
-        match input.recv(Some(LOOK)).map_err(io::Error::other)? {
-            None | Some(Received::Subscribed { .. }) => Ok(()),
-            Some(Received::Data(view)) => {
-                walk_view(&view, &mut self.copy, each)?;
-                view.consume();
-                Ok(())
-            }
-            Some(other) => Err(unexpected(&other)),
+        match &self.input {
+            Some(input) => take(input, &mut self.copy, each),
+            None => self.accept(),
         }
+    }
+
+    fn answer(&mut self) -> io::Result<()> {
+        let Some(input) = &self.input else { return self.accept() };
+        let mut sent = Ok(());
+        take(input, &mut self.copy, &mut |message| {
+            if sent.is_ok() {
+                sent = send(&mut self.writer, message);
+            }
+        })?;
+        sent
+    }
+}
+
+#[inline]
+fn send(writer: &mut BufWriter, message: &[u8]) -> io::Result<()> {
+    let length = (message.len() as u32).to_le_bytes();
+    writer.append_blocking(&[&length, message], None).map(drop).map_err(io::Error::other)
+}
+
+#[inline]
+fn take(input: &RIn, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+    match input.recv(Some(LOOK)).map_err(io::Error::other)? {
+        None | Some(Received::Subscribed { .. }) => Ok(()),
+        Some(Received::Data(view)) => {
+            walk_view(&view, copy, each)?;
+            view.consume();
+            Ok(())
+        }
+        Some(other) => Err(unexpected(&other)),
     }
 }
 

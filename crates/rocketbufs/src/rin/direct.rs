@@ -176,6 +176,7 @@ impl RIn {
                     return Some(self.hand_out(worker, inbound, taken));
                 }
             }
+            rings.iter().flatten().for_each(rocketring::Ring::expect);
             std::hint::spin_loop();
         }
         None
