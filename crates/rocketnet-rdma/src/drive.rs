@@ -8,12 +8,15 @@ use rustix::event::epoll;
 
 use crate::conn::State;
 use crate::frame;
-use crate::sys::{CmEvent, Incoming, Kind, Trouble};
-use crate::transport::{EVENTS, LISTENER, Rdma, SLEEPER, TROUBLE, Waiting};
+use crate::sys::{Incoming, Kind, Trouble};
+use crate::transport::{DEVICE, EVENTS, LISTENER, Rdma, SLEEPER, TROUBLE, Waiting};
 
 /// Descriptors and connections' events handled in one poll.
 const READY_PER_POLL: usize = 64;
 const EVENTS_PER_POLL: usize = 256;
+
+/// Why connections end whose device was taken out, or whose driver was unloaded.
+pub(crate) const GONE: &str = "the RDMA device is gone";
 
 impl Rdma {
     /// See [`rocketnet::Transport::poll`].
@@ -102,18 +105,24 @@ impl Rdma {
     fn take_events(&mut self, events: &mut Vec<Event>) {
         for _ in 0..EVENTS_PER_POLL {
             let Some(event) = self.events.next() else { return };
-            if event.number & LISTENER != 0 {
-                if let Kind::Request(incoming) = event.kind {
-                    self.come_in(event.number & !LISTENER, incoming, events);
+            match (event.number, event.kind) {
+                (number, Kind::Request(incoming)) if number & LISTENER != 0 => {
+                    self.come_in((number & !LISTENER) as usize, incoming, events);
                 }
-            } else {
-                self.on_cm(ConnId(event.number), event, events);
+                (number, Kind::DeviceRemoved) if number & LISTENER != 0 => {
+                    self.lose_listener((number & !LISTENER) as usize);
+                }
+                (number, Kind::DeviceRemoved) if number & DEVICE != 0 => {
+                    self.lose_device((number & !DEVICE) as usize, events);
+                }
+                (number, _) if number & (LISTENER | DEVICE) != 0 => {}
+                (number, kind) => self.on_cm(ConnId(number), kind, &event.private, events),
             }
         }
     }
 
-    fn come_in(&mut self, listener: u64, incoming: Incoming, events: &mut Vec<Event>) {
-        let Some(listening) = self.listeners.get(listener as usize) else { return };
+    fn come_in(&mut self, listener: usize, incoming: Incoming, events: &mut Vec<Event>) {
+        let Some(listening) = self.listeners.get(listener) else { return };
         if let Err(reason) = frame::read_greeting(&incoming.private) {
             tracing::debug!(peer = incoming.peer, reason, "refused over RDMA");
             return;
@@ -124,13 +133,13 @@ impl Rdma {
     }
 
     /// The next step of a connection.
-    fn on_cm(&mut self, id: ConnId, event: CmEvent, events: &mut Vec<Event>) {
+    fn on_cm(&mut self, id: ConnId, kind: Kind, private: &[u8], events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        let stepped = match (event.kind, &conn.state) {
+        let stepped = match (kind, &conn.state) {
             (Kind::AddressResolved, State::Resolving) => self.route(id),
             (Kind::RouteResolved, State::Routing) => self.ask(id),
             (Kind::Established, State::Connecting) => {
-                self.established(id, &event.private).map(|()| events.push(Event::Connected(id)))
+                self.established(id, private).map(|()| events.push(Event::Connected(id)))
             }
             (Kind::Established, State::Accepting) => {
                 conn.state = State::Open;
@@ -140,7 +149,7 @@ impl Rdma {
                 conn.ended.get_or_insert(Down::Broken("the peer ended it without a word, or died".into()));
                 Ok(())
             }
-            (Kind::DeviceRemoved, _) => Err("the RDMA device is gone".into()),
+            (Kind::DeviceRemoved, _) => Err(GONE.into()),
             (Kind::Failed(reason), _) => Err(reason),
             _ => Ok(()),
         };
@@ -209,6 +218,10 @@ impl Rdma {
                 return;
             }
             self.deadlines.remove(&(at, number));
+            if number & LISTENER != 0 {
+                self.listen_again((number & !LISTENER) as usize);
+                continue;
+            }
             let Some(conn) = self.conns.get_mut(ConnId(number)) else { continue };
             conn.deadline = None;
             let reason = format!("no answer within {:?}", self.config.connect_timeout);
@@ -230,7 +243,7 @@ impl Rdma {
     }
 
     /// Ends a connection: tells what had still left, and why it is down.
-    fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
+    pub(crate) fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) else { return };
         let reason = conn.reason(seen);
         tracing::debug!(conn = id.0, %reason, "RDMA connection down");

@@ -39,6 +39,7 @@ mod outbox;
 mod outgoing;
 mod probe;
 mod receives;
+mod removal;
 pub mod sys;
 mod transport;
 

@@ -25,6 +25,8 @@ pub(crate) const SLEEPER: u64 = u64::MAX;
 pub(crate) const EVENTS: u64 = u64::MAX - 1;
 /// The bit that marks the token of what a device tells of itself.
 pub(crate) const TROUBLE: u64 = 1 << 61;
+/// The bit that marks the number under which a device's going is told.
+pub(crate) const DEVICE: u64 = 1 << 60;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
 /// How long `detach` waits for the adapter to have read what was posted. It takes a round trip; who needs longer is as
@@ -38,7 +40,10 @@ pub(crate) struct Waiting(pub Incoming);
 impl Foreign for Waiting {}
 
 pub(crate) struct Listening {
-    _id: Id,
+    /// None while its device is gone.
+    pub id: Option<Id>,
+    /// With the port that it has.
+    pub bound: SocketAddr,
     /// As `listen` returned it.
     pub addr: String,
 }
@@ -58,7 +63,7 @@ pub struct Rdma {
     _sleeper: Arc<Sleeper>,
     pub(crate) listeners: slab::Slab<Listening>,
     pub(crate) conns: Slots<Conn>,
-    pub(crate) devices: Vec<Device>,
+    pub(crate) devices: slab::Slab<Device>,
     /// Connections to go on with without a word from the adapter.
     pub(crate) again: Vec<ConnId>,
     /// Events of calls other than `poll`.
@@ -84,7 +89,7 @@ impl Rdma {
             _sleeper: sleeper.clone(),
             listeners: slab::Slab::new(),
             conns: Slots::new(),
-            devices: Vec::new(),
+            devices: slab::Slab::new(),
             again: Vec::new(),
             backlog: Vec::new(),
             deadlines: Deadlines::new(),
@@ -107,22 +112,24 @@ impl Rdma {
     /// The queues of a connection whose device is known.
     pub(crate) fn open_link(&mut self, id: ConnId, cm: Id) -> Result<Link, String> {
         let context = device_of(&cm);
-        let known = self.devices.iter().find(|device| device.context == context);
+        let known = self.devices.iter().find(|(_, device)| device.context == context);
         let completions = match known {
-            Some(device) => device.completions.clone(),
-            None => {
-                let completions = Completions::new(&cm).map_err(|e| format!("a completion channel: {e}"))?;
-                let watch =
-                    Watch::new(&cm).map_err(|e| format!("hearing what becomes of the device: {e}"))?;
-                let index = self.devices.len() as u64;
-                for (fd, token) in [(completions.fd(), index), (watch.fd(), TROUBLE | index)] {
-                    self.watch(fd, token).map_err(|e| e.to_string())?;
-                }
-                self.devices.push(Device { context, completions: completions.clone(), watch });
-                completions
-            }
+            Some((_, device)) => device.completions.clone(),
+            None => self.open_device(context, &cm)?,
         };
         Link::open(cm, &completions, id.0, self.config.shape())
+    }
+
+    fn open_device(&mut self, context: usize, cm: &Id) -> Result<Arc<Completions>, String> {
+        let index = self.devices.vacant_key() as u64;
+        let completions =
+            Completions::new(cm, DEVICE | index).map_err(|e| format!("a completion channel: {e}"))?;
+        let watch = Watch::new(cm).map_err(|e| format!("hearing what becomes of the device: {e}"))?;
+        for (fd, token) in [(completions.fd(), index), (watch.fd(), TROUBLE | index)] {
+            self.watch(fd, token).map_err(|e| e.to_string())?;
+        }
+        self.devices.insert(Device { context, completions: completions.clone(), watch });
+        Ok(completions)
     }
 
     fn check_place(&self) -> Result<(), TransportError> {
@@ -209,7 +216,7 @@ impl Transport for Rdma {
             TransportError::Address { addr: addr.into(), reason }
         })?;
         let addr = bound.to_string();
-        entry.insert(Listening { _id: id, addr: addr.clone() });
+        entry.insert(Listening { id: Some(id), bound, addr: addr.clone() });
         Ok(addr)
     }
 

@@ -115,3 +115,21 @@ fn an_interface_of_ordinary_packets() {
     );
     goes_on(&mut Kit::new(&mut lab));
 }
+
+/// The interface of whoever receives takes less than the sender's, from some moment on: small packets come, others are lost.
+#[test]
+fn an_interface_that_takes_less_than_the_other_end() {
+    let Some(mut lab) = lab() else { return };
+    let mut kit = Kit::connected(&mut lab);
+    let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
+    flow.run(&mut kit, 100_000, || 10_000);
+    // With a queue before it a cable loses silently; without one the sender's driver would be told, and try for ever.
+    let changed = Changed::by(
+        &["tc qdisc add dev rdma1 root netem limit 1000", "ip link set rdma0 mtu 1500"],
+        &["ip link set rdma0 mtu 4200", "tc qdisc del dev rdma1 root"],
+    );
+    let why = until_down(&mut kit, &mut flow, 10_000).to_string();
+    assert!(why.contains("packets larger than the way takes are lost"), "{why}");
+    drop(changed);
+    goes_on(&mut kit);
+}

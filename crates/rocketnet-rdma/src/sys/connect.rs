@@ -203,6 +203,23 @@ impl Id {
         Ok((id, SocketAddr::new(addr.ip(), port)))
     }
 
+    /// On the same device as this one, and nothing else: the device's context stays as long as one of its ids does, and when
+    /// the device goes away this one is told, too. (Otherwise rdma_cm closes the context of a device that is gone with its
+    /// last connection, whatever else was made of it.)
+    ///
+    /// # Errors
+    /// The address is not there any more.
+    pub fn beside(&self, number: u64) -> io::Result<Self> {
+        let id = Self::new(&self.events, number)?;
+        // SAFETY: the id is there; a connection's address has been known since it has a device.
+        let mut addr = unsafe { (*self.raw).src_addr };
+        // Any port.
+        addr.0[2..4].fill(0);
+        // SAFETY: both are there; the address is copied.
+        check(unsafe { (id.functions.rdma_bind_addr)(id.raw, &mut addr) })?;
+        Ok(id)
+    }
+
     /// Begins to look for the way to an address.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ const INLINE: [u32; 6] = [512, 256, 220, 128, 64, 0];
 pub struct Completions {
     functions: &'static Functions,
     raw: *mut IbvCompChannel,
+    /// Goes after the channel, and whatever else holds this.
+    _device: Id,
 }
 
 // SAFETY: the library's functions may be called from any thread.
@@ -37,11 +39,13 @@ unsafe impl Send for Completions {}
 unsafe impl Sync for Completions {}
 
 impl Completions {
-    /// For connections of this one's device.
+    /// For connections of this one's device. When that goes away an event comes under this number, and everything that
+    /// holds this is to be dropped: the kernel waits for it.
     ///
     /// # Errors
     /// The device refuses, or descriptors have run out.
-    pub fn new(id: &Id) -> io::Result<Arc<Self>> {
+    pub fn new(id: &Id, number: u64) -> io::Result<Arc<Self>> {
+        let device = id.beside(number)?;
         // SAFETY: the id is there and has a device, of which a null pointer is refused below.
         let raw = unsafe {
             let context = (*id.raw).verbs;
@@ -50,7 +54,7 @@ impl Completions {
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
-        let completions = Self { functions: id.functions, raw };
+        let completions = Self { functions: id.functions, raw, _device: device };
         // SAFETY: just made.
         set_nonblocking(unsafe { (*raw).fd })?;
         Ok(Arc::new(completions))
@@ -161,14 +165,13 @@ pub enum Done {
 pub struct Link {
     id: Id,
     queue: *mut IbvCq,
+    /// Holds the channel over which the queue tells.
     domain: Arc<Domain>,
     receives: Buffer,
     outbox: Buffer,
     shape: Shape,
     inline_bytes: u32,
     next: u64,
-    /// Goes after the queue that tells over it.
-    _completions: Arc<Completions>,
 }
 
 // SAFETY: owned by one thread at a time; the library does not care which.
@@ -185,7 +188,7 @@ impl Link {
         // SAFETY: the id is there.
         let context = unsafe { (*id.raw).verbs };
         let failed = |what: &'static str| move |error: io::Error| format!("{what}: {}", explain(&error));
-        let domain = Domain::new(functions, context).map_err(failed("a protection domain"))?;
+        let domain = Domain::new(functions, context, completions).map_err(failed("a protection domain"))?;
         let receive_bytes = shape.receives as usize * shape.receive_bytes as usize;
         let receives = Buffer::new(&domain, receive_bytes).map_err(failed("registering receives"))?;
         let outbox =
@@ -198,17 +201,7 @@ impl Link {
             return Err(failed("a completion queue")(io::Error::last_os_error()));
         }
         id.set_ack_timeout(shape.ack_timeout);
-        let mut link = Self {
-            id,
-            queue,
-            domain,
-            receives,
-            outbox,
-            shape,
-            inline_bytes: 0,
-            next: 0,
-            _completions: completions.clone(),
-        };
+        let mut link = Self { id, queue, domain, receives, outbox, shape, inline_bytes: 0, next: 0 };
         link.make_pair().map_err(failed("a queue pair"))?;
         link.arm();
         for slot in 0..shape.receives {

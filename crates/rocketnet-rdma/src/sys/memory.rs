@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rocketring::{Pinned, Position, Ring};
 
 use super::abi::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IbvContext, IbvMr, IbvPd};
+use super::link::Completions;
 use super::load::Functions;
 
 /// A protection domain: what is registered in it can be reached by its queue pair and by no other. One for each
@@ -20,6 +21,8 @@ use super::load::Functions;
 pub(super) struct Domain {
     functions: &'static Functions,
     raw: *mut IbvPd,
+    /// Goes after it: keeps the device's context.
+    _completions: Arc<Completions>,
 }
 
 // SAFETY: the libraries' functions may be called from any thread.
@@ -28,10 +31,17 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    pub(super) fn new(functions: &'static Functions, context: *mut IbvContext) -> io::Result<Arc<Self>> {
+    pub(super) fn new(
+        functions: &'static Functions,
+        context: *mut IbvContext,
+        completions: &Arc<Completions>,
+    ) -> io::Result<Arc<Self>> {
         // SAFETY: the caller's device is open.
         let raw = unsafe { (functions.ibv_alloc_pd)(context) };
-        if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(Arc::new(Self { functions, raw })) }
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Arc::new(Self { functions, raw, _completions: completions.clone() }))
     }
 
     pub(super) fn raw(&self) -> *mut IbvPd {

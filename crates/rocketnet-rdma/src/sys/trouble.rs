@@ -41,7 +41,7 @@ impl Watch {
     /// It cannot be opened again, or descriptors have run out.
     pub fn new(id: &Id) -> io::Result<Self> {
         let functions = id.functions;
-        // SAFETY: the id is there; its device, if it has one, stays open for the life of the process.
+        // SAFETY: the id is there, and keeps its device, if it has one, open.
         let (context, name) = unsafe {
             let verbs = (*id.raw).verbs;
             if verbs.is_null() {

@@ -1,0 +1,119 @@
+//! Devices that go away while they are used, and come back.
+//!
+//! The kernel tells it every id of the device, connections and listeners, and waits until all of them are destroyed. A
+//! listener of one address is one of them; so it is given up, and made anew as soon as the address has a device again.
+
+use std::time::{Duration, Instant};
+
+use rocketnet::{Down, Event};
+
+use crate::drive::GONE;
+use crate::sys::Id;
+use crate::transport::{LISTENER, Rdma};
+
+/// How often it is tried to listen again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+impl Rdma {
+    /// Nothing of the device is kept: the kernel waits for that.
+    pub(crate) fn lose_device(&mut self, index: usize, events: &mut Vec<Event>) {
+        let Some(device) = self.devices.try_remove(index) else { return };
+        for id in self.conns.ids().collect::<Vec<_>>() {
+            let link = self.conns.get(id).and_then(|conn| conn.link.as_ref());
+            if link.is_some_and(|link| link.goes_over(device.context, None)) {
+                self.fail(id, Down::Broken(GONE.into()), events);
+            }
+        }
+    }
+
+    pub(crate) fn lose_listener(&mut self, key: usize) {
+        let Some(listening) = self.listeners.get_mut(key) else { return };
+        if listening.id.take().is_some() {
+            tracing::warn!(
+                addr = listening.addr,
+                "{GONE}: nobody can connect there over RDMA until it is back"
+            );
+            self.listen_later(key);
+        }
+    }
+
+    fn listen_later(&mut self, key: usize) {
+        self.deadlines.insert((Instant::now() + LISTEN_AGAIN, LISTENER | key as u64));
+    }
+
+    pub(crate) fn listen_again(&mut self, key: usize) {
+        let Some(listening) = self.listeners.get_mut(key).filter(|listening| listening.id.is_none()) else {
+            return;
+        };
+        match Id::listen(&self.events, listening.bound, self.config.backlog, LISTENER | key as u64) {
+            Ok((id, _)) => {
+                tracing::info!(addr = listening.addr, "the RDMA device is back: listening there again");
+                listening.id = Some(id);
+            }
+            Err(error) => {
+                tracing::debug!(addr = listening.addr, %error, "not back yet");
+                self.listen_later(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rocketnet::Transport;
+    use rocketring::Sleeper;
+
+    use super::*;
+    use crate::config::RdmaConfig;
+
+    fn transport() -> Rdma {
+        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
+        Rdma::new(RdmaConfig::default(), sleeper).expect("libraries and a valid configuration")
+    }
+
+    /// Whether the second reaches the first at this address, which takes it.
+    fn reaches(ends: &mut [Rdma; 2], addr: &str) -> bool {
+        let dialled = ends[1].connect(addr).expect("an address");
+        loop {
+            for (n, end) in ends.iter_mut().enumerate() {
+                let mut events = Vec::new();
+                end.poll(Some(Duration::from_millis(1)), &mut events);
+                for event in events {
+                    match event {
+                        Event::Incoming(accepted) => drop(end.adopt(accepted).expect("a connection")),
+                        Event::Connected(id) if n == 1 && id == dialled => return true,
+                        Event::Down(id, _) if n == 1 && id == dialled => return false,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// As if the device had gone: Soft-RoCE does not come back to a process that had it.
+    #[test]
+    fn a_listener_is_made_anew_at_its_address() {
+        let Ok(addresses) = std::env::var("ROCKETBUFS_TEST_RDMA") else {
+            println!("skipped: no RDMA devices to test with; scripts/rdma-vm has some");
+            return;
+        };
+        let mut ends = [transport(), transport()];
+        let own = addresses.split_whitespace().next().expect("an address");
+        let addr = ends[0].listen(&format!("{own}:0")).expect("its address");
+        assert!(reaches(&mut ends, &addr));
+        ends[0].lose_listener(0);
+        assert!(!reaches(&mut ends, &addr));
+        let until = Instant::now() + 20 * LISTEN_AGAIN;
+        while !reaches(&mut ends, &addr) {
+            assert!(Instant::now() < until, "nobody listens there again");
+        }
+        // A connection and what was made for its device go together, and the next makes both anew.
+        let mut events = Vec::new();
+        ends.iter_mut().for_each(|end| end.lose_device(0, &mut events));
+        let told = |event: &Event| matches!(event, Event::Down(_, Down::Broken(why)) if why == GONE);
+        assert!(events.len() >= 2 && events.iter().all(told), "{events:?}");
+        assert!(reaches(&mut ends, &addr));
+    }
+}
