@@ -212,14 +212,6 @@ impl Ring {
     pub fn has_news(&self) -> bool {
         self.shared().next_step(self.head()).is_some()
     }
-
-    /// Has what lands next fetched into this core's cache: for a reader that looks again and again, which finds it beside the
-    /// news of it then, and not after.
-    #[inline]
-    pub fn expect(&self) {
-        #[cfg(not(loom))]
-        self.shared().memory.expect(self.head());
-    }
 }
 
 impl Shared {

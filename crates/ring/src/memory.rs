@@ -190,12 +190,6 @@ mod mapped {
             }
         }
 
-        /// Has the lines fetched in which the next bytes at `position` will be read. Touches nothing.
-        #[inline]
-        pub(crate) fn expect(&self, position: u64) {
-            fetch_to_read(self.at(position).cast_const());
-        }
-
         /// Copies from `position` into `to`, in whatever state the bytes are: somebody may be writing them.
         pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
             assert!(to.len() <= self.bytes, "a range longer than its ring");
@@ -223,21 +217,6 @@ mod mapped {
         #[cfg(target_arch = "aarch64")]
         unsafe {
             std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
-        }
-    }
-
-    /// A hint: the line at `at`, mapped or not, is going to be read.
-    #[inline]
-    fn fetch_to_read(at: *const u8) {
-        // SAFETY: as in `fetch_to_write`.
-        #[cfg(target_arch = "x86_64")]
-        unsafe {
-            std::arch::asm!("prefetcht0 [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
-        }
-        // SAFETY: as above.
-        #[cfg(target_arch = "aarch64")]
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
     }
 

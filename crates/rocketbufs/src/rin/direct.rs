@@ -176,7 +176,6 @@ impl RIn {
                     return Some(self.hand_out(worker, inbound, taken));
                 }
             }
-            rings.iter().flatten().for_each(rocketring::Ring::expect);
             std::hint::spin_loop();
         }
         None
