@@ -5,23 +5,17 @@ mod ends;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ends::{receiver, sender};
+use ends::{WAIT, pattern, receiver, sender, write};
 use rocketbufs::{
     Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SegmentError,
     Start, SubscribeOptions,
 };
-
-const WAIT: Duration = Duration::from_secs(20);
 
 fn wait_subscribed(input: &RIn, bid: u32) {
     match input.recv(Some(WAIT)).unwrap() {
         Some(Received::Subscribed { bid: got, .. }) => assert_eq!(got, bid),
         other => panic!("expected Subscribed, got {other:?}"),
     }
-}
-
-fn pattern(from: u64, len: usize) -> Vec<u8> {
-    (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
 /// Receives `bytes` of the pattern, checking each.
@@ -42,18 +36,6 @@ fn take_pattern(input: &RIn, bytes: u64) {
     }
 }
 
-fn write_pattern(out: &ROut, bid: u32, bytes: u64, piece: u64) {
-    let mut left = bytes;
-    while left > 0 {
-        let size = piece.min(left);
-        let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
-        let at = segment.position();
-        segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
-        out.deliver(segment, size, None).unwrap();
-        left -= size;
-    }
-}
-
 #[test]
 fn streams_more_than_the_rings_hold() {
     for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
@@ -66,7 +48,7 @@ fn streams_more_than_the_rings_hold() {
         wait_subscribed(&input, 1);
         let total = if piece == 1 { 50_000 } else { 3_000_000 };
         std::thread::scope(|scope| {
-            scope.spawn(|| write_pattern(&out, 1, total, piece));
+            scope.spawn(|| write(&out, 1, total, piece));
             take_pattern(&input, total);
         });
         out.wait_consumed(1, start + total, WAIT).unwrap();
@@ -131,7 +113,7 @@ fn a_full_buffer_says_so_and_waits_for_its_receiver() {
     };
     assert_eq!(full, SegmentError::TimedOut);
     take_pattern(&input, written);
-    write_pattern(&out, 1, 100_000, 1000);
+    write(&out, 1, 100_000, 1000);
     take_pattern(&input, 100_000);
 }
 
@@ -157,7 +139,7 @@ fn splices_through_two_brokers() {
         })
         .collect();
     std::thread::scope(|scope| {
-        scope.spawn(|| write_pattern(&out, 1, 5_000_000, 30_000));
+        scope.spawn(|| write(&out, 1, 5_000_000, 30_000));
         for leaf in &leaves {
             scope.spawn(|| take_pattern(leaf, 5_000_000));
         }
@@ -180,7 +162,7 @@ fn drop_skips_and_says_what_is_lost() {
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     // Nobody reads meanwhile: the writer goes on all the same.
-    write_pattern(&out, 1, 2_000_000, 1000);
+    write(&out, 1, 2_000_000, 1000);
     out.destroy_buffer(1).unwrap();
     let (mut at, mut lost) = (0, 0);
     loop {
@@ -260,7 +242,7 @@ fn resumes_over_another_connection_without_a_gap() {
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     std::thread::scope(|scope| {
-        scope.spawn(|| write_pattern(&out, 1, 1_000_000, 777));
+        scope.spawn(|| write(&out, 1, 1_000_000, 777));
         let mut at = 0;
         let mut cuts = 0;
         while at < 1_000_000 {
@@ -317,7 +299,7 @@ fn who_drains_and_ends_is_heard_as_closed() {
             input.subscribe(bid, 1 << 16).unwrap();
             wait_subscribed(&input, bid);
         }
-        write_pattern(&out, 1, 30_000, 1000);
+        write(&out, 1, 30_000, 1000);
         for bid in [1, 2] {
             out.destroy_buffer(bid).unwrap();
             out.drain(bid, WAIT).unwrap();

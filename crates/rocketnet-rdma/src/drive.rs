@@ -8,7 +8,7 @@ use rustix::event::epoll;
 
 use crate::conn::State;
 use crate::frame;
-use crate::sys::{Incoming, Kind, Trouble};
+use crate::sys::{CmEvent, Incoming, Kind, Trouble};
 use crate::transport::{DEVICE, EVENTS, LISTENER, Rdma, SLEEPER, TROUBLE, Waiting};
 
 /// Descriptors and connections' events handled in one poll.
@@ -105,19 +105,23 @@ impl Rdma {
     fn take_events(&mut self, events: &mut Vec<Event>) {
         for _ in 0..EVENTS_PER_POLL {
             let Some(event) = self.events.next() else { return };
-            match (event.number, event.kind) {
-                (number, Kind::Request(incoming)) if number & LISTENER != 0 => {
-                    self.come_in((number & !LISTENER) as usize, incoming, events);
-                }
-                (number, Kind::DeviceRemoved) if number & LISTENER != 0 => {
-                    self.lose_listener((number & !LISTENER) as usize);
-                }
-                (number, Kind::DeviceRemoved) if number & DEVICE != 0 => {
-                    self.lose_device((number & !DEVICE) as usize, events);
-                }
-                (number, _) if number & (LISTENER | DEVICE) != 0 => {}
-                (number, kind) => self.on_cm(ConnId(number), kind, &event.private, events),
+            self.on_event(event, events);
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, event: CmEvent, events: &mut Vec<Event>) {
+        match (event.number, event.kind) {
+            (number, Kind::Request(incoming)) if number & LISTENER != 0 => {
+                self.come_in((number & !LISTENER) as usize, incoming, events);
             }
+            (number, Kind::DeviceRemoved) if number & LISTENER != 0 => {
+                self.lose_listener((number & !LISTENER) as usize);
+            }
+            (number, Kind::DeviceRemoved) if number & DEVICE != 0 => {
+                self.lose_device((number & !DEVICE) as usize, events);
+            }
+            (number, _) if number & (LISTENER | DEVICE) != 0 => {}
+            (number, kind) => self.on_cm(ConnId(number), kind, &event.private, events),
         }
     }
 

@@ -67,6 +67,8 @@ mod tests {
 
     use super::*;
     use crate::config::RdmaConfig;
+    use crate::sys::{CmEvent, Kind};
+    use crate::transport::DEVICE;
 
     fn transport() -> Rdma {
         let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
@@ -92,6 +94,11 @@ mod tests {
         }
     }
 
+    /// What rdma_cm tells of a device that goes, for the first of these numbers.
+    fn gone(first: u64) -> CmEvent {
+        CmEvent { number: first, kind: Kind::DeviceRemoved, private: Vec::new() }
+    }
+
     /// As if the device had gone: Soft-RoCE does not come back to a process that had it.
     #[test]
     fn a_listener_is_made_anew_at_its_address() {
@@ -103,7 +110,7 @@ mod tests {
         let own = addresses.split_whitespace().next().expect("an address");
         let addr = ends[0].listen(&format!("{own}:0")).expect("its address");
         assert!(reaches(&mut ends, &addr));
-        ends[0].lose_listener(0);
+        ends[0].on_event(gone(LISTENER), &mut Vec::new());
         assert!(!reaches(&mut ends, &addr));
         let until = Instant::now() + 20 * LISTEN_AGAIN;
         while !reaches(&mut ends, &addr) {
@@ -111,7 +118,7 @@ mod tests {
         }
         // A connection and what was made for its device go together, and the next makes both anew.
         let mut events = Vec::new();
-        ends.iter_mut().for_each(|end| end.lose_device(0, &mut events));
+        ends.iter_mut().for_each(|end| end.on_event(gone(DEVICE), &mut events));
         let told = |event: &Event| matches!(event, Event::Down(_, Down::Broken(why)) if why == GONE);
         assert!(events.len() >= 2 && events.iter().all(told), "{events:?}");
         assert!(reaches(&mut ends, &addr));
