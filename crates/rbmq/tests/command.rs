@@ -245,7 +245,12 @@ fn a_line_that_is_too_long_is_named() {
     let outcome = broker.publish("t", text.as_bytes()).finish();
     assert_eq!(outcome.status.code(), Some(1));
     assert!(outcome.stderr.contains("line 3 has more than 262140 bytes"), "{}", outcome.stderr);
-    broker.publish_all("t --ring-bytes 2M", text.as_bytes());
+    assert!(outcome.stderr.contains("--max-message-bytes"), "{}", outcome.stderr);
+    for larger in
+        ["--ring-bytes 2M", "--max-message-bytes 300k", "--ring-bytes 4k --max-message-bytes 300000"]
+    {
+        broker.publish_all(&format!("t {larger}"), text.as_bytes());
+    }
 }
 
 #[test]

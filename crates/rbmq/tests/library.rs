@@ -71,6 +71,30 @@ fn messages_come_copied_or_borrowed_in_one_order() {
 }
 
 #[test]
+fn messages_may_be_as_large_as_half_a_ring() {
+    let (ring_bytes, max_delivery_bytes) = (Some(4096), Some(32 << 10));
+    let options = TopicOptions { ring_bytes, max_delivery_bytes, ..TopicOptions::default() };
+    let (_broker, mut topic, mut subscriber) = joined(options);
+    let largest = vec![7; (32 << 10) - 4];
+    let too_large = PublishError::TooLarge { size: (32 << 10) - 3, max: 32 << 10 };
+    assert_eq!(topic.publish(&vec![7; (32 << 10) - 3]), Err(too_large));
+    let writer = std::thread::spawn(move || {
+        for n in 0..100 {
+            // Small ones between them, so that they begin anywhere in the ring.
+            topic.publish(&vec![8; n]).unwrap();
+            topic.publish(&largest).unwrap();
+        }
+        topic.close().unwrap();
+    });
+    let mut sizes = Vec::new();
+    while let Some(message) = subscriber.recv(LONG).unwrap() {
+        sizes.push(message.bytes.len());
+    }
+    writer.join().unwrap();
+    assert_eq!(sizes, (0..100).flat_map(|n| [n, (32 << 10) - 4]).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_is_kept_is_not_overwritten_until_it_is_released() {
     let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
     let broker = broker_with(|_| {});

@@ -45,7 +45,7 @@ pub struct Common {
     /// TCP congestion control of everybody
     #[arg(long, default_value = "cubic")]
     pub congestion: String,
-    /// Bytes of a topic's ring; else what is configured, but at least 2 MiB, and room for 7 messages
+    /// Bytes of a topic's ring; else what is configured, but at least 2 MiB, and room for 3 messages
     #[arg(long)]
     pub ring_bytes: Option<u64>,
     /// Bytes that the relay reads at once

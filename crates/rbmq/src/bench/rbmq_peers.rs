@@ -22,8 +22,9 @@ use crate::{
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// A ring holds at least this many messages (paper 1, section 4.2, has ten). Rings are powers of two, and so are most sizes:
-/// one more, with its header, would double the ring, out of the processor's cache.
-const RING_MESSAGES: usize = 7;
+/// one more, with its header, would double the ring, out of the processor's cache: messages of 512 KiB go 1.3 times as
+/// fast through a ring of three as through one of seven.
+const RING_MESSAGES: u64 = 3;
 
 /// And this many bytes, twice the default: where publishers, broker and subscribers share two cores, less is used up before
 /// those who give it back have their turn.
@@ -84,10 +85,13 @@ pub fn serve(
 pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchError> {
     let pattern = Pattern::new(u32::from(topic), load.size);
     let config = config(load.transport, load.congestion.as_deref())?;
-    let ring_bytes = (RING_MESSAGES * pattern.record_bytes()).next_power_of_two() as u64;
+    let record_bytes = pattern.record_bytes();
+    let ring_bytes = (RING_MESSAGES * record_bytes as u64).next_power_of_two();
     let ring_bytes = load.ring_bytes.unwrap_or(ring_bytes.max(RING_BYTES).max(config.buffers.size_bytes));
     let publisher = Publisher::builder().config(config).connect(&load.addr).map_err(failed)?;
-    let options = TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    let max_delivery_bytes = Some((ring_bytes / 4).max(record_bytes as u64));
+    let options =
+        TopicOptions { ring_bytes: Some(ring_bytes), max_delivery_bytes, ..TopicOptions::default() };
     let mut writer = publisher.topic_with(&topic_name(topic), options).map_err(failed)?;
     writer.wait_subscribers(load.subscribers, SET_UP_WITHIN).map_err(failed)?;
     control.ready("");
@@ -95,7 +99,6 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     let mut cursor = Cursor::new(&pattern);
     let mut counted = Counted::new(load.confirm);
     let mut pace = Pace::new(load.rate);
-    let record_bytes = pattern.record_bytes();
     while !control.stopped() {
         let due = pace.wait(counted.published());
         match load.api {

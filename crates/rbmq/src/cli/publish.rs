@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rbmq::wire::RECORD_HEADER_BYTES;
 use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
 use tracing::info;
 
@@ -54,9 +55,12 @@ pub(super) struct Args {
     /// Name of this publisher in the broker's log
     #[arg(long, default_value = "rbmq pub", value_name = "NAME")]
     name: String,
-    /// Ring of the topic, here and at the broker; a message has at most a quarter of it
+    /// Ring of the topic, here and at the broker; default 1 MiB
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     ring_bytes: Option<u64>,
+    /// Largest message; the ring has room for two at least. Default a quarter of the ring
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    max_message_bytes: Option<u64>,
     /// How long the broker may take to accept the topic, and to confirm its end, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
@@ -104,6 +108,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let timeout = Duration::from_secs(args.timeout);
     let options = TopicOptions {
         ring_bytes: args.ring_bytes,
+        max_delivery_bytes: args
+            .max_message_bytes
+            .map(|bytes| bytes.saturating_add(RECORD_HEADER_BYTES as u64)),
         framing: if args.raw { Framing::Raw } else { Framing::Records },
         timeout,
         // Whoever wants to know that it arrives wants it sent again where a broker died with it.
@@ -287,8 +294,8 @@ impl Job {
 
     fn too_long(&self, max_line: usize) -> Failure {
         Failure::Failed(format!(
-            "line {} has more than {max_line} bytes, the largest message of this topic; use a larger --ring-bytes \
-             (four times the longest line), or --raw",
+            "line {} has more than {max_line} bytes, the largest message of this topic; use a larger \
+             --max-message-bytes, or --raw",
             self.totals.messages + 1
         ))
     }

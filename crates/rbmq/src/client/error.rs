@@ -74,7 +74,7 @@ pub enum PublishError {
     /// It is larger than a delivery of this topic may be.
     #[error(
         "a record of {size} bytes is too large: with its header of 4 a delivery of this topic has at most \
-             {max}; open the topic with a larger ring (four times the largest delivery)"
+             {max}; open the topic with a larger max_delivery_bytes"
     )]
     TooLarge {
         /// Its size.
