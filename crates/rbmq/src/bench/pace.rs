@@ -20,18 +20,19 @@ impl Pace {
         Pace { per_s, began: None }
     }
 
-    /// Waits until messages are due beyond the `sent` ones. Returns how many.
+    /// Waits until messages are due beyond the `sent` ones. Returns how many: all that are due since the last tick, and
+    /// not the few that became due while those before them were handed over.
     pub fn wait(&mut self, sent: u64) -> u64 {
         let Some(per_s) = self.per_s else { return u64::MAX };
         let began = *self.began.get_or_insert_with(Instant::now);
         loop {
             let elapsed = began.elapsed();
-            let due = due(elapsed, per_s);
+            let last_tick = TICK * (elapsed.as_nanos() / TICK.as_nanos()) as u32;
+            let due = due(last_tick, per_s);
             if due > sent {
                 return due - sent;
             }
-            let next_tick = TICK * (elapsed.as_nanos() / TICK.as_nanos() + 1) as u32;
-            std::thread::sleep(next_tick.saturating_sub(elapsed));
+            std::thread::sleep((last_tick + TICK).saturating_sub(elapsed));
         }
     }
 }
