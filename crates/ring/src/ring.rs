@@ -114,7 +114,10 @@ impl Shared {
         self.horizon.store(horizon, Ordering::Release);
         if self.waits.load(Ordering::Relaxed) && control.satisfied(horizon) {
             self.waits.store(false, Ordering::Relaxed);
-            self.granted.notify_all();
+            // Who asked may do what gives him room himself, awake: then there is nobody to tell.
+            if control.sleepers > 0 {
+                self.granted.notify_all();
+            }
         }
         horizon
     }

@@ -35,6 +35,9 @@ const FREE: u32 = 3;
 /// After so many looks at a seat that somebody sits in all the time the own thread looks no more.
 const LOOKS: u32 = 16;
 
+/// Where somebody comes again and again, looks are up to so many periods apart: each is a wake-up for nothing.
+const PERIODS: u32 = 4;
+
 /// The right to do a worker's work. See the module's text.
 #[derive(Debug)]
 pub struct Seat {
@@ -120,23 +123,25 @@ impl Seat {
     }
 
     /// The own thread waits until it has the seat again: because it was called, or because nobody used the seat from one
-    /// look to the next, `period` later.
+    /// look to the next, `period` later, or up to four times that where it has been used all along.
     pub fn park(&self, period: Duration) {
         let mut called = lock(&self.called);
         self.parked.store(true, Ordering::Relaxed);
         // Pairs with the fence in `leave`: who leaves sees us parked, or we see the seat as he left it.
         fence(Ordering::SeqCst);
-        let (mut before, mut unchanged) = (None, 0);
+        let (mut before, mut unchanged, mut periods) = (None, 0, 1);
         loop {
             let now = self.left.load(Ordering::Relaxed);
             unchanged = if before == Some(now) { unchanged + 1 } else { 0 };
+            periods = if before.is_some() && unchanged == 0 { (2 * periods).min(PERIODS) } else { 1 };
             let slept = self.state.load(Ordering::Relaxed) == ASLEEP;
             if (std::mem::take(&mut *called) || unchanged > 0 || slept) && self.take_back() {
                 self.parked.store(false, Ordering::Relaxed);
                 return;
             }
             before = Some(now);
-            called = if unchanged < LOOKS { self.wait(called, period) } else { self.wait_deep(called) };
+            called =
+                if unchanged < LOOKS { self.wait(called, period * periods) } else { self.wait_deep(called) };
         }
     }
 
