@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketnet::{Accepted, ConnId, Down, Transport};
+use rustc_hash::FxHashMap;
 
 use super::{Command, Core, Link, LinkPhase, Role};
 use crate::conn::{Conn, ConnShared, Phase};
@@ -108,7 +109,7 @@ impl<T: Transport> Core<T> {
             version: VERSION,
             outs: HashMap::new(),
             parked: HashMap::new(),
-            ins: HashMap::new(),
+            ins: FxHashMap::default(),
             next_wire: 1,
             ready: VecDeque::new(),
             dirty: false,

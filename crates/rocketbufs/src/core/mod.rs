@@ -32,6 +32,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketnet::{Accepted, ConnId, Event, Offered, Transport};
+use rustc_hash::FxHashMap;
 
 use crate::buffer::{Buffer, SubShared};
 use crate::conn::{ConnShared, Phase};
@@ -144,10 +145,11 @@ pub struct Core<T: Transport> {
     shared: Arc<WorkerShared>,
     handle: Weak<Handle>,
     transport: T,
-    links: HashMap<ConnId, Link>,
-    by_number: HashMap<u64, ConnId>,
+    // Ids that are chosen at this end need no hash that nobody can aim at.
+    links: FxHashMap<ConnId, Link>,
+    by_number: FxHashMap<u64, ConnId>,
     listeners: Vec<(u64, String, Weak<ListenerShared>)>,
-    slots: HashMap<u32, SlotUse>,
+    slots: FxHashMap<u32, SlotUse>,
     /// Connections that have something to send this turn, in the order in which they came.
     dirty: VecDeque<ConnId>,
     suspended: Vec<(Arc<InboundShared>, Nanos)>,
@@ -184,10 +186,11 @@ struct Link {
     phase: LinkPhase,
     /// Chosen of those that both ends speak.
     version: u16,
+    /// By ids that the peer chose.
     outs: HashMap<WireId, OutSub>,
     /// Subscriptions of the peer that wait for their buffer's log.
     parked: HashMap<WireId, Weak<Buffer>>,
-    ins: HashMap<WireId, InSub>,
+    ins: FxHashMap<WireId, InSub>,
     next_wire: WireId,
     /// Subscriptions with something to send, taking turns.
     ready: VecDeque<WireId>,
@@ -257,10 +260,10 @@ impl<T: Transport> Core<T> {
             shared,
             handle,
             transport,
-            links: HashMap::new(),
-            by_number: HashMap::new(),
+            links: FxHashMap::default(),
+            by_number: FxHashMap::default(),
             listeners: Vec::new(),
-            slots: HashMap::new(),
+            slots: FxHashMap::default(),
             dirty: VecDeque::new(),
             suspended: Vec::new(),
             idle,

@@ -16,13 +16,13 @@
 //! Therefore a range that follows a control message waits for the next poll: what is already read is carried over, and
 //! nothing more is read for the connection. Control messages in a row come out of one poll together.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rocketring::{Inlet, Maps, PeerBell, Trimmed};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{local, sys};
 use crate::contract::{ConnId, Down, Event, WireId};
@@ -33,26 +33,6 @@ use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_RANGE};
 const LARGE_RANGE: usize = 32 << 10;
 /// What is read behind a large range: the next headers.
 const SMALL_STAGING: usize = 4 << 10;
-
-/// Wire ids are chosen at this end, so that nobody can aim at the hash; one multiplication spreads them.
-#[derive(Default)]
-pub(super) struct WireHasher(u64);
-
-impl Hasher for WireHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(byte.into());
-        }
-    }
-
-    fn write_u32(&mut self, id: u32) {
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
-    }
-}
 
 pub(super) struct Bound {
     pub(super) inlet: Inlet,
@@ -133,9 +113,10 @@ pub(super) enum Progress {
 
 /// The state of what arrives on one connection.
 pub(super) struct Intake {
-    pub(super) bound: HashMap<WireId, Bound, BuildHasherDefault<WireHasher>>,
+    // Wire ids are chosen at this end: nobody can aim at the hash.
+    pub(super) bound: FxHashMap<WireId, Bound>,
     /// Ids for which nobody is there: what comes is thrown away.
-    pub(super) discarded: HashSet<WireId, BuildHasherDefault<WireHasher>>,
+    pub(super) discarded: FxHashSet<WireId>,
     phase: Phase,
     /// Bytes read and not looked at, from `carried` on.
     carry: Vec<u8>,
@@ -163,8 +144,8 @@ impl Intake {
             files: VecDeque::new(),
             bells: Vec::new(),
             bell_page: None,
-            bound: HashMap::default(),
-            discarded: HashSet::default(),
+            bound: FxHashMap::default(),
+            discarded: FxHashSet::default(),
             phase: START,
             carry: Vec::new(),
             carried: 0,
