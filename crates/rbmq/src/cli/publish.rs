@@ -90,6 +90,20 @@ impl Args {
             None => Ok(None),
         }
     }
+
+    fn topic_options(&self) -> TopicOptions {
+        let with_header = |bytes: u64| bytes.saturating_add(RECORD_HEADER_BYTES as u64);
+        TopicOptions {
+            ring_bytes: self.ring_bytes,
+            max_delivery_bytes: self.max_message_bytes.map(with_header),
+            framing: if self.raw { Framing::Raw } else { Framing::Records },
+            timeout: Duration::from_secs(self.timeout),
+            // Whoever wants to know that it arrives wants it sent again where a broker died with it.
+            keep_until_delivered: self.confirm != Confirm::None || self.min_subscribers > 0,
+            min_subscribers: self.min_subscribers,
+            ..TopicOptions::default()
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -105,20 +119,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .config(args.client.config()?)
         .connect(&args.client.broker)
         .map_err(|e| args.client.explain(&e))?;
-    let timeout = Duration::from_secs(args.timeout);
-    let options = TopicOptions {
-        ring_bytes: args.ring_bytes,
-        max_delivery_bytes: args
-            .max_message_bytes
-            .map(|bytes| bytes.saturating_add(RECORD_HEADER_BYTES as u64)),
-        framing: if args.raw { Framing::Raw } else { Framing::Records },
-        timeout,
-        // Whoever wants to know that it arrives wants it sent again where a broker died with it.
-        keep_until_delivered: args.confirm != Confirm::None || args.min_subscribers > 0,
-        min_subscribers: args.min_subscribers,
-        ..TopicOptions::default()
-    };
-    let writer = publisher.topic_with(args.topic.as_str(), options).map_err(Failure::failed)?;
+    let writer = publisher.topic_with(args.topic.as_str(), args.topic_options()).map_err(Failure::failed)?;
     wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
         patience: Patience::of(args),
@@ -132,7 +133,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         true => job.publish_raw(&input, args)?,
         false => job.publish_lines(&input, args)?,
     }
-    let (totals, position, confirmed) = job.finish(timeout)?;
+    let (totals, position, confirmed) = job.finish(Duration::from_secs(args.timeout))?;
     publisher.close();
     info!("published {} messages, {} bytes", totals.messages, totals.bytes);
     if args.json {

@@ -145,7 +145,6 @@ pub struct Core<T: Transport> {
     shared: Arc<WorkerShared>,
     handle: Weak<Handle>,
     transport: T,
-    // Ids that are chosen at this end need no hash that nobody can aim at.
     links: FxHashMap<ConnId, Link>,
     by_number: FxHashMap<u64, ConnId>,
     listeners: Vec<(u64, String, Weak<ListenerShared>)>,
@@ -175,7 +174,7 @@ struct SlotUse {
     inbound: Option<Arc<InboundShared>>,
 }
 
-/// One connection.
+/// One connection. What its peer chose the ids of has a hash that it cannot aim at.
 struct Link {
     shared: Arc<ConnShared>,
     session: Session,
@@ -186,7 +185,6 @@ struct Link {
     phase: LinkPhase,
     /// Chosen of those that both ends speak.
     version: u16,
-    /// By ids that the peer chose.
     outs: HashMap<WireId, OutSub>,
     /// Subscriptions of the peer that wait for their buffer's log.
     parked: HashMap<WireId, Weak<Buffer>>,
