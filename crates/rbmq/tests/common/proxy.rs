@@ -46,10 +46,11 @@ impl Proxy {
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(&broker) else { continue };
-                accepting.connections.fetch_add(1, Ordering::SeqCst);
-                pass(&accepting, &client, &server, true);
-                pass(&accepting, &server, &client, false);
-                accepting.open.lock().expect("no panic").extend([client, server]);
+                if accepting.opens(&client, &server) {
+                    accepting.connections.fetch_add(1, Ordering::SeqCst);
+                    pass(&accepting, &client, &server, true);
+                    pass(&accepting, &server, &client, false);
+                }
             }
         });
         Self { addr, shared }
@@ -66,8 +67,9 @@ impl Proxy {
     }
 
     pub fn cut(&self) {
+        let mut open = self.shared.open.lock().expect("no panic");
         self.shared.refusing.store(true, Ordering::SeqCst);
-        for stream in self.shared.open.lock().expect("no panic").drain(..) {
+        for stream in open.drain(..) {
             // It may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -122,6 +124,16 @@ fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool)
 }
 
 impl Shared {
+    /// A connection that can be cut from here on, before anything goes through it. False if it came too late.
+    fn opens(&self, client: &TcpStream, server: &TcpStream) -> bool {
+        let mut open = self.open.lock().expect("no panic");
+        let opens = !self.refusing.load(Ordering::SeqCst);
+        if opens {
+            open.extend([client, server].map(|socket| socket.try_clone().expect("a socket")));
+        }
+        opens
+    }
+
     /// How many of `bytes` of a client may be passed now; they count as passed.
     fn may_pass(&self, bytes: usize) -> usize {
         let left =
