@@ -56,6 +56,29 @@ impl Shared {
         }
     }
 
+    /// To be called before the delivery that ends at `to`, `parts`, is published: other processes find it beside the head.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn publish_inline(&self, to: Position, parts: &[&[u8]]) {
+        if let Some(region) = self.memory.own_region() {
+            region.publish_inline(to, parts);
+        }
+    }
+
+    /// Copies the range of another process's ring that ends at `to`, if that is one small delivery which lies beside the
+    /// head.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn read_inline(&self, to: Position, dst: &mut [u8]) -> bool {
+        let peers = self.memory.region().filter(|_| self.memory.is_peers());
+        peers.is_some_and(|region| region.read_inline(to, dst))
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn read_inline(&self, _to: Position, _dst: &mut [u8]) -> bool {
+        false
+    }
+
     /// Tells other processes, if any can see the ring, what is about to be overwritten.
     #[cfg(not(loom))]
     pub(crate) fn publish_horizon(&self, horizon: Position) -> bool {

@@ -64,6 +64,7 @@ mod extent;
 mod grant;
 mod index;
 mod inlet;
+pub mod inline;
 mod marks;
 mod memory;
 #[cfg(not(loom))]

@@ -331,6 +331,14 @@ mod mapped {
             // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and everybody uses atomics.
             unsafe { &*self.base.add(n) }
         }
+
+        /// As many words from this number on.
+        #[inline]
+        pub(crate) fn words<const N: usize>(&self, from: usize) -> &[AtomicU64; N] {
+            assert!(from < self.count && N <= self.count - from, "no such words");
+            // SAFETY: as for one word; an array of atomics has no padding.
+            unsafe { &*self.base.add(from).cast::<[AtomicU64; N]>() }
+        }
     }
 
     impl Drop for Words {

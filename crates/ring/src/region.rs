@@ -8,6 +8,7 @@
 //!
 //!   head page   word 0: magic  1: capacity  2: offset of the data    never change
 //!               word 16: head  17: boundary                         what there is to read
+//!               word 18: the last small delivery  19 to 23: its bytes in the same cache line: see `inline`
 //!               word 32: horizon                                    what lies below horizon − capacity is being overwritten
 //!               word 33: where the last hole in the log ends        0 if there was none
 //! ```
@@ -23,6 +24,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 
 use crate::Position;
+use crate::inline;
 use crate::memory::{Access, Mapping, Reservation, Words, page_bytes};
 use crate::peer::MapError;
 use crate::sync::Ordering;
@@ -40,6 +42,7 @@ const CAPACITY: usize = 1;
 const DATA: usize = 2;
 const HEAD: usize = 16;
 const BOUNDARY: usize = 17;
+const INLINE: usize = 18;
 const HORIZON: usize = 32;
 const LAST_GAP: usize = 33;
 
@@ -111,6 +114,18 @@ impl Region {
     pub(crate) fn publish_boundary(&self, boundary: Position) {
         // Pairs with the Acquire in `ends`: the head was written before.
         self.page.word(BOUNDARY).store(boundary, Ordering::Release);
+    }
+
+    /// Before the boundary moves to `to`: the delivery that ends there, if it is small.
+    #[inline]
+    pub(crate) fn publish_inline(&self, to: Position, parts: &[&[u8]]) {
+        inline::tell(self.page.words(INLINE), to, parts);
+    }
+
+    /// The delivery that ends at `to`, if the page has all of it, and nothing else of `dst`.
+    #[inline]
+    pub(crate) fn read_inline(&self, to: Position, dst: &mut [u8]) -> bool {
+        inline::read(self.page.words(INLINE), to, dst)
     }
 
     /// Before anything below `horizon − capacity` is overwritten, and followed by a Release fence.

@@ -77,7 +77,9 @@ impl View {
         assert!(offset <= self.len() && dst.len() <= self.len() - offset, "beyond the end of the view");
         let from = self.from + offset as u64;
         let shared = self.ring.shared();
-        shared.memory.read(from, dst);
+        if !shared.read_inline(from + dst.len() as u64, dst) {
+            shared.memory.read(from, dst);
+        }
         shared.lapped_by(from).map_or(Ok(()), |by| Err(Lapped { by }))
     }
 

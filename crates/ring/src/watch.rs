@@ -2,6 +2,7 @@
 
 use crate::barrier;
 use crate::bell::PeerBell;
+use crate::inline::Single;
 use crate::ring::{Ring, Shared};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, compiler_fence, fence, lock};
 
@@ -27,6 +28,12 @@ impl Default for Watchers {
 }
 
 impl Watchers {
+    /// Whether anybody ever watched.
+    #[inline]
+    pub(crate) fn were_there(&self) -> bool {
+        self.version.load(Ordering::Relaxed) != 0
+    }
+
     fn change(&self, change: impl FnOnce(&mut Vec<(WatchKey, Arc<PeerBell>)>) -> bool) -> bool {
         let mut bells = lock(&self.bells);
         let mut all = bells.to_vec();
@@ -80,19 +87,27 @@ pub(crate) struct Caller {
     bells: Bells,
     /// All of their readers make the barrier for this process too.
     light: bool,
+    /// How small deliveries come.
+    single: Single,
 }
 
 impl Default for Caller {
     fn default() -> Self {
-        Self { version: 0, bells: Arc::new([]), light: false }
+        Self { version: 0, bells: Arc::new([]), light: false, single: Single::new() }
     }
 }
 
 impl Caller {
+    /// Whether a small delivery is to be told beside the head, before it is published: somebody watches, and takes it alone.
+    #[inline]
+    pub(crate) fn is_to_tell(&mut self, shared: &Shared) -> bool {
+        shared.watchers.were_there() && self.single.are()
+    }
+
     /// Something was published: wakes whoever watches and sleeps. Costs a load where nobody ever did.
     #[inline]
     pub(crate) fn call(&mut self, shared: &Shared) {
-        if shared.watchers.version.load(Ordering::Relaxed) != 0 {
+        if shared.watchers.were_there() {
             self.call_all(shared);
         }
     }

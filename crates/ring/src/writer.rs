@@ -13,6 +13,8 @@
 use std::collections::VecDeque;
 
 use crate::Position;
+#[cfg(not(loom))]
+use crate::inline::INLINE_BYTES;
 use crate::ring::Ring;
 use crate::sync::Ordering;
 
@@ -211,8 +213,12 @@ impl Writer {
         #[cfg(not(loom))]
         self.ring.shared().memory.prepare(self.next, size as usize);
         let (from, end) = (self.next, self.next + size);
-        let shared = self.ring.shared();
         (self.next, self.head) = (end, end);
+        #[cfg(not(loom))]
+        if size <= INLINE_BYTES as u64 && self.caller.is_to_tell(self.ring.shared()) {
+            self.ring.shared().publish_inline(end, parts);
+        }
+        let shared = self.ring.shared();
         shared.index.record(end);
         shared.publish(from, end);
         self.call();
@@ -296,6 +302,13 @@ impl Writer {
             self.first += 1;
         }
         if self.head != before {
+            #[cfg(not(loom))]
+            if self.head - last <= INLINE_BYTES as u64 && self.caller.is_to_tell(shared) {
+                let mut bytes = [0; INLINE_BYTES];
+                let bytes = &mut bytes[..(self.head - last) as usize];
+                shared.memory.read(last, bytes);
+                shared.publish_inline(self.head, &[bytes]);
+            }
             shared.publish(last, self.head);
             self.call();
         }

@@ -482,3 +482,29 @@ fn a_reader_that_sleeps_is_rung_for() {
         writer.join().unwrap();
     });
 }
+
+/// Small deliveries are told beside the head while a reader looks: what it takes for one is that one, and the last is there
+/// for whoever has seen its end.
+#[test]
+fn a_delivery_beside_the_head_is_whole() {
+    use rocketring::inline::{INLINE_WORDS, read, tell};
+    model(|| {
+        let words: Arc<[AtomicU64; INLINE_WORDS]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let boundary = Arc::new(AtomicU64::new(0));
+        let (theirs, their_boundary) = (words.clone(), boundary.clone());
+        let writer = thread::spawn(move || {
+            for (end, byte) in [(9, 1), (18, 2)] {
+                tell(&theirs, end, &[&[byte; 2], &[byte; 7]]);
+                their_boundary.store(end, Ordering::Release);
+            }
+        });
+        let seen = boundary.load(Ordering::Acquire);
+        for (end, byte) in [(9, 1), (18, 2)] {
+            let mut bytes = [0; 9];
+            let found = read(&words, end, &mut bytes);
+            assert!(!found || bytes == [byte; 9], "{bytes:?} are not the delivery up to {end}");
+            assert!(found || end > seen || end < 18, "the last delivery is not there");
+        }
+        writer.join().unwrap();
+    });
+}
