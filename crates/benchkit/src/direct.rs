@@ -153,7 +153,7 @@ impl End {
             message[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
             let sent = Instant::now();
             port.send(&message)?;
-            let back = await_same(control, port, &message, number)?;
+            let back = await_same(control, port, &message, (sent, number))?;
             number += 1;
             if back >= warm {
                 trips[counted] = (back - sent).as_nanos() as u64;
@@ -175,8 +175,12 @@ impl End {
 }
 
 /// When the message had come back.
-fn await_same(control: &Control, port: &mut impl Port, message: &[u8], after: u64) -> Result<Instant, Error> {
-    let sent = Instant::now();
+fn await_same(
+    control: &Control,
+    port: &mut impl Port,
+    message: &[u8],
+    (sent, after): (Instant, u64),
+) -> Result<Instant, Error> {
     loop {
         let mut came = None;
         port.receive(&mut |back| came = Some(back == message))?;
