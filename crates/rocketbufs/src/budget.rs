@@ -126,7 +126,15 @@ impl Calls {
         self.0.extend(other.0);
     }
 
+    #[inline]
     pub(crate) fn run(self) {
+        if !self.0.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[cold]
+    fn run_all(self) {
         let mut calls = self.0;
         while let Some(inbound) = calls.pop() {
             if let Some(more) = inbound.call() {

@@ -265,6 +265,7 @@ impl InboundShared {
     }
 
     /// Lands what its ring has, and takes the next thing to tell. With nothing: the ring, to look at.
+    #[inline]
     pub(crate) fn follow(&self) -> (Option<Followed>, Option<Ring>) {
         let mut state = lock(&self.state);
         if !state.looked_at || state.done || state.ending.is_some() || self.is_spliced() {
@@ -378,6 +379,7 @@ impl InboundShared {
     }
 
     /// A view is no more.
+    #[inline]
     pub(crate) fn unpin(&self, at: Position, consume_to: Option<Position>) {
         self.update(|in_log| {
             if let Some(index) = in_log.pins.iter().position(|pin| *pin == at) {
@@ -390,6 +392,7 @@ impl InboundShared {
     }
 
     /// Changes what the application holds, moves the hold, and wakes the worker if credit is due.
+    #[inline]
     fn update<R>(&self, change: impl FnOnce(&mut InLog) -> R) -> Option<R> {
         let mut state = lock(&self.state);
         let wire = state.wire;
@@ -408,8 +411,15 @@ impl InboundShared {
     }
 
     /// The subscription goes on over this connection: everything that it waited for was given back.
+    #[inline]
     fn resume(&self, conn: Option<u64>) {
-        let Some(conn) = conn else { return };
+        if let Some(conn) = conn {
+            self.resume_over(conn);
+        }
+    }
+
+    #[cold]
+    fn resume_over(&self, conn: u64) {
         let known = self.rin.upgrade().and_then(|rin| rin.inbound(self.bid));
         if let Some(inbound) = known.filter(|known| std::ptr::eq(&raw const **known, self)) {
             self.inner.workers[self.inner.worker_of(conn)].send(Command::Subscribe { conn, inbound });
@@ -417,6 +427,7 @@ impl InboundShared {
     }
 
     /// Has the worker send the credit that is due.
+    #[inline]
     fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
         if let (true, Some((conn, _))) = (due, wire) {
             self.inner.workers[self.inner.worker_of(conn)].mark_for_later(self.slot);

@@ -181,6 +181,7 @@ impl RIn {
         None
     }
 
+    #[inline(always)]
     fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> Received {
         worker.looks.took.store(true, Ordering::Relaxed);
         worker.seat.pass_by();
