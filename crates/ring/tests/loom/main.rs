@@ -3,6 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p rocketring --release --test loom`
 #![cfg(loom)]
 
+mod words;
+
 use loom::thread;
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering, fence};
 use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Seat, Sleeper};
@@ -443,68 +445,5 @@ fn a_seat_that_is_let_go_leaves_nothing_behind() {
         }
         publishing.join().unwrap();
         waiting.join().unwrap();
-    });
-}
-
-/// A reader in another process follows the boundary, and sleeps only if there is nothing new. A ring that is lost is a
-/// deadlock.
-#[test]
-fn a_reader_that_sleeps_is_rung_for() {
-    use rocketring::slumber::{Rung, fall_asleep, wake_up};
-    model(|| {
-        let (boundary, word) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let pipe = Arc::new((Mutex::new(0_u32), loom::sync::Condvar::new()));
-        let (theirs, their_word, their_pipe) = (boundary.clone(), word.clone(), pipe.clone());
-        let writer = thread::spawn(move || {
-            let rung = Rung::default();
-            for end in 1..=2 {
-                theirs.store(end, Ordering::Release);
-                loom::sync::atomic::fence(Ordering::SeqCst);
-                if rung.must_ring(&their_word) {
-                    *their_pipe.0.lock().unwrap() += 1;
-                    their_pipe.1.notify_all();
-                }
-            }
-        });
-        let mut seen = 0;
-        while seen < 2 {
-            fall_asleep(&word);
-            if boundary.load(Ordering::Acquire) == seen {
-                let mut bytes = pipe.0.lock().unwrap();
-                while *bytes == 0 {
-                    bytes = pipe.1.wait(bytes).unwrap();
-                }
-                *bytes = 0;
-            }
-            wake_up(&word);
-            seen = boundary.load(Ordering::Acquire);
-        }
-        writer.join().unwrap();
-    });
-}
-
-/// Small deliveries are told beside the head while a reader looks: what it takes for one is that one, and the last is there
-/// for whoever has seen its end.
-#[test]
-fn a_delivery_beside_the_head_is_whole() {
-    use rocketring::inline::{INLINE_WORDS, read, tell};
-    model(|| {
-        let words: Arc<[AtomicU64; INLINE_WORDS]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
-        let boundary = Arc::new(AtomicU64::new(0));
-        let (theirs, their_boundary) = (words.clone(), boundary.clone());
-        let writer = thread::spawn(move || {
-            for (end, byte) in [(9, 1), (18, 2)] {
-                tell(&theirs, end, &[&[byte; 2], &[byte; 7]]);
-                their_boundary.store(end, Ordering::Release);
-            }
-        });
-        let seen = boundary.load(Ordering::Acquire);
-        for (end, byte) in [(9, 1), (18, 2)] {
-            let mut bytes = [0; 9];
-            let found = read(&words, end, &mut bytes);
-            assert!(!found || bytes == [byte; 9], "{bytes:?} are not the delivery up to {end}");
-            assert!(found || end > seen || end < 18, "the last delivery is not there");
-        }
-        writer.join().unwrap();
     });
 }
