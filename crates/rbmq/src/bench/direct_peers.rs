@@ -42,6 +42,10 @@ const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 /// they are looked at.
 const PIECE: usize = 64 * 1024;
 
+/// The ring, unless a larger one is configured: room is told by parts of it, and each time wakes the writer's worker, on a core
+/// that is busy. A log of Aeron's has three times 64 MiB by default.
+const RING_BYTES: u64 = 16 << 20;
+
 const LENGTH_BYTES: usize = 4;
 
 /// Runs one of the two.
@@ -63,16 +67,19 @@ struct Shared {
     /// None where nothing is received, and as long as the other one is not there.
     input: Option<RIn>,
     copy: Vec<u8>,
+    ring_bytes: u64,
 }
 
 impl Shared {
     fn new(own: Bid) -> Result<Shared, BenchError> {
-        let context = Context::new(config(TransportKind::Shm, None)?).map_err(failed)?;
+        let config = config(TransportKind::Shm, None)?;
+        let ring_bytes = RING_BYTES.max(config.buffers.size_bytes);
+        let context = Context::new(config).map_err(failed)?;
         let out = ROut::new(&context);
-        out.create_buffer(own, 0).map_err(failed)?;
+        out.create_buffer(own, ring_bytes).map_err(failed)?;
         let writer = out.writer(own).map_err(failed)?;
         let copy = vec![0; PIECE];
-        Ok(Shared { context, listener: None, out, writer, input: None, copy })
+        Ok(Shared { context, listener: None, out, writer, input: None, copy, ring_bytes })
     }
 }
 
@@ -94,7 +101,7 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     let mut shared = Shared::new(BACK)?;
     let connect = |shared: &Shared, hello| Conn::connect(&shared.context, &end.at, hello).map_err(failed);
     let input = RIn::new(&connect(&shared, SUBSCRIBES)?);
-    input.subscribe(THERE, 0).map_err(failed)?;
+    input.subscribe(THERE, shared.ring_bytes).map_err(failed)?;
     let sends = end.role == Role::Ping;
     if sends {
         shared.out.add_conn(&connect(&shared, PUBLISHES)?);
@@ -126,7 +133,7 @@ impl Shared {
         match self.listener.as_ref().and_then(|listener| listener.accept(Some(LOOK))) {
             Some(conn) if conn.peer_hello() == PUBLISHES => {
                 let input = RIn::new(&conn);
-                input.subscribe(BACK, 0).map_err(io::Error::other)?;
+                input.subscribe(BACK, self.ring_bytes).map_err(io::Error::other)?;
                 self.input = Some(input);
             }
             Some(conn) => self.out.add_conn(&conn),

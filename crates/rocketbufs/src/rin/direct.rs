@@ -28,11 +28,12 @@ const TAKEN: u32 = 32;
 /// The worker's next turn is due so long after the last.
 const TURN_PERIOD: Nanos = 50_000;
 /// So many bytes at a time are few, and so long a reader waits for more at most: longer where a long wait brings many, so
-/// that a writer is not held up by being looked at, and what comes one by one does not wait.
-const FEW_BYTES: usize = 4 << 10;
+/// that a writer is not held up by being looked at, and what comes one by one does not wait. A stream of 64 bytes is a third
+/// to three quarters faster than where 4 KiB were many, and 128 pauses the most.
+const FEW_BYTES: usize = 16 << 10;
 const MOST_PAUSES: u32 = 32;
 const STREAM_BYTES: usize = 512;
-const MOST_PAUSES_OF_STREAMS: u32 = 128;
+const MOST_PAUSES_OF_STREAMS: u32 = 512;
 /// More rings of one rIn are the worker's alone to look at.
 const MOST_RINGS: usize = 8;
 
