@@ -11,7 +11,7 @@
 //!
 //! Between two cores that spin a line takes a good part of the time of a message, and without this it would be two of them, one
 //! after the other. A sequence lock; its tags never come back, as positions only grow. Of a stream a reader takes many
-//! deliveries at a time, which lie in the ring: there it would only cost the writer something ([`Single`]).
+//! deliveries at a time, which lie in the ring: there it would only cost the writer something (`Single`).
 
 #[cfg(not(loom))]
 use std::time::{Duration, Instant};
