@@ -34,6 +34,8 @@ const FEW_BYTES: usize = 16 << 10;
 const MOST_PAUSES: u32 = 32;
 const STREAM_BYTES: usize = 512;
 const MOST_PAUSES_OF_STREAMS: u32 = 512;
+/// What brings less for each pause is no stream that is worth a long wait.
+const STREAM_BYTES_PER_PAUSE: usize = STREAM_BYTES / MOST_PAUSES as usize;
 /// More rings of one rIn are the worker's alone to look at.
 const MOST_RINGS: usize = 8;
 
@@ -81,6 +83,9 @@ impl Looks {
     fn pace(&self, found: Option<usize>) {
         let pauses = self.pauses.load(Ordering::Relaxed);
         let next = match found {
+            Some(bytes) if pauses > MOST_PAUSES && bytes < STREAM_BYTES_PER_PAUSE * pauses as usize => {
+                pauses / 2
+            }
             Some(bytes) if bytes < STREAM_BYTES => (2 * pauses + 1).min(MOST_PAUSES),
             Some(bytes) if bytes < FEW_BYTES => (2 * pauses + 1).min(MOST_PAUSES_OF_STREAMS),
             Some(_) => pauses - pauses / 4,
@@ -214,13 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_waited_for_longer_than_single_messages_and_nothing_not_at_all() {
+    fn a_fast_stream_is_waited_for_longer_than_single_messages_and_nothing_not_at_all() {
         let many = |found| std::iter::repeat_n(found, 20);
         assert_eq!(pauses_after(many(Some(68))), MOST_PAUSES);
-        assert_eq!(pauses_after(many(Some(STREAM_BYTES))), MOST_PAUSES_OF_STREAMS);
-        assert_eq!(pauses_after(many(Some(STREAM_BYTES)).chain([Some(68)])), MOST_PAUSES);
-        assert_eq!(pauses_after(many(Some(STREAM_BYTES)).chain([None])), 0);
-        let enough = pauses_after(many(Some(STREAM_BYTES)).chain([Some(FEW_BYTES)]));
+        let fast = || many(Some(FEW_BYTES - 1));
+        assert_eq!(pauses_after(fast()), MOST_PAUSES_OF_STREAMS);
+        assert_eq!(pauses_after(fast().chain([None])), 0);
+        let enough = pauses_after(fast().chain([Some(FEW_BYTES)]));
         assert!((1..MOST_PAUSES_OF_STREAMS).contains(&enough), "{enough}");
+        // A stream that has become slow, and one that never was fast: no longer than a message alone.
+        assert!(pauses_after(fast().chain(many(Some(STREAM_BYTES)))) <= 2 * MOST_PAUSES);
+        assert!(pauses_after(many(Some(STREAM_BYTES))) <= 2 * MOST_PAUSES);
     }
 }
