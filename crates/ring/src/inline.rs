@@ -12,6 +12,17 @@
 //! Between two cores that spin a line takes a good part of the time of a message, and without this it would be two of them, one
 //! after the other. A sequence lock; its tags never come back, as positions only grow. Of a stream a reader takes many
 //! deliveries at a time, which lie in the ring: there it would only cost the writer something (`Single`).
+//!
+//! ```
+//! use rocketring::inline::{INLINE_WORDS, read, tell};
+//! use rocketring::sync::AtomicU64;
+//!
+//! let words: [AtomicU64; INLINE_WORDS] = Default::default();
+//! tell(&words, 105, &[b"he", b"llo"]);
+//! let mut bytes = [0; 5];
+//! assert!(read(&words, 105, &mut bytes) && bytes == *b"hello");
+//! assert!(!read(&words, 104, &mut bytes), "another delivery, or part of one: that is in the ring");
+//! ```
 
 #[cfg(not(loom))]
 use std::time::{Duration, Instant};

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(pauses_after(fast().chain([None])), 0);
         let enough = pauses_after(fast().chain([Some(FEW_BYTES)]));
         assert!((1..MOST_PAUSES_OF_STREAMS).contains(&enough), "{enough}");
-        // A stream that has become slow, and one that never was fast: no longer than a message alone.
+        // A stream that has become slow, and one that never was fast: hardly longer than single messages.
         assert!(pauses_after(fast().chain(many(Some(STREAM_BYTES)))) <= 2 * MOST_PAUSES);
         assert!(pauses_after(many(Some(STREAM_BYTES))) <= 2 * MOST_PAUSES);
     }
