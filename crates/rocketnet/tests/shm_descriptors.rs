@@ -63,6 +63,18 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("it is there").count()
 }
 
+/// The port of a listener for shared memory is no other's: who looks for that one looks for shared memory first.
+#[test]
+fn a_free_port_is_free_for_nobody_else() {
+    let _alone = alone();
+    let mut link = link();
+    let addr = link.listen("127.0.0.1:0").expect("a free name");
+    let taken = std::net::TcpListener::bind(&addr).map(|_| ());
+    assert_eq!(taken.map_err(|error| error.kind()), Err(std::io::ErrorKind::AddrInUse));
+    link.unlisten(&addr);
+    std::net::TcpListener::bind(&addr).expect("it is free again");
+}
+
 #[test]
 fn offers_that_wait_cost_no_descriptors() {
     let _alone = alone();

@@ -20,8 +20,8 @@ use super::config::TcpConfig;
 
 /// Descriptors of one message; one is sent with each offer.
 const MAX_FILES: usize = 4;
-/// Ports tried for a name of its own.
-const PORT_TRIES: u16 = 1000;
+/// Ports tried for a name of its own: those may be taken by who was told a port.
+const PORT_TRIES: u32 = 1000;
 
 fn name(addr: &SocketAddr) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("rocketbufs/{addr}").as_bytes())
@@ -32,25 +32,33 @@ fn open() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Listens under the address's name. Port 0 takes a free name.
-pub(super) fn listen(addr: &SocketAddr, config: &TcpConfig) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let mut addr = *addr;
-    let any = addr.port() == 0;
-    let first = 32_768 + (std::process::id() % 16_384) as u16;
-    for n in 0..PORT_TRIES {
-        if any {
-            addr.set_port(first + n);
+/// Listens under the name of one address.
+pub(super) struct Listener {
+    pub(super) socket: OwnedFd,
+    pub(super) addr: SocketAddr,
+    /// Holds the port that the system gave: it would give it to others too, and who looks for them would come here first.
+    _port: Option<OwnedFd>,
+}
+
+impl Listener {
+    /// Port 0 takes a free one.
+    pub(super) fn new(addr: &SocketAddr, config: &TcpConfig) -> Result<Self, Errno> {
+        for _ in 0..PORT_TRIES {
+            let (addr, port) = match addr.port() {
+                0 => super::socket::take_port(addr).map(|(port, addr)| (addr, Some(port)))?,
+                _ => (*addr, None),
+            };
+            let socket = open()?;
+            match rustix::net::bind(&socket, &name(&addr)?) {
+                Err(Errno::ADDRINUSE) if port.is_some() => continue,
+                bound => bound?,
+            }
+            // Checked by `TcpConfig::check` to be at most i32::MAX.
+            rustix::net::listen(&socket, config.backlog as i32)?;
+            return Ok(Self { socket, addr, _port: port });
         }
-        let socket = open()?;
-        match rustix::net::bind(&socket, &name(&addr)?) {
-            Err(Errno::ADDRINUSE) if any => continue,
-            bound => bound?,
-        }
-        // Checked by `TcpConfig::check` to be at most i32::MAX.
-        rustix::net::listen(&socket, config.backlog as i32)?;
-        return Ok((socket, addr));
+        Err(Errno::ADDRINUSE)
     }
-    Err(Errno::ADDRINUSE)
 }
 
 /// Under which names somebody on this machine listens, if somebody does, who would be reached at this address.

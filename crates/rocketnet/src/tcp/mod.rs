@@ -48,7 +48,7 @@ mod sys;
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ const DEFAULT_MAPPED_BYTES: u64 = 16 << 30;
 
 enum Listener {
     Inet(TcpListener),
-    Local(OwnedFd),
+    Local(local::Listener),
 }
 
 impl Listener {
@@ -94,7 +94,7 @@ impl Listener {
             }
             Self::Local(listener) => {
                 let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-                let socket = rustix::net::accept_with(listener, flags)?;
+                let socket = rustix::net::accept_with(&listener.socket, flags)?;
                 Ok((local::peer_name(socket.as_fd()), AcceptedHandle::Local(socket)))
             }
         }
@@ -105,7 +105,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Inet(listener) => listener.as_fd(),
-            Self::Local(listener) => listener.as_fd(),
+            Self::Local(listener) => listener.socket.as_fd(),
         }
     }
 }
@@ -217,10 +217,10 @@ impl Tcp {
     fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
         let mut last = rustix::io::Errno::INVAL;
         for one in socket::resolve(addr)? {
-            match local::listen(&one, &self.config) {
-                Ok((socket, bound)) => {
-                    let listening = bound.to_string();
-                    self.watch_listener(Listener::Local(socket), &listening)?;
+            match local::Listener::new(&one, &self.config) {
+                Ok(listener) => {
+                    let listening = listener.addr.to_string();
+                    self.watch_listener(Listener::Local(listener), &listening)?;
                     return Ok(listening);
                 }
                 Err(e) => last = e,

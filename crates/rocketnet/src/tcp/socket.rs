@@ -100,6 +100,14 @@ fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener
     Ok(bound.map(|()| TcpListener::from(fd)))
 }
 
+/// A free port of this machine, and the socket that has it and does not listen.
+pub(super) fn take_port(addr: &SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let socket = open(addr)?;
+    rustix::net::bind(&socket, addr)?;
+    let bound = rustix::net::getsockname(&socket)?;
+    Ok((socket, SocketAddr::try_from(bound)?))
+}
+
 /// Where an address can be reached, what is preferred first.
 pub(super) fn targets(addr: &str, config: &TcpConfig) -> Result<Vec<Target>, TransportError> {
     let found = resolve(addr)?;
