@@ -108,7 +108,8 @@ impl Shared {
     pub(crate) fn peers_rest(&self, head: Position) -> Option<Position> {
         let region = self.memory.region().filter(|_| self.memory.is_peers())?;
         let (boundary, _) = region.ends();
-        (boundary > head && region.last_gap() <= head).then_some(boundary)
+        let goes_on = boundary > head && region.last_gap() <= head && !self.over.load(Ordering::Relaxed);
+        goes_on.then_some(boundary)
     }
 
     #[cfg(loom)]

@@ -207,6 +207,15 @@ impl Ring {
             })
     }
 
+    /// The log is over for this end, also if the process that writes the memory goes on: nothing of that lands any more,
+    /// neither followed nor when that process is gone. Returns the boundary, which stays where it is unless more is told.
+    pub fn stop_following(&self) -> Position {
+        self.shared().follow(|landing, shared| {
+            shared.over.store(true, Ordering::Relaxed);
+            landing.boundary
+        })
+    }
+
     /// Whether [`Ring::follow`] would land something.
     #[inline]
     pub fn has_news(&self) -> bool {

@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) lost_claims: AtomicU64,
     /// What lands is sent on, in pieces that must end where deliveries do.
     pub(crate) handed_on: AtomicBool,
+    /// What the peer goes on to write is not followed.
+    pub(crate) over: AtomicBool,
     pub(crate) pins: Pins,
     #[cfg(not(loom))]
     pub(crate) watchers: crate::watch::Watchers,
@@ -216,6 +218,7 @@ impl Ring {
             waits: Apart(AtomicBool::new(false)),
             lost_claims: AtomicU64::new(0),
             handed_on: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             pins: Pins::new(),
             #[cfg(not(loom))]
             watchers: Default::default(),

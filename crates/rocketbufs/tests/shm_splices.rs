@@ -6,9 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ends::{WAIT, connect, context, pattern, ring_of, sender, subscribe, take, write};
+use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Blocking, Context, Listener, OutEvent, RIn, ROut, Received, Start, SubscribeOptions};
+
+/// Who looks by itself and need not be woken.
+fn spinning() -> Context {
+    let mut spins = config(TransportKind::Shm);
+    spins.shm.busy_poll_us = 1_000;
+    Context::new(spins).unwrap()
+}
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -25,7 +32,12 @@ struct Chain {
 
 impl Chain {
     fn new(name: &[u8]) -> Self {
-        let [ctx, broker, other] = [TransportKind::Shm, TransportKind::Auto, TransportKind::Shm].map(context);
+        Self::with(name, context(TransportKind::Shm))
+    }
+
+    /// With a subscriber of this context.
+    fn with(name: &[u8], other: Context) -> Self {
+        let [ctx, broker] = [TransportKind::Shm, TransportKind::Auto].map(context);
         let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let left = Arc::new(AtomicUsize::new(0));
@@ -48,6 +60,12 @@ impl Chain {
     fn view(&self) -> rocketbufs::InView {
         let Some(Received::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         view
+    }
+
+    /// Everything from here to there, which comes without a hole and is given back.
+    fn see(&self, from: u64, to: u64) -> u64 {
+        assert_eq!(take(&self.input, from, to), 0);
+        to
     }
 
     fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
@@ -134,7 +152,9 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
     loop {
         match chain.input.recv(Some(WAIT)).unwrap() {
             Some(Received::Data(view)) => {
-                assert!(view.to_vec().is_err(), "there is something else now");
+                let (at, bytes) = (view.position(), view.to_vec());
+                assert!(bytes.is_err() || at > 1 << 17, "there is something else now");
+                assert!(bytes.is_err() || bytes.is_ok_and(|bytes| bytes == pattern(at, bytes.len())));
                 end = view.end();
                 view.consume();
             }
@@ -143,6 +163,56 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Who follows a publisher past its broker has seen more than the broker when that ends the splice. Subscribers end where
+/// they are, and follow no further.
+#[test]
+fn a_splice_ends_for_its_followers_where_they_are() {
+    let chain = Chain::with(b"", spinning());
+    write(&chain.out, 1, 20_000, 1_000);
+    let first = chain.view();
+    let mut at = first.end();
+    chain.lose_connection(|| {
+        write(&chain.out, 1, 5_000, 1_000);
+        at = chain.see(at, 25_000);
+        write(&chain.out, 1, 1 << 18, 1_000);
+    });
+    chain.until("the broker comes and goes", |chain| chain.left.load(Ordering::SeqCst) == 2);
+    first.consume();
+    loop {
+        match chain.input.recv(Some(WAIT)).unwrap() {
+            Some(Received::Data(view)) => {
+                assert!(view.position() >= at);
+                at = view.end();
+                view.consume();
+            }
+            Some(Received::Lost { to, .. }) => at = to,
+            Some(Received::Gone { end, .. }) => break assert_eq!(end, at),
+            other => panic!("{other:?}"),
+        }
+    }
+    write(&chain.out, 1, 5_000, 1_000);
+    let more = chain.input.recv(Some(WAIT / 100)).unwrap();
+    assert!(more.is_none(), "{more:?}");
+}
+
+/// The broker itself can lose what who follows the publisher past it has long seen.
+#[test]
+fn what_only_the_broker_lost_its_followers_have() {
+    let chain = Chain::with(b"", spinning());
+    write(&chain.out, 1, 20_000, 1_000);
+    let mut at = chain.see(0, 20_000);
+    chain.lose_connection(|| {
+        for _ in 0..100 {
+            write(&chain.out, 1, 5_000, 1_000);
+            at = chain.see(at, at + 5_000);
+        }
+    });
+    chain.until("the broker is back", |chain| chain.out.buffer_info(1).unwrap().subscribers == 1);
+    write(&chain.out, 1, 5_000, 1_000);
+    chain.see(at, at + 5_000);
+    chain.out.wait_consumed(1, at + 5_000, WAIT).unwrap();
 }
 
 /// The answer to a broker's subscription may come before its splice is made: that it keeps history for others says enough.

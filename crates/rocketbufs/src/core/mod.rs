@@ -349,7 +349,7 @@ impl<T: Transport> Core<T> {
                 self.on_arrived(conn, wire);
             }
             // Its ring was looked at: that says nothing about whether the peer is there.
-            Event::Followed(conn, wire) => self.on_arrived(conn, wire),
+            Event::Followed(conn, wire) => self.on_followed(conn, wire),
             Event::Watched(conn, wire, number, bell) => {
                 self.heard(conn);
                 self.on_watched(conn, wire, number, bell);

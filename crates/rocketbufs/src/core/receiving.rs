@@ -38,6 +38,14 @@ impl<T: Transport> Core<T> {
         self.news_of(&inbound);
     }
 
+    /// What this end has seen by itself: also of a log whose end it has heard of since.
+    pub(super) fn on_followed(&mut self, conn: ConnId, wire: WireId) {
+        let inbound = self.in_sub(conn, wire).map(|in_sub| &in_sub.inbound);
+        if inbound.is_some_and(|inbound| lock(&inbound.state).ending.is_none()) {
+            self.on_arrived(conn, wire);
+        }
+    }
+
     /// Nothing may come after CLOSED or GONE: closes the connection of a peer that goes on.
     fn is_after_end(&mut self, conn: ConnId, inbound: &InboundShared) -> bool {
         let ended = lock(&inbound.state).ending.is_some();
@@ -121,14 +129,19 @@ impl<T: Transport> Core<T> {
         if self.is_after_end(conn, &inbound) {
             return;
         }
-        if !self.transport.skip(conn, wire, to) {
-            let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
-            self.close(conn, ByeCode::Protocol, why);
-            return;
+        let skipped = self.transport.skip(conn, wire, to);
+        let mut state = lock(&inbound.state);
+        match &mut state.log {
+            Some(in_log) if skipped => in_log.since = to,
+            // Who follows a ring past a relay may have what the relay lost.
+            Some(in_log) if in_log.ring().is_peers() && in_log.ring().boundary() >= to => {}
+            _ => {
+                drop(state);
+                let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
+                return self.close(conn, ByeCode::Protocol, why);
+            }
         }
-        if let Some(in_log) = &mut lock(&inbound.state).log {
-            in_log.since = to;
-        }
+        drop(state);
         self.news_of(&inbound);
     }
 
@@ -141,11 +154,16 @@ impl<T: Transport> Core<T> {
         if self.is_after_end(conn, &inbound) {
             return;
         }
-        let has = lock(&inbound.state).log.as_ref().map(|l| (l.ring().boundary(), l.ring().head()));
+        let has = lock(&inbound.state).log.as_ref().map(|l| {
+            let boundary = l.ring().stop_following();
+            (boundary, l.ring().head(), l.ring().is_peers())
+        });
         let end = match has {
-            Some((boundary, _)) if boundary == end.position() => end,
+            Some((boundary, ..)) if boundary == end.position() => end,
+            // Who follows has seen what the relay had not, or never has.
+            Some((boundary, _, true)) if boundary > end.position() => End::Gone(boundary),
             // A relay that was restarted ends with less than came here from the one before, or inside a delivery.
-            Some((boundary, head)) if head >= end.position() && resumed_at == Some(head) => {
+            Some((boundary, head, _)) if head >= end.position() && resumed_at == Some(head) => {
                 End::Gone(boundary)
             }
             _ => {
@@ -178,7 +196,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         state.ending = Some(ending.clone());
-        let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
+        let boundary = state.log.as_ref().map_or(0, |l| l.ring().stop_following());
         drop(state);
         if let Some(buffer) = inbound.spliced_to() {
             end_buffer(
