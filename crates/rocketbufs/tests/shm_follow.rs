@@ -194,6 +194,34 @@ fn busy_polling_sees_the_same() {
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
 }
 
+/// A thread that looks by itself goes on over another connection, though nothing else wakes it: in between there is nothing
+/// that it could look at.
+#[test]
+fn who_looks_hears_of_another_connection() {
+    let [ctx, other] = [(); 2].map(|()| {
+        let mut spins = config(SHM);
+        spins.shm.busy_poll_us = 2_000;
+        (spins.buffers.idle_trim_ms, spins.session.heartbeat_ms) = (3_600_000, 3_600_000);
+        Context::new(spins).unwrap()
+    });
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let input = RIn::new(&connect(&other, &listener));
+    let mut at = subscribe(&input, 1, ring_of(1 << 16));
+    let mut more = || {
+        for _ in 0..10 {
+            write(&out, 1, 100, 100);
+            assert_eq!(take(&input, at, at + 100), 0);
+            at += 100;
+        }
+    };
+    more();
+    for _ in 0..3 {
+        input.resume(&connect(&other, &listener));
+        more();
+    }
+}
+
 /// A thread that waits takes what it sees from the rings itself: of all of them, in order, also after it slept, and an end
 /// comes behind everything.
 #[test]

@@ -153,8 +153,13 @@ impl<T: Transport + Send> Inline for Core<T> {
 }
 
 impl<T: Transport> Core<T> {
+    /// Whether others may look until the next turn. Where nothing is followed only a turn hears of what comes.
+    pub(super) fn has_something_to_look_at(&self, now: Nanos) -> bool {
+        self.is_busy(now) && self.transport.has_news().is_some()
+    }
+
     /// Whether something came less than `shm.busy_poll_us` ago.
-    pub(super) fn is_busy(&self, now: Nanos) -> bool {
+    fn is_busy(&self, now: Nanos) -> bool {
         let budget = Nanos::from(self.inner.config.shm.busy_poll_us) * 1_000;
         now.saturating_sub(self.busy_at) < budget
     }

@@ -310,7 +310,7 @@ impl<T: Transport> Core<T> {
         }
         self.take_turn(now, &mut events);
         self.events = events;
-        self.shared.looks.allow(now, self.is_busy(now));
+        self.shared.looks.allow(now, self.has_something_to_look_at(now));
         busy
     }
 
