@@ -207,13 +207,33 @@ impl Ring {
             })
     }
 
+    /// As [`Ring::follow`], for one who has read everything up to `read` and takes what comes next itself: lands nothing where
+    /// something has landed already. Returns the boundary.
+    #[inline]
+    pub fn follow_from(&self, read: Position) -> Option<Position> {
+        if !self.is_peers() {
+            return None;
+        }
+        self.shared().follow(|landing, shared| {
+            let end =
+                shared.next_step(landing.head).filter(|_| landing.head == read && landing.boundary == read);
+            landing.land_up_to(shared, end).then_some(landing.boundary)
+        })
+    }
+
     /// The log is over for this end, also if the process that writes the memory goes on: nothing of that lands any more,
     /// neither followed nor when that process is gone. Returns the boundary, which stays where it is unless more is told.
+    /// So too where nobody may look until [`Ring::follow_again`].
     pub fn stop_following(&self) -> Position {
         self.shared().follow(|landing, shared| {
             shared.over.store(true, Ordering::Relaxed);
             landing.boundary
         })
+    }
+
+    /// The log goes on after all.
+    pub fn follow_again(&self) {
+        self.shared().follow(|_, shared| shared.over.store(false, Ordering::Relaxed));
     }
 
     /// Whether [`Ring::follow`] would land something.

@@ -72,6 +72,7 @@ mod peer;
 mod pin;
 pub mod planted;
 mod pool;
+mod quiet;
 #[cfg(not(loom))]
 mod region;
 mod ring;
@@ -94,6 +95,7 @@ pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, wr
 pub use peer::{MapError, Maps, PeerRing};
 pub use pin::Pinned;
 pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
+pub use quiet::Quiet;
 pub use ring::{Gap, Hold, Overwritten, Ring};
 pub use seat::Seat;
 pub use trim::Trimmed;

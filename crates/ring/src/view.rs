@@ -24,8 +24,22 @@ pub struct Lapped {
 
 impl View {
     pub(crate) fn new(ring: Ring, from: Position, to: Position) -> View {
-        assert!(from <= to && to - from <= ring.capacity(), "no range of this ring: from {from} to {to}");
-        View { ring, from, to }
+        let mut view = View { ring, from, to: from };
+        view.move_to(from, to);
+        view
+    }
+
+    /// Shows another range of the same ring.
+    ///
+    /// # Panics
+    /// If it is none: it ends before it begins, or is larger than the ring.
+    #[inline]
+    pub fn move_to(&mut self, from: Position, to: Position) {
+        assert!(
+            from <= to && to - from <= self.ring.capacity(),
+            "no range of this ring: from {from} to {to}"
+        );
+        (self.from, self.to) = (from, to);
     }
 
     /// The first position.

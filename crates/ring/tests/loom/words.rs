@@ -1,6 +1,7 @@
 //! Words that one process writes and another reads.
 
 use loom::thread;
+use rocketring::Quiet;
 use rocketring::inline::{INLINE_WORDS, read, tell};
 use rocketring::slumber::{Rung, fall_asleep, wake_up};
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -65,5 +66,25 @@ fn a_delivery_beside_the_head_is_whole() {
             assert!(found || end > seen || end < 18, "the last delivery is not there");
         }
         writer.join().unwrap();
+    });
+}
+
+/// Somebody asks while the owner moves: either it is told, or it has seen where the owner is.
+#[test]
+fn who_asks_a_quiet_one_is_told_or_sees() {
+    model(|| {
+        let quiet = Arc::new(Quiet::new(0));
+        let told = Arc::new(AtomicU64::new(0));
+        let (theirs, their_told) = (quiet.clone(), told.clone());
+        let owner = thread::spawn(move || {
+            for at in 1..=2 {
+                if theirs.move_to(at) {
+                    their_told.store(at, Ordering::Release);
+                }
+            }
+        });
+        let seen = quiet.ask();
+        owner.join().unwrap();
+        assert_eq!(seen.max(told.load(Ordering::Acquire)), 2);
     });
 }

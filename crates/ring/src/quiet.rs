@@ -1,0 +1,64 @@
+//! A position that its owner moves without a lock, and without telling anybody until it is asked to.
+//!
+//! ```text
+//!   owner                          who wants to know
+//!   at = where it is now           asked = true
+//!   ── SeqCst fence ──             ── SeqCst fence ──
+//!   asked? then it tells           at: as far as it is known to be
+//! ```
+//!
+//! One of the two sees the other: what the owner passes after [`Quiet::ask`] it tells, and what it passed before is returned.
+//!
+//! ```
+//! use rocketring::Quiet;
+//!
+//! let quiet = Quiet::new(0);
+//! assert!(!quiet.move_to(10), "nobody wants to know");
+//! assert_eq!(quiet.ask(), 10);
+//! assert!(quiet.move_to(20), "now the owner has something to tell");
+//! ```
+
+use crate::Position;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// See [the module](self).
+#[derive(Debug)]
+pub struct Quiet {
+    at: AtomicU64,
+    asked: AtomicBool,
+}
+
+impl Quiet {
+    /// At `at`; nobody asks.
+    pub fn new(at: Position) -> Quiet {
+        Quiet { at: AtomicU64::new(at), asked: AtomicBool::new(false) }
+    }
+
+    /// By the owner alone: moves it. True if somebody asked and was not answered yet.
+    #[inline]
+    pub fn move_to(&self, at: Position) -> bool {
+        // Pairs with the Acquire in `at`: what the owner did below this position is done.
+        self.at.store(at, Ordering::Release);
+        // Pairs with the fence in `ask`.
+        fence(Ordering::SeqCst);
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Where it is, or was a moment ago.
+    pub fn at(&self) -> Position {
+        self.at.load(Ordering::Acquire)
+    }
+
+    /// From here on the owner tells; returns where it is.
+    pub fn ask(&self) -> Position {
+        self.asked.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `move_to`.
+        fence(Ordering::SeqCst);
+        self.at()
+    }
+
+    /// Nobody waits for an answer any more. To be called where nobody can ask meanwhile.
+    pub fn answer(&self) {
+        self.asked.store(false, Ordering::Relaxed);
+    }
+}
