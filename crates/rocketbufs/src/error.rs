@@ -109,6 +109,9 @@ pub enum BufferError {
         "the subscription of buffer {0} shares a budget and cannot be spliced; give it a ring of its own"
     )]
     Budgeted(Bid),
+    /// An [`InReader`](crate::InReader) receives for all of that rIn.
+    #[error("the rIn of buffer {0} has a reader, which alone receives; drop that first")]
+    HasReader(Bid),
     /// The writer of this buffer is in use by another thread.
     #[error("the writer of buffer {0} was taken; a buffer has one writer")]
     WriterTaken(Bid),
@@ -307,4 +310,7 @@ pub enum RecvError {
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,
+    /// An [`InReader`](crate::InReader) receives everything of this rIn.
+    #[error("this rIn has a reader, which alone receives; drop that first")]
+    ReaderTaken,
 }

@@ -12,12 +12,13 @@
 
 mod loan;
 mod log;
+mod reading;
 mod watchers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketring::{Hold, Inlet, Ring, View};
+use rocketring::{Hold, Inlet, Quiet, Ring, View};
 
 use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
@@ -32,6 +33,7 @@ use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};
+pub(crate) use reading::Readable;
 pub(crate) use watchers::Watchers;
 
 pub(crate) struct InboundShared {
@@ -89,6 +91,8 @@ pub(crate) struct InLog {
     consumed: Position,
     read: Position,
     pins: Vec<Position>,
+    /// Who reads it alone now, and how far that gave it back: `consumed` and `read` follow when somebody looks.
+    reader: Option<Arc<Quiet>>,
 }
 
 /// How far what an application handed on is confirmed.
@@ -189,6 +193,12 @@ impl InboundShared {
         self.is_spliced.store(true, Ordering::Release);
         drop(spliced);
         let mut state = lock(&self.state);
+        if state.log.as_ref().is_some_and(InLog::is_read_alone) {
+            drop(state);
+            self.is_spliced.store(false, Ordering::Release);
+            *lock(&self.spliced) = None;
+            return false;
+        }
         if let Some(in_log) = &mut state.log {
             in_log.ring().hand_on();
             let _ = buffer.log.set(in_log.log.clone());
@@ -235,6 +245,9 @@ impl InboundShared {
         }
         let (spliced, wire, ending) = (self.is_spliced(), state.wire, state.ending.is_some());
         if let Some(in_log) = &mut state.log {
+            if !in_log.catch_up() {
+                return None;
+            }
             let consumed = in_log.consumed;
             if let Some(item) = in_log.next_item(pin, spliced) {
                 // Reading a hole, or what is copied out anyway, gives it back. A spliced one is told by the worker.
@@ -273,6 +286,9 @@ impl InboundShared {
         }
         let wire = state.wire;
         let Some(in_log) = &mut state.log else { return (None, None) };
+        if in_log.is_read_alone() {
+            return (None, None);
+        }
         if !in_log.ring().has_news() || !in_log.ring().follow() {
             return (None, Some(in_log.ring().clone()));
         }
@@ -292,11 +308,12 @@ impl InboundShared {
 
     /// Whether [`InboundShared::next_item`] would tell something.
     pub(crate) fn has_item(&self) -> bool {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         if state.done {
             return false;
         }
-        if let Some(l) = &state.log {
+        if let Some(l) = &mut state.log {
+            l.catch_up();
             let ring = &l.log.ring;
             if ring.boundary() > l.read || ring.gap_after(l.read).is_some_and(|gap| gap.from <= l.read) {
                 return true;
@@ -312,7 +329,10 @@ impl InboundShared {
 
     /// Whether it is over and everything of it was given back.
     pub(crate) fn is_finished(&self) -> bool {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        if let Some(in_log) = &mut state.log {
+            in_log.catch_up();
+        }
         let given_back = match (&state.ending, &state.log) {
             (Some(Ending::End(end)), Some(in_log)) => {
                 let consumed = in_log.relayed.map_or(in_log.consumed, |relayed| relayed.consumed);
@@ -326,7 +346,7 @@ impl InboundShared {
     /// Gives back `size` bytes, oldest first (`data_consumed`).
     pub(crate) fn consume(&self, size: u64) -> Result<(), RecvError> {
         self.update(|in_log| {
-            let boundary = in_log.log.ring.boundary();
+            let boundary = in_log.reached();
             let mut left = size;
             let mut to = in_log.consumed;
             while let Some(gap) = in_log.log.ring.gap_after(to) {
@@ -375,7 +395,7 @@ impl InboundShared {
 
     /// Gives back everything below `to`.
     pub(crate) fn consume_to(&self, to: Position) {
-        self.update(|in_log| in_log.give_back(to.min(in_log.log.ring.boundary())));
+        self.update(|in_log| in_log.give_back(to.min(in_log.reached())));
     }
 
     /// A view is no more.
@@ -398,6 +418,7 @@ impl InboundShared {
         let wire = state.wire;
         let ending = state.ending.is_some();
         let in_log = state.log.as_mut()?;
+        in_log.catch_up();
         let result = change(in_log);
         in_log.move_hold();
         let calls = in_log.look_drained();
@@ -438,6 +459,7 @@ impl InboundShared {
     pub(crate) fn buf_ref(&self) -> Option<(View, Epoch, Position)> {
         let mut state = lock(&self.state);
         let in_log = state.log.as_mut()?;
+        in_log.catch_up();
         // Nothing is kept in place for the application where it holds for itself only what was not told yet.
         in_log.hold.as_ref().filter(|_| !self.is_spliced())?;
         let ring = &in_log.log.ring;
@@ -460,11 +482,17 @@ impl InState {
     pub(crate) fn disconnect(&mut self) {
         self.wire = None;
         self.looked_at = false;
+        if let Some(in_log) = &self.log {
+            in_log.ring().stop_following();
+        }
     }
 
     /// The connection over which it goes on now, if it only waited for its application.
     fn resumes(&mut self) -> Option<u64> {
-        let given_back = self.log.as_ref().is_some_and(InLog::is_given_back);
-        self.resume_on.take_if(|_| self.wire.is_none() && given_back)
+        if self.resume_on.is_none() || self.wire.is_some() {
+            return None;
+        }
+        let given_back = self.log.as_mut().is_some_and(InLog::is_given_back);
+        self.resume_on.take_if(|_| given_back)
     }
 }

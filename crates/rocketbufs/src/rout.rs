@@ -225,7 +225,7 @@ impl ROut {
     /// `retain_bytes`: a ring that exists before it is spliced keeps no history for subscribers that join later.
     ///
     /// # Errors
-    /// The id is taken here, or the rIn has no such subscription (or it is spliced already, or shares a budget).
+    /// The id is taken here, or the rIn has no such subscription (or it is spliced already, shares a budget, or is an [`InReader`](crate::InReader)'s).
     pub fn splice(&self, input: &RIn, bid: Bid) -> Result<(), BufferError> {
         self.splice_as(input, bid, bid)
     }
@@ -239,13 +239,17 @@ impl ROut {
         if inbound.options.budget.is_some() {
             return Err(BufferError::Budgeted(bid));
         }
+        if input.has_reader() {
+            return Err(BufferError::HasReader(bid));
+        }
         let buffer = self.make(out_bid, Some(Arc::downgrade(&inbound)), false)?;
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
             self.shared.remove(&buffer);
             // Somebody may have found it already.
             buffer.set_end(End::Closed(0));
-            return Err(BufferError::Spliced(bid));
+            let has_reader = input.has_reader();
+            return Err(if has_reader { BufferError::HasReader(bid) } else { BufferError::Spliced(bid) });
         }
         Ok(())
     }

@@ -90,10 +90,20 @@ pub struct InView {
     view: View,
     inbound: Arc<InboundShared>,
     epoch: Epoch,
-    /// Where it is pinned; none for an overwritable buffer, where nothing can be held.
-    pin: Option<Position>,
+    kept: Kept,
     /// What is given back with it: for an overwritable buffer also the marker behind the payload.
     end: Position,
+}
+
+/// What keeps the bytes of a view from being overwritten.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// Nothing can: it is of an overwritable buffer.
+    No,
+    /// Its start is pinned.
+    Pinned(Position),
+    /// The reader that hands it out has given nothing of it back.
+    ByReader,
 }
 
 impl InView {
@@ -106,7 +116,26 @@ impl InView {
         pin: Option<Position>,
         end: Position,
     ) -> Self {
-        Self { view, inbound, epoch, pin, end }
+        let kept = pin.map_or(Kept::No, Kept::Pinned);
+        Self { view, inbound, epoch, kept, end }
+    }
+
+    /// A view of nothing yet, of whoever reads `inbound` alone, gives back only what it has shown, and shows nothing else.
+    pub(crate) fn of_reader(view: View, inbound: Arc<InboundShared>, epoch: Epoch) -> Self {
+        let end = view.to();
+        Self { view, inbound, epoch, kept: Kept::ByReader, end }
+    }
+
+    /// Of a reader: goes on to what comes next, up to `to`.
+    #[inline]
+    pub(crate) fn go_on(&mut self, to: Position) {
+        self.view.move_to(self.end, to);
+        self.end = to;
+    }
+
+    /// What it shows a part of.
+    pub(crate) fn ring(&self) -> &Ring {
+        self.view.ring()
     }
 
     /// The buffer.
@@ -143,9 +172,9 @@ impl InView {
     /// machine (transport `shm`) whose word is not taken for it (`shm.trust_writers`), or a peer over RDMA. Then use
     /// [`InView::copy_to`], or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
-        let kept =
-            self.pin.is_some() && is_kept(self.view.ring(), self.inbound.inner.config.shm.trust_writers);
-        // SAFETY: the pin keeps the ring's hold at or below the first byte for as long as `self` lives, and a
+        let trusted = self.inbound.inner.config.shm.trust_writers;
+        let kept = !matches!(self.kept, Kept::No) && is_kept(self.view.ring(), trusted);
+        // SAFETY: the pin (or what the reader has not given back) keeps the ring's hold at or below the first byte for as long as `self` lives, and a
         // private flow-controlled ring is written only above the horizon that the hold allows; it stays private, see
         // `is_kept`. Of one that another process of this machine writes, whoever set `trust_writers` promised the same.
         kept.then(|| unsafe { self.view.as_slice() })
@@ -158,9 +187,9 @@ impl InView {
     /// library with an honest program, and if the subscription's policy is `block`. Over shared memory a broker in between
     /// changes nothing: the memory is the publisher's. Over RDMA it is whoever this end is connected to.
     pub unsafe fn trusting(&self) -> Option<&[u8]> {
-        // SAFETY: the pin holds the range, as in `as_slice`, and whoever else could write it does not, by the caller's
-        // promise.
-        self.pin.map(|_| unsafe { self.view.as_slice() })
+        let kept = !matches!(self.kept, Kept::No);
+        // SAFETY: the range is held, as in `as_slice`, and whoever else could write it does not, by the caller's promise.
+        kept.then(|| unsafe { self.view.as_slice() })
     }
 
     /// Copies bytes from `offset` on.
@@ -182,9 +211,9 @@ impl InView {
     /// Gives back everything up to the end of this view: the writer may use the space again.
     pub fn consume(mut self) {
         let end = self.end;
-        match self.pin.take() {
-            Some(pin) => self.inbound.unpin(pin, Some(end)),
-            None => self.inbound.consume_to(end),
+        match std::mem::replace(&mut self.kept, Kept::No) {
+            Kept::Pinned(pin) => self.inbound.unpin(pin, Some(end)),
+            Kept::No | Kept::ByReader => self.inbound.consume_to(end),
         }
     }
 }
@@ -197,7 +226,7 @@ fn is_kept(ring: &Ring, trusted: bool) -> bool {
 
 impl Drop for InView {
     fn drop(&mut self) {
-        if let Some(pin) = self.pin.take() {
+        if let Kept::Pinned(pin) = self.kept {
             self.inbound.unpin(pin, None);
         }
     }

@@ -37,7 +37,7 @@ impl<T: Transport> Core<T> {
         let moves = !inbound.is_spliced()
             && !inbound.options.own_memory
             && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peers());
-        let waits = moves && !state.log.as_ref().is_some_and(InLog::is_given_back);
+        let waits = moves && !state.log.as_mut().is_some_and(InLog::is_given_back);
         if state.wire.is_some() || waits {
             // The old connection still has the landing end, and is closing; or the application has not given back all.
             state.resume_on = Some(number);

@@ -43,6 +43,9 @@ pub(super) struct Follows {
 impl<T: Transport> Core<T> {
     /// Follows the sender's ring where that is mapped, and asks for readers behind this end to be woken there too.
     pub(super) fn follow(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
+        if let Some(in_log) = &lock(&inbound.state).log {
+            in_log.ring().follow_again();
+        }
         // A sender that drops takes back what it has published.
         if inbound.options.policy == Policy::Block {
             lock(&inbound.watchers).lazily = false;

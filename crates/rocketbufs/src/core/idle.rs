@@ -434,6 +434,7 @@ impl<T: Transport> Core<T> {
         let mut state = lock(&inbound.state);
         let Some((number, wire)) = state.wire else { return };
         let Some(in_log) = &mut state.log else { return };
+        in_log.catch_up();
         let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
         let moved = now.landed > told.landed || now.consumed > told.consumed;
         drop(state);

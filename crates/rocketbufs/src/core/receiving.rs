@@ -19,6 +19,7 @@ impl<T: Transport> Core<T> {
         let downstream = inbound.spliced_to();
         let mut state = lock(&inbound.state);
         let Some(in_log) = &mut state.log else { return };
+        in_log.catch_up();
         let now = in_log.credit_now(downstream.as_deref());
         let Some(credit) = in_log.credit.tell(now).map(|credit| in_log.as_told(credit)) else { return };
         drop(state);
@@ -83,6 +84,10 @@ impl<T: Transport> Core<T> {
         }
         let ending = state.ending.clone();
         let Some(in_log) = &mut state.log else { return };
+        if in_log.credit.is_asked() {
+            in_log.ask_reader();
+        }
+        in_log.catch_up();
         if let Some(buffer) = &downstream {
             // A receiver that goes on may have had what lands only now.
             in_log.keep_for(buffer);

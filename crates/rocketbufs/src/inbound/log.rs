@@ -8,8 +8,9 @@ use crate::proto::{Count, Credit, Inbound};
 use crate::types::Position;
 
 impl InLog {
-    /// Whether the application needs nothing of what came whole.
-    pub(crate) fn is_given_back(&self) -> bool {
+    /// Whether the application needs nothing of what came whole. If it does, a reader tells when it gives something back.
+    pub(crate) fn is_given_back(&mut self) -> bool {
+        self.ask_reader();
         self.pins.is_empty() && self.consumed >= self.log.ring.boundary()
     }
 
@@ -20,6 +21,7 @@ impl InLog {
         self.credit = credit;
         self.read = start;
         self.consumed = start;
+        self.reader = None;
         self.inlet = None;
     }
 
@@ -42,11 +44,13 @@ impl InLog {
             consumed: start,
             read: start,
             pins,
+            reader: None,
         }
     }
 
     /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
     pub(super) fn give_back(&mut self, to: Position) {
+        let to = self.reader.as_ref().map_or(to, |reader| to.min(reader.at()));
         self.consumed = self.consumed.max(to);
         self.read = self.read.max(to);
         // A hole that was told is given back with the last of what lies before it.

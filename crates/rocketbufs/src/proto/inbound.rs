@@ -46,6 +46,11 @@ impl Inbound {
         }
     }
 
+    /// Whether the sender waits for something that it was not told yet.
+    pub fn is_asked(&self) -> bool {
+        self.asked.iter().zip(self.told.levels()).any(|(asked, told)| asked.next(told).is_some())
+    }
+
     /// Whether a CREDIT is due, with the positions as they are now. If so it counts as told.
     pub fn credit(&mut self, now: Credit) -> Option<Credit> {
         if !self.is_due(&now) {

@@ -24,7 +24,7 @@ use crate::worker::WorkerShared;
 
 /// Looks between two glances at the clock, and how many of them a delivery counts for.
 const LOOKS: u32 = 512;
-const TAKEN: u32 = 32;
+pub(super) const TAKEN: u32 = 32;
 /// The worker's next turn is due so long after the last.
 const TURN_PERIOD: Nanos = 50_000;
 /// So many bytes at a time are few, and so long a reader waits for more at most: longer where a long wait brings many, so
@@ -64,7 +64,7 @@ impl Looks {
     }
 
     /// Whether there may be so many more looks. Several threads may count at the same time, and lose some.
-    fn spend(&self, looks: u32, now: impl FnOnce() -> Nanos) -> bool {
+    pub(super) fn spend(&self, looks: u32, now: impl FnOnce() -> Nanos) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left >= looks {
             self.left.store(left - looks, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Looks {
 
     /// A reader that is as fast as its writer would take a few bytes each time, and each look takes the line that the writer
     /// is to write next from its cache: it lets more come. `found`: bytes that were there at the first look.
-    fn pace(&self, found: Option<usize>) {
+    pub(super) fn pace(&self, found: Option<usize>) {
         let pauses = self.pauses.load(Ordering::Relaxed);
         let next = match found {
             Some(bytes) if pauses > MOST_PAUSES && bytes < STREAM_BYTES_PER_PAUSE * pauses as usize => {
@@ -94,6 +94,15 @@ impl Looks {
         if next != pauses {
             self.pauses.store(next, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn pauses(&self) -> u32 {
+        self.pauses.load(Ordering::Relaxed)
+    }
+
+    /// Somebody took something.
+    pub(super) fn took(&self) {
+        self.took.store(true, Ordering::Relaxed);
     }
 
     fn are_allowed(&self) -> bool {
@@ -119,6 +128,19 @@ pub(super) struct Sights {
 impl Sights {
     pub(super) fn is_empty(&self) -> bool {
         self.inbounds.is_empty()
+    }
+
+    pub(super) fn inbounds(&self) -> &[Arc<InboundShared>] {
+        &self.inbounds
+    }
+
+    pub(super) fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// Whether they are the same, and not only alike.
+    pub(super) fn are(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inbounds, &other.inbounds)
     }
 
     fn without(&self, inbound: &Arc<InboundShared>) -> Vec<Arc<InboundShared>> {
@@ -161,7 +183,7 @@ impl RIn {
         if !worker.looks.spend(TAKEN, now) {
             return None;
         }
-        for _ in 0..worker.looks.pauses.load(Ordering::Relaxed) {
+        for _ in 0..worker.looks.pauses() {
             std::hint::spin_loop();
         }
         let mut rings = [const { None }; MOST_RINGS];
@@ -189,7 +211,7 @@ impl RIn {
 
     #[inline(always)]
     fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> Received {
-        worker.looks.took.store(true, Ordering::Relaxed);
+        worker.looks.took();
         worker.seat.pass_by();
         match taken {
             Followed::Data { view, epoch, more } => {

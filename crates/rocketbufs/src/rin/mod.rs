@@ -1,10 +1,11 @@
 //! The receiving end (paper 1, section 3.2, Listing 2).
 
 mod direct;
+mod reader;
 mod shared;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
 
 pub(crate) use direct::Looks;
+pub use reader::{InReader, Read};
 pub(crate) use shared::RInShared;
 use shared::{Queue, view_of};
 
@@ -78,6 +80,7 @@ impl RIn {
             control_cb: Callback::default(),
             event_cb: Callback::default(),
             queue: Mutex::default(),
+            has_reader: AtomicBool::new(false),
             arrived: Condvar::new(),
             pollable: OnceLock::new(),
         });
@@ -148,7 +151,12 @@ impl RIn {
         if let Some(inbound) = self.shared.inbound(bid) {
             self.shared.forget(&inbound);
             // From here on nothing of it is told: the buffer's next subscription must not be taken for this one.
-            lock(&inbound.state).done = true;
+            let mut state = lock(&inbound.state);
+            state.done = true;
+            if let Some(in_log) = &state.log {
+                in_log.ring().stop_following();
+            }
+            drop(state);
             let mut queue = lock(&self.shared.queue);
             queue.notices.retain(|notice| {
                 !matches!(notice, Received::Subscribed { bid: of, .. } | Received::Restarted { bid: of, .. } if *of == bid)
@@ -229,8 +237,15 @@ impl RIn {
     /// Not together with a data callback.
     ///
     /// # Errors
-    /// From a callback, which must not wait, with a timeout other than zero.
+    /// From a callback, which must not wait, with a timeout other than zero; while there is an [`InReader`].
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>, RecvError> {
+        if self.has_reader() {
+            return Err(RecvError::ReaderTaken);
+        }
+        self.receive(timeout)
+    }
+
+    fn receive(&self, timeout: Option<Duration>) -> Result<Option<Received>, RecvError> {
         if is_worker() && timeout != Some(Duration::ZERO) {
             return Err(RecvError::CalledFromWorker);
         }
@@ -291,6 +306,18 @@ impl RIn {
         queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(|p| p.into_inner()).0;
         queue.waiting -= 1;
         queue
+    }
+
+    /// The exclusive reader of this rIn, without a lock for each delivery. Meanwhile [`RIn::recv`] fails.
+    ///
+    /// # Errors
+    /// There is one already.
+    pub fn reader(&self) -> Result<InReader, RecvError> {
+        InReader::new(self)
+    }
+
+    pub(crate) fn has_reader(&self) -> bool {
+        self.shared.has_reader.load(Ordering::SeqCst)
     }
 
     fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<Received> {

@@ -1,7 +1,7 @@
 //! What the handles of an rIn share with the worker of its connection.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
 use super::RIn;
@@ -32,6 +32,8 @@ pub(crate) struct RInShared {
     pub(super) control_cb: Callback<ControlCallback>,
     pub(super) event_cb: Callback<EventCallback>,
     pub(super) queue: Mutex<Queue>,
+    /// One [`InReader`](super::InReader) receives for all.
+    pub(super) has_reader: AtomicBool,
     pub(super) arrived: Condvar,
     /// Readable while something waits in the queue; made when it is first asked for.
     pub(super) pollable: OnceLock<std::os::fd::OwnedFd>,

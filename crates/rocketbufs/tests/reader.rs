@@ -1,0 +1,317 @@
+//! The exclusive reader of an rIn: it sees what `recv` would, and what it has read counts as given back.
+
+mod ends;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ends::{WAIT, config, connect, context, pattern, receiver, ring_of, sender, write};
+use proptest::prelude::*;
+use rocketbufs::config::TransportKind;
+use rocketbufs::{
+    Bid, BufferError, Context, InEvent, InReader, RIn, ROut, Read, Received, RecvError, Start,
+    SubscribeOptions,
+};
+
+const RING: u64 = 1 << 16;
+/// So many bytes come one by one before a test takes it that they are read without the worker.
+const WARM: u64 = 2_000;
+
+fn shared(busy_poll_us: u32) -> Context {
+    let mut config = config(TransportKind::Shm);
+    config.shm.busy_poll_us = busy_poll_us;
+    // What is not told in time is not told for long.
+    config.buffers.idle_trim_ms = 3_600_000;
+    Context::new(config).unwrap()
+}
+
+fn spinning() -> Context {
+    shared(2_000)
+}
+
+/// What came, checked byte for byte, of each buffer.
+#[derive(Default)]
+struct Seen {
+    at: HashMap<Bid, u64>,
+    /// How long it takes for each.
+    pause: Duration,
+}
+
+impl Seen {
+    fn at(&self, bid: Bid) -> u64 {
+        self.at.get(&bid).copied().unwrap_or(0)
+    }
+
+    /// Takes what comes next; none if it was data.
+    fn recv(&mut self, reader: &mut InReader, timeout: Duration) -> Option<Read> {
+        let read = reader.recv(Some(timeout), |bid, seg| {
+            let at = self.at.entry(bid).or_default();
+            assert_eq!(seg.position(), *at, "of buffer {bid}");
+            let mut bytes = vec![0; seg.len()];
+            seg.copy_to(0, &mut bytes).unwrap();
+            assert!(bytes == pattern(*at, bytes.len()), "wrong bytes at {at} of buffer {bid}");
+            *at = seg.end();
+            if !self.pause.is_zero() {
+                std::thread::sleep(self.pause);
+            }
+        });
+        Some(read.unwrap()).filter(|read| !matches!(read, Read::Data))
+    }
+
+    fn take(&mut self, reader: &mut InReader, bid: Bid, to: u64) {
+        while self.at(bid) < to {
+            let other = self.recv(reader, WAIT);
+            assert!(other.is_none(), "{other:?}");
+        }
+    }
+}
+
+fn subscribe(reader: &mut InReader, input: &RIn, bid: Bid) {
+    let options = SubscribeOptions { start: Start::Oldest, ..ring_of(RING) };
+    input.subscribe_with(bid, options).unwrap();
+    let read = reader.recv(Some(WAIT), |_, _| panic!("data before the answer")).unwrap();
+    assert!(matches!(read, Read::Event(InEvent::Subscribed { bid: of, .. }) if of == bid), "{read:?}");
+}
+
+/// A publisher and a reader of its buffer 1, which has read something already.
+struct Pair {
+    out: ROut,
+    listener: rocketbufs::Listener,
+    input: RIn,
+    reader: InReader,
+    seen: Seen,
+    contexts: [Context; 2],
+}
+
+impl Pair {
+    fn new(contexts: [Context; 2]) -> Self {
+        let (out, listener) = sender(&contexts[0]);
+        out.create_buffer(1, RING).unwrap();
+        let input = receiver(&contexts[1], &listener);
+        let mut reader = input.reader().unwrap();
+        subscribe(&mut reader, &input, 1);
+        let mut pair = Self { out, listener, input, reader, seen: Seen::default(), contexts };
+        pair.read(WARM);
+        pair
+    }
+
+    /// So many bytes are written and read, a hundred at a time.
+    fn read(&mut self, bytes: u64) {
+        let end = self.seen.at(1) + bytes;
+        while self.seen.at(1) < end {
+            let to = self.seen.at(1) + 100;
+            write(&self.out, 1, 100, 100);
+            self.seen.take(&mut self.reader, 1, to);
+        }
+    }
+}
+
+#[test]
+fn it_sees_everything_and_then_the_end() {
+    let contexts: [fn() -> Context; 3] = [|| context(TransportKind::Tcp), || shared(0), spinning];
+    for context in contexts {
+        let mut pair = Pair::new([context(), context()]);
+        let total = WARM + (2 << 20);
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&pair.out, 1, 2 << 20, 900));
+            pair.seen.take(&mut pair.reader, 1, total);
+        });
+        pair.out.wait_consumed(1, total, WAIT).unwrap();
+        pair.out.destroy_buffer(1).unwrap();
+        let end = pair.seen.recv(&mut pair.reader, WAIT);
+        assert!(matches!(end, Some(Read::Event(InEvent::Closed { bid: 1, end })) if end == total), "{end:?}");
+        let nothing = pair.seen.recv(&mut pair.reader, WAIT / 1000);
+        assert!(matches!(nothing, Some(Read::TimedOut)), "{nothing:?}");
+    }
+}
+
+/// Also if it reads no more before that is known. What comes quickly one by one is read without the worker.
+#[test]
+fn what_it_has_read_is_consumed() {
+    let mut pair = Pair::new([spinning(), spinning()]);
+    let (seen, known) = (AtomicU64::new(WARM), AtomicU64::new(WARM));
+    let until = |what: &AtomicU64, at: u64| {
+        let begun = std::time::Instant::now();
+        while what.load(Ordering::SeqCst) < at {
+            assert!(begun.elapsed() < WAIT, "{at} did not come");
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| {
+        let (out, seen, known) = (pair.out.clone(), &seen, &known);
+        scope.spawn(move || {
+            for at in (WARM..).step_by(100).take(4_000) {
+                write(&out, 1, 100, 100);
+                if at % 10_000 == 0 {
+                    out.wait_consumed(1, at + 100, WAIT).unwrap();
+                } else {
+                    until(seen, at + 100);
+                }
+                known.store(at + 100, Ordering::SeqCst);
+            }
+        });
+        for at in (WARM..).step_by(100).take(4_000) {
+            // Long enough that the worker's own thread hears the question while this one has the answer at hand.
+            pair.seen.pause = if at % 10_000 == 0 { WAIT / 4000 } else { Duration::ZERO };
+            pair.seen.take(&mut pair.reader, 1, at + 100);
+            seen.store(at + 100, Ordering::SeqCst);
+            until(known, at + 100);
+        }
+    });
+}
+
+#[test]
+fn it_alone_receives() {
+    let pair = Pair::new([spinning(), spinning()]);
+    assert_eq!(pair.input.recv(None).unwrap_err(), RecvError::ReaderTaken);
+    assert_eq!(pair.input.reader().unwrap_err(), RecvError::ReaderTaken);
+    let relay = ROut::new(&pair.contexts[1]);
+    assert!(matches!(relay.splice(&pair.input, 1), Err(BufferError::HasReader(1))));
+    // What it has read is gone for others too, and they cannot give back more.
+    write(&pair.out, 1, 100, 100);
+    assert!(matches!(pair.input.data_consumed(1, 200), Err(RecvError::TooMuch { .. })));
+    assert_eq!(pair.input.get_buf_ref(1).unwrap().position(), WARM);
+    drop(pair.reader);
+    let Some(Received::Data(view)) = pair.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    assert_eq!((view.position(), view.to_vec().unwrap()), (WARM, pattern(WARM, 100)));
+    view.consume();
+    relay.splice(&pair.input, 1).unwrap();
+    assert!(pair.input.reader().is_ok());
+}
+
+#[test]
+fn it_goes_on_over_another_connection() {
+    for context in [spinning, || context(TransportKind::Tcp)] as [fn() -> Context; 2] {
+        let mut pair = Pair::new([context(), context()]);
+        for _ in 0..5 {
+            let next = connect(&pair.contexts[1], &pair.listener);
+            pair.input.resume(&next);
+            pair.read(1_000);
+            let old = pair.input.conn();
+            old.close("lost");
+            old.wait_down(WAIT).unwrap();
+            write(&pair.out, 1, 100, 100);
+            let down = pair.seen.recv(&mut pair.reader, WAIT);
+            assert!(matches!(down, Some(Read::Event(InEvent::ConnDown { .. }))), "{down:?}");
+            pair.input.resume(&connect(&pair.contexts[1], &pair.listener));
+            let to = pair.seen.at(1) + 100;
+            pair.seen.take(&mut pair.reader, 1, to);
+        }
+    }
+}
+
+#[test]
+fn a_subscription_that_was_left_brings_nothing_more() {
+    let mut pair = Pair::new([spinning(), spinning()]);
+    pair.input.unsubscribe(1);
+    write(&pair.out, 1, 500, 100);
+    let nothing = pair.seen.recv(&mut pair.reader, WAIT / 1000);
+    assert!(matches!(nothing, Some(Read::TimedOut)), "{nothing:?}");
+    pair.input.subscribe(1, RING).unwrap();
+    let Some(Read::Event(InEvent::Subscribed { start, .. })) = pair.seen.recv(&mut pair.reader, WAIT) else {
+        panic!("no answer")
+    };
+    pair.seen.at.insert(1, start);
+    pair.read(1_000);
+}
+
+/// What a handler that panicked was shown is behind the reader, and is given back with what comes next.
+#[test]
+fn a_handler_may_panic() {
+    for context in [spinning, || context(TransportKind::Tcp)] as [fn() -> Context; 2] {
+        let mut pair = Pair::new([context(), context()]);
+        write(&pair.out, 1, 100, 100);
+        let reader = &mut pair.reader;
+        let panics = std::panic::AssertUnwindSafe(|| reader.recv(Some(WAIT), |_, _| panic!("on purpose")));
+        std::panic::catch_unwind(panics).unwrap_err();
+        pair.seen.at.insert(1, WARM + 100);
+        pair.read(1_000);
+        pair.out.wait_consumed(1, WARM + 1_100, WAIT).unwrap();
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write(Bid, u64),
+    /// Everything that was written and not received yet.
+    Drain,
+    Recv,
+    /// Through another reader, or without one.
+    Again,
+    Without,
+    Consumed(Bid),
+    Rest,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bid = 1..=2_u32;
+    prop_oneof![
+        8 => (bid.clone(), 1..3_000_u64).prop_map(|(bid, bytes)| Step::Write(bid, bytes)),
+        4 => Just(Step::Recv),
+        2 => Just(Step::Drain),
+        1 => Just(Step::Again),
+        1 => Just(Step::Without),
+        1 => bid.prop_map(Step::Consumed),
+        1 => Just(Step::Rest),
+    ]
+}
+
+/// Two buffers whose bytes are a function of their positions: whatever is done, each comes once and in order.
+fn run(steps: &[Step]) {
+    let (ctx, other) = (spinning(), spinning());
+    let (out, listener) = sender(&ctx);
+    let input = receiver(&other, &listener);
+    let (mut seen, mut written) = (Seen::default(), HashMap::from([(1, 0), (2, 0)]));
+    let mut reader = input.reader().unwrap();
+    for bid in [1, 2] {
+        out.create_buffer(bid, RING).unwrap();
+        subscribe(&mut reader, &input, bid);
+    }
+    let drain = |seen: &mut Seen, reader: &mut InReader, written: &HashMap<Bid, u64>| {
+        while written.iter().any(|(bid, to)| seen.at(*bid) < *to) {
+            assert!(seen.recv(reader, WAIT).is_none());
+        }
+    };
+    for step in steps {
+        match *step {
+            Step::Write(bid, bytes) => {
+                let to = written.get_mut(&bid).unwrap();
+                if *to + bytes - seen.at(bid) > RING / 4 {
+                    drain(&mut seen, &mut reader, &HashMap::from([(bid, *to)]));
+                }
+                write(&out, bid, bytes, 700);
+                *to += bytes;
+            }
+            Step::Recv => drop(seen.recv(&mut reader, Duration::ZERO)),
+            Step::Drain => drain(&mut seen, &mut reader, &written),
+            Step::Again => {
+                drop(reader);
+                reader = input.reader().unwrap();
+            }
+            Step::Without => {
+                drop(reader);
+                if let Some(Received::Data(view)) = input.recv(Some(Duration::ZERO)).unwrap() {
+                    assert_eq!(view.position(), seen.at(view.bid()));
+                    assert!(view.to_vec().unwrap() == pattern(view.position(), view.len()));
+                    seen.at.insert(view.bid(), view.end());
+                    view.consume();
+                }
+                reader = input.reader().unwrap();
+            }
+            Step::Consumed(bid) => out.wait_consumed(bid, seen.at(bid), WAIT).unwrap(),
+            Step::Rest => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    drain(&mut seen, &mut reader, &written);
+    written.iter().for_each(|(bid, to)| out.wait_consumed(*bid, *to, WAIT).unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_done_each_byte_comes_once(steps in proptest::collection::vec(step(), 1..80)) {
+        run(&steps);
+    }
+}
