@@ -18,7 +18,8 @@ use benchkit::{
     direct::{End, Port, Role},
 };
 use rocketbufs::{
-    Bid, BufWriter, Conn, Context, InView, Listener, RIn, ROut, Received, config::TransportKind,
+    Bid, BufSeg, BufWriter, Conn, Context, InEvent, InReader, Listener, RIn, ROut, Read,
+    config::TransportKind,
 };
 
 use super::{
@@ -65,7 +66,7 @@ struct Shared {
     out: ROut,
     writer: BufWriter,
     /// None where nothing is received, and as long as the other one is not there.
-    input: Option<RIn>,
+    input: Option<InReader>,
     copy: Vec<u8>,
     ring_bytes: u64,
 }
@@ -102,6 +103,7 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     let connect = |shared: &Shared, hello| Conn::connect(&shared.context, &end.at, hello).map_err(failed);
     let input = RIn::new(&connect(&shared, SUBSCRIBES)?);
     input.subscribe(THERE, shared.ring_bytes).map_err(failed)?;
+    let mut input = input.reader().map_err(failed)?;
     let sends = end.role == Role::Ping;
     if sends {
         shared.out.add_conn(&connect(&shared, PUBLISHES)?);
@@ -110,10 +112,10 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     let began = Instant::now();
     let mut subscribed = false;
     while !subscribed || (sends && !has_subscriber(&shared)) {
-        match input.recv(Some(LOOK)).map_err(failed)? {
-            None => {}
-            Some(Received::Subscribed { .. }) => subscribed = true,
-            Some(other) => return Err(unexpected(&other).into()),
+        match input.recv(Some(LOOK), |_, _| ()).map_err(failed)? {
+            Read::TimedOut => {}
+            Read::Event(InEvent::Subscribed { .. }) => subscribed = true,
+            other => return Err(unexpected(&other).into()),
         }
         if began.elapsed() > SET_UP_WITHIN {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
@@ -123,7 +125,7 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     Ok(shared)
 }
 
-fn unexpected(what: &Received) -> io::Error {
+fn unexpected(what: &Read) -> io::Error {
     io::Error::other(format!("unexpected: {what:?}"))
 }
 
@@ -134,7 +136,7 @@ impl Shared {
             Some(conn) if conn.peer_hello() == PUBLISHES => {
                 let input = RIn::new(&conn);
                 input.subscribe(BACK, self.ring_bytes).map_err(io::Error::other)?;
-                self.input = Some(input);
+                self.input = Some(input.reader().map_err(io::Error::other)?);
             }
             Some(conn) => self.out.add_conn(&conn),
             None => {}
@@ -150,14 +152,14 @@ impl Port for Shared {
     }
 
     fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        match &self.input {
+        match &mut self.input {
             Some(input) => take(input, &mut self.copy, each),
             None => self.accept(),
         }
     }
 
     fn answer(&mut self) -> io::Result<()> {
-        let Some(input) = &self.input else { return self.accept() };
+        let Some(input) = &mut self.input else { return self.accept() };
         let mut sent = Ok(());
         take(input, &mut self.copy, &mut |message| {
             if sent.is_ok() {
@@ -175,28 +177,26 @@ fn send(writer: &mut BufWriter, message: &[u8]) -> io::Result<()> {
 }
 
 #[inline]
-fn take(input: &RIn, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
-    match input.recv(Some(LOOK)).map_err(io::Error::other)? {
-        None | Some(Received::Subscribed { .. }) => Ok(()),
-        Some(Received::Data(view)) => {
-            walk_view(&view, copy, each)?;
-            view.consume();
-            Ok(())
-        }
-        Some(other) => Err(unexpected(&other)),
+fn take(input: &mut InReader, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+    let mut walked = Ok(());
+    let read = input.recv(Some(LOOK), |_, seg| walked = walk_seg(seg, copy, each));
+    match read.map_err(io::Error::other)? {
+        Read::Data | Read::TimedOut | Read::Event(InEvent::Subscribed { .. }) => walked,
+        other => Err(unexpected(&other)),
     }
 }
 
 /// Where they lie, or in copies where that memory is another process's and its word is not taken.
-fn walk_view(view: &InView, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
-    if let Some(bytes) = view.as_slice() {
+#[inline]
+fn walk_seg(seg: &BufSeg<'_>, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+    if let Some(bytes) = seg.as_slice() {
         walk(bytes, each);
         return Ok(());
     }
     let mut at = 0;
-    while at < view.len() {
-        let piece = copy.len().min(view.len() - at);
-        view.copy_to(at, &mut copy[..piece]).map_err(io::Error::other)?;
+    while at < seg.len() {
+        let piece = copy.len().min(seg.len() - at);
+        seg.copy_to(at, &mut copy[..piece]).map_err(io::Error::other)?;
         match walk(&copy[..piece], each) {
             0 => return Err(io::Error::other("a message that is longer than what came")),
             whole => at += whole,
