@@ -1,27 +1,27 @@
-//! A position that its owner moves without a lock, and without telling anybody until it is asked to.
-//!
-//! ```text
-//!   owner                          who wants to know
-//!   at = where it is now           asked = true
-//!   ── SeqCst fence ──             ── SeqCst fence ──
-//!   asked? then it tells           at: as far as it is known to be
-//! ```
-//!
-//! One of the two sees the other: what the owner passes after [`Quiet::ask`] it tells, and what it passed before is returned.
-//!
-//! ```
-//! use rocketring::Quiet;
-//!
-//! let quiet = Quiet::new(0);
-//! assert!(!quiet.move_to(10), "nobody wants to know");
-//! assert_eq!(quiet.ask(), 10);
-//! assert!(quiet.move_to(20), "now the owner has something to tell");
-//! ```
+//! A position that is told only on demand.
 
 use crate::Position;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// See [the module](self).
+/// A position that its owner moves without a lock, and without telling anybody until it is asked to.
+///
+/// ```text
+///   owner                          who wants to know
+///   at = where it is now           asked = true
+///   ── SeqCst fence ──             ── SeqCst fence ──
+///   asked? then it tells           at: as far as it is known to be
+/// ```
+///
+/// One of the two sees the other: what the owner passes after [`Quiet::ask`] it tells, and what it passed before is returned.
+///
+/// ```
+/// use rocketring::Quiet;
+///
+/// let quiet = Quiet::new(0);
+/// assert!(!quiet.move_to(10), "nobody wants to know");
+/// assert_eq!(quiet.ask(), 10);
+/// assert!(quiet.move_to(20), "now the owner has something to tell");
+/// ```
 #[derive(Debug)]
 pub struct Quiet {
     at: AtomicU64,
