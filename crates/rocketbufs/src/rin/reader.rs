@@ -110,7 +110,8 @@ impl InReader {
     }
 
     /// Hands what comes next from any buffer to `each`: one or several whole deliveries, which are given back when it returns.
-    /// Waits for that at most `timeout` (none: for ever).
+    /// Waits for that at most `timeout` (none: for ever). To spin, give it time, and `shm.busy_poll_us`: with a timeout of zero
+    /// it takes what is there, and somebody else has to bring it.
     ///
     /// If `each` panics, what it was shown is not given back; a reader that goes on has it behind itself.
     ///
@@ -140,8 +141,8 @@ impl InReader {
         if !worker.looks.spend(TAKEN, now) {
             return false;
         }
-        for _ in 0..worker.looks.pauses() {
-            std::hint::spin_loop();
+        if waits {
+            (0..worker.looks.pauses()).for_each(|_| std::hint::spin_loop());
         }
         let mut first = true;
         loop {
