@@ -14,6 +14,14 @@ pub enum BenchError {
         "nothing to measure: none of the systems that are installed can do it this way (the relay has --api batch and --confirm none only; other systems have no --confirm consumed)"
     )]
     NothingToMeasure,
+    /// A folder holds nothing that tables are made of.
+    #[error("{} has none of {wanted}, of which the tables are made", folder.display())]
+    NoResults {
+        /// Where they were looked for.
+        folder: PathBuf,
+        /// The files that would do.
+        wanted: String,
+    },
     /// A message has to hold its number.
     #[error("--size must be at least 8 and every rate above 0")]
     BadPing,

@@ -18,6 +18,9 @@ use super::BenchError;
 const BEGIN: &str = "<!-- bench:begin -->";
 const END: &str = "<!-- bench:end -->";
 
+/// What tables are made of.
+const READ: [&str; 5] = ["throughput-batch", "latency", "cpu", "latency-beside", "recovery"];
+
 /// The order of columns.
 const SYSTEMS: [&str; 5] = ["rbmq", "relay", "redis", "nats", "rabbitmq"];
 
@@ -98,14 +101,16 @@ impl Rows {
 
 fn summary(folder: &Path) -> Result<String, BenchError> {
     let mut out = String::new();
-    let throughput = Rows::read(folder, "throughput-batch")?;
-    let latency = Rows::read(folder, "latency")?;
-    let cpu = Rows::read(folder, "cpu")?;
-    let beside = Rows::read(folder, "latency-beside")?;
-    let recovery = Rows::read(folder, "recovery")?;
+    let [throughput, latency, cpu, beside, recovery] = READ;
+    let throughput = Rows::read(folder, throughput)?;
+    let latency = Rows::read(folder, latency)?;
+    let cpu = Rows::read(folder, cpu)?;
+    let beside = Rows::read(folder, beside)?;
+    let recovery = Rows::read(folder, recovery)?;
     let all = [&throughput, &latency, &cpu, &beside, &recovery];
     let Some(any) = all.iter().find_map(|rows| rows.0.first()) else {
-        return Err(BenchError::NothingToMeasure);
+        let wanted = READ.map(|name| format!("{name}.json")).join(", ");
+        return Err(BenchError::NoResults { folder: folder.into(), wanted });
     };
     let text = |key: &str| any[key].as_str().unwrap_or("unknown").to_owned();
     // Writing to a String cannot fail.
@@ -189,7 +194,8 @@ mod tests {
     #[test]
     fn results_become_tables() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(summary(folder.path()).is_err());
+        let nothing = summary(folder.path()).unwrap_err().to_string();
+        assert!(nothing.ends_with("has none of throughput-batch.json, latency.json, cpu.json, latency-beside.json, recovery.json, of which the tables are made"), "{nothing}");
         let row = |system: &str, rate: f64| {
             format!(
                 "{{\"system\":\"{system}\",\"subscribers\":1,\"size_bytes\":64,\"delivered_per_s\":{rate},\
