@@ -1,4 +1,4 @@
-//! What can be seen of an rOut: its buffers, who subscribes to them, who holds whom.
+//! What can be seen of an rOut: its buffers, who subscribes to them, who holds whom; and of an rIn what it cost to receive.
 //!
 //! Reading costs those who read, and the workers nothing: they keep these positions for themselves anyway.
 
@@ -9,6 +9,7 @@ use rocketring::Hold;
 
 use crate::buffer::{Buffer, Held, SubShared};
 use crate::context::lock;
+use crate::rin::RIn;
 use crate::rout::ROut;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 
@@ -212,5 +213,20 @@ impl ROut {
         let mut all = *lock(&self.shared.past);
         self.shared.all_buffers().iter().for_each(|buffer| all.add(buffer.traffic()));
         all
+    }
+}
+
+impl RIn {
+    /// How many bytes of a buffer were copied to where they are received: none where that is the sender's memory (transport
+    /// `shm`) or an adapter writes there (`rdma`), else all since its log began here, holes counted with them. None if there
+    /// is no such subscription, or it was not answered yet.
+    ///
+    /// What an application copies out of a view is its own affair.
+    pub fn copied_bytes(&self, bid: Bid) -> Option<u64> {
+        let inbound = self.shared.inbound(bid)?;
+        let state = lock(&inbound.state);
+        let ring = state.log.as_ref()?.ring();
+        let copies = !ring.is_peers() && !ring.is_exposed();
+        Some(if copies { ring.head().saturating_sub(ring.start()) } else { 0 })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{BufferOptions, Context, Policy, RIn, Received, Start, SubscribeOptions};
+use rocketbufs::{Blocking, BufferOptions, Context, Policy, RIn, Received, Start, SubscribeOptions};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -192,6 +192,67 @@ fn through_a_splice_everybody_gets_the_same() {
     for input in &inputs {
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
     }
+}
+
+/// Which file is mapped at an address, and the place in it that this is.
+fn file_at(addr: usize) -> (String, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    let found = maps.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [range, _, offset, _, inode, name, ..] = fields[..] else { return None };
+        let (from, to) = range.split_once('-')?;
+        let within = (hex(from)..hex(to)).contains(&addr);
+        within.then(|| (format!("{name} {inode}"), hex(offset) + addr - hex(from)))
+    });
+    found.expect("it is mapped")
+}
+
+/// Through a broker too: what a callback is given lies in the publisher's ring, and nobody has copied it.
+#[test]
+fn a_callback_is_given_the_publishers_memory() {
+    let (ctx, broker, remote) =
+        (context(TransportKind::Shm), context(TransportKind::Auto), context(TransportKind::Tcp));
+    let mut trusting = config(TransportKind::Shm);
+    trusting.shm.trust_writers = true;
+    let other = Context::new(trusting).unwrap();
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let (relay, relays) = sender(&broker);
+    let upstream = RIn::new(&connect(&broker, &listener));
+    upstream.subscribe(1, 1 << 16).unwrap();
+    relay.splice(&upstream, 1).unwrap();
+    let input = RIn::new(&connect(&other, &relays));
+    let (given, got) = std::sync::mpsc::sync_channel(16);
+    input.set_data_in_cb(move |_, seg| {
+        let bytes = seg.as_slice().expect("their word is taken");
+        given.send((bytes.as_ptr() as usize, bytes.to_vec())).unwrap();
+    });
+    let (answered, answers) = std::sync::mpsc::sync_channel(16);
+    input.set_event_cb(move |event| answered.send(matches!(event, Received::Subscribed { .. })).unwrap());
+    input.subscribe(1, 1 << 16).unwrap();
+    assert!(answers.recv_timeout(WAIT).unwrap());
+    let far = RIn::new(&connect(&remote, &relays));
+    subscribe(&far, 1, ring_of(1 << 16));
+    for at in (0..100_000).step_by(5_000) {
+        let mut segment = out.get_output_segment(1, 5_000, Blocking::For(WAIT)).unwrap();
+        let written = segment.bytes_mut();
+        written.copy_from_slice(&pattern(at, 5_000));
+        let place = file_at(written.as_ptr() as usize);
+        assert!(place.0.contains("memfd"), "{place:?}");
+        out.deliver(segment, 5_000, None).unwrap();
+        let (addr, bytes) = got.recv_timeout(WAIT).unwrap();
+        assert!(bytes == pattern(at, 5_000));
+        // Rings are mapped twice, so the same place can have two addresses here.
+        assert_eq!(file_at(addr), place);
+        input.data_consumed(1, 5_000).unwrap();
+        assert_eq!(take(&far, at, at + 5_000), 0);
+    }
+    assert_eq!(
+        [&upstream, &input, &far].map(|input| input.copied_bytes(1)),
+        [Some(0), Some(0), Some(100_000)]
+    );
+    assert_eq!(input.copied_bytes(2), None);
 }
 
 /// A buffer that comes over TCP goes to subscribers of the broker's machine through the broker's own ring.
