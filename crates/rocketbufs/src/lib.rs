@@ -72,7 +72,7 @@ pub use listener::{Listener, Stranger, StrangerReason};
 pub use options::{BufferOptions, SubscribeOptions};
 pub use progress::Progress;
 pub use proto::{Count, Start};
-pub use rin::{InReader, RIn, Read};
+pub use rin::{InRead, InReader, RIn};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ends::{WAIT, config, connect, context, pattern, receiver, ring_of, sender, write};
+use ends::{WAIT, connect, context, pattern, receiver, ring_of, sender, write};
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Bid, BufferError, Context, InEvent, InReader, RIn, ROut, Read, Received, RecvError, Start,
+    Bid, BufferError, Context, InEvent, InRead, InReader, RIn, ROut, Received, RecvError, Start,
     SubscribeOptions,
 };
 
@@ -19,8 +19,7 @@ const RING: u64 = 1 << 16;
 const WARM: u64 = 2_000;
 
 fn shared(busy_poll_us: u32) -> Context {
-    let mut config = config(TransportKind::Shm);
-    config.shm.busy_poll_us = busy_poll_us;
+    let mut config = ends::spinning(busy_poll_us);
     // What is not told in time is not told for long.
     config.buffers.idle_trim_ms = 3_600_000;
     Context::new(config).unwrap()
@@ -44,7 +43,7 @@ impl Seen {
     }
 
     /// Takes what comes next; none if it was data.
-    fn recv(&mut self, reader: &mut InReader, timeout: Duration) -> Option<Read> {
+    fn recv(&mut self, reader: &mut InReader, timeout: Duration) -> Option<InRead> {
         let read = reader.recv(Some(timeout), |bid, seg| {
             let at = self.at.entry(bid).or_default();
             assert_eq!(seg.position(), *at, "of buffer {bid}");
@@ -56,7 +55,7 @@ impl Seen {
                 std::thread::sleep(self.pause);
             }
         });
-        Some(read.unwrap()).filter(|read| !matches!(read, Read::Data))
+        Some(read.unwrap()).filter(|read| !matches!(read, InRead::Data))
     }
 
     fn take(&mut self, reader: &mut InReader, bid: Bid, to: u64) {
@@ -71,7 +70,7 @@ fn subscribe(reader: &mut InReader, input: &RIn, bid: Bid) {
     let options = SubscribeOptions { start: Start::Oldest, ..ring_of(RING) };
     input.subscribe_with(bid, options).unwrap();
     let read = reader.recv(Some(WAIT), |_, _| panic!("data before the answer")).unwrap();
-    assert!(matches!(read, Read::Event(InEvent::Subscribed { bid: of, .. }) if of == bid), "{read:?}");
+    assert!(matches!(read, InRead::Event(InEvent::Subscribed { bid: of, .. }) if of == bid), "{read:?}");
 }
 
 /// A publisher and a reader of its buffer 1, which has read something already.
@@ -120,9 +119,12 @@ fn it_sees_everything_and_then_the_end() {
         pair.out.wait_consumed(1, total, WAIT).unwrap();
         pair.out.destroy_buffer(1).unwrap();
         let end = pair.seen.recv(&mut pair.reader, WAIT);
-        assert!(matches!(end, Some(Read::Event(InEvent::Closed { bid: 1, end })) if end == total), "{end:?}");
+        assert!(
+            matches!(end, Some(InRead::Event(InEvent::Closed { bid: 1, end })) if end == total),
+            "{end:?}"
+        );
         let nothing = pair.seen.recv(&mut pair.reader, WAIT / 1000);
-        assert!(matches!(nothing, Some(Read::TimedOut)), "{nothing:?}");
+        assert!(matches!(nothing, Some(InRead::TimedOut)), "{nothing:?}");
     }
 }
 
@@ -193,7 +195,7 @@ fn it_goes_on_over_another_connection() {
             old.wait_down(WAIT).unwrap();
             write(&pair.out, 1, 100, 100);
             let down = pair.seen.recv(&mut pair.reader, WAIT);
-            assert!(matches!(down, Some(Read::Event(InEvent::ConnDown { .. }))), "{down:?}");
+            assert!(matches!(down, Some(InRead::Event(InEvent::ConnDown { .. }))), "{down:?}");
             pair.input.resume(&connect(&pair.contexts[1], &pair.listener));
             let to = pair.seen.at(1) + 100;
             pair.seen.take(&mut pair.reader, 1, to);
@@ -207,9 +209,10 @@ fn a_subscription_that_was_left_brings_nothing_more() {
     pair.input.unsubscribe(1);
     write(&pair.out, 1, 500, 100);
     let nothing = pair.seen.recv(&mut pair.reader, WAIT / 1000);
-    assert!(matches!(nothing, Some(Read::TimedOut)), "{nothing:?}");
+    assert!(matches!(nothing, Some(InRead::TimedOut)), "{nothing:?}");
     pair.input.subscribe(1, RING).unwrap();
-    let Some(Read::Event(InEvent::Subscribed { start, .. })) = pair.seen.recv(&mut pair.reader, WAIT) else {
+    let Some(InRead::Event(InEvent::Subscribed { start, .. })) = pair.seen.recv(&mut pair.reader, WAIT)
+    else {
         panic!("no answer")
     };
     pair.seen.at.insert(1, start);

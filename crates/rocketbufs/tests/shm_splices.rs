@@ -6,16 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
+use ends::{WAIT, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Blocking, Context, Listener, OutEvent, RIn, ROut, Received, Start, SubscribeOptions};
-
-/// Who looks by itself and need not be woken.
-fn spinning() -> Context {
-    let mut spins = config(TransportKind::Shm);
-    spins.shm.busy_poll_us = 1_000;
-    Context::new(spins).unwrap()
-}
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -169,7 +162,7 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
 /// they are, and follow no further.
 #[test]
 fn a_splice_ends_for_its_followers_where_they_are() {
-    let chain = Chain::with(b"", spinning());
+    let chain = Chain::with(b"", Context::new(spinning(1_000)).unwrap());
     write(&chain.out, 1, 20_000, 1_000);
     let first = chain.view();
     let mut at = first.end();
@@ -200,7 +193,7 @@ fn a_splice_ends_for_its_followers_where_they_are() {
 /// The broker itself can lose what who follows the publisher past it has long seen.
 #[test]
 fn what_only_the_broker_lost_its_followers_have() {
-    let chain = Chain::with(b"", spinning());
+    let chain = Chain::with(b"", Context::new(spinning(1_000)).unwrap());
     write(&chain.out, 1, 20_000, 1_000);
     let mut at = chain.see(0, 20_000);
     chain.lose_connection(|| {

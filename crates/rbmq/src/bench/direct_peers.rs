@@ -18,7 +18,7 @@ use benchkit::{
     direct::{End, Port, Role},
 };
 use rocketbufs::{
-    Bid, BufSeg, BufWriter, Conn, Context, InEvent, InReader, Listener, RIn, ROut, Read,
+    Bid, BufSeg, BufWriter, Conn, Context, InEvent, InRead, InReader, Listener, RIn, ROut,
     config::TransportKind,
 };
 
@@ -113,8 +113,8 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     let mut subscribed = false;
     while !subscribed || (sends && !has_subscriber(&shared)) {
         match input.recv(Some(LOOK), |_, _| ()).map_err(failed)? {
-            Read::TimedOut => {}
-            Read::Event(InEvent::Subscribed { .. }) => subscribed = true,
+            InRead::TimedOut => {}
+            InRead::Event(InEvent::Subscribed { .. }) => subscribed = true,
             other => return Err(unexpected(&other).into()),
         }
         if began.elapsed() > SET_UP_WITHIN {
@@ -125,7 +125,7 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     Ok(shared)
 }
 
-fn unexpected(what: &Read) -> io::Error {
+fn unexpected(what: &InRead) -> io::Error {
     io::Error::other(format!("unexpected: {what:?}"))
 }
 
@@ -181,7 +181,7 @@ fn take(input: &mut InReader, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> 
     let mut walked = Ok(());
     let read = input.recv(Some(LOOK), |_, seg| walked = walk_seg(seg, copy, each));
     match read.map_err(io::Error::other)? {
-        Read::Data | Read::TimedOut | Read::Event(InEvent::Subscribed { .. }) => walked,
+        InRead::Data | InRead::TimedOut | InRead::Event(InEvent::Subscribed { .. }) => walked,
         other => Err(unexpected(&other)),
     }
 }

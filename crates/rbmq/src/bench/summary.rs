@@ -101,13 +101,9 @@ impl Rows {
 
 fn summary(folder: &Path) -> Result<String, BenchError> {
     let mut out = String::new();
-    let [throughput, latency, cpu, beside, recovery] = READ;
-    let throughput = Rows::read(folder, throughput)?;
-    let latency = Rows::read(folder, latency)?;
-    let cpu = Rows::read(folder, cpu)?;
-    let beside = Rows::read(folder, beside)?;
-    let recovery = Rows::read(folder, recovery)?;
-    let all = [&throughput, &latency, &cpu, &beside, &recovery];
+    let [throughput, latency, cpu, beside, recovery] = READ.map(|name| Rows::read(folder, name));
+    let all = [throughput?, latency?, cpu?, beside?, recovery?];
+    let [throughput, latency, cpu, beside, recovery] = &all;
     let Some(any) = all.iter().find_map(|rows| rows.0.first()) else {
         let wanted = READ.map(|name| format!("{name}.json")).join(", ");
         return Err(BenchError::NoResults { folder: folder.into(), wanted });
@@ -130,9 +126,9 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
     }
     let whole = |us: f64| format!("{us:.0}");
     let title = "Round trip of small messages, median in microseconds, messages per second down";
-    by_system(&mut out, title, &latency, "asked_per_s", "p50_us", whole);
+    by_system(&mut out, title, latency, "asked_per_s", "p50_us", whole);
     let title = "The same alone (false) and beside a topic that carries as much as it can (true)";
-    by_system(&mut out, title, &beside, "beside_saturated", "p50_us", whole);
+    by_system(&mut out, title, beside, "beside_saturated", "p50_us", whole);
     for (side, key) in
         [("broker", "broker_cpu_s_per_million"), ("subscriber", "subscriber_cpu_s_per_million")]
     {
@@ -142,7 +138,7 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
         by_system(&mut out, &title, &one, "size_bytes", key, |seconds| format!("{seconds:.2}"));
     }
     let title = "Milliseconds until messages come again after this was cut, or killed and started again";
-    by_system(&mut out, title, &recovery, "cut", "resume_ms", whole);
+    by_system(&mut out, title, recovery, "cut", "resume_ms", whole);
     Ok(out)
 }
 

@@ -26,7 +26,7 @@ use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
 
 pub(crate) use direct::Looks;
-pub use reader::{InReader, Read};
+pub use reader::{InRead, InReader};
 pub(crate) use shared::RInShared;
 use shared::{Queue, view_of};
 

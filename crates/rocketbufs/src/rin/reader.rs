@@ -27,7 +27,7 @@ use crate::worker::WorkerShared;
 /// What [`InReader::recv`] did.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Read {
+pub enum InRead {
     /// Data was handed out.
     Data,
     /// Something else happened, which comes behind everything that was handed out before.
@@ -46,7 +46,7 @@ pub enum Read {
 ///
 /// ```
 /// use std::time::Duration;
-/// use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, Read};
+/// use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, InRead};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let ctx = Context::new(Config::default())?;
 /// # let out = ROut::new(&ctx);
@@ -58,7 +58,7 @@ pub enum Read {
 /// input.subscribe(7, 1 << 20)?;
 /// let mut reader = input.reader()?;
 /// let wait = Some(Duration::from_secs(5));
-/// assert!(matches!(reader.recv(wait, |_, _| {})?, Read::Event(InEvent::Subscribed { bid: 7, .. })));
+/// assert!(matches!(reader.recv(wait, |_, _| {})?, InRead::Event(InEvent::Subscribed { bid: 7, .. })));
 ///
 /// out.writer(7)?.append(&[b"hello"])?;
 /// let mut copy = [0; 5];
@@ -66,7 +66,7 @@ pub enum Read {
 ///     assert_eq!((bid, seg.len()), (7, 5));
 ///     seg.copy_to(0, &mut copy).expect("it is held");
 /// })?;
-/// assert!(matches!(read, Read::Data) && copy == *b"hello");
+/// assert!(matches!(read, InRead::Data) && copy == *b"hello");
 /// # Ok(())
 /// # }
 /// ```
@@ -122,9 +122,9 @@ impl InReader {
         &mut self,
         timeout: Option<Duration>,
         mut each: impl FnMut(Bid, &BufSeg<'_>),
-    ) -> Result<Read, RecvError> {
+    ) -> Result<InRead, RecvError> {
         if self.look(timeout != Some(Duration::ZERO), &mut each) {
-            return Ok(Read::Data);
+            return Ok(InRead::Data);
         }
         self.receive(timeout, &mut each)
     }
@@ -170,17 +170,17 @@ impl InReader {
         &mut self,
         timeout: Option<Duration>,
         each: &mut dyn FnMut(Bid, &BufSeg<'_>),
-    ) -> Result<Read, RecvError> {
+    ) -> Result<InRead, RecvError> {
         self.end_reading();
         match self.rin.receive(timeout)? {
-            None => Ok(Read::TimedOut),
+            None => Ok(InRead::TimedOut),
             Some(Received::Data(view)) => {
                 each(view.bid(), &BufSeg::of(&view));
                 view.consume();
                 self.begin_reading();
-                Ok(Read::Data)
+                Ok(InRead::Data)
             }
-            Some(event) => Ok(Read::Event(event)),
+            Some(event) => Ok(InRead::Event(event)),
         }
     }
 

@@ -16,6 +16,13 @@ pub fn context(transport: TransportKind) -> Context {
     Context::new(config(transport)).unwrap()
 }
 
+/// Over shared memory, with threads that look for so long before they sleep.
+pub fn spinning(busy_poll_us: u32) -> Config {
+    let mut spins = config(TransportKind::Shm);
+    spins.shm.busy_poll_us = busy_poll_us;
+    spins
+}
+
 /// An rOut that takes whoever connects.
 pub fn sender_at(ctx: &Context, addr: &str) -> (ROut, Listener) {
     let out = ROut::new(ctx);
