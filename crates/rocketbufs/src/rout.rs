@@ -222,7 +222,8 @@ impl ROut {
 
     /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out
     /// here without a copy (paper 1, section 3.4). Splice right after subscribing, in the same callback, or subscribe with
-    /// `retain_bytes`: a ring that exists before it is spliced keeps no history for subscribers that join later.
+    /// `retain_bytes`: a ring that exists before it is spliced keeps no history for subscribers that join later, and those
+    /// on this machine cannot map it and are sent copies.
     ///
     /// # Errors
     /// The id is taken here, or the rIn has no such subscription (or it is spliced already, shares a budget, or is an [`InReader`](crate::InReader)'s).

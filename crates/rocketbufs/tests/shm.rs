@@ -255,25 +255,28 @@ fn a_callback_is_given_the_publishers_memory() {
     assert_eq!(input.copied_bytes(2), None);
 }
 
-/// A buffer that comes over TCP goes to subscribers of the broker's machine through the broker's own ring.
+/// A buffer that comes over TCP goes to subscribers of the broker's machine through the broker's own ring, if that was made
+/// for others to map: where the splice comes only after the answer, who subscribed must have said so.
 #[test]
 fn from_tcp_to_shared_memory() {
-    let (ctx, broker, local) =
-        (context(TransportKind::Tcp), context(TransportKind::Auto), context(TransportKind::Shm));
-    let (out, listener) = sender(&ctx);
-    out.create_buffer(1, 1 << 17).unwrap();
-    let (relay, relays) = sender(&broker);
-    let upstream = RIn::new(&connect(&broker, &listener));
-    assert_eq!(upstream.conn().carrier().unwrap().name, "tcp");
-    upstream.subscribe(1, 1 << 17).unwrap();
-    relay.splice(&upstream, 1).unwrap();
-    let input = RIn::new(&connect(&local, &relays));
-    subscribe(&input, 1, ring_of(1 << 17));
-    std::thread::scope(|scope| {
-        scope.spawn(|| write(&out, 1, 3 << 20, 10_000));
-        assert_eq!(take(&input, 0, 3 << 20), 0);
-    });
-    assert_eq!((local.mapped().0, local.memory_in_use()), (1, 0));
+    for (retain_bytes, local_mapped) in [(Some(1 << 16), (1, 0)), (None, (0, 1 << 17))] {
+        let (ctx, broker, local) =
+            (context(TransportKind::Tcp), context(TransportKind::Auto), context(TransportKind::Shm));
+        let (out, listener) = sender(&ctx);
+        out.create_buffer(1, 1 << 17).unwrap();
+        let (relay, relays) = sender(&broker);
+        let upstream = RIn::new(&connect(&broker, &listener));
+        assert_eq!(upstream.conn().carrier().unwrap().name, "tcp");
+        subscribe(&upstream, 1, SubscribeOptions { retain_bytes, ..ring_of(1 << 17) });
+        relay.splice(&upstream, 1).unwrap();
+        let input = RIn::new(&connect(&local, &relays));
+        subscribe(&input, 1, ring_of(1 << 17));
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&out, 1, 3 << 20, 10_000));
+            assert_eq!(take(&input, 0, 3 << 20), 0);
+        });
+        assert_eq!((local.mapped().0, local.memory_in_use()), local_mapped, "{retain_bytes:?}");
+    }
 }
 
 /// The log goes on over another connection, in memory that is mapped anew, whatever of it was not read yet.
