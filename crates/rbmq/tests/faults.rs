@@ -11,7 +11,7 @@ use common::proxy::Proxy;
 use common::raw::Raw;
 use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
 use rbmq::wire::{Control, Hello, Role};
-use rbmq::{Framing, Publisher, StartFrom, Subscriber, TopicOptions};
+use rbmq::{Framing, Observer, Publisher, StartFrom, Subscriber, TopicOptions};
 use rocketbufs::proto::{Message, Subscribe, Subscribed};
 use rocketbufs::{Epoch, Policy, Start};
 
@@ -289,8 +289,22 @@ fn a_place_has_one_owner() {
     assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, b"1");
 }
 
-/// A publisher of topic `t`, and the id under which its buffer is subscribed to.
-fn raw_publisher(addr: &str) -> (Raw, u32) {
+/// Of a publisher that went before it had answered there is nothing to read: its topic is not kept for a while.
+#[test]
+fn a_publisher_that_never_answered_leaves_nothing() {
+    let broker = broker_with(|config| {
+        config.framework.session.linger_ms = 100;
+        config.broker.closed_linger_ms = 3_600_000;
+    });
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    let (publisher, _) = silent_publisher(&broker.addr());
+    assert_eq!(observer.topics(None).unwrap().len(), 1);
+    drop(publisher);
+    until("its topic is gone", || observer.topics(None).unwrap().is_empty());
+}
+
+/// A publisher of topic `t`, and the id under which its buffer is subscribed to; it has not answered yet.
+fn silent_publisher(addr: &str) -> (Raw, u32) {
     let hello = Hello { role: Role::Publisher, client: 1, name: "raw".into() };
     let mut publisher = Raw::connect(addr, 1, hello.encode());
     let create = Control::Create {
@@ -306,6 +320,12 @@ fn raw_publisher(addr: &str) -> (Raw, u32) {
         Message::Subscribe(subscribe) => Some(subscribe.wire),
         _ => None,
     });
+    (publisher, wire)
+}
+
+/// A publisher of topic `t`, and the id under which its buffer is subscribed to.
+fn raw_publisher(addr: &str) -> (Raw, u32) {
+    let (mut publisher, wire) = silent_publisher(addr);
     publisher.say(&Message::Subscribed(Subscribed {
         wire,
         epoch: Epoch(9),

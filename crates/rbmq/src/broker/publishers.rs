@@ -250,22 +250,35 @@ impl Broker {
             return;
         }
         buffer.gone = gone;
+        let (epoch, opened) = (buffer.epoch, buffer.stage != Stage::Opening);
         let how = if gone { "its publisher is gone" } else { "closed" };
         info!("topic '{}': buffer {out_bid} ended at {end}: {how}", buffer.topic);
-        let epoch = buffer.epoch;
-        self.topics.end(out_bid, end, Instant::now() + self.settings.closed_linger());
         if !gone {
             session.answer(&Control::Ended { bid: in_bid, end });
         } else if session.upstream.is_none() && session.conn.is_up() {
             // It came back in the same moment, and may have been told that its buffer goes on.
             session.conn.close("its buffer was given up; to go on it must name it again");
         }
+        if !opened {
+            // Nothing of it ever came, so there is nothing that could be read for a while.
+            return self.give_up(out_bid);
+        }
+        self.topics.end(out_bid, end, Instant::now() + self.settings.closed_linger());
         match epoch {
             Some(epoch) if gone => self.go_on(out_bid, epoch, end),
             Some(epoch) => self.chain.closed(epoch),
             None => {}
         }
         self.forget_if_idle(key);
+    }
+
+    /// A buffer cannot be had this way. If there is another way to its log, that is taken.
+    fn give_up(&mut self, out_bid: Bid) {
+        let known = self.topics.get(out_bid).map(|buffer| (buffer.topic.clone(), buffer.epoch));
+        self.remove_buffer(out_bid);
+        if let Some((topic, Some(epoch))) = known {
+            self.take_spare(&topic, epoch);
+        }
     }
 
     /// A log that begins is always another one than that of no epoch; but one that went on must not be.
@@ -284,11 +297,7 @@ impl Broker {
         let reason = format!("the broker could not take the buffer: {reason}");
         self.ledger.refused(Refusal::Buffer(RefuseCode::Internal));
         session.answer(&Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
-        let known = self.topics.get(out_bid).map(|buffer| (buffer.topic.clone(), buffer.epoch));
-        self.remove_buffer(out_bid);
-        if let Some((topic, Some(epoch))) = known {
-            self.take_spare(&topic, epoch);
-        }
+        self.give_up(out_bid);
     }
 
     fn on_publisher_down(&mut self, key: SessionKey, why: &str) {
