@@ -300,13 +300,17 @@ fn a_publisher_that_never_answered_leaves_nothing() {
     let (publisher, _) = silent_publisher(&broker.addr());
     assert_eq!(observer.topics(None).unwrap().len(), 1);
     drop(publisher);
+    // Some of these are gone before the broker asks them, some before it knows what to ask for.
+    for n in 0..300 {
+        drop(begun_publisher(&broker.addr(), 2 + n));
+    }
     until("its topic is gone", || observer.topics(None).unwrap().is_empty());
 }
 
-/// A publisher of topic `t`, and the id under which its buffer is subscribed to; it has not answered yet.
-fn silent_publisher(addr: &str) -> (Raw, u32) {
-    let hello = Hello { role: Role::Publisher, client: 1, name: "raw".into() };
-    let mut publisher = Raw::connect(addr, 1, hello.encode());
+/// A publisher of topic `t` that has said so.
+fn begun_publisher(addr: &str, client: u128) -> Raw {
+    let hello = Hello { role: Role::Publisher, client, name: "raw".into() };
+    let mut publisher = Raw::connect(addr, client, hello.encode());
     let create = Control::Create {
         bid: 3,
         framing: Framing::Records,
@@ -316,6 +320,12 @@ fn silent_publisher(addr: &str) -> (Raw, u32) {
         topic: "t".parse().unwrap(),
     };
     publisher.say(&Message::App(create.encode()));
+    publisher
+}
+
+/// As well; and the id under which its buffer is subscribed to. It has not answered yet.
+fn silent_publisher(addr: &str) -> (Raw, u32) {
+    let mut publisher = begun_publisher(addr, 1);
     let wire = publisher.until("SUBSCRIBE", |message| match message {
         Message::Subscribe(subscribe) => Some(subscribe.wire),
         _ => None,

@@ -207,8 +207,10 @@ impl InboundShared {
         let boundary = state.log.as_ref().map_or(0, |in_log| in_log.ring().boundary());
         let wire = state.wire;
         drop(state);
-        if let Some((conn, _)) = wire {
-            self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+        match wire {
+            Some((conn, _)) => self.inner.workers[self.inner.worker_of(conn)].mark(self.slot),
+            // The connection may have gone while this was nobody else's, and then its writer is away from now on.
+            None => self.resume(self.rin.upgrade().map(|rin| rin.conn().id)),
         }
         if buffer.log().is_some() {
             buffer.unpark();

@@ -5,7 +5,7 @@ mod ends;
 use std::time::Duration;
 
 use ends::{receiver, sender};
-use rocketbufs::{Config, Context, Count, Received, SubscribeOptions, WaitError};
+use rocketbufs::{Config, Conn, Context, Count, RIn, ROut, Received, SubscribeOptions, WaitError};
 
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -48,4 +48,54 @@ fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
     waits.join().unwrap().unwrap();
     assert_eq!(out.confirmed(BID).unwrap().consumed, end);
     assert!(input.confirm(BID + 1, 0, 0, Count::ONE).is_err());
+}
+
+/// How far a buffer that is to be handed on has come when its connection is lost.
+#[derive(Debug, Clone, Copy)]
+enum Lost {
+    Connecting,
+    Unasked,
+    Answered,
+}
+
+/// Whoever has a buffer from here is told that its writer is gone, whenever that went.
+#[test]
+fn a_writer_that_went_early_is_gone_after_its_linger() {
+    for lost in [Lost::Connecting, Lost::Unasked, Lost::Answered] {
+        let mut lingers = Config::default();
+        lingers.session.linger_ms = 50;
+        let (ctx, broker) = (Context::new(Config::default()).unwrap(), Context::new(lingers).unwrap());
+        let (out, listener) = sender(&ctx);
+        out.create_buffer(BID, 64 << 10).unwrap();
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (input, accepted) = match lost {
+            Lost::Connecting => {
+                let addr = silent.local_addr().unwrap().to_string();
+                let input = RIn::new(&Conn::connect_start(&broker, &addr, b"").unwrap());
+                (input, Some(silent.accept().unwrap()))
+            }
+            _ => (receiver(&broker, &listener), None),
+        };
+        if let Lost::Answered = lost {
+            input.subscribe(BID, 64 << 10).unwrap();
+            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        }
+        if accepted.is_none() {
+            input.conn().close("it goes");
+            input.conn().wait_down(WAIT).unwrap();
+        }
+        if !matches!(lost, Lost::Answered) {
+            input.subscribe(BID, 64 << 10).unwrap();
+        }
+        let relay = ROut::new(&broker);
+        relay.splice(&input, BID).unwrap();
+        drop(accepted);
+        loop {
+            match input.recv(Some(WAIT)).unwrap() {
+                Some(Received::ConnDown { .. }) => {}
+                Some(Received::Gone { bid: BID, end: 0 }) => break,
+                other => panic!("{lost:?}: {other:?}"),
+            }
+        }
+    }
 }

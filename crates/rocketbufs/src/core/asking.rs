@@ -22,11 +22,10 @@ impl<T: Transport> Core<T> {
         if self.too_early(number, early) {
             return;
         }
-        let Some(&conn) = self.by_number.get(&number) else { return };
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.phase != LinkPhase::Up {
-            return;
-        }
+        let known = self.by_number.get(&number).and_then(|conn| Some((*conn, self.links.get_mut(conn)?)));
+        let Some((conn, link)) = known.filter(|(_, link)| link.phase == LinkPhase::Up) else {
+            return self.begin_linger(inbound);
+        };
         let on_this_machine = self.transport.carrier(conn).name == "shm";
         let mut state = lock(&inbound.state);
         if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {

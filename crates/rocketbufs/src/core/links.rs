@@ -431,11 +431,16 @@ impl<T: Transport> Core<T> {
         link.phase = LinkPhase::Closing;
         let shared = link.shared.clone();
         let role = link.role.take();
-        link.early.clear();
+        let early = std::mem::take(&mut link.early);
         shared.set_phase(Phase::Down(why.to_owned()));
         self.drop_outs(conn, why);
         self.drop_parked(conn, None);
         self.suspend_ins(conn);
+        for command in early {
+            if let Command::Subscribe { inbound, .. } = command {
+                self.begin_linger(inbound);
+            }
+        }
         if let Some(role) = role {
             self.tell_role_down(&role, shared.id, why);
         }

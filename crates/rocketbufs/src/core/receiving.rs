@@ -265,7 +265,6 @@ impl<T: Transport> Core<T> {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut ins: Vec<_> = link.ins.drain().collect();
         ins.sort_unstable_by_key(|(wire, _)| *wire);
-        let usual = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
         for (wire, in_sub) in ins {
             let inlet = self.transport.unbind(conn, wire);
             if in_sub.leaving {
@@ -281,19 +280,32 @@ impl<T: Transport> Core<T> {
             let calls = state.log.as_mut().map(InLog::suspend_loan);
             self.idle.stirred(&inbound, self.now);
             let resumed = state.resume_on.take();
-            let ended = state.ending.is_some();
             drop(state);
             calls.unwrap_or_default().run();
             if let Some(next) = resumed {
                 let worker = self.inner.worker_of(next);
                 self.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
-            } else if inbound.is_spliced() && !ended {
-                let linger =
-                    inbound.options.linger.map_or(usual, |linger| Nanos::from(millis(linger)) * 1_000_000);
-                self.suspended.push((inbound, self.now + linger));
-                self.next_tick = self.next_tick.min(self.now + linger);
+            } else {
+                self.begin_linger(inbound);
             }
         }
+    }
+
+    /// No connection carries this subscription, and none is about to. If others have its buffer from here, its writer is
+    /// away from now on: also one that went before it could be asked, or before the buffer was handed on.
+    pub(super) fn begin_linger(&mut self, inbound: Arc<InboundShared>) {
+        let state = lock(&inbound.state);
+        let goes_on = state.wire.is_some() || state.resume_on.is_some();
+        let over = state.done || state.ending.is_some();
+        drop(state);
+        let lingers = self.suspended.iter().any(|(other, _)| Arc::ptr_eq(other, &inbound));
+        if goes_on || over || lingers || !inbound.is_spliced() {
+            return;
+        }
+        let usual = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
+        let linger = inbound.options.linger.map_or(usual, |linger| Nanos::from(millis(linger)) * 1_000_000);
+        self.suspended.push((inbound, self.now + linger));
+        self.next_tick = self.next_tick.min(self.now + linger);
     }
 
     /// Writers that were away for `linger` are gone for good, as far as their subscribers are concerned.
