@@ -43,17 +43,20 @@ fn nothing_missing(row: &Value) {
 #[test]
 fn throughput_writes_rows_table_and_plots() {
     let folder = tempfile::tempdir().unwrap();
-    let line = "throughput --against relay --sizes 8,70000 --subscribers 0,2 --api batch,message";
+    let line = "throughput --against relay --sizes 8,70000 --subscribers 0,2 --api batch,message,wire";
     let outcome = bench(line, folder.path());
     let rows = rows(folder.path(), "throughput");
-    assert_eq!(rows.len(), 2 * 2 * 3);
+    assert_eq!(rows.len(), 2 * 2 * 4);
     rows.iter().for_each(nothing_missing);
-    assert!(outcome.text().contains("| 70000 | 2 | 2 | rbmq message |"), "{}", outcome.text());
+    for api in ["batch", "message", "wire"] {
+        let begin = format!("| 70000 | 2 | 2 | rbmq {api} |");
+        assert!(outcome.text().contains(&begin), "{}", outcome.text());
+    }
     let table = std::fs::read_to_string(folder.path().join("throughput.md")).unwrap();
     assert!(table.contains("throughput-goodput-2-subscribers.svg"));
     let plot = std::fs::read_to_string(folder.path().join("throughput-messages-2-subscribers.svg")).unwrap();
-    assert_eq!(plot.matches("<polyline").count(), 3);
-    assert!(outcome.stderr.contains("[12/12, 0:00 left]"), "{}", outcome.stderr);
+    assert_eq!(plot.matches("<polyline").count(), 4);
+    assert!(outcome.stderr.contains("[16/16, 0:00 left]"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -336,6 +339,7 @@ fn a_bench_says_what_is_wrong() {
     assert!(wrong("throughput --publishers 65").contains("1 to 64, or auto"));
     assert!(wrong("throughput --seconds 0").contains("--seconds must be above 0"));
     assert!(wrong("throughput --system relay --api message").contains("the relay has --api batch"));
+    assert!(wrong("throughput --api wire --transport shm").contains("--api wire has --transport tcp"));
     assert!(wrong("latency --size 7").contains("--size must be at least 8"));
     assert!(wrong("cpu --loads 8").contains("BYTES@MESSAGES_PER_SECOND"));
 }

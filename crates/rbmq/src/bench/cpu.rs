@@ -87,9 +87,10 @@ fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
     for &subscribers in &args.subscribers {
         for load in &args.loads {
             let of = |system: System| {
-                let apis = args.api.iter().filter(move |api| system.has(**api, Confirm::None));
-                let kinds =
-                    apis.flat_map(move |&api| args.ways.of(system).iter().map(move |&way| (api, way)));
+                let kinds = args.ways.of(system).iter().flat_map(move |&way| {
+                    let apis = system.own_of(&args.api, way, Confirm::None);
+                    apis.into_iter().map(move |api| (api, way))
+                });
                 kinds.map(move |(api, way)| Point {
                     system,
                     way,

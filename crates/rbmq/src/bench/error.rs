@@ -11,7 +11,7 @@ pub enum BenchError {
     Io(#[from] io::Error),
     /// The arguments leave nothing to measure.
     #[error(
-        "nothing to measure: none of the systems that are installed can do it this way (the relay has --api batch and --confirm none only; other systems have no --confirm consumed)"
+        "nothing to measure: none of the systems that are installed can do it this way (the relay has --api batch and --confirm none only, --api wire has --transport tcp and --confirm none only; other systems have no --confirm consumed)"
     )]
     NothingToMeasure,
     /// A folder holds nothing that tables are made of.

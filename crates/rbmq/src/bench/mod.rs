@@ -46,11 +46,13 @@ mod search;
 mod summary;
 mod throughput;
 mod ways;
+mod wire_peers;
 mod worker;
 
 use benchkit::control;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
+use ways::Way;
 
 pub use cpu::CpuArgs;
 pub use error::BenchError;
@@ -113,10 +115,28 @@ impl System {
     /// Whether it can be measured this way at all.
     fn has(self, api: Api, confirm: Confirm) -> bool {
         match self {
-            System::Rbmq => true,
+            System::Rbmq => api != Api::Wire || confirm == Confirm::None,
             System::Relay => api == Api::Batch && confirm == Confirm::None,
             System::Redis | System::Nats | System::Rabbitmq => confirm != Confirm::Consumed,
         }
+    }
+
+    /// What it has of this kind: of all but ours batches are on the wire already.
+    fn own(self, api: Api) -> Api {
+        match (self, api) {
+            (System::Rbmq, api) => api,
+            (_, Api::Wire) => Api::Batch,
+            (_, api) => api,
+        }
+    }
+
+    /// What it has of these kinds over what carries it, each once.
+    fn own_of(self, apis: &[Api], way: Way, confirm: Confirm) -> Vec<Api> {
+        let mut own: Vec<Api> = apis.iter().map(|api| self.own(*api)).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.retain(|api| self.has(*api, confirm) && (*api != Api::Wire || way == Way::Tcp));
+        own
     }
 
     /// Of these systems those that are there; says aloud which are not.
@@ -139,13 +159,15 @@ impl System {
 }
 
 /// How a program hands messages over and takes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Api {
     /// One public call per message published, one item per message received
     Message,
     /// Many messages are handed over and taken at once
     Batch,
+    /// Batches without a client library, as other systems' are always: RBMQ's broker alone
+    Wire,
 }
 
 impl Api {
@@ -153,6 +175,7 @@ impl Api {
         match self {
             Api::Message => "message",
             Api::Batch => "batch",
+            Api::Wire => "wire",
         }
     }
 }

@@ -31,7 +31,7 @@ const RING_MESSAGES: u64 = 3;
 const RING_BYTES: u64 = 2 << 20;
 
 /// How long everybody waits for everybody at the start.
-const SET_UP_WITHIN: Duration = Duration::from_secs(15);
+pub const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
 /// Messages in a row before counts and commands are looked at.
 const IN_A_ROW: u32 = 256;
@@ -54,7 +54,14 @@ pub fn config(transport: TransportKind, congestion: Option<&str>) -> Result<Conf
     Ok(config)
 }
 
-fn topic_name(number: u8) -> String {
+/// Bytes of a topic's ring: what was asked for, or what the messages make of it, and at least what is configured.
+pub fn topic_ring_bytes(load: &Load, record_bytes: u64, configured: u64) -> u64 {
+    let ring_bytes = (RING_MESSAGES * record_bytes).next_power_of_two();
+    load.ring_bytes.unwrap_or(ring_bytes.max(RING_BYTES).max(configured))
+}
+
+/// The name of topic number so and so.
+pub fn topic_name(number: u8) -> String {
     format!("bench/{number}")
 }
 
@@ -86,8 +93,7 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     let pattern = Pattern::new(u32::from(topic), load.size);
     let config = config(load.transport, load.congestion.as_deref())?;
     let record_bytes = pattern.record_bytes();
-    let ring_bytes = (RING_MESSAGES * record_bytes as u64).next_power_of_two();
-    let ring_bytes = load.ring_bytes.unwrap_or(ring_bytes.max(RING_BYTES).max(config.buffers.size_bytes));
+    let ring_bytes = topic_ring_bytes(load, record_bytes as u64, config.buffers.size_bytes);
     let publisher = Publisher::builder().config(config).connect(&load.addr).map_err(failed)?;
     let max_delivery_bytes = Some((ring_bytes / 4).max(record_bytes as u64));
     let options =
@@ -106,7 +112,10 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
                 let due = due.min(u64::from(IN_A_ROW));
                 publish_messages(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?;
             }
-            Api::Batch => publish_batch(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?,
+            // Wire has publishers of its own.
+            Api::Batch | Api::Wire => {
+                publish_batch(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?
+            }
         }
     }
     counted.finish(control, &writer)?;
@@ -183,7 +192,7 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
     loop {
         let arrived = match load.api {
             Api::Message => receive_messages(&mut subscriber, &mut streams)?,
-            Api::Batch => receive_batch(&mut subscriber, &mut streams)?,
+            Api::Batch | Api::Wire => receive_batch(&mut subscriber, &mut streams)?,
         };
         if arrived {
             control.set_messages(streams.iter().map(|stream| stream.messages).sum());

@@ -124,7 +124,7 @@ impl Row {
 
     /// Whether this is who `ours` is compared with: of the same kind, or the relay, which has one kind only.
     pub fn is_reference_of(&self, ours: &Row) -> bool {
-        let same_kind = self.api == ours.api && self.confirm == ours.confirm;
+        let same_kind = self.api == self.system.own(ours.api) && self.confirm == ours.confirm;
         self.same_load(ours) && (same_kind || self.system == System::Relay)
     }
 }
@@ -304,6 +304,15 @@ mod tests {
         assert!(lines[2].starts_with(relay), "{}", lines[2]);
         let rbmq = "| 8 | 1 | 2 | rbmq batch | 6.00 M | 0.00..11.9 M | 0.05 | 3.00 (0.52..5.48) |";
         assert!(lines[3].starts_with(rbmq), "{}", lines[3]);
+    }
+
+    #[test]
+    fn ends_without_a_library_are_compared_with_others_that_have_none() {
+        let wire = Row { api: Api::Wire, ..row(System::Rbmq, 0, 6e6) };
+        let table = table(&[row(System::Rbmq, 0, 4e6), wire, row(System::Redis, 0, 2e6)]);
+        assert!(table.contains("| rbmq batch | 4.00 M |  | 0.03 | 2.00 |"), "{table}");
+        assert!(table.contains("| rbmq wire | 6.00 M |  | 0.05 | 3.00 |"), "{table}");
+        assert!(table.contains("| redis batch | 2.00 M |  | 0.02 |  |"), "{table}");
     }
 
     #[test]

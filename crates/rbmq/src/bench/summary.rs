@@ -22,7 +22,15 @@ const END: &str = "<!-- bench:end -->";
 const READ: [&str; 5] = ["throughput-batch", "latency", "cpu", "latency-beside", "recovery"];
 
 /// The order of columns.
-const SYSTEMS: [&str; 5] = ["rbmq", "relay", "redis", "nats", "rabbitmq"];
+const COLUMNS: [&str; 6] = ["rbmq", "rbmq wire", "relay", "redis", "nats", "rabbitmq"];
+
+/// A row's: its system, and ours once more where the broker was measured without the client library.
+fn is_of(row: &Value, column: &str) -> bool {
+    match column.split_once(' ') {
+        Some((system, api)) => row["system"] == system && row["api"] == api,
+        None => row["system"] == column && row["api"] != "wire",
+    }
+}
 
 /// What `rbmq bench summary` can be told.
 #[derive(Debug, Args)]
@@ -74,12 +82,12 @@ impl Rows {
         Rows(self.0.iter().filter(|row| right(row)).cloned().collect())
     }
 
-    fn of(&self, system: &str) -> Rows {
-        self.with(|row| row["system"] == system)
+    fn of(&self, column: &str) -> Rows {
+        self.with(|row| is_of(row, column))
     }
 
-    fn systems(&self) -> Vec<&'static str> {
-        SYSTEMS.into_iter().filter(|system| self.0.iter().any(|row| row["system"] == *system)).collect()
+    fn columns(&self) -> Vec<&'static str> {
+        COLUMNS.into_iter().filter(|column| self.0.iter().any(|row| is_of(row, column))).collect()
     }
 
     /// Every value of a key, in the order in which they came.
@@ -151,17 +159,17 @@ fn by_system(
     figure: &str,
     words: impl Fn(f64) -> String,
 ) {
-    let systems = rows.systems();
-    if systems.is_empty() {
+    let columns = rows.columns();
+    if columns.is_empty() {
         return;
     }
     let _ =
-        writeln!(out, "{title}:\n\n| | {} |\n|---:|{}", systems.join(" | "), "---:|".repeat(systems.len()));
+        writeln!(out, "{title}:\n\n| | {} |\n|---:|{}", columns.join(" | "), "---:|".repeat(columns.len()));
     for value in rows.values(key) {
         let line = rows.with(|row| row[key] == value);
-        let cells: Vec<String> = systems
+        let cells: Vec<String> = columns
             .iter()
-            .map(|system| line.of(system).median(figure).map_or_else(String::new, &words))
+            .map(|column| line.of(column).median(figure).map_or_else(String::new, &words))
             .collect();
         let value = value.as_str().map_or_else(|| number(&value), str::to_owned);
         let _ = writeln!(out, "| {value} | {} |", cells.join(" | "));
@@ -198,11 +206,17 @@ mod tests {
                  \"cpu\":\"2 cores\",\"kernel\":\"Linux\",\"congestion_control\":\"cubic\"}}"
             )
         };
-        let rows = [row("redis", 2e6), row("rbmq", 1e6), row("rbmq", 3e6)].join(",");
+        let wire = row("rbmq", 9e6).replace("\"cpu\"", "\"api\":\"wire\",\"cpu\"");
+        let rows = [row("redis", 2e6), row("rbmq", 1e6), row("rbmq", 3e6), wire].join(",");
         fs::write(folder.path().join("throughput-batch.json"), format!("[{rows}]")).unwrap();
         let text = summary(folder.path()).unwrap();
         assert!(text.contains("Measured on 2 cores, Linux, loopback TCP with cubic"));
-        assert!(text.contains("| | rbmq | redis |\n|---:|---:|---:|\n| 64 | 2.00 M | 2.00 M |"), "{text}");
+        assert!(
+            text.contains(
+                "| | rbmq | rbmq wire | redis |\n|---:|---:|---:|---:|\n| 64 | 2.00 M | 9.00 M | 2.00 M |"
+            ),
+            "{text}"
+        );
         let row = "{\"system\":\"rbmq\",\"cut\":\"broker\",\"resume_ms\":80.4}";
         fs::write(folder.path().join("recovery.json"), format!("[{row}]")).unwrap();
         let row = "{\"system\":\"rbmq\",\"beside_saturated\":true,\"asked_per_s\":1000.0,\"p50_us\":90}";

@@ -24,7 +24,8 @@ pub struct ThroughputArgs {
     common: Common,
     #[command(flatten)]
     ways: Ways,
-    /// One public call per message, or a segment filled with many; the relay knows batches only
+    /// One public call per message, a segment filled with many, or such batches without RBMQ's client library, as other
+    /// systems have none here; the relay knows batches only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
     api: Vec<Api>,
     /// What publishers wait for; the relay knows none, other systems no consumed
@@ -91,8 +92,8 @@ fn loads(args: &ThroughputArgs, systems: &[System]) -> Vec<Vec<Point>> {
             for &size in &args.sizes {
                 let mut load: Vec<Point> = Vec::new();
                 for (system, way, confirm) in kinds(args, systems) {
-                    let apis = args.api.iter().filter(|api| system.has(**api, confirm));
-                    load.extend(apis.map(|&api| Point {
+                    let apis = system.own_of(&args.api, way, confirm);
+                    load.extend(apis.into_iter().map(|api| Point {
                         system,
                         way,
                         api,

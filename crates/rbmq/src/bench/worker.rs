@@ -14,7 +14,7 @@ use super::{
     pace,
     peers::{self, Peer},
     ping::{self, Ping},
-    rbmq_peers, relay, relay_peers, scale,
+    rbmq_peers, relay, relay_peers, scale, wire_peers,
 };
 
 /// One process of a bench. Started by the bench itself, told what to do on standard input.
@@ -174,6 +174,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
             match (load.system, Peer::of(load.system)) {
                 (_, Some(peer)) => peers::publish(&control, &load, peer, topic),
                 (System::Relay, None) => relay_peers::publish(&control, &load, topic),
+                (_, None) if load.api == Api::Wire => wire_peers::publish(&control, &load, topic),
                 (_, None) => rbmq_peers::publish(&control, &load, topic),
             }
         }
@@ -182,6 +183,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
             match (load.system, Peer::of(load.system)) {
                 (_, Some(peer)) => peers::subscribe(&control, &load, peer, topics, number),
                 (System::Relay, None) => relay_peers::subscribe(&control, &load, topics),
+                (_, None) if load.api == Api::Wire => wire_peers::subscribe(&control, &load, topics),
                 (_, None) => rbmq_peers::subscribe(&control, &load, topics),
             }
         }

@@ -81,7 +81,7 @@ pub fn publish(control: &Control, load: &Load, peer: Peer, topic: u8) -> Result<
     control.wait_for_go();
     let mut cursor = Cursor::new(&pattern);
     match load.api {
-        Api::Batch => publishing.batches(&mut cursor, record, load.rate.is_some())?,
+        Api::Batch | Api::Wire => publishing.batches(&mut cursor, record, load.rate.is_some())?,
         Api::Message => publishing.messages(&mut cursor, &topic_name(topic))?,
     }
     publishing.finish()

@@ -1,0 +1,153 @@
+//! What arrives, cut into messages and bytes of subscriptions.
+
+use std::io::{self, ErrorKind, Read};
+
+use rocketbufs::proto::Message;
+use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
+
+use super::{BenchError, CALL_BYTES, MAX_CONTROL_BYTES, failed, unexpected};
+
+/// What has arrived and was not looked at yet.
+pub struct Incoming {
+    bytes: Vec<u8>,
+    from: usize,
+    to: usize,
+    /// A transfer of which this much is still to come, and whose it is.
+    transfer: (u32, usize),
+}
+
+/// What comes next.
+pub enum Part<'b> {
+    /// A control message.
+    Control(Message),
+    /// Bytes of a subscription.
+    Data(u32, &'b [u8]),
+}
+
+impl Incoming {
+    /// Nothing yet.
+    pub fn new() -> Incoming {
+        Incoming { bytes: vec![0; CALL_BYTES], from: 0, to: 0, transfer: (0, 0) }
+    }
+
+    /// Reads once, behind what is not complete yet. False if nothing is there.
+    pub fn read(&mut self, socket: &mut impl Read) -> Result<bool, BenchError> {
+        self.bytes.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        match socket.read(&mut self.bytes[self.to..]) {
+            Ok(0) => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(len) => {
+                self.to += len;
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The next part; none until more is read.
+    pub fn next(&mut self) -> Result<Option<Part<'_>>, BenchError> {
+        loop {
+            let there = self.to - self.from;
+            let (wire, left) = self.transfer;
+            if left > 0 {
+                let len = left.min(there);
+                if len == 0 {
+                    return Ok(None);
+                }
+                self.transfer.1 -= len;
+                self.from += len;
+                return Ok(Some(Part::Data(wire, &self.bytes[self.from - len..self.from])));
+            }
+            let Some(header) = self.bytes[self.from..self.to].first_chunk::<HEADER_BYTES>() else {
+                return Ok(None);
+            };
+            let Header { wire, size, .. } = Header::decode(*header);
+            if wire != CONTROL_WIRE {
+                self.from += HEADER_BYTES;
+                self.transfer = (wire, size as usize);
+                continue;
+            }
+            if size > MAX_CONTROL_BYTES {
+                return Err(unexpected("a control message that is too large"));
+            }
+            let body = self.from + HEADER_BYTES..self.from + HEADER_BYTES + size as usize;
+            if body.end > self.to {
+                return Ok(None);
+            }
+            self.from = body.end;
+            return Ok(Some(Part::Control(Message::decode(&self.bytes[body]).map_err(failed)?)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(wire: u32, bytes: &[u8]) -> Vec<u8> {
+        let header = Header { wire, more: wire == 7, size: bytes.len() as u32 };
+        [&header.encode()[..], bytes].concat()
+    }
+
+    /// Hands out so many bytes at a time, and then says that there is nothing more yet.
+    struct Trickle<'b>(&'b [u8], usize);
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let len = self.1.min(to.len()).min(self.0.len());
+            if len == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            to[..len].copy_from_slice(&self.0[..len]);
+            self.0 = &self.0[len..];
+            Ok(len)
+        }
+    }
+
+    /// What was heard, with the bytes of each subscription together.
+    fn heard(bytes: &[u8], cut: usize) -> Result<(Vec<Message>, [Vec<u8>; 8]), BenchError> {
+        let (mut incoming, mut source) = (Incoming::new(), Trickle(bytes, cut));
+        let (mut messages, mut data) = (Vec::new(), [const { Vec::new() }; 8]);
+        while incoming.read(&mut source)? {
+            while let Some(part) = incoming.next()? {
+                match part {
+                    Part::Control(message) => messages.push(message),
+                    Part::Data(wire, bytes) => data[wire as usize].extend_from_slice(bytes),
+                }
+            }
+        }
+        Ok((messages, data))
+    }
+
+    #[test]
+    fn what_comes_is_the_same_however_it_is_cut() {
+        let ping = |token| frame(CONTROL_WIRE, &Message::Ping(token).encode());
+        let app = Message::App((0..=255).cycle().take(40_000).collect());
+        let large: Vec<u8> = (0..=255).cycle().take(600_000).collect();
+        let bytes = [
+            ping(1),
+            frame(7, &large),
+            frame(3, &[]),
+            frame(CONTROL_WIRE, &app.encode()),
+            frame(3, b"abc"),
+            frame(7, b"d"),
+            ping(2),
+        ]
+        .concat();
+        for cut in [1, 7, 8, 9, 4099, CALL_BYTES, usize::MAX] {
+            let (messages, data) = heard(&bytes, cut).unwrap();
+            assert_eq!(messages, [Message::Ping(1), app.clone(), Message::Ping(2)], "cut {cut}");
+            assert!(data[3] == b"abc" && data[7] == [&large[..], b"d"].concat(), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let too_large = Header { wire: CONTROL_WIRE, more: false, size: MAX_CONTROL_BYTES + 1 }.encode();
+        for bytes in [&too_large[..], &frame(CONTROL_WIRE, b"nonsense")] {
+            assert!(matches!(heard(bytes, 5), Err(BenchError::System(_))));
+        }
+        assert!(matches!(Incoming::new().read(&mut io::empty()), Err(BenchError::Io(_))));
+    }
+}
