@@ -1,4 +1,4 @@
-//! Publishes a few messages: `cargo run -p rbmq --example publish -- 127.0.0.1:7411`
+//! Publishes a few messages: `cargo run -p rbmq --example rbmq_publish -- 127.0.0.1:7411`
 use rbmq::Publisher;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
