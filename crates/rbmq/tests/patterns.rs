@@ -217,6 +217,8 @@ fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
 fn more_topics_than_may_wait_in_a_connection_are_all_told() {
     const TOPICS: usize = 4000;
     let broker = broker_with(|config| {
+        // Also where it takes minutes until all of them were made.
+        config.broker.closed_linger_ms = 3_600_000;
         config.broker.max_buffers_per_publisher = TOPICS;
         config.broker.min_ring_bytes = 4096;
         config.broker.topics = vec![rule("#", |rule| rule.ring_bytes = Some(4096))].into();
