@@ -123,11 +123,7 @@ impl System {
 
     /// What it has of this kind: of all but ours batches are on the wire already.
     fn own(self, api: Api) -> Api {
-        match (self, api) {
-            (System::Rbmq, api) => api,
-            (_, Api::Wire) => Api::Batch,
-            (_, api) => api,
-        }
+        if api == Api::Wire && self != System::Rbmq { Api::Batch } else { api }
     }
 
     /// What it has of these kinds over what carries it, each once.

@@ -31,7 +31,7 @@ const RING_MESSAGES: u64 = 3;
 const RING_BYTES: u64 = 2 << 20;
 
 /// How long everybody waits for everybody at the start.
-pub const SET_UP_WITHIN: Duration = Duration::from_secs(15);
+const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
 /// Messages in a row before counts and commands are looked at.
 const IN_A_ROW: u32 = 256;

@@ -46,7 +46,7 @@ impl Reader {
     ///
     /// # Errors
     /// The connection failed or ended.
-    pub fn fill(&mut self, socket: &mut TcpStream) -> io::Result<bool> {
+    pub fn fill(&mut self, socket: &mut impl Read) -> io::Result<bool> {
         let room = &mut self.buffer[self.filled..];
         let offered = room.len().min(CALL_BYTES);
         match socket.read(&mut room[..offered]) {

@@ -1,17 +1,17 @@
 //! What arrives, cut into messages and bytes of subscriptions.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::Read;
 
 use rocketbufs::proto::Message;
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-use super::{BenchError, CALL_BYTES, MAX_CONTROL_BYTES, failed, unexpected};
+use super::{BenchError, MAX_CONTROL_BYTES, failed, unexpected};
+use crate::bench::peers::Reader;
 
-/// What has arrived and was not looked at yet.
+/// What has arrived, and how far it was looked at.
 pub struct Incoming {
-    bytes: Vec<u8>,
-    from: usize,
-    to: usize,
+    reader: Reader,
+    at: usize,
     /// A transfer of which this much is still to come, and whose it is.
     transfer: (u32, usize),
 }
@@ -27,62 +27,48 @@ pub enum Part<'b> {
 impl Incoming {
     /// Nothing yet.
     pub fn new() -> Incoming {
-        Incoming { bytes: vec![0; CALL_BYTES], from: 0, to: 0, transfer: (0, 0) }
+        Incoming { reader: Reader::for_messages(MAX_CONTROL_BYTES as usize), at: 0, transfer: (0, 0) }
     }
 
     /// Reads once, behind what is not complete yet. False if nothing is there.
     pub fn read(&mut self, socket: &mut impl Read) -> Result<bool, BenchError> {
-        self.bytes.copy_within(self.from..self.to, 0);
-        (self.from, self.to) = (0, self.to - self.from);
-        match socket.read(&mut self.bytes[self.to..]) {
-            Ok(0) => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Ok(len) => {
-                self.to += len;
-                Ok(true)
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.reader.used(std::mem::take(&mut self.at));
+        Ok(self.reader.fill(socket)?)
     }
 
     /// The next part; none until more is read.
     pub fn next(&mut self) -> Result<Option<Part<'_>>, BenchError> {
+        let data = self.reader.data();
         loop {
-            let there = self.to - self.from;
+            let rest = &data[self.at..];
             let (wire, left) = self.transfer;
             if left > 0 {
-                let len = left.min(there);
-                if len == 0 {
-                    return Ok(None);
-                }
-                self.transfer.1 -= len;
-                self.from += len;
-                return Ok(Some(Part::Data(wire, &self.bytes[self.from - len..self.from])));
+                let bytes = &rest[..left.min(rest.len())];
+                self.transfer.1 -= bytes.len();
+                self.at += bytes.len();
+                return Ok((!bytes.is_empty()).then_some(Part::Data(wire, bytes)));
             }
-            let Some(header) = self.bytes[self.from..self.to].first_chunk::<HEADER_BYTES>() else {
-                return Ok(None);
-            };
+            let Some((header, body)) = rest.split_first_chunk() else { return Ok(None) };
             let Header { wire, size, .. } = Header::decode(*header);
             if wire != CONTROL_WIRE {
-                self.from += HEADER_BYTES;
+                self.at += HEADER_BYTES;
                 self.transfer = (wire, size as usize);
                 continue;
             }
             if size > MAX_CONTROL_BYTES {
                 return Err(unexpected("a control message that is too large"));
             }
-            let body = self.from + HEADER_BYTES..self.from + HEADER_BYTES + size as usize;
-            if body.end > self.to {
-                return Ok(None);
-            }
-            self.from = body.end;
-            return Ok(Some(Part::Control(Message::decode(&self.bytes[body]).map_err(failed)?)));
+            let Some(body) = body.get(..size as usize) else { return Ok(None) };
+            self.at += HEADER_BYTES + body.len();
+            return Ok(Some(Part::Control(Message::decode(body).map_err(failed)?)));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
+
     use super::*;
 
     fn frame(wire: u32, bytes: &[u8]) -> Vec<u8> {
@@ -135,7 +121,7 @@ mod tests {
             ping(2),
         ]
         .concat();
-        for cut in [1, 7, 8, 9, 4099, CALL_BYTES, usize::MAX] {
+        for cut in [1, 7, 8, 9, 4099, 256 << 10, usize::MAX] {
             let (messages, data) = heard(&bytes, cut).unwrap();
             assert_eq!(messages, [Message::Ping(1), app.clone(), Message::Ping(2)], "cut {cut}");
             assert!(data[3] == b"abc" && data[7] == [&large[..], b"d"].concat(), "cut {cut}");

@@ -17,7 +17,7 @@ mod subscribe;
 use std::{
     io::{self, ErrorKind, Write},
     net::TcpStream,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rocketbufs::proto::{self, Message, VERSION};
@@ -29,13 +29,16 @@ pub use subscribe::subscribe;
 use super::{
     BenchError,
     clients::{self, LOOK},
-    rbmq_peers::{SET_UP_WITHIN, failed},
+    rbmq_peers::failed,
     worker::Load,
 };
 use crate::wire::{self, Hello, Role};
 use incoming::{Incoming, Part};
 
-/// Bytes that a publisher gives to one `writev`, and a subscriber offers to one `read`: the relay's.
+/// A broker that says nothing for so long, where something must come, is stuck.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Bytes that a publisher gives to one `writev`: the relay's.
 const CALL_BYTES: usize = 256 * 1024;
 
 /// Largest control message that is taken.
@@ -88,7 +91,7 @@ fn wait(socket: &mut TcpStream, incoming: &mut Incoming) -> Result<Message, Benc
         match incoming.next()? {
             Some(Part::Control(message)) => return Ok(message),
             Some(Part::Data(wire, _)) => return Err(unexpected(("a transfer", wire))),
-            None if begun.elapsed() > SET_UP_WITHIN => {
+            None if begun.elapsed() > WITHIN => {
                 return Err(io::Error::from(ErrorKind::TimedOut).into());
             }
             None => incoming.read(socket)?,

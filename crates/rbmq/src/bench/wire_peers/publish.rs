@@ -11,9 +11,7 @@ use rocketbufs::{
 };
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-use super::{
-    BenchError, CALL_BYTES, Incoming, Load, Part, failed, open, say, say_to_broker, unexpected, wait,
-};
+use super::{BenchError, CALL_BYTES, Incoming, Load, failed, open, say, say_to_broker, unexpected, wait};
 use crate::{
     bench::{
         control::Control,
@@ -167,11 +165,8 @@ impl Publishing {
     fn reach(&mut self, wanted: usize) -> Result<usize, BenchError> {
         let least = wanted.clamp(1, CALL_BYTES / 4) as u64;
         while self.grant - self.sent < least {
-            match self.incoming.next()? {
-                Some(Part::Control(message)) => self.hear(message)?,
-                Some(Part::Data(wire, _)) => return Err(unexpected(("a transfer", wire))),
-                None => drop(self.incoming.read(&mut self.socket)?),
-            }
+            let message = wait(&mut self.socket, &mut self.incoming)?;
+            self.hear(message)?;
         }
         Ok(usize::try_from(self.grant - self.sent).unwrap_or(usize::MAX).min(CALL_BYTES))
     }
