@@ -8,6 +8,17 @@ use std::{
 /// What is due is handed over this often: the same for every system, so that none is given larger batches.
 const TICK: Duration = Duration::from_millis(1);
 
+/// Bytes of a batch, headers included, where messages are small enough to be batched.
+pub const BATCH_BYTES: usize = 64 * 1024;
+
+/// Bytes that a subscriber offers to one `read`, and a publisher that is as fast as it can gives to one `write`.
+pub const CALL_BYTES: usize = 256 * 1024;
+
+/// Bytes that a publisher gives to one `write`: at a rate a batch, for every system the same.
+pub fn call_bytes(per_s: Option<f64>) -> usize {
+    if per_s.is_some() { BATCH_BYTES } else { CALL_BYTES }
+}
+
 /// When messages are due, counted from the first call.
 pub struct Pace {
     per_s: Option<f64>,

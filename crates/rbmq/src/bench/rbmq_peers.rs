@@ -8,7 +8,7 @@ use super::{
     Api, BenchError,
     clients::{LOOK, Receives, Sends, Whom},
     control::Control,
-    pace::Pace,
+    pace::{BATCH_BYTES, Pace},
     pattern::{Cursor, Pattern},
     rbmq_confirm::Counted,
     worker::Load,
@@ -17,9 +17,6 @@ use crate::{
     Broker, BrokerConfig, Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
     wire::{RECORD_HEADER_BYTES, push_record},
 };
-
-/// Bytes of a batch, headers included, where messages are small enough to be batched.
-const BATCH_BYTES: usize = 64 * 1024;
 
 /// A ring holds at least this many messages (paper 1, section 4.2, has ten). Rings are powers of two, and so are most sizes:
 /// one more, with its header, would double the ring, out of the processor's cache: messages of 512 KiB go 1.3 times as

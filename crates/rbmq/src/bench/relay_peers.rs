@@ -14,17 +14,11 @@ use rustix::{
 use super::{
     BenchError, clients,
     control::Control,
-    pace::Pace,
+    pace::{CALL_BYTES, Pace, call_bytes},
     pattern::{Cursor, Pattern},
     relay::{PUBLISHER, SUBSCRIBER},
     worker::Load,
 };
-
-/// Bytes that a publisher gives to one `writev`, and a subscriber offers to one `read`.
-const CALL_BYTES: usize = 256 * 1024;
-
-/// The same where the rate is given: what other systems' publishers write at once.
-const PACED_BYTES: usize = 64 * 1024;
 
 /// Connects and says who is there: a role and a topic.
 ///
@@ -49,7 +43,7 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     let mut slices = Vec::with_capacity(128);
     let mut messages = 0;
     let mut pace = Pace::new(load.rate);
-    let call = if load.rate.is_some() { PACED_BYTES } else { CALL_BYTES };
+    let call = call_bytes(load.rate);
     while !control.stopped() {
         let due = usize::try_from(pace.wait(messages)).unwrap_or(usize::MAX);
         let due = due.saturating_mul(pattern.record_bytes()).saturating_sub(cursor.behind());

@@ -14,22 +14,15 @@ use rustix::{
     net::{RecvFlags, recv},
 };
 
-use super::{
-    Accepted, Next, Peer,
-    socket::{CALL_BYTES, connect},
-    topic_name,
-};
+use super::{Accepted, Next, Peer, socket::connect, topic_name};
 use crate::bench::{
     Api, BenchError, Confirm,
     control::Control,
     credit::Credit,
-    pace::Pace,
+    pace::{BATCH_BYTES, Pace, call_bytes},
     pattern::{Cursor, Pattern},
     worker::Load,
 };
-
-/// Bytes of a batch; at a set rate, of the largest one.
-const BATCH_BYTES: usize = 64 * 1024;
 
 /// Written and not yet confirmed.
 const UNCONFIRMED_BYTES: usize = 1 << 20;
@@ -81,7 +74,7 @@ pub fn publish(control: &Control, load: &Load, peer: Peer, topic: u8) -> Result<
     control.wait_for_go();
     let mut cursor = Cursor::new(&pattern);
     match load.api {
-        Api::Batch | Api::Wire => publishing.batches(&mut cursor, record, load.rate.is_some())?,
+        Api::Batch | Api::Wire => publishing.batches(&mut cursor, record, load.rate)?,
         Api::Message => publishing.messages(&mut cursor, &topic_name(topic))?,
     }
     publishing.finish()
@@ -94,8 +87,13 @@ impl Publishing<'_> {
         Ok(self.pace.wait(self.sent).min(credit))
     }
 
-    fn batches(&mut self, cursor: &mut Cursor<'_>, record: usize, at_a_rate: bool) -> Result<(), BenchError> {
-        let call = if at_a_rate { BATCH_BYTES } else { CALL_BYTES };
+    fn batches(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        record: usize,
+        rate: Option<f64>,
+    ) -> Result<(), BenchError> {
+        let (call, at_a_rate) = (call_bytes(rate), rate.is_some());
         let mut slices = Vec::with_capacity(128);
         while !self.control.stopped() {
             let allowed = usize::try_from(self.wait()?).unwrap_or(usize::MAX).saturating_mul(record);

@@ -7,10 +7,7 @@ use std::{
 };
 
 use super::{Next, Peer};
-use crate::bench::{BenchError, clients};
-
-/// Bytes that a subscriber offers to one `read`, and a publisher gives to one `write`.
-pub const CALL_BYTES: usize = 256 * 1024;
+use crate::bench::{BenchError, clients, pace::CALL_BYTES};
 
 /// A server answers what is said at the beginning within this time.
 const GREETING_WITHIN: Duration = Duration::from_secs(20);

@@ -38,9 +38,6 @@ use incoming::{Incoming, Part};
 /// A broker that says nothing for so long, where something must come, is stuck.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Bytes that a publisher gives to one `writev`: the relay's.
-const CALL_BYTES: usize = 256 * 1024;
-
 /// Largest control message that is taken.
 const MAX_CONTROL_BYTES: u32 = 64 * 1024;
 

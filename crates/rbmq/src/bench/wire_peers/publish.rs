@@ -11,11 +11,11 @@ use rocketbufs::{
 };
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-use super::{BenchError, CALL_BYTES, Incoming, Load, failed, open, say, say_to_broker, unexpected, wait};
+use super::{BenchError, Incoming, Load, failed, open, say, say_to_broker, unexpected, wait};
 use crate::{
     bench::{
         control::Control,
-        pace::Pace,
+        pace::{Pace, call_bytes},
         pattern::{Cursor, Pattern},
         rbmq_peers::{topic_name, topic_ring_bytes},
     },
@@ -39,6 +39,8 @@ struct Publishing {
     subscribers: u32,
     sent: Position,
     grant: Position,
+    /// The most that one transfer has.
+    call_bytes: usize,
 }
 
 /// Writes the topic's stream, encoded beforehand, as fast as the broker's credit allows.
@@ -67,6 +69,7 @@ impl Publishing {
         let (socket, incoming) = open(load, Role::Publisher)?;
         let ring_bytes = topic_ring_bytes(load, record_bytes, 0);
         let max_delivery_bytes = (ring_bytes / 4).max(record_bytes);
+        let record = usize::try_from(record_bytes).unwrap_or(usize::MAX);
         let epoch = Epoch((u128::from(std::process::id()) << 32) | (u128::from(topic) + 1));
         let mut publishing = Publishing {
             socket,
@@ -78,6 +81,7 @@ impl Publishing {
             subscribers: 0,
             sent: 0,
             grant: 0,
+            call_bytes: call_bytes(load.rate).max(record),
         };
         let create = wire::Control::Create {
             bid: BID,
@@ -134,7 +138,7 @@ impl Publishing {
         if due == 0 {
             return Ok(0);
         }
-        let reach = self.reach(due.min(CALL_BYTES))?.min(due);
+        let reach = self.reach(due.min(self.call_bytes))?.min(due);
         // It ends where a delivery does if it reaches so far; and a delivery that was begun ends first.
         let (len, more) = match cursor.rest_of_record() {
             0 if reach >= record_bytes => (reach / record_bytes * record_bytes, false),
@@ -163,11 +167,11 @@ impl Publishing {
 
     /// How many bytes may go now, at most a call's: at least a quarter of a call if so many are wanted.
     fn reach(&mut self, wanted: usize) -> Result<usize, BenchError> {
-        let least = wanted.clamp(1, CALL_BYTES / 4) as u64;
+        let least = wanted.clamp(1, self.call_bytes / 4) as u64;
         while self.grant - self.sent < least {
             let message = wait(&mut self.socket, &mut self.incoming)?;
             self.hear(message)?;
         }
-        Ok(usize::try_from(self.grant - self.sent).unwrap_or(usize::MAX).min(CALL_BYTES))
+        Ok(usize::try_from(self.grant - self.sent).unwrap_or(usize::MAX).min(self.call_bytes))
     }
 }
