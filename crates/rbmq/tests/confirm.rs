@@ -85,6 +85,51 @@ fn each_level_is_what_it_says() {
     assert_eq!(topic.confirmed(Level::Consumed), last);
 }
 
+/// It gives back far less than what makes it tell by itself.
+#[test]
+fn one_that_leaves_in_order_says_what_it_consumed() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    for _ in 0..20 {
+        let mut leaves = subscriber(&broker.addr());
+        until("it is there", || broker.topics()[0].subscribers == 1);
+        let position = topic.publish(b"read").unwrap();
+        assert_eq!(leaves.recv(LONG).unwrap().unwrap().bytes, b"read");
+        let consumed = topic.confirmation(position, Level::Consumed);
+        leaves.close(LONG);
+        let confirmed = consumed.wait(LONG).unwrap();
+        assert_eq!((confirmed.position, confirmed.subscribers), (position, 1), "{confirmed:?}");
+        until("it is gone", || broker.topics()[0].subscribers == 0);
+    }
+}
+
+/// It took three of the five deliveries that landed together, gives back far less than what makes it tell by itself, and goes
+/// on behind them.
+#[test]
+fn a_named_one_goes_on_behind_what_it_took() {
+    let broker = broker();
+    let connect = || Subscriber::builder().name("me").hold(LONG).connect(&broker.addr()).unwrap();
+    let mut first = connect();
+    first.subscribe("t").unwrap();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    topic.wait_subscribers(1, LONG).unwrap();
+    // The broker knows where a delivery ended in each 4 KiB of a ring, and these one by one.
+    let message = |n: u8| [n; 5000];
+    for n in 0..5 {
+        let position = topic.publish(&message(n)).unwrap();
+        topic.confirm(position, Level::Accepted, LONG).unwrap();
+    }
+    for n in 0..3 {
+        assert_eq!(first.recv(LONG).unwrap().unwrap().bytes, message(n));
+    }
+    first.close(LONG);
+    let mut second = connect();
+    second.subscribe("t").unwrap();
+    for n in 3..5 {
+        assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, message(n));
+    }
+}
+
 #[test]
 fn one_that_came_later_is_not_taken_to_have_what_was_before() {
     let broker = broker();

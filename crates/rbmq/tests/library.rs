@@ -48,6 +48,41 @@ fn batches_go_in_and_come_out() {
     assert!(subscriber.ended());
 }
 
+/// Who works slowly on what it gets from two topics keeps neither of them waiting for all that the other has.
+#[test]
+fn topics_take_turns_in_batches_of_a_bounded_size() {
+    const MOST: u64 = 64 << 10;
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let mut topics = ["a", "b"].map(|name| publisher.topic(name).unwrap());
+    let mut subscriber = Subscriber::builder().batch_bytes(MOST).connect(&broker.addr()).unwrap();
+    for name in ["a", "b"] {
+        subscriber.subscribe(name).unwrap();
+    }
+    for topic in &mut topics {
+        topic.wait_subscribers(1, LONG).unwrap();
+        for n in 0..300 {
+            // What is published in a row may come as one delivery.
+            let end = topic.publish(&[7; 1020]).unwrap();
+            if n % 20 == 19 {
+                topic.confirm(end, Level::Delivered, LONG).unwrap();
+            }
+        }
+        assert!(topic.publish(&[8; 2 * MOST as usize]).is_ok());
+    }
+    topics.into_iter().for_each(|topic| topic.close().unwrap());
+    let mut turns = Vec::new();
+    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+        let bytes = batch.end() - batch.position();
+        assert!(bytes <= MOST || batch.records().count() == 1, "{bytes} bytes at once");
+        turns.push(batch.topic().to_string());
+    }
+    // 300 KiB of each, 64 KiB at a time, and what is larger than that.
+    let first: Vec<_> = turns.iter().take(8).collect();
+    assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+    assert!(turns.len() >= 12, "{turns:?}");
+}
+
 #[test]
 fn messages_come_copied_or_borrowed_in_one_order() {
     let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());

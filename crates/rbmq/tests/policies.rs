@@ -145,6 +145,9 @@ fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_says() {
                 _ => None,
             });
             assert!(why.contains("too slow"), "{why}");
+            // It read nothing: what is told is what it held, not what it was not sent.
+            let behind: u64 = why.split(' ').find_map(|word| word.parse().ok()).unwrap();
+            assert!(behind >= 60_000, "{why}");
         }
     }
 }
@@ -191,7 +194,7 @@ fn sub_tells_what_was_refused_and_what_was_lowered() {
     for (args, told) in [
         ("fast --policy drop --name n --hold 60", Some("kept for 2s while it is away, not for 60s")),
         ("slow --name n --hold 3600", Some("kept for 600s while it is away, not for 3600s")),
-        ("slow --name n --hold 60", None),
+        ("slow --name m --hold 60", None),
     ] {
         let outcome = broker.sub(&format!("{args} --from oldest --until-closed")).finish().good();
         assert_eq!(outcome.text().len(), 2, "{args}");
@@ -199,5 +202,21 @@ fn sub_tells_what_was_refused_and_what_was_lowered() {
             Some(told) => assert!(outcome.stderr.contains(told), "{args}: {}", outcome.stderr),
             None => assert!(!outcome.stderr.contains("less than was asked for"), "{}", outcome.stderr),
         }
+    }
+}
+
+/// It takes longer for what a ring holds than anybody may go without progress, and makes progress in both all the time.
+#[test]
+fn a_slow_reader_of_two_publishers_is_waited_for() {
+    let (_dir, broker) = process("[session]\nblock_timeout_ms = 1200\n");
+    let texts = ["one", "two"].map(|name| lines(name, 40_000));
+    let sub = broker.sub("t --rate 200k --ring-bytes 256k -n 80000");
+    let publish = |text: &String| broker.publish("t --wait-subscribers 1 --ring-bytes 256k", text.as_bytes());
+    let publishers = texts.each_ref().map(publish);
+    publishers.into_iter().for_each(|publisher| drop(publisher.finish().good()));
+    let received = sub.finish().good().text();
+    for (name, text) in ["one", "two"].into_iter().zip(texts) {
+        let own = received.lines().filter(|line| line.starts_with(name));
+        assert_eq!(own.flat_map(|line| [line, "\n"]).collect::<String>(), text);
     }
 }

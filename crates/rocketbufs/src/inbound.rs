@@ -79,6 +79,8 @@ pub(crate) struct InLog {
     pub(crate) confirm_consumed: bool,
     /// The sender keeps what is not given back when the connection is gone: the subscription has a name and a time.
     pub(crate) place_kept: bool,
+    /// The most that one view shows (`SubscribeOptions::max_view_bytes`).
+    pub(crate) max_view_bytes: u64,
     /// Where it has no ring of its own, but a share of a budget while there is data for it.
     pub(crate) loan: Option<Loan>,
     /// What the application says of what it handed on (`SubscribeOptions::relays`).
@@ -393,11 +395,6 @@ impl InboundShared {
             Some(())
         };
         self.update(confirm).flatten().is_some()
-    }
-
-    /// Gives back everything below `to`.
-    pub(crate) fn consume_to(&self, to: Position) {
-        self.update(|in_log| in_log.give_back(to.min(in_log.reached())));
     }
 
     /// A view is no more.

@@ -48,6 +48,10 @@ pub struct SubscribeOptions {
     /// that nobody else writes, also where the sender could (transport `rdma`): the bytes are copied once, and can be had as
     /// a plain slice. For applications that need either.
     pub own_memory: bool,
+    /// The most that one view shows where more than one delivery has landed; 0: all of it. Buffers take turns: who works for
+    /// long on what it gets, from several of them, gives each back in smaller steps, and holds none of their writers for
+    /// as long as another one's whole ring takes.
+    pub max_view_bytes: u64,
     /// The budget from which the subscription's ring comes, and to which it goes back while there is no data for it; see
     /// [`Budget`](crate::Budget). `size_bytes` is then the most that one ring takes. A budget that has no room for two of
     /// a buffer's largest deliveries is refused ([`RefusedError::Budget`](crate::RefusedError::Budget)). What the
@@ -72,6 +76,7 @@ impl Default for SubscribeOptions {
             confirm_consumed: false,
             relays: false,
             min_receivers: 0,
+            max_view_bytes: 0,
             own_memory: false,
             budget: None,
         }

@@ -208,9 +208,26 @@ impl InView {
         self.view.to_vec()
     }
 
+    /// Gives back what this view shows below `position`, which it shows no longer.
+    pub fn consume_part(&mut self, position: Position) {
+        let position = position.clamp(self.position(), self.end());
+        match &mut self.kept {
+            Kept::Pinned(pin) => self.inbound.unpin_part(std::mem::replace(pin, position), position),
+            Kept::No | Kept::ByReader => self.inbound.consume_to(position),
+        }
+        self.view.move_to(position, self.view.to());
+    }
+
     /// Gives back everything up to the end of this view: the writer may use the space again.
-    pub fn consume(mut self) {
+    pub fn consume(self) {
         let end = self.end;
+        self.consume_up_to(end);
+    }
+
+    /// Gives back everything below `position`, of what this view shows: not what lies behind it, which a named subscription
+    /// that goes on later gets again.
+    pub fn consume_up_to(mut self, position: Position) {
+        let end = position.clamp(self.position(), self.end);
         match std::mem::replace(&mut self.kept, Kept::No) {
             Kept::Pinned(pin) => self.inbound.unpin(pin, Some(end)),
             Kept::No | Kept::ByReader => self.inbound.consume_to(end),

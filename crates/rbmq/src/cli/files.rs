@@ -200,7 +200,12 @@ impl OutputFile {
         }
         let written = self.recorded.write(&self.state_path, self.durable);
         written.map_err(|e| cannot("write", &self.state_path, &e))?;
-        pending.kept.into_values().for_each(Kept::release);
+        for (epoch, kept) in pending.kept {
+            match self.recorded.position(epoch) {
+                Some(position) => kept.release_up_to(position),
+                None => kept.release(),
+            }
+        }
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, Kept, ReceiveError, TopicFilter, TopicName};
+use rbmq::{Batch, Framing, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -34,6 +34,9 @@ struct Written {
     end: Position,
     /// Bytes that were written and lie behind that: those of a run of a merged topic of which there is more.
     loose: u64,
+    /// Of what the batch still has, so much was written, and so much of that lies behind `end`.
+    pieces: usize,
+    open: usize,
 }
 
 /// The output of a subscriber.
@@ -91,67 +94,85 @@ impl Sink {
     }
 
     /// Writes a batch, at most `most` messages of it; returns how many. `pace` is told of every message's bytes.
-    pub(super) fn write(&mut self, batch: Batch<'_>, most: u64, pace: &mut Pace<'_>) -> Result<u64, Failure> {
+    pub(super) fn write(
+        &mut self,
+        mut batch: Batch<'_>,
+        most: u64,
+        pace: &mut Pace<'_>,
+    ) -> Result<u64, Failure> {
         let written = match batch.framing() {
-            Framing::Raw => self.write_raw(&batch, pace)?,
-            Framing::Records | Framing::Merged => self.write_records(&batch, most, pace)?,
+            Framing::Raw => self.write_raw(&mut batch, pace)?,
+            Framing::Records | Framing::Merged => self.write_records(&mut batch, most, pace)?,
         };
         if matches!(self.to, To::Files(_)) {
             self.put_lines(batch.topic())?;
-            let (topic, epoch) = (batch.topic().clone(), batch.epoch());
-            self.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
+        }
+        match &mut self.to {
+            // The last lines of all are on their way out before anybody is told.
+            To::Stdout(_) => batch.consume_up_to(written.end),
+            To::Files(outputs) => {
+                let (topic, epoch) = (batch.topic().clone(), batch.epoch());
+                outputs.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
+            }
         }
         Ok(written.count)
     }
 
-    fn reached(
-        &mut self,
-        topic: &TopicName,
-        at: (Epoch, Position),
-        loose: u64,
-        kept: Kept,
-    ) -> Result<(), Failure> {
-        match &mut self.to {
-            To::Stdout(_) => Ok(()),
-            To::Files(outputs) => outputs.reached(topic, at, loose, kept),
-        }
-    }
-
-    fn write_raw(&mut self, batch: &Batch<'_>, pace: &mut Pace<'_>) -> Result<Written, Failure> {
-        let piece = pace.piece();
-        for (n, bytes) in batch.as_slice().chunks(piece).enumerate() {
+    fn write_raw(&mut self, batch: &mut Batch<'_>, pace: &mut Pace<'_>) -> Result<Written, Failure> {
+        let mut written = 0;
+        while let Some(rest) = batch.as_slice().get(written..).filter(|rest| !rest.is_empty()) {
+            let bytes = &rest[..pace.piece().min(rest.len())];
+            let n = bytes.len();
             if self.format.json {
-                self.format.line(
-                    batch,
-                    (bytes, None),
-                    batch.position() + (n * piece) as u64,
-                    &mut self.lines,
-                );
+                self.format.line(batch, (bytes, None), batch.position() + written as u64, &mut self.lines);
             }
             self.put_lines(batch.topic())?;
             if !self.format.json {
                 self.put(batch.topic(), bytes)?;
             }
-            pace.spend(bytes.len());
+            pace.spend(n);
             pace.wait();
+            written += n;
+            if matches!(self.to, To::Stdout(_)) {
+                // As for records.
+                batch.consume_part(batch.position() + n as u64);
+                written = 0;
+            }
         }
-        Ok(Written { count: 1, end: batch.end(), loose: 0 })
+        Ok(Written { count: 1, end: batch.end(), loose: 0, pieces: 1, open: 0 })
     }
 
     fn write_records(
         &mut self,
-        batch: &Batch<'_>,
+        batch: &mut Batch<'_>,
         most: u64,
         pace: &mut Pace<'_>,
     ) -> Result<Written, Failure> {
-        let mut written = Written { count: 0, end: batch.position(), loose: 0 };
-        let mut pieces = batch.pieces();
+        let mut written = Written { count: 0, end: batch.position(), loose: 0, pieces: 0, open: 0 };
+        while self.write_some(batch, most, pace, &mut written)? {
+            // Its reader may be slow: the publisher need not wait until it has all of the batch.
+            batch.consume_part(written.end);
+            written.pieces = written.open;
+        }
+        Ok(written)
+    }
+
+    /// Goes on until something was written to where nothing else has to be recorded. False at the end.
+    fn write_some(
+        &mut self,
+        batch: &Batch<'_>,
+        most: u64,
+        pace: &mut Pace<'_>,
+        written: &mut Written,
+    ) -> Result<bool, Failure> {
+        let mut pieces = batch.pieces().skip(written.pieces);
         while written.count < most {
             let piece = match pieces.next() {
                 Some(Ok(piece)) => piece,
                 // One publisher's fault, in a topic of many: the others go on.
                 Some(Err(error @ ReceiveError::Malformed { error: UnpackError::Publisher { .. }, .. })) => {
                     warn!("{error}");
+                    (written.pieces, written.open) = (written.pieces + 1, written.open + 1);
                     continue;
                 }
                 Some(Err(error)) => return Err(Failure::failed(error)),
@@ -165,18 +186,23 @@ impl Sink {
             self.format.line(batch, (piece.record, piece.publisher), at, &mut self.lines);
             written.loose += (self.lines.len() - before) as u64;
             written.count += 1;
+            (written.pieces, written.open) = (written.pieces + 1, written.open + 1);
             if piece.to > piece.from {
-                (written.end, written.loose) = (batch.position() + piece.to as u64, 0);
+                (written.end, written.loose, written.open) = (batch.position() + piece.to as u64, 0, 0);
             }
             let wait = pace.spend(piece.record.len());
-            if wait || self.lines.len() >= GATHERED_BYTES {
+            let puts = wait || self.lines.len() >= GATHERED_BYTES;
+            if puts {
                 self.put_lines(batch.topic())?;
             }
             if wait {
                 pace.wait();
             }
+            if puts && matches!(self.to, To::Stdout(_)) {
+                return Ok(true);
+            }
         }
-        Ok(written)
+        Ok(false)
     }
 
     /// Writes the lines that were gathered.

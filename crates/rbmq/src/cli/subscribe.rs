@@ -140,8 +140,11 @@ fn connect(args: &Args) -> Result<Subscriber, Failure> {
         .hold(if args.name.is_some() { Duration::from_secs(args.hold) } else { Duration::ZERO })
         .policy(args.policy)
         .max_lag_bytes(args.max_lag.unwrap_or(0))
-        .confirm_released(args.output.is_some())
-        .config(args.client.config()?);
+        .confirm_released(args.output.is_some());
+    let config = args.client.config()?;
+    // Written as slowly as whoever reads it takes it: no publisher waits for more than a little of all others.
+    let ring_bytes = args.ring_bytes.unwrap_or(config.buffers.size_bytes);
+    builder = builder.batch_bytes(ring_bytes / 16).config(config);
     if let Some(bytes) = args.ring_bytes {
         builder = builder.ring_bytes(bytes);
     }

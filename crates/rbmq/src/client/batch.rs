@@ -48,7 +48,12 @@ impl MessageRef<'_> {
 /// another process's (transport `shm`): at the beginning of a vector as long as the longest view so far.
 pub(super) enum Bytes {
     Landed(InView),
-    Copied(Vec<u8>, InView),
+    /// The copy ends with what the view still shows.
+    Copied {
+        copy: Vec<u8>,
+        len: usize,
+        view: InView,
+    },
 }
 
 impl Bytes {
@@ -62,25 +67,31 @@ impl Bytes {
         }
         // Lapped between its arrival and now: the framework tells it as lost.
         view.copy_to(0, &mut spare[..view.len()]).ok()?;
-        Some(Self::Copied(std::mem::take(spare), view))
+        let (copy, len) = (std::mem::take(spare), view.len());
+        Some(Self::Copied { copy, len, view })
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Landed(view) => view.as_slice().unwrap_or_default(),
-            Self::Copied(copy, view) => &copy[..view.len()],
+            Self::Copied { copy, len, view } => &copy[len - view.len()..*len],
         }
     }
 
     pub(super) fn view(&self) -> &InView {
-        let (Self::Landed(view) | Self::Copied(_, view)) = self;
+        let (Self::Landed(view) | Self::Copied { view, .. }) = self;
         view
     }
 
-    fn into_view(self, spare: &mut Vec<u8>) -> InView {
+    fn consume_part(&mut self, position: Position) {
+        let (Self::Landed(view) | Self::Copied { view, .. }) = self;
+        view.consume_part(position);
+    }
+
+    pub(super) fn into_view(self, spare: &mut Vec<u8>) -> InView {
         match self {
             Self::Landed(view) => view,
-            Self::Copied(copy, view) => {
+            Self::Copied { copy, view, .. } => {
                 *spare = copy;
                 view
             }
@@ -182,6 +193,22 @@ impl Batch<'_> {
         self.records().checked().map(move |piece| piece.map_err(malformed))
     }
 
+    /// Gives back the space below `position` already, a place to go on at as for [`Batch::consume_up_to`]; the batch begins
+    /// there from now on. For those who take long for a batch: its publisher goes on meanwhile.
+    pub fn consume_part(&mut self, position: Position) {
+        if let Some(bytes) = &mut self.bytes {
+            bytes.consume_part(position);
+        }
+    }
+
+    /// Gives back the space below `position` only, of a batch that was not taken to its end. A place to go on at is where a
+    /// record ends ([`Piece::to`]); a named subscriber that comes back later goes on where the delivery begins that it is in.
+    pub fn consume_up_to(mut self, position: Position) {
+        if let Some(bytes) = self.bytes.take() {
+            bytes.into_view(self.spare).consume_up_to(position);
+        }
+    }
+
     /// Keeps the space: what comes later is received, but nothing from here on is given back until
     /// [`Kept::release`]. For those who work on data later, or confirm it only when it is safe elsewhere.
     pub fn keep(mut self) -> Kept {
@@ -219,6 +246,13 @@ impl Kept {
     pub fn release(self) {
         if let Some(view) = self.0 {
             view.consume();
+        }
+    }
+
+    /// Gives back what lies below `position`, as [`Batch::consume_up_to`] does.
+    pub fn release_up_to(self, position: Position) {
+        if let Some(view) = self.0 {
+            view.consume_up_to(position);
         }
     }
 }

@@ -18,6 +18,7 @@ pub struct SubscriberBuilder {
     config: Config,
     context: Option<Context>,
     ring_bytes: Option<u64>,
+    batch_bytes: Option<u64>,
     budget_bytes: Option<u64>,
 }
 
@@ -73,6 +74,13 @@ impl SubscriberBuilder {
         self
     }
 
+    /// The most that one batch has, in bytes, unless it is one delivery. Topics take turns: who is slow, with many of them,
+    /// gives space back to each publisher sooner with small batches. Default: a quarter of the ring.
+    pub fn batch_bytes(mut self, bytes: u64) -> Self {
+        self.batch_bytes = Some(bytes);
+        self
+    }
+
     /// What the rings of all topics that were asked for by patterns (`sensors/+`, `#`) take together, in bytes; default
     /// 64 MiB. Such a topic has a ring only while there is data for it, up to [`SubscriberBuilder::ring_bytes`]; a topic
     /// that was asked for by its name, before a pattern found it, has one of its own. When what was received and not
@@ -108,7 +116,8 @@ impl SubscriberBuilder {
         // A place that is kept is one from which nothing is missed.
         let confirm_released = self.options.confirm_released || !self.options.hold.is_zero();
         let budget = Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES)));
-        let options = Options { ring_bytes, confirm_released, budget, ..self.options };
+        let batch_bytes = self.batch_bytes.unwrap_or(ring_bytes / 4);
+        let options = Options { ring_bytes, batch_bytes, confirm_released, budget, ..self.options };
         let link = Link::connect(&ctx, addr, (Role::Subscriber, &options.name), |_| {})?;
         let feed = Arc::new(Feed { options, ..Feed::default() });
         let rin = feed.attach(&link.conn());

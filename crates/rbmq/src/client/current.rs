@@ -35,6 +35,18 @@ impl Current {
         self.bytes.consume(spare);
     }
 
+    /// Nobody asks for more of it: gives back what was taken.
+    pub(super) fn leave(self, spare: &mut Vec<u8>) {
+        let taken = match self.run {
+            // One can go on only where a run begins.
+            Some(run) if self.offset < run.to => run.from,
+            _ => self.offset,
+        };
+        let view = self.bytes.into_view(spare);
+        let to = view.position() + taken as u64;
+        view.consume_up_to(to);
+    }
+
     /// Goes on to the next message: where its bytes begin and end; none after the last.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {

@@ -53,6 +53,7 @@ const MAX_UNTOLD: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
     pub(super) ring_bytes: u64,
+    pub(super) batch_bytes: u64,
     pub(super) policy: Policy,
     pub(super) max_lag_bytes: u64,
     pub(super) block_timeout: Option<Duration>,
@@ -289,6 +290,7 @@ impl Options {
             name: if self.hold.is_zero() { Vec::new() } else { self.name.clone().into_bytes() },
             hold: self.hold,
             confirm_consumed: self.confirm_released,
+            max_view_bytes: self.batch_bytes,
             ..SubscribeOptions::default()
         }
     }

@@ -268,8 +268,13 @@ impl Subscriber {
         &self.ctx
     }
 
-    /// Ends the connection in order. Waits at most `timeout`.
-    pub fn close(self, timeout: Duration) {
+    /// Ends the connection in order. Waits at most `timeout`. The messages that were handed out count as consumed (in a
+    /// merged topic those of whole runs): whoever waits for that learns it, and a named subscriber that comes back goes on
+    /// with the first delivery of which it had not all.
+    pub fn close(mut self, timeout: Duration) {
+        if let Some(current) = self.current.take() {
+            current.leave(&mut self.spare);
+        }
         self.link.close(timeout);
     }
 

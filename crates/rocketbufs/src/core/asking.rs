@@ -149,6 +149,7 @@ impl<T: Transport> Core<T> {
         let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
         in_log.confirm_consumed = inbound.options.confirm_consumed;
         in_log.place_kept = inbound.options.keeps_place();
+        in_log.max_view_bytes = inbound.options.max_view_bytes;
         in_log.loan = loan;
         if let (Start::Position(..), false) = (inbound.options.start, subscribed.restarted) {
             in_log.since = inbound.options.since.map_or(start, |since| since.min(start));

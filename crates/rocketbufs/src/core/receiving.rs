@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rocketnet::{ConnId, Transport};
 
+use super::links::APP_BYTES_PER_FLUSH;
 use super::{Command, Core};
 use crate::buffer::Buffer;
 use crate::context::lock;
@@ -24,6 +25,48 @@ impl<T: Transport> Core<T> {
         let Some(credit) = in_log.credit.tell(now).map(|credit| in_log.as_told(credit)) else { return };
         drop(state);
         self.send(conn, &Message::Credit { wire, credit });
+    }
+
+    /// CREDIT for what others said of it here, due or not, if there is any of it.
+    pub(super) fn tell_on(&mut self, inbound: &Arc<InboundShared>) {
+        let state = lock(&inbound.state);
+        let Some((number, wire)) = state.wire else { return };
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        drop(state);
+        if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered) {
+            self.tell_last_credit(conn, wire, inbound);
+        }
+    }
+
+    /// The same, unless the sender has another log by now, or less of this one.
+    pub(super) fn tell_last_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
+        let same_log = matches!(lock(&inbound.state).ending, None | Some(Ending::End(End::Closed(_))));
+        if same_log {
+            self.tell_credit(conn, wire, inbound);
+        }
+    }
+
+    /// What the application said before it closed goes first, as far as there is place.
+    pub(super) fn send_last_app(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let mut bytes = 0;
+        for (message, cost) in std::mem::take(&mut link.app) {
+            bytes += cost;
+            if bytes > 4 * APP_BYTES_PER_FLUSH {
+                break;
+            }
+            self.send(conn, &Message::App(message));
+        }
+    }
+
+    /// How far the application came: who asked for that, or keeps its place, does not learn it any more otherwise.
+    pub(super) fn tell_last_credits(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get(&conn) else { return };
+        let ins = link.ins.iter().filter(|(_, in_sub)| in_sub.answered && !in_sub.leaving);
+        let ins: Vec<_> = ins.map(|(wire, in_sub)| (*wire, in_sub.inbound.clone())).collect();
+        for (wire, inbound) in ins {
+            self.tell_last_credit(conn, wire, &inbound);
+        }
     }
 
     /// Something landed.
@@ -239,10 +282,16 @@ impl<T: Transport> Core<T> {
     /// Sends UNSUBSCRIBE; the id stays bound until the peer has acknowledged it.
     pub(super) fn leave(&mut self, conn: ConnId, wire: WireId) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
-        if std::mem::replace(&mut in_sub.leaving, true) {
+        if in_sub.leaving {
             return;
         }
-        let inbound = in_sub.inbound.clone();
+        let (answered, inbound) = (in_sub.answered, in_sub.inbound.clone());
+        if answered {
+            self.tell_last_credit(conn, wire, &inbound);
+        }
+        if let Some(in_sub) = self.in_sub(conn, wire) {
+            in_sub.leaving = true;
+        }
         inbound.detach();
         self.slots.remove(&inbound.slot);
         self.send(conn, &Message::Unsubscribe(wire));

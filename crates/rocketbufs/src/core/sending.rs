@@ -56,7 +56,7 @@ impl<T: Transport> Core<T> {
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
         let Some(log) = out.buffer.log().cloned() else { return };
         if out.outbound.config().policy == Policy::Disconnect {
-            let lag = out.outbound.lag(&log.ring);
+            let lag = out.outbound.behind(&log.ring);
             self.disconnect_slow(conn, wire, lag, "policy disconnect");
             return;
         }
@@ -303,6 +303,12 @@ impl<T: Transport> Core<T> {
     }
 
     fn drop_out(&mut self, conn: ConnId, wire: WireId, why: &str, hold: bool) {
+        // What it said last counts with it, and is told on before it is one that left.
+        let buffer =
+            self.links.get(&conn).and_then(|link| link.outs.get(&wire)).map(|out| out.buffer.clone());
+        if let Some(source) = buffer.and_then(|buffer| buffer.upstream()) {
+            self.tell_on(&source);
+        }
         let Some(link) = self.links.get_mut(&conn) else { return };
         let Some(out) = link.outs.remove(&wire) else { return };
         let number = link.shared.id;
@@ -397,7 +403,7 @@ impl<T: Transport> Core<T> {
             }
             out.others_wait = waits;
             if waits && out.outbound.stalled(now) {
-                stalled = Some((*wire, out.outbound.lag(&log.ring)));
+                stalled = Some((*wire, out.outbound.behind(&log.ring)));
             }
         }
         if let Some((wire, lag)) = stalled {

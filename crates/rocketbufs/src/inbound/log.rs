@@ -2,10 +2,27 @@
 
 use rocketring::{Hold, Inlet, Ring, verify};
 
-use super::{InLog, Item, Relayed};
+use super::{InLog, InboundShared, Item, Relayed};
 use crate::buffer::{Buffer, Log};
 use crate::proto::{Count, Credit, Inbound};
 use crate::types::Position;
+
+impl InboundShared {
+    /// Gives back everything below `to`.
+    pub(crate) fn consume_to(&self, to: Position) {
+        self.update(|in_log| in_log.give_back(to.min(in_log.reached())));
+    }
+
+    /// A view begins further on.
+    pub(crate) fn unpin_part(&self, at: Position, to: Position) {
+        self.update(|in_log| {
+            if let Some(pin) = in_log.pins.iter_mut().find(|pin| **pin == at) {
+                *pin = to;
+            }
+            in_log.give_back(to);
+        });
+    }
+}
 
 impl InLog {
     /// Whether the application needs nothing of what came whole. If it does, a reader tells when it gives something back.
@@ -36,6 +53,7 @@ impl InLog {
             inlet: Some(inlet),
             confirm_consumed,
             place_kept,
+            max_view_bytes: 0,
             loan: None,
             relayed: relays.then_some(nothing),
             hold,
@@ -168,7 +186,7 @@ impl InLog {
         if limit <= self.read {
             return None;
         }
-        let from = self.read;
+        let (from, limit) = (self.read, self.step_to(limit));
         self.read = limit;
         if pin {
             self.pins.push(from);
@@ -178,6 +196,17 @@ impl InLog {
             self.move_hold();
         }
         Some(Item::Data(from, limit))
+    }
+
+    /// Where the next view ends, at most at `limit`, where a delivery ends.
+    fn step_to(&self, limit: Position) -> Position {
+        if self.max_view_bytes == 0 || limit - self.read <= self.max_view_bytes {
+            return limit;
+        }
+        let ring = &self.log.ring;
+        let before = ring.boundary_at_or_before(self.read + self.max_view_bytes);
+        let step = before.filter(|at| *at > self.read).or_else(|| ring.boundary_at_or_after(self.read + 1));
+        step.map_or(limit, |at| at.min(limit))
     }
 
     /// In memory that the sender writes, what is held for all others can be lost to one that was too slow, or that was

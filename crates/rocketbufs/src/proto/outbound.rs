@@ -169,8 +169,8 @@ impl Outbound {
         self.catching_up = self.catching_up.min(self.behind(log));
     }
 
-    /// By what it holds: a receiver that stops reading blocks others by that, not by `sent`.
-    fn behind(&self, log: &Ring) -> u64 {
+    /// How far it is behind, in bytes. By what it holds: a receiver that stops reading blocks others by that, not by `sent`.
+    pub fn behind(&self, log: &Ring) -> u64 {
         // Before its first CREDIT it holds more than it may need.
         let needed = if self.credited { self.needed() } else { self.landed };
         log.head().saturating_sub(needed)
@@ -260,11 +260,6 @@ impl Outbound {
     /// The receiver has its own copy of everything below, or needs it no more.
     fn needed(&self) -> Position {
         if self.config.maps.is_some() { self.kept } else { self.landed }
-    }
-
-    /// How far it is behind: bytes of the log that it was not yet sent.
-    pub fn lag(&self, log: &Ring) -> u64 {
-        log.head().saturating_sub(self.sent)
     }
 
     /// Whether it lags so far that its policy must act (`drop`: [`Outbound::drop_to_boundary`]; `disconnect`).
