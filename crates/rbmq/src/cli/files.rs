@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rbmq::{Kept, OutputState, TopicName};
 use rocketbufs::{Epoch, Position};
+use sha2::{Digest, Sha256};
 
 use super::Failure;
 
@@ -46,26 +47,40 @@ struct Pending {
     since: Option<Instant>,
 }
 
-/// The name of a topic's file in a directory of outputs.
+/// Most bytes of a file's name that says the whole topic, and how many of them longer ones begin with. File systems take
+/// 255 bytes, of which the state's name needs some.
+const MAX_NAME_BYTES: usize = 200;
+const CUT_NAME_BYTES: usize = 180;
+
+/// The name of a topic's file in a directory of outputs. No two topics share one, and none is the name of another's
+/// state file: what is not plain is written as `%` and two digits, and so is a dot that would make it a state's name. Who
+/// chooses the names of topics cannot find two long ones that are cut to the same: they end in a cryptographic hash.
 pub(super) fn file_name(topic: &TopicName) -> String {
     let mut name = String::new();
     for (at, byte) in topic.as_str().bytes().enumerate() {
         let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);
         match plain {
             true => name.push(char::from(byte)),
-            false => name.push_str(&format!("%{byte:02X}")),
+            false => name.push_str(&escaped(byte)),
         }
     }
-    // File systems take 255 bytes; what comes behind the name needs some of them.
-    if name.len() > 200 {
-        name.truncate(180);
-        name.push_str(&format!("%{:08x}", fnv(topic.as_str())));
+    if OutputState::is_state_name(&name)
+        && let Some(at) = name.rfind('.')
+    {
+        name.replace_range(at..=at, &escaped(b'.'));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        name.truncate(CUT_NAME_BYTES);
+        name.push('%');
+        // Half of it: 2^64 names would have to be tried for two that are the same.
+        let hash = Sha256::digest(topic.as_str());
+        name.extend(hash.iter().take(16).map(|byte| format!("{byte:02x}")));
     }
     name
 }
 
-fn fnv(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+fn escaped(byte: u8) -> String {
+    format!("%{byte:02X}")
 }
 
 impl OutputFile {
@@ -244,6 +259,8 @@ fn open_to_write(path: &Path, create: bool) -> Result<File, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -253,6 +270,44 @@ mod tests {
         assert_eq!(name("../x"), "%2E.%2Fx");
         assert_eq!(name("a/b"), "a%2Fb");
         assert_ne!(name("a%2Fb"), name("a/b"));
-        assert!(name(&"ä".repeat(127)).len() < 200);
+        assert_eq!(name("a.rbmq-state"), "a%2Erbmq-state");
+        assert_eq!(name("a.rbmq-state.new"), "a.rbmq-state%2Enew");
+        assert_eq!(name("rbmq-state.new"), "rbmq-state.new");
+        let long = "%C3%A4".repeat(30) + "%808af9c4e582aa2671a5b26e943b85bb";
+        assert_eq!(name(&"ä".repeat(127)), long);
+    }
+
+    #[test]
+    fn long_names_of_equal_weak_hashes_differ() {
+        // Both were cut to the same 180 bytes and 32 bits of FNV-1a.
+        let topics = ["jcgbmrtp", "krjvvapw"].map(|end| "e".repeat(230) + end);
+        assert_ne!(file_name(&topics[0].parse().unwrap()), file_name(&topics[1].parse().unwrap()));
+    }
+
+    /// Names of topics that are made to meet each other's files.
+    fn topic() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            6 => prop::sample::select(vec!["a", ".", "%", "/", "-", "2E", "new", "ä", "%2E", "rbmq-state"]),
+            4 => prop::sample::select(vec![".rbmq-state", ".rbmq-state.new", ".new"]),
+        ];
+        let parts = prop::collection::vec(part, 1..6).prop_map(|parts| parts.concat());
+        (prop_oneof![9 => Just(0_usize), 1 => 150_usize..181], parts)
+            .prop_map(|(n, end)| "x".repeat(n) + &end)
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_of_a_topic_is_one_of_another(one in topic(), other in topic()) {
+            prop_assume!(one != other);
+            let files = |topic: &str| {
+                let output = PathBuf::from(file_name(&topic.parse().unwrap()));
+                let state = OutputState::path_of(&output);
+                let new = PathBuf::from(format!("{}.new", state.display()));
+                [output, state, new]
+            };
+            let (one, other) = (files(&one), files(&other));
+            prop_assert!(one.iter().all(|file| !other.contains(file)), "{one:?} and {other:?}");
+            prop_assert!(one.iter().all(|file| file.as_os_str().len() <= 255), "{one:?}");
+        }
     }
 }

@@ -50,6 +50,9 @@ impl OutputState {
     /// What the name of an output file has behind it where its state is kept.
     pub const SUFFIX: &'static str = ".rbmq-state";
 
+    /// What the name of a state file has behind it while it is written.
+    const NEW: &'static str = ".new";
+
     /// Logs that have ended and are remembered; a broker that still offers one that is not is received from again. Each
     /// costs 55 bytes of the file.
     pub const MAX_ENDED: usize = 4096;
@@ -64,6 +67,19 @@ impl OutputState {
         let mut name = output.as_os_str().to_owned();
         name.push(Self::SUFFIX);
         name.into()
+    }
+
+    /// Whether a file of this name may hold the state of another: no output may be called so.
+    ///
+    /// ```
+    /// use rbmq::OutputState;
+    ///
+    /// assert!(OutputState::is_state_name("out.rbmq-state"));
+    /// assert!(OutputState::is_state_name("out.rbmq-state.new"));
+    /// assert!(!OutputState::is_state_name("out"));
+    /// ```
+    pub fn is_state_name(name: &str) -> bool {
+        name.strip_suffix(Self::NEW).unwrap_or(name).ends_with(Self::SUFFIX)
     }
 
     /// Everything of a log below `position` is in the output.
@@ -146,7 +162,7 @@ impl OutputState {
     /// It could not be written; the old one is still there.
     pub fn write(&self, path: &Path, durable: bool) -> io::Result<()> {
         let mut name = path.as_os_str().to_owned();
-        name.push(".new");
+        name.push(Self::NEW);
         let new = PathBuf::from(name);
         let mut file = File::create(&new)?;
         file.write_all(self.to_string().as_bytes())?;
