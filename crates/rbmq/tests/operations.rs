@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use common::operator::Operated;
 use common::{client, lines, piped, rbmq};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 fn config(dir: &Path, text: &str) -> PathBuf {
     let path = dir.join("rbmq.toml");
@@ -259,4 +262,57 @@ fn a_configuration_that_is_wrong_is_status_one() {
     let outcome = common::Process::start(rbmq(["serve", "--config", path.to_str().unwrap()])).finish();
     assert_eq!(outcome.status.code(), Some(1));
     assert!(outcome.stderr.contains("log.level = \"loud\""), "{}", outcome.stderr);
+}
+
+/// Fills a pipe that nobody reads: whoever writes to it next waits.
+fn fill(mut pipe: &std::io::PipeWriter) {
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    while pipe.write(&[b'x'; 4096]).is_ok() {}
+    while pipe.write(b"x").is_ok() {}
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
+#[test]
+fn who_reads_neither_its_log_nor_its_output_stops_nothing() {
+    let (out, to_out) = std::io::pipe().unwrap();
+    let (_log, to_log) = std::io::pipe().unwrap();
+    let mut command =
+        rbmq(["-vv", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--stats", "1"]);
+    command.stdout(to_out.try_clone().unwrap()).stderr(to_log.try_clone().unwrap());
+    fill(&to_log);
+    let broker = common::Process::start(command);
+    let mut said = BufReader::new(out).lines();
+    let mut address = |begin: &str| {
+        let line = said.next().unwrap().unwrap();
+        line.strip_prefix(begin).unwrap_or_else(|| panic!("{line}")).to_owned()
+    };
+    let addr = address("rbmq: listening on ");
+    let http = address("rbmq: metrics on http://");
+    fill(&to_out);
+    let sub = common::Process::start(client("sub", &addr, "news --count 1000"));
+    let publish = client("pub", &addr, "news --wait-subscribers 1 --confirm consumed");
+    let mut publisher = common::Process::start(piped(publish));
+    let text = lines("news", 1000);
+    publisher.feed(text.as_bytes());
+    publisher.finish().good();
+    assert_eq!(sub.finish().good().text(), text);
+    let mut health = TcpStream::connect(http.trim_end_matches("/metrics")).unwrap();
+    health.set_read_timeout(Some(common::LONG)).unwrap();
+    health.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    health.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    broker.signal("TERM");
+    broker.finish().good();
+}
+
+#[test]
+fn the_last_lines_of_the_log_are_there() {
+    let mut command = rbmq(["-v", "serve", "--listen", "127.0.0.1:0", "--http", "192.0.2.1:9"]);
+    command.env("RBMQ_LOG", "trace");
+    let outcome = common::Process::start(command).finish();
+    assert_eq!(outcome.status.code(), Some(1));
+    let last = outcome.stderr.lines().last().unwrap();
+    assert!(last.starts_with("rbmq: cannot listen for HTTP on 192.0.2.1:9"), "{}", outcome.stderr);
 }

@@ -3,14 +3,21 @@
 //! ```text
 //!   RBMQ_LOG ──▶ -v, -q ──▶ log.level of the configuration (a broker's; changes with SIGHUP) ──▶ the default
 //! ```
+//!
+//! A broker never waits for who reads its log ([`super::lines`]); a client may.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rbmq::broker::{LogFormat, LogSettings};
 use tracing::level_filters::LevelFilter;
+use tracing::warn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use super::colors;
+use super::lines::{self, Lines};
+use super::{Failure, colors};
 
 /// What the command line says.
 #[derive(Debug, Clone, Copy)]
@@ -19,9 +26,10 @@ pub(super) struct Wishes {
     pub(super) quiet: bool,
 }
 
-/// Changes a broker's log while it runs.
+/// Changes a broker's log while it runs. Dropping it waits until what was logged is written, if somebody reads it.
 pub(super) struct BrokerLog {
     handle: reload::Handle<EnvFilter, Registry>,
+    lines: Lines,
     wishes: Wishes,
 }
 
@@ -38,15 +46,18 @@ impl Wishes {
     }
 
     /// A broker tells of its clients too.
-    pub(super) fn start_broker(self, settings: &LogSettings) -> BrokerLog {
+    pub(super) fn start_broker(self, settings: &LogSettings) -> Result<BrokerLog, Failure> {
         let (filter, handle) = reload::Layer::new(self.broker_filter(settings));
-        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let tell = |lines| warn!(lines, "lines of this log were dropped: its reader did not take them");
+        let lines = Lines::start(std::io::stderr(), lines::MAX_BYTES, tell)
+            .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
+        let layer = tracing_subscriber::fmt::layer().with_writer(lines.clone());
         let registry = tracing_subscriber::registry().with(filter);
         match settings.format {
-            LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
-            _ => registry.with(lines.with_ansi(colors(&std::io::stderr())).with_target(false)).init(),
+            LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
+            _ => registry.with(layer.with_ansi(colors(&std::io::stderr())).with_target(false)).init(),
         }
-        BrokerLog { handle, wishes: self }
+        Ok(BrokerLog { handle, lines, wishes: self })
     }
 
     fn broker_filter(self, settings: &LogSettings) -> EnvFilter {
@@ -78,5 +89,16 @@ impl BrokerLog {
     pub(super) fn apply(&self, settings: &LogSettings) {
         // Only a log that is gone cannot be changed; then there is nobody to tell.
         let _ = self.handle.reload(self.wishes.broker_filter(settings));
+    }
+
+    /// How many lines were dropped because nobody took them.
+    pub(super) fn dropped(&self) -> Arc<AtomicU64> {
+        self.lines.dropped()
+    }
+}
+
+impl Drop for BrokerLog {
+    fn drop(&mut self) {
+        self.lines.flush();
     }
 }

@@ -8,6 +8,7 @@ mod config;
 mod confirm;
 mod files;
 mod input;
+mod lines;
 mod log;
 mod man;
 mod outputs;

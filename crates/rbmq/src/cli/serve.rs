@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rbmq::Broker;
@@ -10,13 +11,16 @@ use tracing::warn;
 
 use super::Failure;
 use super::bytes;
-use super::log::Wishes;
+use super::log::{BrokerLog, Wishes};
 use super::reload;
 use super::source::Source;
 use super::stop::{Asked, Stop};
 use super::supervisor;
 use super::top::screen;
 use super::top::table::{self, Before, Sort};
+
+/// What a pipe takes at once when it has room at all (PIPE_BUF).
+const PIECE: usize = 4096;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -42,20 +46,20 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
-    let log = wishes.start_broker(&config.log);
+    let log = wishes.start_broker(&config.log)?;
     let stop = Stop::install()?.with_reload()?;
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
     // Whoever reads that it listens may count on all of it.
-    let http = start_http(&broker)?;
+    let http = start_http(&broker, &log)?;
     let addr = broker.addr();
-    say(&format!("rbmq: listening on {addr}"))?;
+    say(&format!("rbmq: listening on {addr}"), &stop)?;
     if !is_loopback(&addr) {
         warn!(
             "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
         );
     }
     if let Some(http) = &http {
-        tell_http(http)?;
+        tell_http(http, &stop)?;
     }
     supervisor::ready();
     let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
@@ -66,11 +70,11 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
             None => {}
         }
         if let Some(stats) = &mut stats {
-            stats.show(&broker)?;
+            stats.show(&broker, &stop)?;
         }
     }
     supervisor::stopping();
-    say("rbmq: shutting down; subscribers receive what is there")?;
+    say("rbmq: shutting down; subscribers receive what is there", &stop)?;
     let left = broker.stop();
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
@@ -81,17 +85,18 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
 }
 
 /// Starts the HTTP endpoint, if one is configured.
-fn start_http(broker: &Broker) -> Result<Option<Endpoint>, Failure> {
+fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Failure> {
     let settings = &broker.config().http;
     if settings.listen.is_empty() {
         return Ok(None);
     }
-    Endpoint::start(broker.watch(), settings).map(Some).map_err(Failure::failed)
+    let endpoint = Endpoint::start_with_log(broker.watch(), settings, log.dropped());
+    endpoint.map(Some).map_err(Failure::failed)
 }
 
-fn tell_http(endpoint: &Endpoint) -> Result<(), Failure> {
+fn tell_http(endpoint: &Endpoint, stop: &Stop) -> Result<(), Failure> {
     let addr = endpoint.addr();
-    say(&format!("rbmq: metrics on http://{addr}/metrics"))?;
+    say(&format!("rbmq: metrics on http://{addr}/metrics"), stop)?;
     if !addr.ip().is_loopback() {
         warn!(
             "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
@@ -100,12 +105,20 @@ fn tell_http(endpoint: &Endpoint) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line on standard output; nobody needs to be there to read it.
-fn say(line: &str) -> Result<(), Failure> {
-    match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
-        _ => Ok(()),
+/// A line on standard output; nobody needs to be there to read it. Who was asked to end does not wait for a reader that
+/// takes nothing.
+fn say(line: &str, stop: &Stop) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    for piece in format!("{line}\n").as_bytes().chunks(PIECE) {
+        if !stop.wait_output(stdout.as_fd()) {
+            return Ok(());
+        }
+        match stdout.write_all(piece).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written.map_err(|error| Failure::output(&error))?,
+        }
     }
+    Ok(())
 }
 
 fn is_loopback(addr: &str) -> bool {
@@ -131,7 +144,7 @@ impl Stats {
     }
 
     /// Prints it, if it is time.
-    fn show(&mut self, broker: &Broker) -> Result<(), Failure> {
+    fn show(&mut self, broker: &Broker, stop: &Stop) -> Result<(), Failure> {
         if !self.due().is_zero() {
             return Ok(());
         }
@@ -141,12 +154,12 @@ impl Stats {
         if self.json {
             let memory = broker.memory_in_use();
             let line = serde_json::json!({ "ring_memory_bytes": memory, "topics": topics });
-            say(&line.to_string())?;
+            say(&line.to_string(), stop)?;
         } else {
             let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
-            say(&table::table(&lines, screen::width(), usize::MAX).join("\n"))?;
+            say(&table::table(&lines, screen::width(), usize::MAX).join("\n"), stop)?;
             let memory = bytes::show(broker.memory_in_use() as f64);
-            say(&format!("{} topics, rings of {memory}", topics.len()))?;
+            say(&format!("{} topics, rings of {memory}", topics.len()), stop)?;
         }
         self.before = table::before(&topics);
         Ok(())

@@ -54,14 +54,14 @@ pub(super) struct Scrape {
     draining: bool,
     /// Connections to the broker's address that were none of a client, by reason.
     strangers: Vec<(&'static str, u64)>,
-    /// Requests, and connections that were one too many.
-    http: [u64; 2],
+    /// Requests, connections that were one too many, and lines of the log that nobody took.
+    http: [u64; 3],
     process: Process,
 }
 
 impl Scrape {
     /// Reads the positions of all that the census found.
-    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 2], memory: &mut Memory) -> Self {
+    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], memory: &mut Memory) -> Self {
         let mut others = Topic { name: OTHERS.into(), traffic: census.others_past, ..Topic::default() };
         let accounts = std::mem::take(&mut census.topics);
         let (topic_count, mut buffer_count) = (accounts.len() as u64, 0);
@@ -222,7 +222,9 @@ impl Scrape {
         to.counter("rbmq_delivered_bytes", help, self.traffic.delivered_bytes)?;
         to.counter("rbmq_http_requests", "Requests to this endpoint", self.http[0])?;
         let help = "Connections to this endpoint that were refused (http.max_connections)";
-        to.counter("rbmq_http_refused_connections", help, self.http[1])
+        to.counter("rbmq_http_refused_connections", help, self.http[1])?;
+        let help = "Lines of the log that were dropped because its reader did not take them";
+        to.counter("rbmq_log_lines_dropped", help, self.http[2])
     }
 
     fn clients(&self, to: &mut Writer<'_>) -> fmt::Result {

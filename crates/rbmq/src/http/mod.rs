@@ -65,6 +65,8 @@ pub enum EndpointError {
 struct Counters {
     requests: AtomicU64,
     refused_connections: AtomicU64,
+    /// Counted by whoever writes the program's log.
+    log_lines_dropped: Arc<AtomicU64>,
 }
 
 /// A running endpoint; dropping it ends it.
@@ -93,6 +95,19 @@ impl Endpoint {
     /// # Errors
     /// The address is taken or none of this machine, or the system refuses a thread.
     pub fn start(watch: Watch, settings: &HttpSettings) -> Result<Self, EndpointError> {
+        Self::start_with_log(watch, settings, Arc::default())
+    }
+
+    /// As [`Endpoint::start`], in a program that drops lines of its log rather than wait for its reader, and counts them in
+    /// `dropped` (`rbmq_log_lines_dropped_total`).
+    ///
+    /// # Errors
+    /// As for [`Endpoint::start`].
+    pub fn start_with_log(
+        watch: Watch,
+        settings: &HttpSettings,
+        dropped: Arc<AtomicU64>,
+    ) -> Result<Self, EndpointError> {
         let refused = |source| EndpointError::Listen { addr: settings.listen.clone(), source };
         let listener = TcpListener::bind(&settings.listen).map_err(refused)?;
         listener.set_nonblocking(true).map_err(EndpointError::Start)?;
@@ -106,7 +121,7 @@ impl Endpoint {
         let settings = settings.clone();
         let serve = move || {
             runtime.block_on(async move {
-                tokio::spawn(accept(listener, watch, settings));
+                tokio::spawn(accept(listener, watch, settings, dropped));
                 // Whoever drops the sender wants the end as well.
                 let _ = stopped.await;
             });
@@ -132,13 +147,13 @@ impl Drop for Endpoint {
     }
 }
 
-async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings) {
+async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dropped: Arc<AtomicU64>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("the HTTP endpoint cannot start: {error}"),
     };
     let slots = Arc::new(Semaphore::new(settings.max_connections));
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
     let pages = Arc::new(Pages::new(watch, counters.clone()));
     loop {
         let stream = match listener.accept().await {

@@ -67,7 +67,8 @@ impl Pages {
         let scrape = {
             let mut memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let counters = &self.counters;
-            let http = [&counters.requests, &counters.refused_connections].map(|c| c.load(Ordering::Relaxed));
+            let http = [&counters.requests, &counters.refused_connections, &*counters.log_lines_dropped];
+            let http = http.map(|counter| counter.load(Ordering::Relaxed));
             Scrape::take(&self.watch, census, http, &mut memory)
         };
         match scrape.encode() {
