@@ -108,6 +108,32 @@ fn without_a_file_there_is_nothing_to_reload() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_the_file_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "[broker]\nmax_topics = 1\n");
+    let broker = Operated::start(&path, &[]);
+    std::fs::remove_file(&path).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, 0o600.into(), 0).unwrap();
+    broker.signal("HUP");
+    broker.wait_log("not reloaded, everything stays as it was");
+    assert!(broker.log().contains("is a pipe"), "{}", broker.log());
+    // Nobody writes to it, and nothing is started with it either.
+    let (_, error) = output(1, rbmq(["serve", "--config", path.to_str().unwrap()]));
+    assert!(error.contains("it is a pipe"), "{error}");
+    broker.end();
+}
+
+#[test]
+fn a_configuration_may_come_through_standard_input_once() {
+    let mut command = piped(rbmq(["config", "--config", "/dev/stdin", "--changed"]));
+    command.stderr(std::process::Stdio::inherit());
+    let mut process = common::Process::start(command);
+    process.feed(b"[broker]\nmax_topics = 7\n");
+    assert!(process.finish().good().text().contains("max_topics = 7"));
+}
+
+#[test]
 fn times_change_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[broker]\nclosed_linger_ms = 600000\n");

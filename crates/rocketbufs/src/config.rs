@@ -23,6 +23,7 @@
 //! ```
 
 mod error;
+mod file;
 mod knob;
 mod origins;
 mod reference;
@@ -36,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub use error::{ConfigError, Origin, Relation, nearest};
+pub use file::{MAX_FILE_BYTES, read_file};
 pub use knob::{Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
@@ -456,10 +458,6 @@ fn refuse_rest(rest: &Table, lines: &Lines) -> Result<(), ConfigError> {
     let known = SECTIONS.into_iter().chain([TRANSPORT.name]);
     let nearest = error::nearest(name, known);
     Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
-}
-
-fn read_file(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 /// The process's environment, without what is not Unicode (no setting's value can be).

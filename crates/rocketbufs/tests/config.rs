@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rocketbufs::Config;
-use rocketbufs::config::{ConfigError, Origin, TransportKind, example_toml, knobs, section_help};
+use rocketbufs::config::{
+    ConfigError, MAX_FILE_BYTES, Origin, TransportKind, example_toml, knobs, read_file, section_help,
+};
 
 fn message(result: Result<Config, ConfigError>) -> String {
     result.expect_err("it must be refused").to_string()
@@ -284,4 +286,19 @@ fn reference() -> String {
         ));
     }
     text
+}
+
+#[test]
+fn what_is_no_file_is_not_waited_for_and_what_is_too_large_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert!(message(Config::load(Some(&path))).contains("it is a pipe"));
+    std::fs::remove_file(&path).unwrap();
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(MAX_FILE_BYTES + 1).unwrap();
+    assert!(message(Config::load(Some(&path))).contains("more than 1048576 bytes"));
+    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains("more than 1048576 bytes"));
+    assert!(message(Config::load(Some(dir.path()))).contains("directory"));
+    assert_eq!(read_file(Path::new("/dev/null")).unwrap(), "");
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rocketbufs::Config;
-use rocketbufs::config::{ConfigError, Origin};
+use rocketbufs::config::{ConfigError, Origin, read_file};
 use serde::{Deserialize, Serialize};
 
 pub use reload::{Change, Reload};
@@ -283,8 +283,7 @@ impl BrokerConfig {
         let Some(path) = path else {
             return Ok(Self { framework: Config::load(None)?, ..Self::default() });
         };
-        let read = |source| ConfigError::Read { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = read_file(path)?;
         let (mut framework, rest) = Config::from_toml_shared(&text, Some(path))?;
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -1,5 +1,7 @@
 //! SIGHUP: the configuration is read again, and its reader told what came of it.
 
+use std::os::unix::fs::FileTypeExt;
+
 use rbmq::Broker;
 use tracing::{error, info, warn};
 
@@ -18,6 +20,10 @@ fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
     let Some(path) = &source.config else {
         return warn!("nothing to reload: the broker was started without a configuration file (--config)");
     };
+    // What came through a pipe cannot come again, and waiting for that would be for ever.
+    if path.metadata().is_ok_and(|file| file.file_type().is_fifo()) {
+        return error!("not reloaded, everything stays as it was: {} is a pipe", path.display());
+    }
     let config = match source.load() {
         Ok(config) => config,
         Err(why) => return error!("not reloaded, everything stays as it was: {why}"),
