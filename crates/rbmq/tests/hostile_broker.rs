@@ -85,7 +85,7 @@ fn flood(conn: &Conn, messages: impl Iterator<Item = Control>) {
 
 #[test]
 fn a_flood_of_refusals_is_told_as_what_it_is() {
-    let reason = || Control::Rejected { reason: "no\x1b[2J".into() };
+    let reason = || Control::Rejected { reason: "no\x1b[2J\r\nrbmq: done".into() };
     let broker = Impostor::start(move |conn, _| {
         flood(conn, (0..3000).map(|_| reason()));
         flood(conn, std::iter::once(Control::Told));
@@ -102,7 +102,7 @@ fn a_flood_of_refusals_is_told_as_what_it_is() {
     assert!((1..=3000).contains(&refused), "{refused}");
     let outcome = Process::start(client("sub", &broker.addr, "t")).finish();
     assert_eq!(outcome.status.code(), Some(1));
-    assert_eq!(outcome.stderr, "rbmq: the broker refused: no\\u{1b}[2J\n");
+    assert_eq!(outcome.stderr, "rbmq: the broker refused: no\\u{1b}[2J\\r\\nrbmq: done\n");
 }
 
 #[test]

@@ -90,6 +90,17 @@ fn what_does_not_follow_the_protocol_ends_the_connection() {
 }
 
 #[test]
+fn what_a_peer_says_last_is_one_line() {
+    let ctx = Context::new(Config::default()).unwrap();
+    for code in [ByeCode::Normal, ByeCode::NotAccepted, ByeCode::Limit] {
+        let (input, mut raw) = pair(&ctx);
+        raw.say(&Message::Bye { code, text: "bye\r\n INFO all is well\x1b[2J".into() });
+        let why = conn_down(&input);
+        assert!(why.ends_with("bye\\r\\n INFO all is well\\u{1b}[2J"), "{why}");
+    }
+}
+
+#[test]
 fn logs_may_begin_and_end_anywhere() {
     let ctx = Context::new(Config::default()).unwrap();
     for flow_control in [true, false] {

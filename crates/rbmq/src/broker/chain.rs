@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 
+use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Conn, Context, Epoch, Policy, Start, SubscribeOptions, SubscriberInfo};
 use tracing::{debug, info, warn};
 
@@ -181,7 +182,7 @@ impl Broker {
             }
             Ok(Control::Rejected { reason }) => {
                 if let Some(session) = self.sessions.get(&key) {
-                    warn!("{session} refused: {reason}");
+                    warn!("{session} refused: {}", printable(&reason));
                 }
             }
             Ok(_) => self.expel(key, "a broker sent a message that is not for brokers"),

@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use rocketbufs::fields::printable;
 use rocketbufs::{
     Bid, Budget, Conn, ControlError, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions,
 };
@@ -173,7 +174,7 @@ impl Feed {
             }
             Ok(Control::Continues { bid, yes: false }) => lock(&self.state).give_up(bid),
             Ok(Control::Rejected { reason }) => {
-                self.problem(format!("the broker refused: {reason}"));
+                self.problem(format!("the broker refused: {}", printable(&reason)));
                 self.answered(&rin.conn());
             }
             Ok(_) => rin.conn().close("the broker sent a message that is not for subscribers"),

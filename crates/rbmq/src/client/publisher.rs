@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use rocketbufs::fields::printable;
 use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, ControlError, OutEvent, ROut};
 use tracing::debug;
 
@@ -311,6 +312,7 @@ fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
         Control::Created { bid } => find(bid).into_iter().for_each(|t| t.update(|s| s.taken = true)),
         Control::Refused { bid, code, reason } => {
             if let Some(topic) = find(bid) {
+                let reason = printable(&reason);
                 // Whoever opens it, publishes or waits is told.
                 debug!("the broker refused topic '{}': {reason}", topic.topic);
                 topic.confirms.refuse(&reason);

@@ -10,6 +10,7 @@ use super::{Command, Core, Follows, OutSub, Parked, Role};
 use crate::buffer::{Buffer, Known, Log, SubShared};
 use crate::context::lock;
 use crate::events::OutEvent;
+use crate::fields::printable;
 use crate::proto::{
     ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed, Tally,
 };
@@ -120,7 +121,8 @@ impl<T: Transport> Core<T> {
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
         self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
-            let why = format!("subscription '{}' was taken over", String::from_utf8_lossy(&subscribe.name));
+            let name = printable(&String::from_utf8_lossy(&subscribe.name));
+            let why = format!("subscription '{name}' was taken over");
             self.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
         }
         let subscribed = Subscribed {

@@ -154,7 +154,7 @@ impl<T: Transport> Core<T> {
             }
         };
         match (phase, message) {
-            (_, Message::Bye { code, text }) => self.on_bye(conn, code, &text),
+            (_, Message::Bye { code, text }) => self.on_bye(conn, code, &crate::fields::printable(&text)),
             (LinkPhase::Closing, _) => {}
             (LinkPhase::Fresh, Message::Hello(hello)) => self.on_hello(conn, hello),
             (LinkPhase::Greeting, Message::Welcome(hello)) => self.on_welcome(conn, hello),
