@@ -52,6 +52,8 @@ fn what_does_not_follow_the_protocol_ends_the_connection() {
             raw.data(wire, false, &[1; 100]);
             raw.say(&Message::Lost { wire, from: 0, to: 99 });
         },
+        |raw, wire| raw.say(&Message::Lost { wire, from: 1, to: 0 }),
+        |raw, wire| raw.say(&Message::Lost { wire, from: 500, to: 200 }),
         |raw, wire| raw.say(&Message::Recalled { wire, at: 0 }),
         |raw, wire| raw.say(&Message::Closed { wire, end: 1 }),
         |raw, wire| raw.say(&Message::Gone { wire, end: u64::MAX }),

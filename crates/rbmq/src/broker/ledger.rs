@@ -126,8 +126,13 @@ impl Ledger {
 
     pub(super) fn lost(&mut self, policy: Policy, bytes: u64) {
         if let Some(at) = POLICIES.iter().position(|p| *p == policy) {
-            self.counts.lost_bytes[at] = self.counts.lost_bytes[at].wrapping_add(bytes);
+            self.counts.lost_bytes[at] = self.counts.lost_bytes[at].saturating_add(bytes);
         }
+    }
+
+    /// A publisher may say that it lost anything: the sum stays where it can rise no more.
+    pub(super) fn lost_by_publisher(&mut self, bytes: u64) {
+        self.counts.lost_by_publishers = self.counts.lost_by_publishers.saturating_add(bytes);
     }
 
     pub(super) fn too_slow(&mut self, policy: Policy) {
@@ -230,5 +235,16 @@ mod tests {
         ledger.too_slow(Policy::Disconnect);
         assert_eq!(ledger.counts.lost_bytes, [0, 5, 0, 0]);
         assert_eq!(ledger.counts.too_slow, [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn whatever_publishers_say_no_counter_falls() {
+        let mut ledger = Ledger::default();
+        for _ in 0..3 {
+            ledger.lost_by_publisher(u64::MAX - 1);
+            ledger.lost(Policy::Drop, u64::MAX - 1);
+        }
+        assert_eq!(ledger.counts.lost_by_publishers, u64::MAX);
+        assert!(ledger.counts.lost_bytes.contains(&u64::MAX));
     }
 }

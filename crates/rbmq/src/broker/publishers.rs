@@ -214,7 +214,7 @@ impl Broker {
             InEvent::Restarted { bid, .. } => self.on_restarted(key, bid),
             InEvent::Refused { bid, error } => self.on_refused(key, bid, &error.to_string()),
             InEvent::Lost { bid, from, to } => {
-                self.ledger.counts.lost_by_publishers += to.saturating_sub(from);
+                self.ledger.lost_by_publisher(to.saturating_sub(from));
                 warn!(
                     "publisher's buffer {bid}: {} bytes are lost ({from} to {to})",
                     to.saturating_sub(from)

@@ -334,7 +334,7 @@ impl<T: Transport> Core<T> {
             Message::Ask { wire, wanted } => self.on_ask(conn, wire, wanted),
             Message::Recall(wire) => self.on_recall(conn, wire),
             Message::Recalled { wire, at } => self.on_recalled(conn, wire, at),
-            Message::Lost { wire, to, .. } => self.on_lost(conn, wire, to),
+            Message::Lost { wire, from, to } => self.on_lost(conn, wire, (from, to)),
             Message::Closed { wire, end } => self.on_end(conn, wire, crate::proto::End::Closed(end)),
             Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),
             Message::Hello(_) | Message::Welcome(_) => {

@@ -168,7 +168,7 @@ impl<T: Transport> Core<T> {
         self.give_credit(&inbound);
     }
 
-    pub(super) fn on_lost(&mut self, conn: ConnId, wire: WireId, to: Position) {
+    pub(super) fn on_lost(&mut self, conn: ConnId, wire: WireId, (from, to): (Position, Position)) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         if in_sub.leaving {
             return;
@@ -176,6 +176,9 @@ impl<T: Transport> Core<T> {
         let inbound = in_sub.inbound.clone();
         if self.is_after_end(conn, &inbound) {
             return;
+        }
+        if from > to {
+            return self.close(conn, ByeCode::Protocol, "LOST ends before it begins");
         }
         let skipped = self.transport.skip(conn, wire, to);
         let mut state = lock(&inbound.state);
