@@ -23,6 +23,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contract;
+mod seldom;
 pub mod sim;
 pub mod slots;
 pub mod tcp;
@@ -36,3 +37,4 @@ pub use contract::{
     Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, Pollable, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
+pub use seldom::Seldom;

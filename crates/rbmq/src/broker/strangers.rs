@@ -3,12 +3,10 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocketbufs::{Stranger, StrangerReason};
-
-/// How often a reason is logged at most.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+use rocketnet::Seldom;
 
 const REASONS: usize = StrangerReason::ALL.len();
 
@@ -16,8 +14,8 @@ const REASONS: usize = StrangerReason::ALL.len();
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     counts: [AtomicU64; REASONS],
-    /// By reason: when it was logged last, and how many came since.
-    logged: Mutex<[(Option<Instant>, u64); REASONS]>,
+    /// What is logged, by reason.
+    logged: Mutex<[Seldom; REASONS]>,
 }
 
 impl Strangers {
@@ -39,14 +37,7 @@ impl Strangers {
 
     /// How many of this reason came since the last line; none if a line would be one too many.
     fn log_now(&self, at: usize, now: Instant) -> Option<u64> {
-        let mut logged = self.logged.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (last, since) = &mut logged[at];
-        if last.is_some_and(|last| now.saturating_duration_since(last) < LOG_EVERY) {
-            *since += 1;
-            return None;
-        }
-        *last = Some(now);
-        Some(std::mem::take(since))
+        self.logged.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at].now(now)
     }
 
     /// How many there were, by reason.
@@ -83,13 +74,13 @@ mod tests {
     fn a_flood_is_counted_and_told_seldom() {
         let strangers = Strangers::default();
         let begin = Instant::now();
-        let second = Duration::from_secs(1);
+        let second = std::time::Duration::from_secs(1);
         assert_eq!(strangers.log_now(0, begin), Some(0));
         assert_eq!((1..10).find_map(|n| strangers.log_now(0, begin + n * second)), None);
         // Another reason has a line of its own.
         assert_eq!(strangers.log_now(1, begin + second), Some(0));
-        assert_eq!(strangers.log_now(0, begin + LOG_EVERY), Some(9));
-        assert_eq!(strangers.log_now(0, begin + 2 * LOG_EVERY), Some(0));
+        assert_eq!(strangers.log_now(0, begin + Seldom::EVERY), Some(9));
+        assert_eq!(strangers.log_now(0, begin + 2 * Seldom::EVERY), Some(0));
     }
 
     #[test]

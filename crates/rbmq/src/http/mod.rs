@@ -20,11 +20,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rocketnet::Seldom;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -155,11 +156,14 @@ async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dro
     let slots = Arc::new(Semaphore::new(settings.max_connections));
     let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
     let pages = Arc::new(Pages::new(watch, counters.clone()));
+    let mut refusals = Seldom::default();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!("cannot take an HTTP connection: {error}; trying again soon");
+                if let Some(more) = refusals.now(Instant::now()) {
+                    tracing::warn!(more, "cannot take an HTTP connection: {error}; trying again soon");
+                }
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }

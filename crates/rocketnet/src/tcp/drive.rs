@@ -127,18 +127,19 @@ impl Tcp {
                 // The peer was gone before it was taken.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
-                Err(e) => {
-                    tracing::warn!(error = %e, "cannot accept connections; trying again soon");
-                    return self.rest(key);
-                }
+                Err(e) => return self.rest(key, &e),
             }
         }
     }
 
     /// Stops listening for a moment: the kernel would otherwise tell without end what cannot be done.
-    fn rest(&mut self, key: usize) {
+    fn rest(&mut self, key: usize, error: &io::Error) {
         let Some(listening) = self.listeners.get_mut(key) else { return };
-        let until = Instant::now() + ACCEPT_REST;
+        let now = Instant::now();
+        let until = now + ACCEPT_REST;
+        if let Some(more) = listening.refusals.now(now) {
+            tracing::warn!(%error, more, "cannot accept connections; trying again soon");
+        }
         if epoll::delete(&self.epoll, &listening.socket).is_ok() {
             listening.resting = Some(until);
             self.deadlines.insert((until, LISTENER | key as u64));

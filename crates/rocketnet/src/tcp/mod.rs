@@ -61,6 +61,7 @@ use follow::Follows;
 use ready::{Ready, Told};
 use spares::Spares;
 
+use crate::Seldom;
 use crate::contract::{
     Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull,
     SourceRange, Transport, TransportError, WireId,
@@ -116,6 +117,8 @@ struct Listening {
     addr: String,
     /// Until when no connection is taken, since there was no descriptor left for it.
     resting: Option<Instant>,
+    /// Tells that connections could not be accepted.
+    refusals: Seldom,
 }
 
 /// TCP for one worker. See the [module](self).
@@ -235,7 +238,7 @@ impl Tcp {
         let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
         epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
             .map_err(|e| TransportError::Os { what: "watching a listener", source: e.into() })?;
-        entry.insert(Listening { socket, addr: addr.into(), resting: None });
+        entry.insert(Listening { socket, addr: addr.into(), resting: None, refusals: Seldom::default() });
         Ok(())
     }
 
