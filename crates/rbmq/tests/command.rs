@@ -161,6 +161,7 @@ fn wrong_usage_ends_with_2() {
         "sub a --max-lag 1M",
         "sub a --policy block --max-lag 1M",
         "sub a --count 0",
+        "sub a --rate 0",
         "sub a --hold 5",
         "serve --json",
     ] {

@@ -65,7 +65,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     max_lag: Option<u64>,
     /// Read so many bytes per second at most
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
     rate: Option<u64>,
     /// One JSON object per message
     #[arg(long)]
@@ -89,6 +89,13 @@ fn parse_count(text: &str) -> Result<u64, String> {
         Ok(0) => Err("at least 1".into()),
         Ok(count) => Ok(count),
         Err(_) => Err(format!("'{text}' is no number of messages")),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    match bytes::parse(text)? {
+        0 => Err("at least 1 byte per second; without --rate it reads as fast as it can".into()),
+        rate => Ok(rate),
     }
 }
 
@@ -263,7 +270,7 @@ impl Job {
                 }
             }
             Notice::Lost { topic, epoch, from, to } => {
-                self.missing += to.saturating_sub(from);
+                self.missing = self.missing.saturating_add(to.saturating_sub(from));
                 self.report(&format!(
                     "topic '{topic}': {} bytes of log {epoch} were lost (positions {from} to {to})",
                     to.saturating_sub(from)
