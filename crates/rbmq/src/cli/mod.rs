@@ -12,6 +12,7 @@ mod lines;
 mod log;
 mod man;
 mod outputs;
+mod printer;
 mod publish;
 mod reload;
 mod serve;

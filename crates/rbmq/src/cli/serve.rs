@@ -1,8 +1,6 @@
 //! `rbmq serve`.
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rbmq::Broker;
@@ -12,15 +10,13 @@ use tracing::warn;
 use super::Failure;
 use super::bytes;
 use super::log::{BrokerLog, Wishes};
+use super::printer::Printer;
 use super::reload;
 use super::source::Source;
 use super::stop::{Asked, Stop};
 use super::supervisor;
 use super::top::screen;
 use super::top::table::{self, Before, Sort};
-
-/// What a pipe takes at once when it has room at all (PIPE_BUF).
-const PIECE: usize = 4096;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -51,15 +47,16 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
     // Whoever reads that it listens may count on all of it.
     let http = start_http(&broker, &log)?;
+    let printer = Printer::start()?;
     let addr = broker.addr();
-    say(&format!("rbmq: listening on {addr}"), &stop)?;
+    printer.say(&format!("rbmq: listening on {addr}"));
     if !is_loopback(&addr) {
         warn!(
             "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
         );
     }
     if let Some(http) = &http {
-        tell_http(http, &stop)?;
+        tell_http(http, &printer);
     }
     supervisor::ready();
     let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
@@ -69,18 +66,19 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
             Some(Asked::Reload) => reload::reload(&args.source, &mut broker, &log),
             None => {}
         }
-        if let Some(stats) = &mut stats {
-            stats.show(&broker, &stop)?;
+        if stats.as_mut().is_some_and(|stats| !stats.show(&broker, &printer)) {
+            stats = None;
         }
     }
     supervisor::stopping();
-    say("rbmq: shutting down; subscribers receive what is there", &stop)?;
+    printer.say("rbmq: shutting down; subscribers receive what is there");
     let left = broker.stop();
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
     }
     // It answers until the end: whoever watches sees that the broker drains.
     drop(http);
+    printer.finish();
     Ok(())
 }
 
@@ -94,31 +92,14 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     endpoint.map(Some).map_err(Failure::failed)
 }
 
-fn tell_http(endpoint: &Endpoint, stop: &Stop) -> Result<(), Failure> {
+fn tell_http(endpoint: &Endpoint, printer: &Printer) {
     let addr = endpoint.addr();
-    say(&format!("rbmq: metrics on http://{addr}/metrics"), stop)?;
+    printer.say(&format!("rbmq: metrics on http://{addr}/metrics"));
     if !addr.ip().is_loopback() {
         warn!(
             "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
         );
     }
-    Ok(())
-}
-
-/// A line on standard output; nobody needs to be there to read it. Who was asked to end does not wait for a reader that
-/// takes nothing.
-fn say(line: &str, stop: &Stop) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    for piece in format!("{line}\n").as_bytes().chunks(PIECE) {
-        if !stop.wait_output(stdout.as_fd()) {
-            return Ok(());
-        }
-        match stdout.write_all(piece).and_then(|()| stdout.flush()) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-            written => written.map_err(|error| Failure::output(&error))?,
-        }
-    }
-    Ok(())
 }
 
 fn is_loopback(addr: &str) -> bool {
@@ -143,25 +124,25 @@ impl Stats {
         self.interval.saturating_sub(self.at.elapsed())
     }
 
-    /// Prints it, if it is time.
-    fn show(&mut self, broker: &Broker, stop: &Stop) -> Result<(), Failure> {
+    /// Prints it, if it is time. False if nothing can be printed any more.
+    fn show(&mut self, broker: &Broker, printer: &Printer) -> bool {
         if !self.due().is_zero() {
-            return Ok(());
+            return true;
         }
         let elapsed = self.at.elapsed();
         self.at = Instant::now();
         let topics = broker.topics();
-        if self.json {
+        let text = if self.json {
             let memory = broker.memory_in_use();
-            let line = serde_json::json!({ "ring_memory_bytes": memory, "topics": topics });
-            say(&line.to_string(), stop)?;
+            serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }).to_string()
         } else {
             let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
-            say(&table::table(&lines, screen::width(), usize::MAX).join("\n"), stop)?;
+            let mut lines = table::table(&lines, screen::width(), usize::MAX);
             let memory = bytes::show(broker.memory_in_use() as f64);
-            say(&format!("{} topics, rings of {memory}", topics.len()), stop)?;
-        }
+            lines.push(format!("{} topics, rings of {memory}", topics.len()));
+            lines.join("\n")
+        };
         self.before = table::before(&topics);
-        Ok(())
+        printer.say(&text)
     }
 }

@@ -18,9 +18,6 @@ use super::Failure;
 /// The exit status of a command that was told twice to end.
 pub(super) const IMPATIENT: i32 = 128 + SIGINT;
 
-/// How often it is looked whether a command that waits for a reader of its output was asked to end.
-const OUTPUT_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
 /// Tells whether the command was asked to end.
 pub(super) struct Stop {
     asked: Arc<AtomicBool>,
@@ -131,21 +128,6 @@ impl Stop {
             }
         }
         Ok(false)
-    }
-
-    /// Waits until `output` takes something; false if the command was asked to end and it takes nothing.
-    pub(super) fn wait_output(&self, output: BorrowedFd<'_>) -> bool {
-        loop {
-            let polled = &mut [PollFd::from_borrowed_fd(output, PollFlags::OUT)];
-            let asked = self.asked();
-            let wait = if asked { Timespec::default() } else { OUTPUT_LOOK };
-            match poll(polled, Some(&wait)) {
-                Ok(0) | Err(Errno::INTR) if asked => return false,
-                Ok(0) | Err(Errno::INTR) => {}
-                // Writing tells what is wrong.
-                Ok(_) | Err(_) => return true,
-            }
-        }
     }
 }
 
