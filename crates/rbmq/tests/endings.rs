@@ -4,14 +4,20 @@ mod common;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{BrokerProcess, Process, client, rbmq, until};
-use rustix::fs::{Mode, OFlags};
+use common::{BrokerProcess, Process, client, piped, rbmq, until};
+use rbmq::{Observer, Subscriber};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// Whether everything that was written to a pipe was read.
+fn is_empty(pipe: &impl AsFd) -> bool {
+    rustix::io::ioctl_fionread(pipe).unwrap() == 0
+}
 
 /// A broker that prints tables, which writes to `output` and is read at `reader`.
 fn printing(output: OwnedFd, reader: impl Read) -> (BrokerProcess, BufReader<impl Read>) {
@@ -83,4 +89,162 @@ fn a_broker_without_room_for_a_word_of_output_serves() {
     process.signal("TERM");
     let outcome = process.finish().good();
     assert_eq!(outcome.stderr.matches("cannot write to standard output").count(), 1, "{}", outcome.stderr);
+}
+
+/// A publisher of two lines that the broker has, and of one after its death.
+fn left_alone(args: &str) -> (Process, std::process::ChildStdin) {
+    let broker = BrokerProcess::start();
+    let mut publisher = Process::start(piped(client("pub", &broker.addr, args)));
+    let mut input = publisher.stdin();
+    input.write_all(b"one\ntwo\n").unwrap();
+    broker.sub("t --from oldest --count 2").finish().good();
+    broker.process.signal("KILL");
+    broker.process.finish();
+    input.write_all(b"three\n").unwrap();
+    (publisher, input)
+}
+
+#[test]
+fn a_publisher_whose_broker_is_away_does_not_wait_for_ever_at_its_end() {
+    for (args, what) in [
+        ("t --timeout 5", "does not have everything of topic 't' after 5s"),
+        ("t --timeout 5 --confirm accepted", "not everything is accepted"),
+        ("t --timeout 5 --confirm consumed", "not everything is consumed"),
+    ] {
+        let (publisher, input) = left_alone(args);
+        drop(input);
+        let outcome = publisher.finish();
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(what), "{args}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("not connected"), "{args}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_publisher_whose_broker_is_there_waits_for_slow_subscribers_at_its_end() {
+    let broker = BrokerProcess::start();
+    let mut slow = Subscriber::connect(&broker.addr).unwrap();
+    slow.subscribe("t").unwrap();
+    let mut publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
+    // Longer than the time-out, which is for the broker.
+    std::thread::sleep(Duration::from_millis(5500));
+    assert!(publisher.is_running());
+    assert_eq!(slow.recv(common::LONG).unwrap().unwrap().bytes, b"one");
+    assert!(slow.recv(Duration::from_millis(10)).unwrap().is_none());
+    publisher.finish().good();
+}
+
+#[test]
+fn a_file_that_was_not_published_to_its_end_is_no_success() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    for (signal, raw) in [("TERM", ""), ("INT", "--raw")] {
+        // Both ends, so that it has no end.
+        let mut file = File::options().read(true).write(true).open(&path).unwrap();
+        let args = format!("{signal} --file {} {raw}", path.display());
+        let publisher = Process::start(client("pub", &broker.addr, &args));
+        file.write_all(b"one\n").unwrap();
+        broker.sub(&format!("{signal} --from oldest --count 1")).finish().good();
+        publisher.signal(signal);
+        let outcome = publisher.finish();
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("was not published to its end"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("1 messages"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn nothing_published_for_want_of_subscribers_is_no_success() {
+    let broker = BrokerProcess::start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lines");
+    std::fs::write(&path, "one\ntwo\n").unwrap();
+    let file = path.to_str().unwrap();
+    for (topic, args) in [
+        ("a", "--wait-subscribers 1".to_owned()),
+        ("b", format!("--min-subscribers 2 --confirm consumed --json --file {file}")),
+        ("c", format!("--wait-subscribers 1 --raw --file {file}")),
+    ] {
+        let publisher = Process::start(piped(client("pub", &broker.addr, &format!("{topic} {args}"))));
+        until("it waits for them", || {
+            Process::start(client("topics", &broker.addr, topic)).finish().good().text().contains(topic)
+        });
+        publisher.signal("TERM");
+        let outcome = publisher.finish();
+        assert_eq!(outcome.status.code(), Some(1), "{args}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("nothing was published: 0 of "), "{args}: {}", outcome.stderr);
+    }
+}
+
+/// A publisher that loses the subscriber that it needs, is given lines, and asked to end.
+fn loses_its_subscriber(broker: &BrokerProcess, topic: &str) -> common::Outcome {
+    let sub = broker.sub(topic);
+    let mut publisher =
+        Process::start(piped(client("pub", &broker.addr, &format!("{topic} --min-subscribers 1"))));
+    let mut input = publisher.stdin();
+    let mut observer = Observer::connect(&broker.addr).unwrap();
+    let mut wait_for = |count: u32| {
+        until("so many subscribers", || {
+            let topics = observer.topics(None).unwrap();
+            topics.iter().any(|t| t.topic.as_str() == topic && t.subscribers == count)
+        });
+    };
+    wait_for(1);
+    sub.signal("TERM");
+    sub.finish().good();
+    wait_for(0);
+    // The publisher hears of it when it does: what it reads before that is published.
+    let mut waits = 0;
+    until("it reads no more", || {
+        input.write_all(b"a line\n").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        waits = if is_empty(&input) { 0 } else { waits + 1 };
+        waits == 5
+    });
+    publisher.signal("TERM");
+    publisher.finish()
+}
+
+#[test]
+fn lines_that_were_read_and_not_published_are_told() {
+    let broker = BrokerProcess::start();
+    let mut tries = 0;
+    until("it is asked to end with lines in its hand", || {
+        tries += 1;
+        let outcome = loses_its_subscriber(&broker, &format!("t{tries}"));
+        let told = outcome.stderr.contains("were read were not published (0 of 1 subscribers");
+        // A machine that is very busy may not have let it read anything.
+        assert!(told || outcome.status.success(), "{}", outcome.stderr);
+        assert!(!told || outcome.status.code() == Some(1));
+        told
+    });
+}
+
+/// A publisher of a line that its only subscriber has and is not done with.
+fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
+    let broker = BrokerProcess::start();
+    let mut slow = Subscriber::connect(&broker.addr).unwrap();
+    slow.subscribe("t").unwrap();
+    let publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
+    assert_eq!(slow.recv(common::LONG).unwrap().unwrap().bytes, b"one");
+    (broker, publisher, slow)
+}
+
+#[test]
+fn a_subscriber_that_left_is_not_one_that_never_was_there() {
+    let (_broker, publisher, slow) = not_consumed();
+    drop(slow);
+    let outcome = publisher.finish().good();
+    assert!(outcome.stderr.contains("1 subscriber left before it was done"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_publisher_that_is_asked_to_end_says_how_long_it_waited_in_all() {
+    let (_broker, publisher, _slow) = not_consumed();
+    publisher.signal("TERM");
+    let outcome = publisher.finish();
+    assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("was not consumed within 5s"), "{}", outcome.stderr);
 }

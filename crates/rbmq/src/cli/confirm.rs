@@ -71,12 +71,23 @@ struct Summary {
     lost: u32,
 }
 
+impl Summary {
+    /// Why it may speak for nobody.
+    fn nobody(&self) -> String {
+        match self.left {
+            0 => "nobody was there to get them; --min-subscribers 1 publishes only while one is there".into(),
+            1 => "1 subscriber left before it was done".into(),
+            left => format!("{left} subscribers left before they were done"),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Shared {
     summary: Option<Summary>,
     failure: Option<String>,
-    /// Asked to end: not longer than until then.
-    until: Option<Instant>,
+    /// Asked to end: not longer than until then, which was so long when it was asked.
+    until: Option<(Instant, Duration)>,
 }
 
 /// Confirmations of one topic, waited for in order by a thread.
@@ -148,9 +159,13 @@ impl Confirming {
     ) -> Result<Value, Failure> {
         drop(self.sender.take());
         while !self.thread.is_finished() {
-            look()?;
+            if let Err(Failure::Failed(why)) = look() {
+                lock(&self.shared).failure = Some(why);
+                return Err(self.failure());
+            }
             if stop.asked() {
-                lock(&self.shared).until.get_or_insert_with(|| Instant::now() + timeout.min(YEAR));
+                let until = || (Instant::now() + timeout.min(YEAR), timeout);
+                lock(&self.shared).until.get_or_insert_with(until);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -158,12 +173,8 @@ impl Confirming {
             return Err(self.failure());
         }
         let summary = lock(&self.shared).summary;
-        if self.level != Level::Accepted && summary.is_some_and(|s| s.subscribers == 0) {
-            warn!(
-                "some messages are {} by 0 subscribers: nobody was there to get them; --min-subscribers 1 publishes \
-                 only while one is there",
-                self.level
-            );
+        if let Some(summary) = summary.filter(|s| self.level != Level::Accepted && s.subscribers == 0) {
+            warn!("some messages are {} by 0 subscribers: {}", self.level, summary.nobody());
         }
         Ok(summary.map_or(Value::Null, |s| {
             json!({
@@ -181,9 +192,12 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, telling
             match published.confirmation.wait(LOOK) {
                 Ok(confirmed) => break confirmed,
                 Err(ConfirmError::TimedOut { .. })
-                    if lock(shared).until.is_none_or(|until| Instant::now() < until) => {}
+                    if lock(shared).until.is_none_or(|(until, _)| Instant::now() < until) => {}
                 Err(error) => {
-                    lock(shared).failure = Some(error.to_string());
+                    let mut shared = lock(shared);
+                    let waited = shared.until.map(|(_, waited)| waited);
+                    // Another reason may be there already.
+                    shared.failure.get_or_insert_with(|| in_all(error, waited).to_string());
                     return;
                 }
             }
@@ -195,6 +209,17 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, telling
             lock(shared).failure = Some(format!("cannot write to standard output: {error}"));
             return;
         }
+    }
+}
+
+/// One wait is only a look: what counts is how long it was waited since the command was asked to end.
+fn in_all(error: ConfirmError, since_asked: Option<Duration>) -> ConfirmError {
+    match (error, since_asked) {
+        (
+            ConfirmError::TimedOut { topic, level, position, confirmed, missing, last_error, .. },
+            Some(waited),
+        ) => ConfirmError::TimedOut { topic, level, position, confirmed, waited, missing, last_error },
+        (other, _) => other,
     }
 }
 

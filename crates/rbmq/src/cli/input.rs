@@ -51,12 +51,14 @@ pub(super) struct Lines {
     /// Where to look for the next end of a line.
     looked: usize,
     max_line: usize,
+    /// Whether the input was read to its end.
+    ended: bool,
 }
 
 impl Lines {
     /// Lines of at most `max_line` bytes.
     pub(super) fn new(max_line: usize) -> Self {
-        Self { buffer: vec![0; READ_BYTES], filled: 0, taken: 0, looked: 0, max_line }
+        Self { buffer: vec![0; READ_BYTES], filled: 0, taken: 0, looked: 0, max_line, ended: false }
     }
 
     /// Reads once; false when there will be no more.
@@ -69,12 +71,21 @@ impl Lines {
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
         match input.read(&mut self.buffer[self.filled..], stop)? {
-            None | Some(0) => Ok(false),
+            None => Ok(false),
+            Some(0) => {
+                self.ended = true;
+                Ok(false)
+            }
             Some(n) => {
                 self.filled += n;
                 Ok(true)
             }
         }
+    }
+
+    /// Whether the input was read to its end; false where the command was to end before.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
     }
 
     /// The whole lines that were read and not handed out yet, with their newlines.

@@ -1,5 +1,6 @@
 //! The `rbmq` command: a broker, and clients of it for the shell.
 
+mod absence;
 mod begin;
 mod bytes;
 mod check;

@@ -1,14 +1,15 @@
 //! `rbmq pub`.
 
 use std::cell::Cell;
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rbmq::wire::RECORD_HEADER_BYTES;
 use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
 use tracing::info;
 
+use super::absence::Absence;
 use super::confirm::{Confirm, Confirming, Telling};
 use super::input::{Input, Lines};
 use super::stop::Stop;
@@ -61,7 +62,8 @@ pub(super) struct Args {
     /// Largest message; the ring has room for two at least. Default a quarter of the ring
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     max_message_bytes: Option<u64>,
-    /// How long the broker may take to accept the topic, and to confirm its end, in seconds
+    /// How long the broker may take to accept the topic, and to confirm its end, in seconds; also how long it may be away
+    /// when the input has ended. While it is there, slow subscribers may take as long as they do
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
     /// Wait until everything is confirmed: exits 0 only then
@@ -120,12 +122,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .connect(&args.client.broker)
         .map_err(|e| args.client.explain(&e))?;
     let writer = publisher.topic_with(args.topic.as_str(), args.topic_options()).map_err(Failure::failed)?;
-    wait_subscribers(&writer, args, &stop)?;
+    let waited = wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
         patience: Patience::of(args),
         writer,
         stop,
         totals: Totals::default(),
+        rest: Rest { waited, ..Rest::default() },
         confirming: args.confirming()?,
         progress: Progress { enabled: args.progress, shown: Instant::now(), bytes: 0 },
     };
@@ -133,6 +136,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         true => job.publish_raw(&input, args)?,
         false => job.publish_lines(&input, args)?,
     }
+    let unfinished = job.unfinished(args);
     let (totals, position, confirmed) = job.finish(Duration::from_secs(args.timeout))?;
     publisher.close();
     info!("published {} messages, {} bytes", totals.messages, totals.bytes);
@@ -146,15 +150,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         writeln!(std::io::stdout(), "{line}").map_err(|e| Failure::output(&e))?;
     }
-    Ok(())
+    unfinished.map_or(Ok(()), |text| Err(Failure::Failed(text)))
 }
 
-fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<(), Failure> {
+/// Waits for `--wait-subscribers`; false if the command was asked to end before they came.
+fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bool, Failure> {
     let started = Instant::now();
     let limit = (args.wait_timeout > 0).then(|| Duration::from_secs(args.wait_timeout));
     while !stop.asked() {
         match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), LOOK) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(true),
             Err(PublisherWaitError::Subscribers { .. })
                 if limit.is_none_or(|limit| started.elapsed() < limit) => {}
             Err(PublisherWaitError::Subscribers { present, wanted, .. }) => {
@@ -167,7 +172,18 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<()
             Err(error) => return Err(Failure::failed(error)),
         }
     }
-    Ok(())
+    Ok(false)
+}
+
+/// What was not published when the command was asked to end.
+#[derive(Debug, Default)]
+struct Rest {
+    /// Whether the subscribers that were waited for came.
+    waited: bool,
+    /// Whether the input was read to its end.
+    ended: bool,
+    /// Bytes of lines that were read and not published.
+    bytes: usize,
 }
 
 /// How long it may go on with fewer subscribers than `--min-subscribers`.
@@ -212,6 +228,7 @@ struct Job {
     writer: TopicWriter,
     stop: Stop,
     totals: Totals,
+    rest: Rest,
     progress: Progress,
     confirming: Option<Confirming>,
 }
@@ -221,10 +238,12 @@ impl Job {
         let piece = self.writer.max_delivery_bytes().min(RAW_BYTES);
         while !self.stop.asked() {
             self.patience.check(&self.writer)?;
-            let (writer, stop) = (&mut self.writer, &self.stop);
+            let (writer, stop, ended) = (&mut self.writer, &self.stop, &mut self.rest.ended);
             let read = match writer.fill_raw(piece, Some(LOOK), |room| {
+                let read = input.read(room, stop)?;
+                *ended = read == Some(0);
                 // Asked to end is the end of the input.
-                input.read(room, stop).map(Option::unwrap_or_default)
+                Ok::<_, io::Error>(read.unwrap_or_default())
             }) {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
@@ -257,7 +276,8 @@ impl Job {
                 return Err(self.too_long(max_line));
             }
         }
-        if !self.stop.asked() && !lines.rest().is_empty() {
+        self.rest.ended = lines.ended();
+        if self.rest.ended {
             self.publish_whole(lines.rest())?;
         }
         Ok(())
@@ -290,7 +310,33 @@ impl Job {
             let position = batch.deliver().map_err(Failure::failed)?;
             self.published(position)?;
         }
+        self.rest.bytes += lines.len();
         Ok(())
+    }
+
+    /// What to say if the command was asked to end before it had published what it was to publish. Standard input that
+    /// somebody types, or that never ends, is ended so: there only what was read counts.
+    fn unfinished(&self, args: &Args) -> Option<String> {
+        let Rest { waited, ended, bytes } = self.rest;
+        let Totals { messages, bytes: published } = self.totals;
+        if !waited {
+            let wanted = args.wait_subscribers.max(args.min_subscribers);
+            let present = self.writer.subscribers();
+            return Some(format!(
+                "asked to end, nothing was published: {present} of {wanted} subscribers came"
+            ));
+        }
+        let (few, least) = (self.writer.subscribers(), args.min_subscribers);
+        let why =
+            if few < least { format!(" ({few} of {least} subscribers are there)") } else { String::new() };
+        if args.file != Path::new("-") && !(ended && bytes == 0) {
+            let file = args.file.display();
+            return Some(format!(
+                "asked to end, {file} was not published to its end, only {messages} messages, {published} bytes{why}"
+            ));
+        }
+        (bytes > 0)
+            .then(|| format!("asked to end, {bytes} bytes of lines that were read were not published{why}"))
     }
 
     fn too_long(&self, max_line: usize) -> Failure {
@@ -309,21 +355,26 @@ impl Job {
         confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop, look)
     }
 
-    /// Waits until everything is confirmed and the broker has it, and closes the topic. Returns where it ends, and what
-    /// to say of confirmations.
+    /// Waits until everything is confirmed and the broker has it, and closes the topic; not longer than `timeout` for a
+    /// broker that is away. Returns where it ends, and what to say of confirmations.
     fn finish(mut self, timeout: Duration) -> Result<(Totals, u64, Option<serde_json::Value>), Failure> {
-        let look = || self.patience.check(&self.writer);
-        let confirmed =
-            self.confirming.take().map(|all| all.finish(timeout, &self.stop, look)).transpose()?;
+        let absence = Absence::new(timeout);
+        let look = || {
+            self.patience.check(&self.writer)?;
+            absence.look(&self.writer)
+        };
+        let confirming = self.confirming.take();
+        let confirmed = confirming.map(|all| all.finish(timeout, &self.stop, look)).transpose()?;
         let position = self.writer.position();
         loop {
             match self.writer.flush(LOOK) {
                 Ok(()) => break,
                 // Asked to end: not longer than closing takes.
-                Err(PublisherWaitError::NotLanded { .. }) if !self.stop.asked() => {
+                Err(PublisherWaitError::NotLanded { .. }) if self.stop.asked() => break,
+                Err(error @ PublisherWaitError::NotLanded { .. }) => {
+                    absence.check(error)?;
                     self.progress.show(&self.totals, false);
                 }
-                Err(PublisherWaitError::NotLanded { .. }) => break,
                 Err(error) => return Err(Failure::failed(error)),
             }
         }

@@ -1,0 +1,61 @@
+//! How long `pub` waits, when its input has ended, for a broker that is away.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use rbmq::{PublisherWaitError, TopicWriter};
+
+use super::Failure;
+
+/// How often a broker is looked for at most.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A broker that is away for too long. One that is there may have to wait for its subscribers; what a stuck one of them
+/// may cost is its configuration's business (`session.block_timeout_ms`).
+pub(super) struct Absence {
+    limit: Duration,
+    /// When it was last there, or took something.
+    since: Cell<Instant>,
+    looked: Cell<Instant>,
+    /// The most that any broker had.
+    had: Cell<u64>,
+}
+
+impl Absence {
+    pub(super) fn new(limit: Duration) -> Self {
+        let now = Instant::now();
+        Self { limit, since: Cell::new(now), looked: Cell::new(now), had: Cell::new(0) }
+    }
+
+    /// Looks whether the broker is there; fails if it has not been for too long.
+    pub(super) fn look(&self, writer: &TopicWriter) -> Result<(), Failure> {
+        if self.looked.get().elapsed() < LOOK {
+            return Ok(());
+        }
+        let flushed = writer.flush(Duration::ZERO);
+        self.looked.set(Instant::now());
+        match flushed {
+            Err(error) => self.check(error),
+            Ok(()) => {
+                self.since.set(Instant::now());
+                Ok(())
+            }
+        }
+    }
+
+    /// What a flush that was not done says about the broker. A refusal is for those to tell who wait for something.
+    pub(super) fn check(&self, error: PublisherWaitError) -> Result<(), Failure> {
+        let PublisherWaitError::NotLanded { topic, confirmed, end, last_error, .. } = error else {
+            return Ok(());
+        };
+        let had = self.had.get().max(confirmed);
+        if last_error.is_none() || had > self.had.replace(had) {
+            self.since.set(Instant::now());
+        }
+        if self.since.get().elapsed() < self.limit {
+            return Ok(());
+        }
+        let waited = self.limit;
+        Err(Failure::failed(PublisherWaitError::NotLanded { topic, confirmed, end, waited, last_error }))
+    }
+}
