@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{BrokerProcess, Process, client, piped, rbmq, until};
+use common::{BrokerProcess, Process, client, lines, piped, rbmq, until};
 use rbmq::{Observer, Subscriber};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -220,6 +220,41 @@ fn lines_that_were_read_and_not_published_are_told() {
         assert!(!told || outcome.status.code() == Some(1));
         told
     });
+}
+
+#[test]
+fn a_subscriber_whose_output_nobody_reads_ends_when_it_is_asked_to() {
+    let broker = BrokerProcess::start();
+    broker.publish_all("t", lines("a line that makes the pipe full", 20_000).as_bytes());
+    for signal in ["TERM", "INT"] {
+        let mut sub = broker.sub("t --from oldest");
+        let output = sub.stdout();
+        let mut before = 0;
+        until("nothing more goes into the pipe", || {
+            let now = rustix::io::ioctl_fionread(output.get_ref()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            now > 4096 && std::mem::replace(&mut before, now) == now
+        });
+        sub.signal(signal);
+        let outcome = sub.finish();
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("nobody reads the output"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_subscriber_that_is_asked_to_end_writes_what_it_has_for_who_reads() {
+    let broker = BrokerProcess::start();
+    let text = lines("line", 20_000);
+    broker.publish_all("t", text.as_bytes());
+    let mut sub = broker.sub("t --from oldest");
+    let mut output = sub.stdout();
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    sub.signal("TERM");
+    output.read_to_string(&mut line).unwrap();
+    sub.finish().good();
+    assert!(text.starts_with(&line) && line.ends_with('\n'), "no line is cut");
 }
 
 /// A publisher of a line that its only subscriber has and is not done with.

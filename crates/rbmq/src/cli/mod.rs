@@ -19,6 +19,7 @@ mod reload;
 mod serve;
 mod sink;
 mod source;
+mod stdout;
 mod stop;
 mod subscribe;
 mod supervisor;

@@ -120,6 +120,17 @@ impl Stop {
         Ok(readable)
     }
 
+    /// Waits until `output` takes something; once it was asked to end at most `grace`. False if it takes nothing then.
+    pub(super) fn wait_output(&self, output: BorrowedFd<'_>, grace: Duration) -> io::Result<bool> {
+        let (taking, ending) = (PollFlags::OUT, PollFlags::IN);
+        while !self.asked() {
+            if wait_for(&[(output, taking), (self.wake.as_fd(), ending)], None)?[0] {
+                return Ok(true);
+            }
+        }
+        Ok(wait_for(&[(output, taking)], Some(grace))?[0])
+    }
+
     /// Waits until `input` has something to read (or its end); false if the command was asked to end first.
     pub(super) fn wait_input(&self, input: BorrowedFd<'_>) -> io::Result<bool> {
         while !self.asked() {
@@ -152,8 +163,14 @@ fn ignores_hangup() -> bool {
 
 /// Which of the descriptors are readable, waiting at most `timeout`.
 fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    let fds: Vec<_> = fds.iter().map(|fd| (*fd, PollFlags::IN)).collect();
+    wait_for(&fds, timeout)
+}
+
+/// Of which of the descriptors it is so what is waited for, at most `timeout`.
+fn wait_for(fds: &[(BorrowedFd<'_>, PollFlags)], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        fds.iter().map(|(fd, what)| PollFd::from_borrowed_fd(*fd, *what)).collect();
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),

@@ -169,7 +169,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let format = Format { json: args.json, print_topic: args.print_topic };
     let sink = match &args.output {
-        None => Sink::stdout(format)?,
+        None => Sink::stdout(format, &stop)?,
         Some(output) => Sink::files(output, &args.topics, format, args.sync)?,
     };
     let mut subscriber = connect(args)?;
@@ -214,8 +214,8 @@ fn missing_text(bytes: u64, gone: u64) -> String {
 }
 
 /// What is received so far.
-struct Job {
-    sink: Sink,
+struct Job<'a> {
+    sink: Sink<'a>,
     beginnings: Beginnings,
     /// Whether receiving can go on where a log begins here, before anything of it came.
     resumable: bool,
@@ -227,7 +227,7 @@ struct Job {
     quiet: bool,
 }
 
-impl Job {
+impl Job<'_> {
     fn receive(&mut self, subscriber: &mut Subscriber, args: &Args, stop: &Stop) -> Result<(), Failure> {
         let mut pace = Pace::new(args.rate, stop);
         while !stop.asked() {
