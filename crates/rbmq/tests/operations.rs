@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use common::operator::Operated;
-use common::{client, lines, piped, rbmq};
+use common::{client, lines, piped, rbmq, until};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 fn config(dir: &Path, text: &str) -> PathBuf {
@@ -71,6 +71,51 @@ fn a_reload_applies_what_it_can_and_names_what_it_cannot() {
     assert!(publish(&broker, "three --ring-bytes 65536").unwrap_err().contains("(broker.max_topics) is 2"));
     broker.wait_log("DEBUG");
     broker.end();
+}
+
+#[test]
+fn a_reload_tells_what_became_of_the_level_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let level = |level: &str| config(dir.path(), &format!("[log]\nlevel = '{level}'\n"));
+    let path = level("info");
+    for (broker, who) in [
+        (Operated::start(&path, &["-v"]), "-v"),
+        (Operated::start_in(&path, &[("RBMQ_LOG", "rbmq=info")]), "RBMQ_LOG"),
+    ] {
+        level("warn");
+        broker.signal("HUP");
+        broker.wait_log("reloaded");
+        level("info");
+        let log = broker.end();
+        let told = format!("not in force: log.level: \"info\" -> \"warn\": {who} goes over it");
+        assert!(log.contains(&told) && log.contains("0 changes in force"), "{log}");
+    }
+    let broker = Operated::start(&path, &[]);
+    level("warn");
+    broker.signal("HUP");
+    broker.wait_log("reloaded");
+    level("info");
+    broker.signal("HUP");
+    until("both are told", || broker.log().matches("reloaded").count() == 2);
+    let log = broker.end();
+    assert!(log.contains("in force now: log.level: \"info\" -> \"warn\""), "{log}");
+    assert!(log.contains("in force now: log.level: \"warn\" -> \"info\""), "{log}");
+}
+
+#[test]
+fn a_variable_that_would_turn_the_log_off_is_refused() {
+    for (command, level) in [("serve", "bogus"), ("topics", "rbmq=loud"), ("config", "debug,")] {
+        let mut wrong = rbmq([command]);
+        wrong.env("RBMQ_LOG", level);
+        let (_, error) = output(1, wrong);
+        assert!(
+            error.contains(&format!("RBMQ_LOG = \"{level}\": it must be a level (error, warn")),
+            "{error}"
+        );
+    }
+    let mut empty = rbmq(["config", "--changed"]);
+    empty.env("RBMQ_LOG", "");
+    assert_eq!(output(0, empty).0, "");
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// RBMQ_LOG goes over the log's level without being part of the configuration.
 fn environment(settings: &mut [Setting]) {
-    let Ok(level) = std::env::var("RBMQ_LOG") else { return };
+    let Some(level) = std::env::var("RBMQ_LOG").ok().filter(|level| !level.is_empty()) else { return };
     if let Some(setting) = settings.iter_mut().find(|setting| setting.name == "log.level") {
         setting.value = Some(toml::Value::String(level));
         setting.origin = Origin::Variable("RBMQ_LOG".into());

@@ -6,10 +6,12 @@
 //!
 //! A broker never waits for who reads its log ([`super::lines`]); a client may.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use rbmq::broker::{LogFormat, LogSettings};
+use rbmq::BrokerConfig;
+use rbmq::broker::{BrokerConfigError, LogFormat, LogSettings};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 use tracing_subscriber::layer::SubscriberExt;
@@ -19,11 +21,36 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 use super::lines::{self, Lines};
 use super::{Failure, colors};
 
+/// The variable that goes over everything else.
+const VARIABLE: &str = "RBMQ_LOG";
+
 /// What the command line says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wishes {
     pub(super) verbose: u8,
     pub(super) quiet: bool,
+}
+
+/// What the variable says; none if it is empty.
+fn variable() -> Option<OsString> {
+    std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
+}
+
+/// Refuses what the variable says if `log.level` of a file could not say it: it would turn the log off without a word,
+/// and warnings with it.
+pub(super) fn check_variable() -> Result<(), Failure> {
+    let Some(value) = variable() else { return Ok(()) };
+    let shown = value.display();
+    let Some(text) = value.to_str() else {
+        return Err(Failure::Failed(format!("{VARIABLE} = \"{shown}\": it must be text")));
+    };
+    let log = LogSettings { level: text.to_owned(), ..LogSettings::default() };
+    match (BrokerConfig { log, ..BrokerConfig::default() }).validate() {
+        Err(BrokerConfigError::Word { expects, .. }) => {
+            Err(Failure::Failed(format!("{VARIABLE} = \"{shown}\": it must be {expects}")))
+        }
+        other => other.map_err(Failure::failed),
+    }
 }
 
 /// Changes a broker's log while it runs. Dropping it waits until what was logged is written, if somebody reads it.
@@ -60,8 +87,14 @@ impl Wishes {
         Ok(BrokerLog { handle, lines, wishes: self })
     }
 
+    /// What goes over `log.level`, if something does.
+    fn decided_by(self) -> Option<&'static str> {
+        let wished = if self.quiet { Some("-q") } else { (self.verbose > 0).then_some("-v") };
+        variable().map(|_| VARIABLE).or(wished)
+    }
+
     fn broker_filter(self, settings: &LogSettings) -> EnvFilter {
-        if self.quiet || self.verbose > 0 || std::env::var_os("RBMQ_LOG").is_some() {
+        if self.decided_by().is_some() {
             return filter(self.level(1));
         }
         // Its form was checked when it was read.
@@ -81,10 +114,15 @@ impl Wishes {
 
 /// RBMQ_LOG, where it says nothing this level.
 fn filter(level: LevelFilter) -> EnvFilter {
-    EnvFilter::builder().with_default_directive(level.into()).with_env_var("RBMQ_LOG").from_env_lossy()
+    EnvFilter::builder().with_default_directive(level.into()).with_env_var(VARIABLE).from_env_lossy()
 }
 
 impl BrokerLog {
+    /// What goes over `log.level`, if something does.
+    pub(super) fn decided_by(&self) -> Option<&'static str> {
+        self.wishes.decided_by()
+    }
+
     /// Takes over another level, unless the command line or the environment decides.
     pub(super) fn apply(&self, settings: &LogSettings) {
         // Only a log that is gone cannot be changed; then there is nobody to tell.

@@ -112,22 +112,7 @@ impl Failure {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let wishes = log::Wishes { verbose: cli.verbose, quiet: cli.quiet };
-    // A broker's log is a matter of its configuration.
-    if !matches!(cli.command, Command::Serve(_)) {
-        wishes.start_client();
-    }
-    let result = match cli.command {
-        Command::Serve(args) => serve::run(&args, wishes),
-        Command::Pub(args) => publish::run(&args),
-        Command::Sub(args) => subscribe::run(&args, cli.quiet),
-        Command::Top(args) => top::run(&args),
-        Command::Topics(args) => top::list(&args),
-        Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
-        Command::Config(args) => config::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Man(args) => man::run(&args, Cli::command()),
-        Command::Completions { shell } => completions(shell),
-    };
+    let result = log::check_variable().and_then(|()| run(cli, wishes));
     match result {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => Cli::command().error(ErrorKind::ArgumentConflict, message).exit(),
@@ -139,6 +124,25 @@ pub fn main() -> ExitCode {
             tell(&message);
             ExitCode::from(3)
         }
+    }
+}
+
+fn run(cli: Cli, wishes: log::Wishes) -> Result<(), Failure> {
+    // A broker's log is a matter of its configuration.
+    if !matches!(cli.command, Command::Serve(_)) {
+        wishes.start_client();
+    }
+    match cli.command {
+        Command::Serve(args) => serve::run(&args, wishes),
+        Command::Pub(args) => publish::run(&args),
+        Command::Sub(args) => subscribe::run(&args, cli.quiet),
+        Command::Top(args) => top::run(&args),
+        Command::Topics(args) => top::list(&args),
+        Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
+        Command::Config(args) => config::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Completions { shell } => completions(shell),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 
 use rbmq::Broker;
-use tracing::{error, info, warn};
+use tracing::{Level, error, info, warn};
 
 use super::log::BrokerLog;
 use super::source::Source;
@@ -29,13 +29,27 @@ fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
         Err(why) => return error!("not reloaded, everything stays as it was: {why}"),
     };
     let reload = broker.reload(&config);
-    log.apply(&broker.config().log);
+    // Who asks for fewer lines is told so in one of the last of the old ones, who asks for more in the new ones.
+    let tells = tracing::enabled!(Level::INFO);
+    if !tells {
+        log.apply(&broker.config().log);
+    }
+    let mut applied = 0;
     for change in &reload.applied {
-        info!("in force now: {change}");
+        match log.decided_by().filter(|_| change.name == "log.level") {
+            Some(who) => warn!("not in force: {change}: {who} goes over it"),
+            None => {
+                applied += 1;
+                info!("in force now: {change}");
+            }
+        }
     }
     for change in &reload.needs_restart {
         warn!("needs a restart: {change}");
     }
-    let (now, later) = (reload.applied.len(), reload.needs_restart.len());
-    info!("reloaded {}: {now} changes in force, {later} need a restart", path.display());
+    let later = reload.needs_restart.len();
+    info!("reloaded {}: {applied} changes in force, {later} need a restart", path.display());
+    if tells {
+        log.apply(&broker.config().log);
+    }
 }
