@@ -387,3 +387,34 @@ fn the_last_lines_of_the_log_are_there() {
     let last = outcome.stderr.lines().last().unwrap();
     assert!(last.starts_with("rbmq: cannot listen for HTTP on 192.0.2.1:9"), "{}", outcome.stderr);
 }
+
+#[test]
+fn what_stands_in_a_file_is_told_the_same_everywhere() {
+    let (own, framework) = rbmq::broker::file_parts();
+    // Wide enough for no line to be broken.
+    let mut help = rbmq(["serve", "--help"]);
+    help.env("COLUMNS", "500");
+    let help = output(0, help).0.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains(&format!("TOML file: {own}, and RocketBufs' {framework}")), "{help}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/RBMQ.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let begin = document.find("One TOML file: ").unwrap();
+    let said = document[begin..].split("\n\n").next().unwrap();
+    for part in own.split(", ").chain(framework.split(", ")) {
+        assert!(said.contains(&format!("`{part}`")), "{part} is not in: {said}");
+    }
+    let complete = output(0, rbmq(["config", "--default"])).0;
+    assert!(complete.contains(&format!("# {own} are the broker's own and take no such variables")));
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "");
+    let broker = Operated::start_in(&path, &[("ROCKETBUFS_FOO", "1")]);
+    let log = broker.end();
+    assert!(log.contains("WARN the environment variable ROCKETBUFS_FOO is no setting"), "{log}");
+    let mut misspelt = rbmq(["config"]);
+    misspelt.env("ROCKETBUFS_TPC_NODELAY", "false");
+    assert!(output(1, misspelt).1.contains("did you mean 'ROCKETBUFS_TCP_NODELAY'?"));
+}

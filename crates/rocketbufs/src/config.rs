@@ -48,7 +48,7 @@ pub use settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSet
 pub const ENV_PREFIX: &str = "ROCKETBUFS_";
 
 /// The sections of a file, in the order in which they are written.
-const SECTIONS: [&str; 6] = ["tcp", "shm", "rdma", "buffers", "session", "limits"];
+pub const SECTIONS: [&str; 6] = ["tcp", "shm", "rdma", "buffers", "session", "limits"];
 
 /// What carries the bytes. Changing it changes no line of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -252,9 +252,10 @@ impl Config {
         Ok((config, table))
     }
 
-    /// Applies the environment: `ROCKETBUFS_TRANSPORT`, and `ROCKETBUFS_<SECTION>_<FIELD>` for each setting. Other
-    /// variables are not looked at; one that begins with a section's name and is no setting is an error, so that a
-    /// misspelt one is noticed. An empty value unsets an optional setting.
+    /// Applies the environment: `ROCKETBUFS_TRANSPORT`, and `ROCKETBUFS_<SECTION>_<FIELD>` for each setting. One that
+    /// begins with a section's name and is no setting is an error, so that a misspelt one is noticed; so is one that is
+    /// spelt almost like a setting. Other variables are not looked at ([`unknown_variables`] names them). An empty value
+    /// unsets an optional setting.
     ///
     /// # Errors
     /// With the variable's name; what came before it was applied.
@@ -269,10 +270,14 @@ impl Config {
                 self.assign_text(name, &text, origin)?;
                 continue;
             }
+            let Some(own) = variable.strip_prefix(ENV_PREFIX) else { continue };
             let begins = |section: &str| variable.starts_with(&format!("{}_", knob::variable(section)));
-            if SECTIONS.into_iter().any(begins) {
-                let known: Vec<String> = names.iter().map(|n| knob::variable(n)).collect();
-                let nearest = error::nearest(&variable, known.iter().map(String::as_str));
+            let known: Vec<String> = names.iter().map(|n| knob::variable(n)).collect();
+            // What they all begin with says nothing about how near they are.
+            let nearest =
+                error::nearest(own, known.iter().filter_map(|known| known.strip_prefix(ENV_PREFIX)));
+            if nearest.is_some() || SECTIONS.into_iter().any(begins) {
+                let nearest = nearest.map(|own| format!("{ENV_PREFIX}{own}"));
                 return Err(ConfigError::Unknown { name: variable, origin, nearest });
             }
         }
@@ -458,6 +463,16 @@ fn refuse_rest(rest: &Table, lines: &Lines) -> Result<(), ConfigError> {
     let known = SECTIONS.into_iter().chain([TRANSPORT.name]);
     let nearest = error::nearest(name, known);
     Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
+}
+
+/// The variables of this process that begin as settings' do and are none, in order: for programs that warn of them.
+pub fn unknown_variables() -> Vec<String> {
+    let names = Config::default().names();
+    let is_setting = |variable: &str| names.iter().any(|name| knob::variable(name) == variable);
+    let mut unknown: Vec<String> = environment().map(|(name, _)| name).collect();
+    unknown.retain(|name| name.starts_with(ENV_PREFIX) && !is_setting(name));
+    unknown.sort_unstable();
+    unknown
 }
 
 /// The process's environment, without what is not Unicode (no setting's value can be).

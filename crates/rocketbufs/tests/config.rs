@@ -134,6 +134,19 @@ fn an_unknown_name_is_refused_and_the_nearest_is_named() {
          did you mean 'ROCKETBUFS_TCP_NODELAY'?"
     );
     assert!(config.set("nodelay", "true").is_err());
+    let apply = |name: &str| Config::default().apply_env([(name.to_owned(), "true".to_owned())]);
+    for (misspelt, meant) in [
+        ("ROCKETBUFS_TPC_NODELAY", "ROCKETBUFS_TCP_NODELAY"),
+        ("ROCKETBUFS_TRANSPROT", "ROCKETBUFS_TRANSPORT"),
+        ("ROCKETBUFS_LIMIT_MAX_BUFFERS", "ROCKETBUFS_LIMITS_MAX_BUFFERS"),
+    ] {
+        let error = apply(misspelt).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("; did you mean '{meant}'?")), "{error}");
+    }
+    // Others may have a name for something of their own that begins so, as containers' supervisors do.
+    for other in ["ROCKETBUFS_FOO", "ROCKETBUFS_SERVICE_HOST", "ROCKETBUFS_PORT", "ROCKETBUFS_TEST_RDMA"] {
+        assert!(apply(other).is_ok(), "{other}");
+    }
 }
 
 #[test]
@@ -248,7 +261,8 @@ A program reads a TOML file, over it the environment, over that its arguments:
 Sizes in bytes may be written with a unit, in a file as a text: `size_bytes = \"64 MiB\"` (KiB, MiB, GiB, TiB or k, M,
 G, T: of 1024; kB, MB, GB, TB: of 1000). In the environment and in arguments an empty text unsets an optional setting.
 A name that does not exist is an error that names the nearest one, also for an environment variable that begins with
-`ROCKETBUFS_` and a section's name; a value out of range is an error that names the value, where it came from (file and
+`ROCKETBUFS_` and a section's name, or that is spelt almost like a setting's; `config::unknown_variables` names others
+that begin with `ROCKETBUFS_`. A value out of range is an error that names the value, where it came from (file and
 line, variable, argument) and the range.
 Other sections of the same file belong to the program that reads it (RBMQ's `[broker]`).
 

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 pub use reload::{Change, Reload};
 pub use sections::{HttpSettings, LogFormat, LogSettings};
-pub use sources::Setting;
 use sources::Sources;
+pub use sources::{Setting, file_parts};
 use upstream::MAX_UPSTREAMS;
 pub use upstream::UpstreamSettings;
 
@@ -44,9 +44,7 @@ pub enum BrokerConfigError {
         message: String,
     },
     /// A name at the top level that neither knows.
-    #[error(
-        "{origin}: '{name}' is no setting; next to [broker], [log] and [http] there are transport, [tcp], [shm], [buffers], [session] and [limits]"
-    )]
+    #[error("{origin}: '{name}' is no setting; {}", sources::instead_of(name))]
     Unknown {
         /// The file and the line.
         origin: Origin,
@@ -271,9 +269,6 @@ struct Own {
     http: HttpSettings,
 }
 
-/// The names of the broker's own sections.
-const OWN_SECTIONS: [&str; 3] = ["broker", "log", "http"];
-
 impl BrokerConfig {
     /// Reads the file, if one is given, and applies the environment (`ROCKETBUFS_…`) over RocketBufs' part.
     ///
@@ -290,7 +285,7 @@ impl BrokerConfig {
         framework.apply_env(variables)?;
         framework.validate()?;
         let sources = Sources::of_file(&text, path);
-        if let Some(name) = rest.keys().find(|name| !OWN_SECTIONS.contains(&name.as_str())) {
+        if let Some(name) = rest.keys().find(|name| sources::own_sections().all(|own| own != **name)) {
             return Err(BrokerConfigError::Unknown { origin: sources.origin(name), name: name.clone() });
         }
         sources.check_names()?;
@@ -371,7 +366,14 @@ mod tests {
                 .contains("rbmq.toml, line 2); did you mean 'broker.max_topics'?")
         );
         assert!(text(load("[http]\nport = 3\n")).contains("there is no setting 'http.port' ("));
-        assert!(text(load("[brokers]\n")).contains("'brokers' is no setting"));
+        let unknown = text(load("[brokers]\n"));
+        assert!(
+            unknown.contains("'brokers' is no setting; did you mean 'broker'? there are [broker], "),
+            "{unknown}"
+        );
+        assert!(unknown.contains("[shm], [rdma], "), "{unknown}");
+        assert!(text(load("[bufers]\n")).contains("did you mean 'buffers'?"));
+        assert!(text(load("[colours]\n")).contains("'colours' is no setting; there are [broker]"));
         let error = text(load("[broker]\nmin_ring_bytes = 8192\nmax_ring_bytes = 4096\n"));
         assert!(error.contains("broker.max_ring_bytes = 4096"), "{error}");
         assert!(error.ends_with("rbmq.toml, line 3)"), "{error}");

@@ -42,7 +42,7 @@ use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
 
 pub use config::{
     BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, LogFormat, LogSettings, Reload,
-    Setting, UpstreamSettings,
+    Setting, UpstreamSettings, file_parts,
 };
 use control::Event;
 pub(crate) use descriptors::raise_descriptor_limit;

@@ -9,7 +9,7 @@ use rocketbufs::config::Origin;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::source::Source;
+use super::source::{self, Source};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -38,6 +38,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    source::warn_of_unknown_variables();
     let text = if args.default {
         BrokerConfig::example()
     } else if let Some(path) = &args.check {

@@ -12,7 +12,7 @@ use super::bytes;
 use super::log::{BrokerLog, Wishes};
 use super::printer::Printer;
 use super::reload;
-use super::source::Source;
+use super::source::{self, Source};
 use super::stop::{Asked, Stop};
 use super::supervisor;
 use super::top::screen;
@@ -43,6 +43,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
     let log = wishes.start_broker(&config.log)?;
+    source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
     // Whoever reads that it listens may count on all of it.

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use rbmq::broker::BrokerConfigError;
+use rbmq::broker::{BrokerConfigError, file_parts};
 use rbmq::{BrokerConfig, TopicFilter, UpstreamSettings};
-use rocketbufs::config::Origin;
+use rocketbufs::config::{Origin, unknown_variables};
+use tracing::warn;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
@@ -16,13 +17,24 @@ pub(super) struct Source {
     /// for some of its topics [default: those of broker.upstream in the file]
     #[arg(short, long, value_name = "ADDRESS[=FILTERS]", value_parser = upstream)]
     pub(super) upstream: Vec<UpstreamSettings>,
-    /// TOML file: [broker], [log], [http], and RocketBufs' [tcp], [buffers], [session], [limits]
-    #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE")]
+    #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE", help = config_help())]
     pub(super) config: Option<PathBuf>,
     /// Tell metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
     /// there is no authentication: whoever reaches it reads the names and rates of all topics
     #[arg(long, value_name = "ADDRESS")]
     pub(super) http: Option<String>,
+}
+
+fn config_help() -> String {
+    let (own, framework) = file_parts();
+    format!("TOML file: {own}, and RocketBufs' {framework}")
+}
+
+/// Warns of variables that look like settings and are none.
+pub(super) fn warn_of_unknown_variables() {
+    for name in unknown_variables() {
+        warn!("the environment variable {name} is no setting, and is not looked at");
+    }
 }
 
 impl Source {

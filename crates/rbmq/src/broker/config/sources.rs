@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rocketbufs::config::{ConfigError, Origin, example_toml, knobs, nearest};
+use rocketbufs::config::{ConfigError, Origin, SECTIONS, example_toml, knobs, nearest};
 use serde::Serialize;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -25,6 +25,28 @@ pub struct Setting {
 /// The broker's own sections and what is in them.
 const OWN_FIELDS: [(&str, &[(&str, &str)]); 3] =
     [("broker", BrokerSettings::FIELDS), ("log", LogSettings::FIELDS), ("http", HttpSettings::FIELDS)];
+
+/// The names of the broker's own sections.
+pub(super) fn own_sections() -> impl Iterator<Item = &'static str> {
+    OWN_FIELDS.iter().map(|(section, _)| *section)
+}
+
+/// What stands in a broker's file, as people write it: the broker's own sections, and what is RocketBufs'.
+pub fn file_parts() -> (String, String) {
+    let listed = |sections: Vec<&str>| sections.iter().map(|name| format!("[{name}]")).collect::<Vec<_>>();
+    (
+        listed(own_sections().collect()).join(", "),
+        format!("transport, {}", listed(SECTIONS.into()).join(", ")),
+    )
+}
+
+/// What there is instead of a name that stands where sections do.
+pub(super) fn instead_of(name: &str) -> String {
+    let (own, framework) = file_parts();
+    let near = nearest(name, own_sections().chain(SECTIONS).chain(["transport"]));
+    let hint = near.map(|near| format!("did you mean '{near}'? ")).unwrap_or_default();
+    format!("{hint}there are {own}, and RocketBufs' {framework}")
+}
 
 /// Who set what in the broker's own sections, if it was not left at its default.
 #[derive(Debug, Clone, Default)]
@@ -141,7 +163,14 @@ impl BrokerConfig {
             }
         }
         // A setting outside of all sections must come before the first of them.
-        let framework = example_toml();
+        let (own, _) = file_parts();
+        let framework = example_toml().replacen(
+            "\n\n",
+            &format!(
+                "\n# {own} are the broker's own and take no such variables (only log.level: RBMQ_LOG).\n\n"
+            ),
+            1,
+        );
         let sections =
             framework.find("\n[").map_or(0, |at| framework[..at].rfind("\n\n").map_or(0, |at| at + 2));
         format!("{}{text}{}", &framework[..sections], &framework[sections..])
