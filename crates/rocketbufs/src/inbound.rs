@@ -13,6 +13,7 @@
 mod loan;
 mod log;
 mod reading;
+mod there;
 mod watchers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ use rocketring::{Hold, Inlet, Quiet, Ring, View};
 use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
 use crate::context::{ContextInner, lock};
-use crate::core::{Command, Rest};
+use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
 use crate::events::Received;
 use crate::least::Least;
@@ -34,10 +35,13 @@ use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};
 pub(crate) use reading::Readable;
+pub(crate) use there::There;
 pub(crate) use watchers::Watchers;
 
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
+    /// The same buffer at the other end.
+    pub(crate) there: There,
     pub(crate) slot: u32,
     pub(crate) rin: Weak<RInShared>,
     pub(crate) inner: Arc<ContextInner>,
@@ -159,6 +163,7 @@ impl InboundShared {
     ) -> Self {
         Self {
             bid,
+            there: There::new(options.there.unwrap_or(bid)),
             slot,
             rin: Arc::downgrade(rin),
             inner: inner.clone(),
@@ -428,22 +433,6 @@ impl InboundShared {
         self.tell_worker(due, wire);
         self.resume(resumes);
         Some(result)
-    }
-
-    /// The subscription goes on over this connection: everything that it waited for was given back.
-    #[inline]
-    fn resume(&self, conn: Option<u64>) {
-        if let Some(conn) = conn {
-            self.resume_over(conn);
-        }
-    }
-
-    #[cold]
-    fn resume_over(&self, conn: u64) {
-        let known = self.rin.upgrade().and_then(|rin| rin.inbound(self.bid));
-        if let Some(inbound) = known.filter(|known| std::ptr::eq(&raw const **known, self)) {
-            self.inner.workers[self.inner.worker_of(conn)].send(Command::Subscribe { conn, inbound });
-        }
     }
 
     /// Has the worker send the credit that is due.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::budget::Budget;
 use crate::proto::Start;
-use crate::types::{Policy, Position};
+use crate::types::{Bid, Policy, Position};
 
 /// How to subscribe. The default is what [`RIn::subscribe`](crate::RIn::subscribe) does: from now on, nothing lost, the ring of the configured size.
 #[derive(Debug, Clone)]
@@ -14,6 +14,9 @@ pub struct SubscribeOptions {
     /// History kept for those who join a spliced buffer, in bytes. None: half the ring if spliced, else nothing.
     /// Said here it also has the ring in memory that others can map, where the splice comes only after the answer.
     pub retain_bytes: Option<u64>,
+    /// The id that the other end has for the buffer; none: the same as here. For applications that receive from several
+    /// processes in turn, see [`RIn::resume_elsewhere`](crate::RIn::resume_elsewhere).
+    pub there: Option<Bid>,
     /// Where to begin.
     pub start: Start,
     /// With [`Start::Position`]: this end has everything from here up to there already, as an earlier subscription received
@@ -65,6 +68,7 @@ impl Default for SubscribeOptions {
         Self {
             size_bytes: 0,
             retain_bytes: None,
+            there: None,
             start: Start::Newest,
             since: None,
             policy: Policy::Block,

@@ -8,7 +8,8 @@
 //!
 //! An offer names the brokers that the buffer has passed. A broker that finds itself there ends the loop. Of several
 //! offers of one log the first is taken; the others are kept, and when the one in use is lost the next goes on
-//! exactly there, as a position means the same at every broker.
+//! exactly there, as a position means the same at every broker. A broker that was restarted offers what it has again:
+//! a log that came from there goes on in the ring that it has here, and nobody behind hears of it.
 
 use std::collections::HashMap;
 
@@ -111,10 +112,15 @@ impl Chain {
         self.spare.remove(&epoch);
     }
 
-    /// How many other brokers offer the log that comes in a buffer now.
-    pub(super) fn spare_ways(&self, epoch: Epoch, bid: Bid) -> usize {
+    /// How many other brokers than this one offer the log that comes in a buffer now.
+    pub(super) fn spare_ways(&self, epoch: Epoch, bid: Bid, but: SessionKey) -> usize {
         let offers = self.spare.get(&epoch).filter(|_| self.by_epoch.get(&epoch) == Some(&bid));
-        offers.map_or(0, Vec::len)
+        offers.map_or(0, |offers| offers.iter().filter(|offer| offer.key != but).count())
+    }
+
+    /// Names the session of a configured broker, whatever process it is.
+    fn key(&self, index: usize) -> SessionKey {
+        SessionKey { instance: self.id, client: self.secret ^ index as u128 }
     }
 
     fn withdraw(&mut self, gone: impl Fn(&Offer) -> bool) {
@@ -153,12 +159,15 @@ impl Broker {
         if self.draining {
             return conn.close("the broker is shutting down");
         }
-        let key = SessionKey { instance: conn.peer_instance(), client: self.chain.secret ^ index as u128 };
-        let wanted = Control::topics(&upstream.topics);
+        let key = self.chain.key(index);
+        let (wanted, name) = (Control::topics(&upstream.topics), upstream.address.clone());
+        if self.sessions.get(&key).is_some_and(|session| !session.is_same(&conn)) {
+            // What the process before had offered is void.
+            self.on_way_lost(key);
+        }
         match self.sessions.get_mut(&key) {
             Some(session) => session.resume(conn.clone()),
             None => {
-                let name = upstream.address.clone();
                 let session = Session::new(key, conn.clone(), (name, Some(index)), &self.events);
                 self.sessions.insert(key, session);
             }
@@ -176,7 +185,7 @@ impl Broker {
                 self.chain.withdraw(|offer| offer.key == key && offer.topic.bid == bid);
             }
             Ok(Control::Continues { bid, yes }) => {
-                if let Some(out_bid) = self.sessions.get(&key).and_then(|session| session.mapping.get(bid)) {
+                if let Some(out_bid) = self.sessions.get(&key).and_then(|session| session.theirs.ours(bid)) {
                     self.on_continues(out_bid, yes);
                 }
             }
@@ -200,7 +209,7 @@ impl Broker {
         if !upstream.is_some_and(|upstream| upstream.wants(&offer.topic.topic)) {
             return debug!("topic '{}' of {session} was not asked for", offer.topic.topic);
         }
-        if let Some(out_bid) = session.mapping.get(in_bid) {
+        if let Some(out_bid) = session.theirs.ours(in_bid) {
             let same = |buffer: &Buffer| buffer.epoch == Some(epoch) && !buffer.gone;
             if self.topics.get(out_bid).is_some_and(same) {
                 // Told again after a reconnect: the rIn goes on by itself; what was said of subscribers is forgotten.
@@ -208,12 +217,39 @@ impl Broker {
             }
             self.remove_buffer(out_bid);
         }
-        let known = self.chain.by_epoch.get(&epoch).and_then(|bid| self.topics.get(*bid));
-        match known.map(|buffer| (buffer.gone, buffer.stage)) {
+        let known = self.chain.by_epoch.get(&epoch).and_then(|bid| Some((*bid, self.topics.get(*bid)?)));
+        if let Some((bid, _)) = known.filter(|(bid, buffer)| self.waits_for(&offer, *bid, buffer)) {
+            return self.on_offered_again(offer, bid);
+        }
+        match known.map(|(_, buffer)| (buffer.gone, buffer.stage)) {
             Some((false, _)) => self.on_spare(offer),
             Some((true, Stage::Ended { end, .. })) => self.open_offer(offer, Start::Position(epoch, end)),
             _ => self.open_offer(offer, Start::Oldest),
         }
+    }
+
+    /// Whether a buffer came from the process that was there before the one that offers its log.
+    fn waits_for(&self, offer: &Offer, bid: Bid, buffer: &Buffer) -> bool {
+        let ended = matches!(buffer.stage, Stage::Ended { .. });
+        let has_way = |session: &Session| session.theirs.of(bid).is_some();
+        buffer.session == offer.key && !ended && !self.sessions.get(&offer.key).is_none_or(has_way)
+    }
+
+    /// The broker that a log came from was restarted and has it again.
+    fn on_offered_again(&mut self, offer: Offer, bid: Bid) {
+        let (Some(session), Some(buffer)) = (self.sessions.get_mut(&offer.key), self.topics.get_mut(bid))
+        else {
+            return;
+        };
+        info!("topic '{}': buffer {bid} goes on at {session}, which was restarted", buffer.topic);
+        session.theirs.insert(offer.topic.bid, bid);
+        buffer.path.clone_from(&offer.path);
+        let (rin, in_bid, there) = (session.rin.clone(), buffer.in_bid, offer.topic.bid);
+        // Where the ring here is memory of the process before, it ends instead, and the log goes on in another one.
+        // Subscribers have to know that before.
+        self.on_spare(offer);
+        rin.continue_as(in_bid, there);
+        self.tell_subscribers_again(bid);
     }
 
     /// Another way to a log that is here.
@@ -294,7 +330,7 @@ impl Broker {
         let (key, in_bid, name) = (offer.key, offer.topic.bid, offer.topic.topic.clone());
         if let Err(reason) = self.try_offer(offer, start) {
             warn!("topic '{name}': buffer {in_bid} of another broker is not taken: {reason}");
-            if let Some(out_bid) = self.sessions.get(&key).and_then(|session| session.mapping.get(in_bid)) {
+            if let Some(out_bid) = self.sessions.get(&key).and_then(|session| session.theirs.ours(in_bid)) {
                 self.remove_buffer(out_bid);
             }
         }
@@ -318,18 +354,25 @@ impl Broker {
         let out_bid = self.topics.add(buffer, max).map_err(|TooManyTopics { open }| {
             format!("there are {open} topics; the limit (broker.max_topics) is {max}")
         })?;
-        session.mapping.insert(topic.bid, out_bid);
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.mapping.insert(out_bid, out_bid);
+            session.theirs.insert(topic.bid, out_bid);
+        }
+        if let Some(buffer) = self.topics.get_mut(out_bid) {
+            buffer.in_bid = out_bid;
+        }
         self.chain.has(Epoch(topic.epoch), out_bid, None);
         let options = SubscribeOptions {
             size_bytes,
             retain_bytes: Some(retain_bytes),
+            there: Some(topic.bid),
             start,
             policy: Policy::Block,
             name: format!("rbmq-broker {:032x}", self.chain.id).into_bytes(),
             hold,
             ..SubscribeOptions::default()
         };
-        self.splice_in(key, topic.bid, out_bid, options)
+        self.splice_in(key, out_bid, out_bid, options)
     }
 
     /// A broker that subscribes here tells how many subscribers it has.

@@ -325,9 +325,10 @@ impl Broker {
         }
         // It may not have come as far as being spliced.
         let _ = self.out.destroy_buffer(out_bid);
-        if let Some(session) = self.sessions.get(&buffer.session) {
+        if let Some(session) = self.sessions.get_mut(&buffer.session) {
             session.rin.unsubscribe(buffer.in_bid);
             session.mapping.remove(buffer.in_bid);
+            session.theirs.remove(out_bid);
         }
         self.announce_gone(out_bid, &buffer.topic);
         self.forget_if_idle(buffer.session);

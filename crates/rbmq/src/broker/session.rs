@@ -60,6 +60,36 @@ impl Mapping {
     }
 }
 
+/// Which of another broker's ids belong to which buffers here. Another process there has other ids.
+#[derive(Debug, Default)]
+pub(super) struct Theirs {
+    ours: HashMap<Bid, Bid>,
+    theirs: HashMap<Bid, Bid>,
+}
+
+impl Theirs {
+    pub(super) fn insert(&mut self, theirs: Bid, ours: Bid) {
+        self.ours.insert(theirs, ours);
+        self.theirs.insert(ours, theirs);
+    }
+
+    pub(super) fn remove(&mut self, ours: Bid) {
+        if let Some(theirs) = self.theirs.remove(&ours)
+            && self.ours(theirs) == Some(ours)
+        {
+            self.ours.remove(&theirs);
+        }
+    }
+
+    pub(super) fn ours(&self, theirs: Bid) -> Option<Bid> {
+        self.ours.get(&theirs).copied()
+    }
+
+    pub(super) fn of(&self, ours: Bid) -> Option<Bid> {
+        self.theirs.get(&ours).copied()
+    }
+}
+
 /// A publisher, connected or away for less than the linger time.
 pub(super) struct Session {
     pub(super) rin: RIn,
@@ -67,8 +97,10 @@ pub(super) struct Session {
     pub(super) name: String,
     pub(super) mapping: Mapping,
     pub(super) merged: MergedIn,
-    /// Which of the configured brokers it is, if it is one.
+    /// Which of the configured brokers it is, if it is one. Its buffers have the same ids in `rin` as here.
     pub(super) upstream: Option<usize>,
+    /// What they are called there.
+    pub(super) theirs: Theirs,
     /// It is away and has ended everything; what it published is still readable.
     pub(super) done: bool,
 }
@@ -103,7 +135,7 @@ impl Session {
                 changes.event(Event::Publisher { key, event });
             }
         });
-        Self { rin, conn, name, mapping, merged, upstream, done: false }
+        Self { rin, conn, name, mapping, merged, upstream, theirs: Theirs::default(), done: false }
     }
 
     /// Answers a publisher; another broker did not ask, and is told only of subscribers.
@@ -111,18 +143,31 @@ impl Session {
         match (self.upstream, message) {
             (None, _) => send(&self.conn, message),
             (Some(_), Control::Subscribers { bid, count }) => {
-                send(&self.conn, &Control::Downstream { bid: *bid, count: *count });
+                if let Some(bid) = self.theirs.of(*bid) {
+                    send(&self.conn, &Control::Downstream { bid, count: *count });
+                }
             }
             (Some(_), _) => {}
         }
     }
 
-    /// The publisher is back on another connection: its buffers go on where they stopped.
+    /// Whether this connection leads to the process that it was connected to before.
+    pub(super) fn is_same(&self, conn: &Conn) -> bool {
+        self.conn.peer_instance() == conn.peer_instance()
+    }
+
+    /// The publisher is back on another connection: its buffers go on where they stopped. Those of another broker that was
+    /// restarted do so when it offers their logs again.
     pub(super) fn resume(&mut self, conn: Conn) {
         if self.conn.down_reason().is_none() {
             self.conn.close("the same publisher connected again");
         }
-        self.rin.resume(&conn);
+        if self.is_same(&conn) {
+            self.rin.resume(&conn);
+        } else {
+            self.theirs = Theirs::default();
+            self.rin.resume_elsewhere(&conn);
+        }
         self.conn = conn;
     }
 }

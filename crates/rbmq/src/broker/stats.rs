@@ -39,8 +39,8 @@ impl Broker {
             stats.received_bytes = stats.received_bytes.wrapping_add(info.traffic.received_bytes);
             stats.delivered_bytes = stats.delivered_bytes.wrapping_add(info.traffic.delivered_bytes);
             stats.dropped_bytes = stats.dropped_bytes.wrapping_add(info.traffic.dropped_bytes);
-            let epoch = self.topics.get(*bid).and_then(|buffer| buffer.epoch);
-            let spare = epoch.map_or(0, |epoch| self.chain.spare_ways(epoch, *bid));
+            let of = self.topics.get(*bid).and_then(|buffer| Some((buffer.epoch?, buffer.session)));
+            let spare = of.map_or(0, |(epoch, from)| self.chain.spare_ways(epoch, *bid, from));
             stats.spare_ways = stats.spare_ways.saturating_add(spare as u32);
             looks += self.look_at_cursors(*bid, &info, &mut stats, &mut behind);
         }

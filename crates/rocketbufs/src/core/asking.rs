@@ -13,7 +13,7 @@ use crate::events::Received;
 use crate::inbound::{Ending, InLog, InboundShared, Loan};
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::terms::millis;
-use crate::types::{Position, WireId};
+use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Core<T> {
     /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
@@ -26,6 +26,7 @@ impl<T: Transport> Core<T> {
         let Some((conn, link)) = known.filter(|(_, link)| link.phase == LinkPhase::Up) else {
             return self.begin_linger(inbound);
         };
+        let Some(there) = inbound.there.bid() else { return self.begin_linger(inbound) };
         let on_this_machine = self.transport.carrier(conn).name == "shm";
         let mut state = lock(&inbound.state);
         if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
@@ -63,7 +64,7 @@ impl<T: Transport> Core<T> {
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let own_memory = on_this_machine && inbound.options.own_memory;
-        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, wire, start) };
+        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, there), start) };
         self.send(conn, &Message::Subscribe(subscribe));
     }
 
@@ -335,11 +336,11 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     same && (!ring.flow_control() || ring.give_up_below(start.saturating_sub(*behind)))
 }
 
-fn subscribe_message(inbound: &InboundShared, wire: WireId, start: Start) -> Subscribe {
+fn subscribe_message(inbound: &InboundShared, (wire, there): (WireId, Bid), start: Start) -> Subscribe {
     let options = &inbound.options;
     Subscribe {
         wire,
-        bid: inbound.bid,
+        bid: there,
         capacity: options.size_bytes.next_power_of_two(),
         policy: options.policy,
         own_memory: false,

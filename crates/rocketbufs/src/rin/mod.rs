@@ -101,6 +101,24 @@ impl RIn {
         conn.attach(Role::In(self.shared.clone()));
     }
 
+    /// As [`RIn::resume`], where the other end is another process than before and has other ids for its buffers. A
+    /// subscription continues when [`RIn::continue_as`] has said under which id; until then it is as if it had no
+    /// connection.
+    pub fn resume_elsewhere(&self, conn: &Conn) {
+        self.shared.all_inbounds().iter().for_each(|inbound| inbound.there.forget());
+        self.resume(conn);
+    }
+
+    /// The buffer `bid` of a subscription is `there` at the other end: it continues where it stopped, or is told what it
+    /// lost. Where it cannot go on in the memory that it has, as that is another process's, a spliced one ends with `Gone`.
+    pub fn continue_as(&self, bid: Bid, there: Bid) {
+        if let Some(inbound) = self.shared.inbound(bid) {
+            inbound.there.is(there);
+            let conn = self.shared.conn();
+            conn.send(Command::Subscribe { conn: conn.id, inbound });
+        }
+    }
+
     /// The connection it receives from now.
     pub fn conn(&self) -> Conn {
         Conn { shared: self.shared.conn(), context: self.context.clone() }
