@@ -41,6 +41,6 @@ pub use client::{
     TopicDetail, TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
 };
 pub use wire::{
-    BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Slowest, SubscriptionStats, TopicError,
-    TopicFilter, TopicName, TopicStats,
+    BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Holds, Slowest, SubscriptionStats,
+    TopicError, TopicFilter, TopicName, TopicStats,
 };

@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use common::operator::Operated;
 use common::{LONG, Process, client, lines, piped, rbmq, until};
@@ -159,6 +160,35 @@ fn topics_beyond_the_limit_are_one_sum() {
     let (status, topics) = get(&http, "/topics");
     let topics: serde_json::Value = serde_json::from_str(&topics).unwrap();
     assert_eq!((status, topics["topics"].as_array().unwrap().len()), (200, 4));
+    broker.end();
+}
+
+#[test]
+fn the_table_of_a_merged_topic_is_told_with_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    let text = "[broker]\nmerge_table_entries = 8\n[[broker.topics]]\npattern = \"m\"\ningest = \"merge\"\n";
+    std::fs::write(&path, text).unwrap();
+    let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
+    let mut sub = rbmq::Subscriber::connect(&broker.addr).unwrap();
+    sub.subscribe("m").unwrap();
+    let publisher = rbmq::Publisher::connect(&broker.addr).unwrap();
+    let mut writer = publisher.topic("m").unwrap();
+    let _other = publisher.topic("spliced").unwrap();
+    writer.wait_subscribers(1, LONG).unwrap();
+    let of = |all: &BTreeMap<String, f64>, what: &str| {
+        all.get(&format!("rbmq_topic_merge_table_{what}{{topic=\"m\"}}")).copied()
+    };
+    assert_eq!(of(&metrics(&http), "entries"), Some(0.0));
+    until("it is full", || {
+        let _ = writer.publish_timeout(b"x", Duration::ZERO);
+        let _ = writer.flush(Duration::from_millis(1));
+        of(&metrics(&http), "entries") == Some(8.0)
+    });
+    let all = metrics(&http);
+    assert_eq!(of(&all, "limit"), Some(8.0));
+    // No other topic has a table.
+    assert_eq!(all.keys().filter(|name| name.starts_with("rbmq_topic_merge_table_")).count(), 2);
     broker.end();
 }
 

@@ -8,7 +8,7 @@ use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Hello, Observe, Role};
 use rbmq::{
-    Broker, BufferStage, Framing, Ingest, Observer, Publisher, StartFrom, Subscriber, TopicDetail,
+    Broker, BufferStage, Framing, Holds, Ingest, Observer, Publisher, StartFrom, Subscriber, TopicDetail,
     TopicFilter, TopicOptions, TopicWriter,
 };
 use rocketbufs::{Config, Conn, Context, Policy, RIn};
@@ -279,8 +279,64 @@ fn a_merged_topic_has_one_ring_for_all_its_publishers() {
     until("both are in its ring", || {
         let topic = detail(&mut observer, "tiny/t");
         let [buffer] = &topic.buffers[..] else { panic!("{topic:?}") };
-        assert_eq!((buffer.buffer.framing, buffer.buffer.publisher.as_str()), (Framing::Merged, "2 merged"));
+        assert_eq!(
+            (buffer.buffer.framing, buffer.buffer.publisher.as_str()),
+            (Framing::Merged, "2 merged: camera, camera")
+        );
         // A run for each: its header of 8 bytes, and a record of 5.
         buffer.buffer.boundary == 2 * (8 + 5)
     });
+}
+
+#[test]
+fn a_full_merge_table_is_what_holds_its_publishers() {
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("t", |rule| rule.ingest = Ingest::Merge)].into();
+        config.broker.merge_table_entries = 8;
+    });
+    let mut writer = topic(&broker, "t");
+    let mut reader = Subscriber::builder().name("dash").connect(&broker.addr()).unwrap();
+    reader.subscribe("t").unwrap();
+    writer.wait_subscribers(1, LONG).unwrap();
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    assert_eq!(observer.topics(None).unwrap()[0].holds, None);
+    // Everything comes into its memory, and nothing of it is given back.
+    until("the table is full", || {
+        let _ = writer.publish_timeout(b"x", Duration::ZERO);
+        let _ = writer.flush(Duration::from_millis(1));
+        observer.topics(None).unwrap()[0].holds == Some(Holds::TableFull)
+    });
+    let stats = detail(&mut observer, "t").buffers[0].buffer.clone();
+    assert_eq!((stats.table_entries, stats.max_table_entries), (8, 8));
+    assert_eq!((stats.holds(), stats.min_subscribers), (Some(Holds::TableFull), 0));
+    // With everything given back the table is empty, whether or not anything more comes.
+    until("the table is empty", || {
+        while reader.recv(Duration::ZERO).unwrap().is_some() {}
+        detail(&mut observer, "t").buffers[0].buffer.table_entries == 0
+    });
+    assert_eq!(observer.topics(None).unwrap()[0].holds, None);
+}
+
+#[test]
+fn a_least_number_of_subscribers_is_what_holds_a_publisher() {
+    let broker = broker_with(|_| {});
+    let options = TopicOptions { min_subscribers: 2, ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let mut writer = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
+    let reader = || {
+        let mut reader = Subscriber::builder().policy(Policy::Drop).connect(&broker.addr()).unwrap();
+        reader.subscribe("t").unwrap();
+        reader
+    };
+    let (first, _second) = (reader(), reader());
+    writer.wait_subscribers(2, LONG).unwrap();
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    until("both count", || detail(&mut observer, "t").buffers[0].buffer.receivers == 2);
+    assert_eq!(observer.topics(None).unwrap()[0].holds, None);
+    let at = writer.publish(b"for two").unwrap();
+    drop(first);
+    until("one counts", || detail(&mut observer, "t").buffers[0].buffer.receivers == 1);
+    let stats = detail(&mut observer, "t").buffers[0].buffer.clone();
+    assert_eq!((stats.min_subscribers, stats.holds()), (2, Some(Holds::TooFewSubscribers)));
+    assert!(stats.kept_for_least.is_some_and(|kept| kept <= at), "{stats:?}");
+    assert_eq!(observer.topics(None).unwrap()[0].holds, Some(Holds::TooFewSubscribers));
 }

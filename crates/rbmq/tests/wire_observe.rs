@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use rbmq::wire::{Observe, Place};
 use rbmq::{
-    BrokerSummary, BufferStage, BufferStats, Framing, Slowest, SubscriptionStats, TopicName, TopicStats,
+    BrokerSummary, BufferStage, BufferStats, Framing, Holds, Slowest, SubscriptionStats, TopicName,
+    TopicStats,
 };
 use rocketbufs::Policy;
 
@@ -27,9 +28,10 @@ fn slowest() -> impl Strategy<Value = Slowest> {
 }
 
 fn topic_row() -> impl Strategy<Value = TopicStats> {
-    let rest = (any::<Option<u64>>(), proptest::option::of(slowest()));
-    (topic(), any::<[u32; 5]>(), any::<[u64; 6]>(), rest).prop_map(|(topic, c, n, (boundary, slowest))| {
-        TopicStats {
+    let holds = prop_oneof![Just(Holds::TooFewSubscribers), Just(Holds::TableFull)];
+    let rest = (any::<Option<u64>>(), proptest::option::of(slowest()), proptest::option::of(holds));
+    (topic(), any::<[u32; 5]>(), any::<[u64; 6]>(), rest).prop_map(
+        |(topic, c, n, (boundary, slowest, holds))| TopicStats {
             topic,
             publishers: c[0],
             ended: c[1],
@@ -44,14 +46,16 @@ fn topic_row() -> impl Strategy<Value = TopicStats> {
             dropped_bytes: n[4],
             max_lag_bytes: n[5],
             slowest,
-        }
-    })
+            holds,
+        },
+    )
 }
 
 fn buffer_row() -> impl Strategy<Value = BufferStats> {
     let who = (".{0,40}", "[0-9.:]{0,20}", any::<bool>(), any::<bool>(), stage());
-    (any::<[u32; 3]>(), any::<u128>(), who, any::<[u64; 12]>()).prop_map(
-        |(c, epoch, (publisher, address, connected, raw, stage), n)| BufferStats {
+    let counts = (any::<[u32; 7]>(), any::<Option<u64>>());
+    (counts, any::<u128>(), who, any::<[u64; 12]>()).prop_map(
+        |((c, kept_for_least), epoch, (publisher, address, connected, raw, stage), n)| BufferStats {
             bid: c[0],
             epoch,
             publisher,
@@ -73,6 +77,11 @@ fn buffer_row() -> impl Strategy<Value = BufferStats> {
             dropped_bytes: n[11],
             subscribers: c[1],
             absent: c[2],
+            min_subscribers: c[3],
+            receivers: c[4],
+            kept_for_least,
+            table_entries: c[5],
+            max_table_entries: c[6],
         },
     )
 }

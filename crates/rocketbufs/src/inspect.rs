@@ -86,6 +86,11 @@ pub struct BufferInfo {
     pub max_delivery_bytes: u64,
     /// How many subscriptions there are.
     pub subscribers: usize,
+    /// For how many receivers at least it is confirmed ([`SubscribeOptions::min_receivers`](crate::SubscribeOptions)); 0:
+    /// there is no least, or it is not spliced.
+    pub min_receivers: u32,
+    /// Where that begins which so many receivers do not have yet, and which is kept for them. None without a least.
+    pub kept_for_least: Option<Position>,
     /// Whether the log has ended.
     pub ended: bool,
     /// What went through it so far.
@@ -119,6 +124,13 @@ impl Buffer {
         let delivered_bytes = self.landed_bytes.load(Ordering::Relaxed).saturating_sub(dropped_bytes);
         let received = self.log().map_or(0, |log| log.ring.head().saturating_sub(log.ring.start()));
         Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
+    }
+
+    /// The least number of receivers of what it is spliced from, and where that begins which they do not have.
+    fn least(&self) -> (u32, Option<Position>) {
+        let Some(source) = self.upstream().filter(|source| source.least.is_any()) else { return (0, None) };
+        let kept = lock(&source.state).log.as_ref().and_then(|in_log| held_at(in_log.kept.as_ref()));
+        (source.least.receivers(), kept)
     }
 }
 
@@ -192,6 +204,7 @@ impl ROut {
         let buffer = self.shared.buffer(bid)?;
         let log = buffer.log()?;
         let ring = &log.ring;
+        let (min_receivers, kept_for_least) = buffer.least();
         Some(BufferInfo {
             epoch: log.epoch,
             start: ring.start(),
@@ -203,6 +216,8 @@ impl ROut {
             retain_bytes: ring.retain(),
             max_delivery_bytes: ring.max_delivery(),
             subscribers: buffer.sub_count(),
+            min_receivers,
+            kept_for_least,
             ended: buffer.ended(),
             traffic: buffer.traffic(),
         })

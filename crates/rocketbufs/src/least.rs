@@ -25,6 +25,11 @@ impl Least {
         Self { receivers, reached: Mutex::default() }
     }
 
+    /// The least number; 0: there is none.
+    pub(crate) fn receivers(&self) -> u32 {
+        self.receivers
+    }
+
     /// Whether there is a least.
     pub(crate) fn is_any(&self) -> bool {
         self.receivers > 0

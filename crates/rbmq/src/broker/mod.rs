@@ -139,7 +139,7 @@ impl Broker {
             observers,
             counts: counts::Counts::default(),
             merges: merge::Merges::default(),
-            wakers,
+            wakers: wakers.clone(),
             events: events.clone(),
             chain,
             draining: false,
@@ -153,7 +153,8 @@ impl Broker {
         listener.set_stranger_cb(move |stranger| came.came(stranger));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
-        let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series, strangers };
+        let draining = Arc::default();
+        let watch = Watch { ctx, out, events, draining, max_topic_series, strangers, wakers };
         Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
     }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, Conn, Context, KeptPlace, OutEvent, ROut, SubscriberInfo};
+use rocketbufs::{Bid, BufferInfo, Conn, Context, KeptPlace, OutEvent, ROut, SubscriberInfo};
 use tracing::{info, warn};
 
 use super::config::BrokerSettings;
@@ -20,14 +20,17 @@ use super::ledger::Refusal;
 use super::session::display_name;
 use super::topics::{Buffer, Stage};
 use crate::wire::{
-    BrokerSummary, BufferStage, BufferStats, Hello, Observe, Page, Place, SubscriptionStats, TopicFilter,
-    TopicName,
+    BrokerSummary, BufferStage, BufferStats, Hello, Holds, Observe, Page, Place, SubscriptionStats,
+    TopicFilter, TopicName,
 };
 
 /// Names that are looked at for one page.
 const MAX_NAMES: usize = 512;
 /// Buffers and subscriptions that are looked at for one page; the topic that passes it ends the page.
 const MAX_LOOKS: usize = 4096;
+
+/// Publishers of a merged topic that are named.
+const MERGED_NAMED: usize = 8;
 
 /// What happens to observers.
 pub(super) enum ObserverEvent {
@@ -238,7 +241,7 @@ impl Broker {
         let mut stats = BufferStats {
             bid,
             publisher: match (merged, session) {
-                (Some(publishers), _) => format!("{publishers} merged"),
+                (Some(publishers), _) => self.merged_publishers(bid, publishers),
                 (None, session) => session.map_or_else(String::new, |s| s.name.clone()),
             },
             address: session.map_or_else(String::new, |s| s.conn.peer_addr()),
@@ -253,15 +256,47 @@ impl Broker {
         if let Some(info) = self.out.buffer_info(bid) {
             stats.epoch = info.epoch.0;
             (stats.start, stats.tail, stats.horizon) = (info.start, info.tail, info.horizon);
-            (stats.boundary, stats.head) = (info.boundary, info.head);
-            (stats.capacity_bytes, stats.retain_bytes) = (info.capacity_bytes, info.retain_bytes);
+            (stats.boundary, stats.capacity_bytes) = (info.boundary, info.capacity_bytes);
             stats.max_delivery_bytes = info.max_delivery_bytes;
             stats.received_bytes = info.traffic.received_bytes;
             stats.delivered_bytes = info.traffic.delivered_bytes;
             stats.dropped_bytes = info.traffic.dropped_bytes;
             stats.subscribers = count(info.subscribers);
+            self.note_holds(bid, &info, &mut stats);
         }
         stats
+    }
+
+    /// What keeps its publisher from going on besides subscribers that are behind.
+    fn note_holds(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
+        (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
+        (stats.min_subscribers, stats.kept_for_least) = (info.min_receivers, info.kept_for_least);
+        stats.receivers = self.out.confirmed(bid).map_or(0, |confirmed| confirmed.count.receivers);
+        if let Some(load) = self.wakers.table_load(bid) {
+            (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
+        }
+    }
+
+    /// How many publishers a merged topic has, and who they are: the names of the first of them.
+    fn merged_publishers(&self, bid: Bid, publishers: usize) -> String {
+        let first = self.merges.first(bid, MERGED_NAMED);
+        let names = first.iter().filter_map(|key| Some(self.sessions.get(key)?.name.as_str()));
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        if names.is_empty() {
+            return format!("{publishers} merged");
+        }
+        let more = if publishers > names.len() { ", …" } else { "" };
+        format!("{publishers} merged: {}{more}", names.join(", "))
+    }
+
+    /// What else than a subscriber that is behind keeps the publisher of a buffer from going on.
+    pub(super) fn what_holds(&self, bid: Bid, info: &BufferInfo) -> Option<Holds> {
+        if info.ended || info.min_receivers == 0 && self.merges.active(bid).is_none() {
+            return None;
+        }
+        let mut stats = BufferStats::default();
+        self.note_holds(bid, info, &mut stats);
+        stats.holds()
     }
 
     /// What is behind `after` in the order of [`Place`]: the slowest first.

@@ -42,6 +42,7 @@ impl Broker {
             let of = self.topics.get(*bid).and_then(|buffer| Some((buffer.epoch?, buffer.session)));
             let spare = of.map_or(0, |(epoch, from)| self.chain.spare_ways(epoch, *bid, from));
             stats.spare_ways = stats.spare_ways.saturating_add(spare as u32);
+            stats.holds = stats.holds.or_else(|| self.what_holds(*bid, &info));
             looks += self.look_at_cursors(*bid, &info, &mut stats, &mut behind);
         }
         stats.max_lag_bytes = behind.as_ref().map_or(0, |behind: &Behind| behind.lag);

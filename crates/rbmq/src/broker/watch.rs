@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rocketbufs::{Context, ROut};
+use rocketbufs::{Bid, Context, ROut};
 
 use super::control::Event;
 use super::inbox::Sender;
 use super::ledger::Census;
+use super::merge::{TableLoad, Wakers};
 use super::strangers::Strangers;
 use crate::wire::TopicStats;
 
@@ -23,6 +24,7 @@ pub struct Watch {
     pub(super) draining: Arc<AtomicBool>,
     pub(super) max_topic_series: Arc<AtomicUsize>,
     pub(super) strangers: Arc<Strangers>,
+    pub(super) wakers: Wakers,
 }
 
 impl Watch {
@@ -56,6 +58,11 @@ impl Watch {
 
     pub(crate) fn strangers(&self) -> &Strangers {
         &self.strangers
+    }
+
+    /// How full the table of a merged topic is; none if the buffer is not one.
+    pub(crate) fn table_load(&self, bid: Bid) -> Option<TableLoad> {
+        self.wakers.table_load(bid)
     }
 
     /// What only the broker's thread knows.

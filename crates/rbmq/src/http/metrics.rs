@@ -40,6 +40,9 @@ struct Topic {
     ring_bytes: u64,
     publishers: u64,
     subscribers: u64,
+    /// Entries of the tables of merged topics, and how many they may have; 0: it is not merged.
+    table_entries: u64,
+    table_limit: u64,
 }
 
 /// Everything at one moment.
@@ -125,6 +128,10 @@ impl Topic {
                 // What they answer is in the next scrape.
                 watch.out().ask_subscribers(*bid);
             }
+            if let Some(load) = watch.table_load(*bid) {
+                topic.table_entries += load.entries as u64;
+                topic.table_limit += load.limit as u64;
+            }
         }
         topic
     }
@@ -136,6 +143,8 @@ impl Topic {
         self.ring_bytes += other.ring_bytes;
         self.publishers += other.publishers;
         self.subscribers += other.subscribers;
+        self.table_entries += other.table_entries;
+        self.table_limit += other.table_limit;
     }
 }
 
@@ -198,6 +207,7 @@ impl Collector for Scrape {
         self.clients(&mut to)?;
         self.losses(&mut to)?;
         self.by_topic(&mut to)?;
+        self.by_merged_topic(&mut to)?;
         self.process(&mut to)
     }
 }
@@ -298,6 +308,22 @@ impl Scrape {
             to.family((name, help, kind), "topic", values)?;
         }
         Ok(())
+    }
+
+    fn by_merged_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let merged = || self.topics.iter().filter(|topic| topic.table_limit > 0);
+        let about = (
+            "rbmq_topic_merge_table_entries",
+            "Runs of the merged topic that not every subscriber has given back",
+            GAUGE,
+        );
+        to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_entries)))?;
+        let about = (
+            "rbmq_topic_merge_table_limit",
+            "At so many entries the merged topic's publishers wait (broker.merge_table_entries)",
+            GAUGE,
+        );
+        to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_limit)))
     }
 
     fn process(&self, to: &mut Writer<'_>) -> fmt::Result {

@@ -30,7 +30,7 @@ pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub(crate) use observe::Page;
 pub use observe::{
-    BrokerSummary, BufferStage, BufferStats, Observe, Place, Slowest, SubscriptionStats, TopicStats,
+    BrokerSummary, BufferStage, BufferStats, Holds, Observe, Place, Slowest, SubscriptionStats, TopicStats,
 };
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};

@@ -131,6 +131,15 @@ impl Merges {
         self.topics.get(&out_bid).map(|topic| topic.active)
     }
 
+    /// The publishers of a topic that have not left, of those that came first at most so many.
+    pub(in crate::broker) fn first(&self, out_bid: Bid, most: usize) -> Vec<SessionKey> {
+        let Some(topic) = self.topics.get(&out_bid) else { return Vec::new() };
+        let active = |place| self.feeds.get(place).is_some_and(|feed: &Feed| feed.stage.is_active());
+        let mut first: Vec<_> = topic.members.iter().filter(|(_, place)| active(place)).collect();
+        first.sort_unstable_by_key(|(number, _)| **number);
+        first.into_iter().take(most).map(|(_, (key, _))| *key).collect()
+    }
+
     /// Takes a publisher up and gives it a number. At the limit the one that is gone the longest is forgotten.
     pub(super) fn add(
         &mut self,

@@ -38,6 +38,7 @@ use super::control::Event;
 use super::inbox::Sender;
 pub(super) use feeds::Merges;
 use mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
+pub(crate) use table::TableLoad;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -183,6 +184,17 @@ impl TopicMerge {
         if self.asked.load(Ordering::SeqCst) && !self.confirms.swap(true, Ordering::SeqCst) {
             self.pump();
         }
+    }
+
+    /// How full its table is.
+    fn table_load(&self) -> TableLoad {
+        let mut state = lock(&self.state);
+        let State { log, mover, .. } = &mut *state;
+        let load = mover.table_load(log.as_ref());
+        drop(state);
+        // Who found the state taken meanwhile has left it to this one to look again.
+        self.pump();
+        load
     }
 
     /// A publisher is out: nothing more of it is moved.
@@ -356,6 +368,11 @@ impl Wakers {
 
     fn get(&self, out_bid: Bid) -> Option<Arc<TopicMerge>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&out_bid).and_then(Weak::upgrade)
+    }
+
+    /// How full the table of a merged topic is; none if the buffer is not one.
+    pub(in crate::broker) fn table_load(&self, out_bid: Bid) -> Option<TableLoad> {
+        self.get(out_bid).map(|merge| merge.table_load())
     }
 
     /// Looks at an event; whether it was only for a merged topic.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rocketbufs::{Count, Position};
 
-use super::table::{Level, Table};
+use super::table::{Level, Table, TableLoad};
 use crate::wire::{RUN_HEADER_BYTES, run_header};
 
 /// Most bytes of one call of [`Mover::advance`], and a bit: the worker that moves has connections of its own.
@@ -323,6 +323,14 @@ impl<S: Source> Mover<S> {
                 feeder.since = position;
             }
         }
+    }
+
+    /// How full the table is, without what receivers have told since it was looked through.
+    pub(super) fn table_load(&mut self, log: Option<&impl Log>) -> TableLoad {
+        if let Some(log) = log {
+            self.settle(log);
+        }
+        self.table.load()
     }
 
     /// How far a publisher's bytes have come by now.

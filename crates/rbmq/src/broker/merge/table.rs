@@ -30,6 +30,15 @@ pub(super) enum Level {
     Consumed,
 }
 
+/// How full a merged topic's table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TableLoad {
+    /// Runs that not every subscriber has given back.
+    pub(crate) entries: usize,
+    /// At so many of them publishers wait.
+    pub(crate) limit: usize,
+}
+
 /// The runs that not every subscriber has given back, oldest first.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -43,6 +52,11 @@ impl Table {
     /// A table of at most `limit` entries, 24 bytes each while they are there.
     pub(super) fn new(limit: usize) -> Self {
         Self { entries: VecDeque::new(), delivered: 0, limit: limit.max(1) }
+    }
+
+    /// How many entries it has, and how many it may have.
+    pub(super) fn load(&self) -> TableLoad {
+        TableLoad { entries: self.entries.len(), limit: self.limit }
     }
 
     #[cfg(test)]

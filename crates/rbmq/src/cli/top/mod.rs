@@ -1,5 +1,6 @@
 //! `rbmq top` and `rbmq topics`: what a broker does, and who is slow.
 
+mod holding;
 pub(super) mod picture;
 mod reading;
 pub(super) mod screen;

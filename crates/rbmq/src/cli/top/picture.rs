@@ -11,6 +11,7 @@
 
 use rbmq::{BufferDetail, BufferStage, BufferStats, SubscriptionStats};
 
+use super::holding::{limits, who_holds};
 use super::table::policy;
 use super::text;
 use crate::cli::bytes;
@@ -131,6 +132,14 @@ fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
             format!("in {}/s", text::bytes_or_dash(rates.received)),
             format!("out {}/s", text::bytes_or_dash(rates.delivered)),
             format!("lost {}", show(buffer.dropped_bytes)),
+            match buffer.max_table_entries {
+                0 => String::new(),
+                limit => format!("merge table {} of {limit} runs", buffer.table_entries),
+            },
+            match buffer.min_subscribers {
+                0 => String::new(),
+                least => format!("min_subscribers {least}, {} there", buffer.receivers),
+            },
         ];
         lines.extend(text::wrap(&second, 2, width));
         let third = [
@@ -212,18 +221,14 @@ fn words(buffer: &BufferStats, sub: &SubscriptionStats, slowest: Option<u64>) ->
     } else if lag > 0 {
         words.push(format!("no progress for {}", text::time(sub.idle_ms)));
     }
-    if sub.holds.is_some() && sub.holds == slowest && limits(buffer, sub) {
-        words.push("holds the publisher".into());
+    if limits(buffer, sub) {
+        let too = if sub.holds == slowest { "" } else { " too" };
+        words.push(format!("holds the publisher{too}"));
     }
     if sub.dropped_bytes > 0 {
         words.push(format!("lost {}", bytes::show(sub.dropped_bytes as f64)));
     }
     words
-}
-
-/// Whether this cursor keeps the horizon back: without it the horizon would leave only the history behind the head.
-fn limits(buffer: &BufferStats, sub: &SubscriptionStats) -> bool {
-    sub.holds.is_some_and(|at| at < buffer.head.saturating_sub(buffer.retain_bytes))
 }
 
 fn rest(buffer: &BufferStats, rest: &[SubscriptionStats]) -> Option<String> {
@@ -234,25 +239,6 @@ fn rest(buffer: &BufferStats, rest: &[SubscriptionStats]) -> Option<String> {
     let lost = rest.iter().map(|sub| sub.dropped_bytes).fold(0, u64::saturating_add);
     let (lag, lost) = (bytes::show(lag as f64), bytes::show(lost as f64));
     Some(format!("  and {} more, at most {lag} behind; they lost {lost}", rest.len()))
-}
-
-/// Who keeps the publisher from writing on, and how much it may still write.
-fn who_holds(buffer: &BufferStats, subscriptions: &[SubscriptionStats]) -> Vec<String> {
-    if matches!(buffer.stage, BufferStage::Closed | BufferStage::Gone) {
-        return vec!["the log has ended: nobody is waited for".into()];
-    }
-    let room = bytes::show(buffer.horizon.saturating_sub(buffer.head) as f64);
-    let slowest = subscriptions.iter().filter(|sub| limits(buffer, sub)).min_by_key(|sub| sub.holds);
-    let Some(sub) = slowest else {
-        return vec![format!("nobody holds the publisher: {room} to the horizon")];
-    };
-    let who = text::name(sub.title(), 40);
-    let since = match sub.absent {
-        true => format!("for {} more, while it is away", text::time(sub.left_ms)),
-        false => format!("for {}", text::time(sub.idle_ms)),
-    };
-    let at = text::position(sub.holds.unwrap_or_default());
-    vec![format!("{who} holds the publisher at {at}, {since}"), format!("{room} to the horizon")]
 }
 
 #[cfg(test)]
@@ -395,6 +381,59 @@ epoch 00000000000000000000000000000abc
         detail.subscriptions = vec![SubscriptionStats { holds: None, ..sub("late", [100, 200, 300]) }];
         assert!(bars(&detail, 60)[1].starts_with('<'));
         assert!(picture(&detail, RATES, 200, 9).concat().contains("nobody holds the publisher"));
+    }
+
+    fn last_lines(detail: &BufferDetail) -> String {
+        let lines = picture(detail, RATES, 78, 9);
+        let from = lines.iter().rposition(|line| line.contains("] ") || line.ends_with(']')).unwrap_or(0);
+        let own = |line: &&String| line.starts_with("  ") && !line.starts_with("   ");
+        lines[from..].iter().filter(own).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn all_who_hold_the_publisher_are_named_the_slowest_first() {
+        let mut detail = sample(0);
+        detail.buffer.retain_bytes = 100;
+        assert_eq!(
+            last_lines(&detail),
+            "  dash holds the publisher at 150, for 3.2 s · log at 250, for 0.0 s\n  \
+             attic at 500, for 42 s more, while it is away · 300 B to the horizon"
+        );
+        detail.subscriptions.extend([sub("e", [1, 400, 400]), sub("f", [1, 450, 450])]);
+        assert!(last_lines(&detail).contains("dash holds the publisher at 150, for 3.2 s · log at 250"));
+        assert!(last_lines(&detail).contains(" · and 2 more · 300 B"), "{}", last_lines(&detail));
+        let words = picture(&detail, RATES, 200, 9).concat();
+        assert!(words.contains("holds the publisher too"), "{words}");
+    }
+
+    #[test]
+    fn what_holds_the_publisher_besides_subscribers_is_named() {
+        let mut detail = sample(0);
+        detail.subscriptions = vec![sub("good", [10, 700, 700])];
+        (detail.buffer.table_entries, detail.buffer.max_table_entries) = (8, 8);
+        assert_eq!(
+            last_lines(&detail),
+            "  the merge table holds the publishers: 8 of 8 runs\n  \
+             good has given back the least · 300 B to the horizon"
+        );
+        detail.buffer.table_entries = 7;
+        assert!(last_lines(&detail).contains("nobody holds the publisher"));
+        assert!(picture(&detail, RATES, 200, 9).concat().contains("merge table 7 of 8 runs"));
+        let buffer = &mut detail.buffer;
+        (buffer.max_table_entries, buffer.min_subscribers, buffer.receivers) = (0, 2, 1);
+        buffer.kept_for_least = Some(684);
+        assert_eq!(
+            last_lines(&detail),
+            "  min_subscribers holds the publisher: 1 of 2 are there\n  \
+             what begins at 684 is kept for them · 300 B to the horizon"
+        );
+        // There are enough, and what they do not have fills the ring.
+        detail.buffer.receivers = 2;
+        assert!(last_lines(&detail).contains("nobody holds the publisher"));
+        detail.buffer.kept_for_least = Some(10);
+        assert!(last_lines(&detail).contains("holds the publisher: 2 do not have all of it yet"));
+        detail.buffer.stage = BufferStage::Closed;
+        assert!(last_lines(&detail).contains("nobody is waited for"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rbmq::TopicStats;
+use rbmq::{Holds, TopicStats};
 use serde::Serialize;
 
 use super::text;
@@ -110,15 +110,7 @@ fn topic_row(widths: &Widths, line: &Line) -> String {
     let slowest = stats.slowest.as_ref();
     let ring = slowest.map_or(String::new(), |s| text::percent(stats.max_lag_bytes, s.ring_bytes));
     let policy = slowest.map_or_else(String::new, |s| policy(s.policy));
-    let who = slowest.map_or_else(String::new, |s| {
-        let name = text::name(&s.name, 40);
-        match (s.holds, s.absent) {
-            (true, true) => format!("{name}: away, and holds the publisher"),
-            (true, false) => format!("{name}: holds the publisher, {}", text::time(s.idle_ms)),
-            (false, true) => format!("{name}: away"),
-            (false, false) => name,
-        }
-    });
+    let who = who(stats);
     let absent = if stats.absent > 0 { format!("+{}", stats.absent) } else { String::new() };
     let ended = if stats.publishers == 0 && stats.ended > 0 { "end" } else { "" };
     let numbers = [
@@ -131,6 +123,23 @@ fn topic_row(widths: &Widths, line: &Line) -> String {
         bytes::show(stats.dropped_bytes as f64),
     ];
     row(widths, &text::name(stats.topic.as_str(), widths.topic), &numbers, &policy, &who)
+}
+
+/// Who is behind, and what holds the publisher.
+fn who(stats: &TopicStats) -> String {
+    let reason = stats.holds.map(|holds| match holds {
+        Holds::TableFull => "the merge table is full: holds the publishers",
+        _ => "min_subscribers: holds the publisher",
+    });
+    let Some(slowest) = &stats.slowest else { return reason.unwrap_or_default().into() };
+    let name = text::name(&slowest.name, 40);
+    match (slowest.holds, slowest.absent, reason) {
+        (true, true, _) => format!("{name}: away, and holds the publisher"),
+        (true, false, _) => format!("{name}: holds the publisher, {}", text::time(slowest.idle_ms)),
+        (false, _, Some(reason)) => reason.into(),
+        (false, true, None) => format!("{name}: away"),
+        (false, false, None) => name,
+    }
 }
 
 fn rest_row(widths: &Widths, rest: &[Line]) -> String {

@@ -11,11 +11,13 @@
 //! Lists come in pages of one message each, and a page says where to go on. So the broker keeps nothing of an observer
 //! between two messages, no answer is longer than a message, and none takes its thread for long.
 
+mod buffers;
 mod rows;
 
 use rocketbufs::fields::{FieldError, Reader};
 
-pub use rows::{BrokerSummary, BufferStage, BufferStats, Place, Slowest, SubscriptionStats, TopicStats};
+pub use buffers::{BufferStage, BufferStats, Holds};
+pub use rows::{BrokerSummary, Place, Slowest, SubscriptionStats, TopicStats};
 use rows::{Row, get_name, put_name};
 
 use super::{Control, DecodeError, TopicFilter, TopicName};

@@ -1,10 +1,11 @@
 //! What an observer is told: rows of tables, field by field.
 
+use rocketbufs::Policy;
 use rocketbufs::fields::Reader;
-use rocketbufs::{Epoch, Policy};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::wire::{DecodeError, Framing, TopicName};
+use super::buffers::Holds;
+use crate::wire::{DecodeError, TopicName};
 
 /// Most bytes of a name or an address in a row; longer ones are cut when encoded.
 const MAX_NAME_BYTES: usize = 255;
@@ -69,6 +70,8 @@ pub struct TopicStats {
     pub max_lag_bytes: u64,
     /// The subscriber that is furthest behind, if any is.
     pub slowest: Option<Slowest>,
+    /// What else than a subscriber that is behind keeps publishers of it from going on.
+    pub holds: Option<Holds>,
 }
 
 impl TopicStats {
@@ -89,6 +92,7 @@ impl TopicStats {
             dropped_bytes: 0,
             max_lag_bytes: 0,
             slowest: None,
+            holds: None,
         }
     }
 }
@@ -108,71 +112,6 @@ pub struct Slowest {
     pub idle_ms: u64,
     /// Bytes of the ring in which it is behind.
     pub ring_bytes: u64,
-}
-
-/// How far a buffer's life has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub enum BufferStage {
-    /// Asked for at the publisher, which has not answered.
-    #[default]
-    Opening = 0,
-    /// Its log may grow.
-    Live = 1,
-    /// Its publisher closed it; it is still readable.
-    Closed = 2,
-    /// Its publisher was away for too long; what is complete is still readable.
-    Gone = 3,
-}
-
-/// A buffer of a topic: one publisher's log, or the one of a merged topic.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct BufferStats {
-    /// The broker's id.
-    pub bid: u32,
-    /// Random name of the log.
-    #[serde(serialize_with = "as_epoch")]
-    pub epoch: u128,
-    /// Its publisher's name; empty without one.
-    pub publisher: String,
-    /// Its publisher's address.
-    pub address: String,
-    /// Its publisher is connected.
-    pub connected: bool,
-    /// How its bytes are to be read.
-    #[serde(serialize_with = "as_text")]
-    pub framing: Framing,
-    /// How far its life has come.
-    pub stage: BufferStage,
-    /// How long a buffer that ended is still readable.
-    pub expires_ms: u64,
-    /// Where this ring's part of the log begins.
-    pub start: u64,
-    /// First position that is still there.
-    pub tail: u64,
-    /// End of the last complete delivery.
-    pub boundary: u64,
-    /// End of what arrived.
-    pub head: u64,
-    /// How far the publisher may write.
-    pub horizon: u64,
-    /// Bytes of the ring; 0 while it is opening.
-    pub capacity_bytes: u64,
-    /// Bytes of history that are kept although nobody holds them.
-    pub retain_bytes: u64,
-    /// Bytes of the largest delivery.
-    pub max_delivery_bytes: u64,
-    /// Bytes that it received.
-    pub received_bytes: u64,
-    /// Bytes that its subscribers got.
-    pub delivered_bytes: u64,
-    /// Bytes that its subscribers lost.
-    pub dropped_bytes: u64,
-    /// Subscriptions.
-    pub subscribers: u32,
-    /// Places that are kept for named subscribers that are away.
-    pub absent: u32,
 }
 
 /// A subscription of a buffer, or a place that is kept for one.
@@ -241,14 +180,6 @@ pub struct Place {
     pub name: String,
 }
 
-fn as_epoch<S: Serializer>(epoch: &u128, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&Epoch(*epoch))
-}
-
-fn as_text<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(value)
-}
-
 /// Something that lists consist of.
 pub(crate) trait Row: Sized {
     fn put(&self, b: &mut Vec<u8>);
@@ -266,20 +197,20 @@ pub(super) fn get_name(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     Ok(r.text(len, "name")?.to_owned())
 }
 
-fn put_u32s<const N: usize>(b: &mut Vec<u8>, values: [u32; N]) {
+pub(super) fn put_u32s<const N: usize>(b: &mut Vec<u8>, values: [u32; N]) {
     values.iter().for_each(|value| b.extend_from_slice(&value.to_le_bytes()));
 }
 
-fn put_u64s<const N: usize>(b: &mut Vec<u8>, values: [u64; N]) {
+pub(super) fn put_u64s<const N: usize>(b: &mut Vec<u8>, values: [u64; N]) {
     values.iter().for_each(|value| b.extend_from_slice(&value.to_le_bytes()));
 }
 
 /// Bits of one octet, the first the lowest.
-fn put_bits<const N: usize>(b: &mut Vec<u8>, bits: [bool; N]) {
+pub(super) fn put_bits<const N: usize>(b: &mut Vec<u8>, bits: [bool; N]) {
     b.push(bits.iter().enumerate().fold(0, |octet, (n, bit)| octet | (u8::from(*bit) << n)));
 }
 
-fn get_bits<const N: usize>(r: &mut Reader<'_>) -> Result<[bool; N], DecodeError> {
+pub(super) fn get_bits<const N: usize>(r: &mut Reader<'_>) -> Result<[bool; N], DecodeError> {
     let octet = r.u8()?;
     if u32::from(octet) >> N != 0 {
         return Err(DecodeError::value("flags", octet));
@@ -296,7 +227,7 @@ fn get_policy(r: &mut Reader<'_>) -> Result<Policy, DecodeError> {
 }
 
 /// A value that is there if its flag says so; otherwise it is written as nothing at all.
-fn optional<T>(
+pub(super) fn optional<T>(
     present: bool,
     get: impl FnOnce() -> Result<T, DecodeError>,
 ) -> Result<Option<T>, DecodeError> {
@@ -336,9 +267,10 @@ impl Row for TopicStats {
         put_u32s(b, [self.publishers, self.ended, self.subscribers, self.absent, self.spare_ways]);
         put_u64s(b, [self.ring_bytes, self.head_bytes, self.received_bytes]);
         put_u64s(b, [self.delivered_bytes, self.dropped_bytes, self.max_lag_bytes]);
-        put_bits(b, [self.boundary.is_some(), self.slowest.is_some()]);
+        put_bits(b, [self.boundary.is_some(), self.slowest.is_some(), self.holds.is_some()]);
         self.boundary.iter().for_each(|boundary| put_u64s(b, [*boundary]));
         self.slowest.iter().for_each(|slowest| slowest.put(b));
+        self.holds.iter().for_each(|holds| b.push(*holds as u8));
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -354,9 +286,10 @@ impl Row for TopicStats {
         topic.delivered_bytes = r.u64()?;
         topic.dropped_bytes = r.u64()?;
         topic.max_lag_bytes = r.u64()?;
-        let [boundary, slowest] = get_bits(r)?;
+        let [boundary, slowest, holds] = get_bits(r)?;
         topic.boundary = optional(boundary, || Ok(r.u64()?))?;
         topic.slowest = optional(slowest, || Slowest::get(r))?;
+        topic.holds = optional(holds, || Holds::get(r))?;
         Ok(topic)
     }
 }
@@ -373,59 +306,6 @@ impl Row for Slowest {
         let (name, policy) = (get_name(r)?, get_policy(r)?);
         let [absent, holds] = get_bits(r)?;
         Ok(Self { name, policy, absent, holds, idle_ms: r.u64()?, ring_bytes: r.u64()? })
-    }
-}
-
-impl BufferStage {
-    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let code = r.u8()?;
-        [Self::Opening, Self::Live, Self::Closed, Self::Gone]
-            .into_iter()
-            .find(|known| *known as u8 == code)
-            .ok_or(DecodeError::value("stage", code))
-    }
-}
-
-impl Row for BufferStats {
-    fn put(&self, b: &mut Vec<u8>) {
-        put_u32s(b, [self.bid]);
-        b.extend_from_slice(&self.epoch.to_le_bytes());
-        put_name(b, &self.publisher);
-        put_name(b, &self.address);
-        put_bits(b, [self.connected]);
-        b.extend_from_slice(&[self.framing.code(), self.stage as u8]);
-        put_u64s(b, [self.expires_ms, self.start, self.tail, self.boundary, self.head, self.horizon]);
-        put_u64s(b, [self.capacity_bytes, self.retain_bytes, self.max_delivery_bytes]);
-        put_u64s(b, [self.received_bytes, self.delivered_bytes, self.dropped_bytes]);
-        put_u32s(b, [self.subscribers, self.absent]);
-    }
-
-    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (bid, epoch, publisher, address) = (r.u32()?, r.u128()?, get_name(r)?, get_name(r)?);
-        let [connected] = get_bits(r)?;
-        Ok(Self {
-            bid,
-            epoch,
-            publisher,
-            address,
-            connected,
-            framing: Framing::from_code(r.u8()?)?,
-            stage: BufferStage::get(r)?,
-            expires_ms: r.u64()?,
-            start: r.u64()?,
-            tail: r.u64()?,
-            boundary: r.u64()?,
-            head: r.u64()?,
-            horizon: r.u64()?,
-            capacity_bytes: r.u64()?,
-            retain_bytes: r.u64()?,
-            max_delivery_bytes: r.u64()?,
-            received_bytes: r.u64()?,
-            delivered_bytes: r.u64()?,
-            dropped_bytes: r.u64()?,
-            subscribers: r.u32()?,
-            absent: r.u32()?,
-        })
     }
 }
 
