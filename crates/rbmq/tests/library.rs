@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use common::inside::{broker_with, rule};
 use common::{LONG, until};
+use rbmq::wire::RefuseCode;
 use rbmq::{
     Broker, Framing, Ingest, Item, Level, Notice, Observer, PublishError, Publisher, PublisherWaitError,
     ReceiveError, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
+use rocketbufs::config::TransportKind;
 
 /// A broker, a publisher of a topic, and a subscriber that has its place.
 fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
@@ -271,6 +273,62 @@ fn limits_are_refused_with_their_numbers() {
 }
 
 #[test]
+fn connections_beyond_the_limit_are_told_its_name_and_numbers() {
+    let broker = broker_with(|config| {
+        config.framework.tcp.tcp_num_threads = 1;
+        config.framework.limits.max_connections = 2;
+    });
+    let first = Publisher::connect(&broker.addr()).unwrap();
+    let second = Publisher::connect(&broker.addr()).unwrap();
+    let said = "2 connections are open; the limit (limits.max_connections) is 2";
+    for _ in 0..40 {
+        // More than there are places to say so in, if nobody left them.
+        let refused = Publisher::connect(&broker.addr()).unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    let refused = Subscriber::connect(&broker.addr()).unwrap_err().to_string();
+    assert!(refused.contains(said), "{refused}");
+    // Those who were refused take nobody's place.
+    drop(first);
+    until("there is a place", || Publisher::connect(&broker.addr()).is_ok());
+    second.topic("t").unwrap();
+}
+
+#[test]
+fn a_limit_on_all_rings_is_refused_as_such() {
+    let broker = broker_with(|config| {
+        config.framework.transport = TransportKind::Tcp;
+        config.framework.buffers.max_ring_bytes = 4 << 20;
+    });
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let asked = |ring_bytes| TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    let _first = publisher.topic_with("a", asked(4 << 20)).unwrap();
+    // Of the second only the sum is too large, of the third each by itself.
+    for ring_bytes in [1 << 20, 8 << 20] {
+        match publisher.topic_with("b", asked(ring_bytes)) {
+            Err(TopicOpenError::Refused { code, reason, .. }) => {
+                assert_eq!(code, RefuseCode::Limit, "{reason}");
+                assert!(reason.contains("buffers.max_ring_bytes") && reason.contains("4194304"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_publishers_own_limit_is_said_to_be_its_own() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let options = TopicOptions { ring_bytes: Some(100 << 30), ..TopicOptions::default() };
+    let error = publisher.topic_with("a", options).unwrap_err().to_string();
+    assert!(error.contains("here at the publisher") && error.contains("none of the broker's"), "{error}");
+    // What it rounds up to is asked of the broker, which says so once.
+    let options = TopicOptions { ring_bytes: Some(300 << 20), ..TopicOptions::default() };
+    let error = publisher.topic_with("a", options).unwrap_err().to_string();
+    assert!(error.contains("a ring of 536870912 bytes was asked for; this broker's are at most"), "{error}");
+}
+
+#[test]
 fn what_a_ring_takes_is_compared_with_the_limit() {
     // No power of two.
     let broker = broker_with(|config| config.broker.max_ring_bytes = 100_000);
@@ -279,7 +337,10 @@ fn what_a_ring_takes_is_compared_with_the_limit() {
     publisher.topic_with("a", asked(65_536)).unwrap();
     match publisher.topic_with("b", asked(70_000)) {
         Err(TopicOpenError::Refused { reason, .. }) => {
-            assert!(reason.contains("which takes 131072") && reason.contains("at most 100000"), "{reason}");
+            assert!(
+                reason.contains("a ring of 131072 bytes was asked for;") && reason.contains("at most 100000"),
+                "{reason}"
+            );
         }
         other => panic!("{other:?}"),
     }

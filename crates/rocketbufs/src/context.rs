@@ -11,6 +11,7 @@ use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use rocketring::{Maps, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
+use crate::core::incoming::transport_connections;
 use crate::core::{Command, Core};
 use crate::error::ContextError;
 use crate::rout::ROutShared;
@@ -345,7 +346,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
         user_timeout: (user_timeout_ms > 0).then(|| millis(user_timeout_ms)),
         connect_timeout: millis(config.session.connect_timeout_ms),
         max_control_bytes: config.limits.max_control_bytes as usize,
-        max_connections: config.limits.max_connections,
+        max_connections: transport_connections(config),
         carry: match config.transport {
             TransportKind::Tcp => Carry::Tcp,
             TransportKind::Shm => Carry::Shm,
@@ -382,7 +383,7 @@ fn rdma_config(config: &Config) -> RdmaConfig {
         tx_control_bytes: defaults.tx_control_bytes.max(4 * max_control_bytes),
         max_control_bytes,
         max_keys: config.limits.max_subscriptions_per_connection,
-        max_connections: config.limits.max_connections,
+        max_connections: transport_connections(config),
         backlog: config.tcp.backlog,
         connect_timeout: Duration::from_millis(config.session.connect_timeout_ms.into()),
         ack_timeout: byte(ack_timeout),

@@ -258,6 +258,18 @@ pub enum RefusedError {
     /// No memory for the ring here.
     #[error("no memory for the ring here: {0}")]
     Memory(String),
+    /// All rings here together would take more than they may.
+    #[error(
+        "a ring of {asked} bytes does not fit here: {in_use} of at most {max} bytes (buffers.max_ring_bytes) are in use"
+    )]
+    TooManyBytes {
+        /// What the ring would take.
+        asked: u64,
+        /// What rings take now.
+        in_use: u64,
+        /// The limit.
+        max: u64,
+    },
     /// The budget here has no room for a ring of twice the largest delivery, rounded up to a power of two.
     #[error(
         "deliveries of up to {max_delivery} bytes need a ring of {least}, twice that rounded up to a power of two; \
@@ -271,6 +283,15 @@ pub enum RefusedError {
         /// What the budget must have, in bytes.
         least: u64,
     },
+}
+
+impl From<rocketring::PoolError> for RefusedError {
+    fn from(error: rocketring::PoolError) -> Self {
+        match error {
+            rocketring::PoolError::Limit { asked, in_use, max } => Self::TooManyBytes { asked, in_use, max },
+            other => Self::Memory(other.to_string()),
+        }
+    }
 }
 
 fn explain(code: RefuseCode, a: u64, b: u64) -> String {

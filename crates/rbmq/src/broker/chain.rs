@@ -372,7 +372,7 @@ impl Broker {
             hold,
             ..SubscribeOptions::default()
         };
-        self.splice_in(key, out_bid, out_bid, options)
+        self.splice_in(key, out_bid, out_bid, options).map_err(|(_, reason)| reason)
     }
 
     /// A broker that subscribes here tells how many subscribers it has.

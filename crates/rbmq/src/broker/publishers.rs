@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
+use rocketbufs::{
+    Bid, BufferError, Conn, Epoch, InEvent, Policy, RefusedError, Start, SubscribeError, SubscribeOptions,
+};
 use tracing::{debug, info, warn};
 
 use super::control::{Broker, send};
@@ -19,6 +21,39 @@ pub(super) const PLACE_NAME: &[u8] = b"rbmq-broker";
 /// The longest that a publisher is asked to keep the broker's place. A publisher that has no broker waits; what it
 /// has published is lost only with its process.
 pub(super) const PLACE_HOLD: Duration = Duration::from_millis(u32::MAX as u64);
+
+/// Why a buffer was refused: the code, and the same in words.
+pub(super) type Refused = (RefuseCode, String);
+
+/// Why the framework does not subscribe to a publisher's buffer.
+pub(super) fn not_subscribed(error: SubscribeError) -> Refused {
+    let code = match error {
+        SubscribeError::TooLarge { .. } | SubscribeError::TooMany(_) => RefuseCode::Limit,
+        _ => RefuseCode::Internal,
+    };
+    (code, error.to_string())
+}
+
+/// Why the framework makes no buffer for subscribers.
+pub(super) fn no_buffer(error: BufferError) -> Refused {
+    match error {
+        BufferError::TooMany(_) => (RefuseCode::Limit, error.to_string()),
+        // As it is told where the ring is made later.
+        BufferError::Memory(error) => not_had(&error.into()),
+        _ => (RefuseCode::Internal, error.to_string()),
+    }
+}
+
+/// Why a publisher's buffer could not be had after all.
+pub(super) fn not_had(error: &RefusedError) -> Refused {
+    match error {
+        RefusedError::TooManyBytes { .. } => (
+            RefuseCode::Limit,
+            format!("{error}; ask for a smaller ring, or have that limit of the broker raised"),
+        ),
+        _ => (RefuseCode::Internal, error.to_string()),
+    }
+}
 
 /// What CREATE asks for.
 pub(super) struct Create {
@@ -62,7 +97,7 @@ impl Broker {
         self.tell_refusal(&conn, in_bid, taken);
     }
 
-    fn tell_refusal(&mut self, conn: &Conn, bid: Bid, taken: Result<(), (RefuseCode, String)>) {
+    fn tell_refusal(&mut self, conn: &Conn, bid: Bid, taken: Result<(), Refused>) {
         if let Err((code, reason)) = taken {
             info!("buffer {bid} of {} is refused: {reason}", conn.peer_addr());
             self.ledger.refused(Refusal::Buffer(code));
@@ -71,7 +106,7 @@ impl Broker {
     }
 
     /// Whether a publisher may have one more buffer.
-    pub(super) fn check_buffers(&self, key: SessionKey) -> Result<(), (RefuseCode, String)> {
+    pub(super) fn check_buffers(&self, key: SessionKey) -> Result<(), Refused> {
         let open = self.sessions.get(&key).map_or(0, |session| session.mapping.len() + session.merged.len());
         let max = self.settings.max_buffers_per_publisher;
         if open < max {
@@ -120,7 +155,7 @@ impl Broker {
         }
     }
 
-    fn open_buffer(&mut self, key: SessionKey, create: Create) -> Result<(), (RefuseCode, String)> {
+    fn open_buffer(&mut self, key: SessionKey, create: Create) -> Result<(), Refused> {
         let Create { bid: in_bid, framing, max_delivery_bytes, min_subscribers, topic, .. } = create;
         if framing == Framing::Merged {
             return Err((RefuseCode::Invalid, "only brokers write merged topics; publish records".into()));
@@ -156,10 +191,7 @@ impl Broker {
             min_receivers: min_subscribers,
             ..SubscribeOptions::default()
         };
-        self.splice_in(key, in_bid, out_bid, options).map_err(|reason| {
-            self.remove_buffer(out_bid);
-            (RefuseCode::Internal, reason)
-        })
+        self.splice_in(key, in_bid, out_bid, options).inspect_err(|_| self.remove_buffer(out_bid))
     }
 
     /// Subscribes to a buffer and makes its ring one of the broker's.
@@ -169,13 +201,17 @@ impl Broker {
         in_bid: Bid,
         out_bid: Bid,
         options: SubscribeOptions,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let Some(session) = self.sessions.get(&key) else { return Ok(()) };
-        session.rin.subscribe_with(in_bid, options).map_err(|e| e.to_string())?;
-        self.out.splice_as(&session.rin, in_bid, out_bid).map_err(|e| e.to_string())?;
+        session.rin.subscribe_with(in_bid, options).map_err(not_subscribed)?;
+        match self.out.splice_as(&session.rin, in_bid, out_bid) {
+            // It has ended before it was spliced: its event is on the way and says why.
+            Err(BufferError::NoSuchBuffer(_)) => return Ok(()),
+            spliced => spliced.map_err(no_buffer)?,
+        }
         let terms = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).terms());
         // Nobody knows of the buffer yet.
-        terms.map_or(Ok(()), |terms| self.out.set_terms(out_bid, terms).map_err(|e| e.to_string()))
+        terms.map_or(Ok(()), |terms| self.out.set_terms(out_bid, terms).map_err(no_buffer))
     }
 
     /// The history that is kept in a ring for those who join: as configured, at most half, by default half.
@@ -186,7 +222,7 @@ impl Broker {
     }
 
     /// The broker's ring for a buffer. What is compared with the limit is what the ring takes: a power of two.
-    pub(super) fn ring_size(&self, asked: u64, max_delivery: u64) -> Result<u64, (RefuseCode, String)> {
+    pub(super) fn ring_size(&self, asked: u64, max_delivery: u64) -> Result<u64, Refused> {
         let (min, max) = (self.settings.min_ring_bytes, self.settings.max_ring_bytes);
         let needed = max_delivery.saturating_mul(2);
         let size = asked.max(needed).max(min);
@@ -198,8 +234,9 @@ impl Broker {
             true => format!("a ring of {asked} bytes was asked for"),
             false => format!("deliveries of {max_delivery} bytes need a ring of {needed}"),
         };
-        let reason =
-            format!("{wish}, which takes {takes}; this broker's are at most {max} (broker.max_ring_bytes)");
+        // A publisher's own ring is a power of two already, and it asks for as much.
+        let takes = if takes == size { String::new() } else { format!(", which takes {takes}") };
+        let reason = format!("{wish}{takes}; this broker's are at most {max} (broker.max_ring_bytes)");
         Err((RefuseCode::Size, reason))
     }
 
@@ -212,7 +249,7 @@ impl Broker {
             InEvent::Closed { bid, end } => self.on_ended(key, bid, end, false),
             InEvent::Gone { bid, end } => self.on_ended(key, bid, end, true),
             InEvent::Restarted { bid, .. } => self.on_restarted(key, bid),
-            InEvent::Refused { bid, error } => self.on_refused(key, bid, &error.to_string()),
+            InEvent::Refused { bid, error } => self.on_refused(key, bid, not_had(&error)),
             InEvent::Lost { bid, from, to } => {
                 self.ledger.lost_by_publisher(to.saturating_sub(from));
                 warn!(
@@ -286,17 +323,17 @@ impl Broker {
         let out_bid = self.sessions.get(&key).and_then(|session| session.mapping.get(in_bid));
         let stage = out_bid.and_then(|bid| self.topics.get(bid)).map(|buffer| buffer.stage);
         if stage.is_some_and(|stage| stage != Stage::Opening) {
-            self.on_refused(key, in_bid, "its log is another one now");
+            self.on_refused(key, in_bid, (RefuseCode::Internal, "its log is another one now".into()));
         }
     }
 
-    fn on_refused(&mut self, key: SessionKey, in_bid: Bid, reason: &str) {
+    fn on_refused(&mut self, key: SessionKey, in_bid: Bid, (code, reason): Refused) {
         let Some(session) = self.sessions.get(&key) else { return };
         let Some(out_bid) = session.mapping.get(in_bid) else { return };
         warn!("buffer {out_bid} could not be had from {session}: {reason}");
         let reason = format!("the broker could not take the buffer: {reason}");
-        self.ledger.refused(Refusal::Buffer(RefuseCode::Internal));
-        session.answer(&Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
+        self.ledger.refused(Refusal::Buffer(code));
+        session.answer(&Control::Refused { bid: in_bid, code, reason });
         self.give_up(out_bid);
     }
 

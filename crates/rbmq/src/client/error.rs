@@ -38,7 +38,7 @@ pub enum TopicOpenError {
     #[error(transparent)]
     Name(#[from] TopicError),
     /// No memory for its buffer, or too many buffers.
-    #[error("no buffer for topic '{topic}': {source}")]
+    #[error("no buffer for topic '{topic}' here at the publisher: {source}{}", whose(source))]
     Buffer {
         /// The topic.
         topic: TopicName,
@@ -382,6 +382,16 @@ fn still_missing(subscribers: u32) -> String {
         0 => String::new(),
         1 => "; 1 more subscriber must come (min_subscribers)".into(),
         more => format!("; {more} more subscribers must come (min_subscribers)"),
+    }
+}
+
+/// The broker has limits of the same names.
+fn whose(error: &BufferError) -> &'static str {
+    match error {
+        BufferError::Memory(_) | BufferError::TooMany(_) => {
+            "; this process has settings of its own, and this is none of the broker's"
+        }
+        _ => "",
     }
 }
 

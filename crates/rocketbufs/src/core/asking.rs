@@ -195,10 +195,7 @@ impl<T: Transport> Core<T> {
         let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
         let made = match loan {
             Ok(Some(loan)) => Ok((Ring::bare(subscribed.start), Some(loan))),
-            Ok(None) => self
-                .make_ring(inbound, subscribed, offered)
-                .map(|ring| (ring, None))
-                .map_err(RefusedError::Memory),
+            Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),
             Err(error) => Err(error),
         };
         match made {
@@ -219,9 +216,10 @@ impl<T: Transport> Core<T> {
         inbound: &InboundShared,
         subscribed: &Subscribed,
         offered: Option<Offered>,
-    ) -> Result<Ring, String> {
+    ) -> Result<Ring, RefusedError> {
         let options = &inbound.options;
-        let offered = offered.map(|offered| offered.ring).transpose().map_err(|error| error.to_string())?;
+        let offered = offered.map(|offered| offered.ring).transpose();
+        let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
         let capacity = match &offered {
             Some(ring) => ring.capacity(),
             None => options.size_bytes.next_power_of_two(),
@@ -251,7 +249,7 @@ impl<T: Transport> Core<T> {
             }
             None => self.inner.pool.ring(config),
         };
-        let made = made.map_err(|error| error.to_string())?;
+        let made = made.map_err(RefusedError::from)?;
         if options.own_memory {
             made.keep_plain();
         }

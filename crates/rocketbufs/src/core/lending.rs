@@ -156,7 +156,7 @@ impl<T: Transport> Core<T> {
             Ok(ring) => ring,
             Err(error) => {
                 drop(state);
-                return self.refuse(conn, wire, inbound, RefusedError::Memory(error.to_string()));
+                return self.refuse(conn, wire, inbound, error.into());
             }
         };
         if inbound.options.own_memory {

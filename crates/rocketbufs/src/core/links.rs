@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketnet::{Accepted, ConnId, Down, Transport};
+use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
 use super::{Command, Core, Link, LinkPhase, Role};
@@ -39,40 +39,6 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    /// A peer connected: a worker's turn to own it.
-    pub(super) fn on_incoming(&mut self, accepted: Accepted) {
-        let listener = self.listeners.iter().find(|(_, addr, _)| *addr == accepted.local);
-        let Some((.., listener)) = listener else { return };
-        let listener = listener.clone();
-        let (id, worker) = self.inner.place_conn();
-        let conn = ConnShared::new(&self.inner, id, worker, accepted.peer.clone());
-        if worker == self.shared.index {
-            self.adopt(conn, accepted, listener);
-        } else {
-            conn.send(Command::Adopt { conn: conn.clone(), accepted, listener });
-        }
-    }
-
-    pub(super) fn adopt(
-        &mut self,
-        shared: Arc<ConnShared>,
-        accepted: Accepted,
-        listener: Weak<ListenerShared>,
-    ) {
-        match self.transport.adopt(accepted) {
-            Ok(conn) => {
-                self.add_link(conn, shared, Vec::new(), Some(listener), LinkPhase::Fresh);
-            }
-            Err(error) => {
-                tracing::warn!(peer = shared.peer_addr(), %error, "a connection was not taken");
-                if let Some(listener) = listener.upgrade() {
-                    listener.turned_away(&shared.peer_addr(), StrangerReason::Limit, &error.to_string());
-                }
-                shared.set_phase(Phase::Down(error.to_string()));
-            }
-        }
-    }
-
     pub(super) fn connect(&mut self, shared: Arc<ConnShared>, addr: &str, hello: Vec<u8>) {
         match self.transport.connect(addr) {
             Ok(conn) => {
@@ -82,7 +48,7 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    fn add_link(
+    pub(super) fn add_link(
         &mut self,
         conn: ConnId,
         shared: Arc<ConnShared>,

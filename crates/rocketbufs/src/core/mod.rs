@@ -4,7 +4,7 @@
 //! commands of the application's threads and the news of buffers; then give every connection with something to send
 //! its turns; then flush. It never waits for a lock that is held across I/O and touches no clock.
 //!
-//! * `links`: connections, from the first byte to the last;
+//! * `incoming`, `links`: connections, from the first byte to the last;
 //! * `admitting`: subscriptions of others to our buffers, until they are answered;
 //! * `sending`: the same, from then on;
 //! * `asking`: our subscriptions, until they are answered;
@@ -19,6 +19,7 @@ mod admitting;
 mod asking;
 mod following;
 mod idle;
+pub(crate) mod incoming;
 pub(crate) mod inline;
 mod lending;
 mod links;
@@ -46,9 +47,8 @@ use crate::rout::ROutShared;
 use crate::types::{Nanos, Position, WireId};
 use crate::worker::WorkerShared;
 
-pub(crate) use idle::Rest;
-
 use following::Follows;
+pub(crate) use idle::Rest;
 use idle::{Idle, Roused};
 use inline::Pauses;
 

@@ -7,16 +7,15 @@ use tracing::{debug, info, warn};
 
 use super::super::control::{Broker, send};
 use super::super::ledger::Refusal as Counted;
-use super::super::publishers::{Create, PLACE_HOLD, PLACE_NAME};
+use super::super::publishers::{
+    Create, PLACE_HOLD, PLACE_NAME, Refused as Refusal, no_buffer, not_had, not_subscribed,
+};
 use super::super::rules::Ingest;
 use super::super::session::SessionKey;
 use super::super::topics::{Buffer, Stage as BufferStage, TooManyTopics};
 use super::feeds::{Due, Stage, TooManyFeeds};
 use super::{RingOf, TopicMerge};
 use crate::wire::{Control, Framing, RUN_HEADER_BYTES, RefuseCode, TopicName};
-
-/// A refusal: its code, and the same in words.
-type Refusal = (RefuseCode, String);
 
 impl Broker {
     /// Whether CREATE names a buffer that is merged, or is to be.
@@ -114,7 +113,7 @@ impl Broker {
         let options = feed_options(size_bytes, start);
         session.rin.subscribe_with(in_bid, options).map_err(|error| {
             self.drop_feed(key, in_bid);
-            (RefuseCode::Internal, error.to_string())
+            not_subscribed(error)
         })
     }
 
@@ -181,7 +180,7 @@ impl Broker {
             made.and_then(|()| self.out.set_terms(out_bid, terms)).and_then(|()| self.out.writer(out_bid));
         let writer = made.map_err(|error| {
             self.remove_buffer(out_bid);
-            (RefuseCode::Internal, error.to_string())
+            no_buffer(error)
         })?;
         let merge =
             TopicMerge::new(&self.out, writer, out_bid, self.settings.merge_table_entries, &self.events);
@@ -224,19 +223,19 @@ impl Broker {
             InEvent::Gone { .. } if stage.is_active() => self.begin_leaving(key, bid),
             // A log that begins is always another one than that of no epoch; but one that went on must not be.
             InEvent::Restarted { .. } if stage != Stage::Opening => {
-                self.refuse_feed(key, bid, "its log is another one now");
+                self.refuse_feed(key, bid, (RefuseCode::Internal, "its log is another one now".into()));
             }
-            InEvent::Refused { error, .. } => self.refuse_feed(key, bid, &error.to_string()),
+            InEvent::Refused { error, .. } => self.refuse_feed(key, bid, not_had(error)),
             _ => {}
         }
         true
     }
 
-    fn refuse_feed(&mut self, key: SessionKey, in_bid: Bid, reason: &str) {
+    fn refuse_feed(&mut self, key: SessionKey, in_bid: Bid, (code, reason): Refusal) {
         warn!("a buffer of a merged topic could not be had from its publisher: {reason}");
         let reason = format!("the broker could not take the buffer: {reason}");
-        self.ledger.refused(Counted::Buffer(RefuseCode::Internal));
-        self.tell_feed(key, &Control::Refused { bid: in_bid, code: RefuseCode::Internal, reason });
+        self.ledger.refused(Counted::Buffer(code));
+        self.tell_feed(key, &Control::Refused { bid: in_bid, code, reason });
         self.drop_feed(key, in_bid);
     }
 
