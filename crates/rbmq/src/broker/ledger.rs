@@ -55,8 +55,9 @@ impl Refusal {
     ];
 }
 
-/// The policies that are counted, in the order of [`Counts`].
-pub(crate) const POLICIES: [Policy; 4] = [Policy::Block, Policy::Drop, Policy::Disconnect, Policy::Overwrite];
+/// The policies that are counted, in the order of [`Counts`]. All rings of a broker have flow control, without which alone
+/// there could be a subscription of another.
+pub(crate) const POLICIES: [Policy; 3] = [Policy::Block, Policy::Drop, Policy::Disconnect];
 
 /// Sums since the broker's start.
 #[derive(Debug, Clone, Copy, Default)]
@@ -233,8 +234,8 @@ mod tests {
         }
         ledger.lost(Policy::Drop, 5);
         ledger.too_slow(Policy::Disconnect);
-        assert_eq!(ledger.counts.lost_bytes, [0, 5, 0, 0]);
-        assert_eq!(ledger.counts.too_slow, [0, 0, 1, 0]);
+        assert_eq!(ledger.counts.lost_bytes, [0, 5, 0]);
+        assert_eq!(ledger.counts.too_slow, [0, 0, 1]);
     }
 
     #[test]
