@@ -138,7 +138,9 @@ impl Stats {
             serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }).to_string()
         } else {
             let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
-            let mut lines = table::table(&lines, screen::width(), usize::MAX);
+            // What no terminal shows is cut nowhere.
+            let width = if screen::is_terminal() { screen::width() } else { usize::MAX };
+            let mut lines = table::table(&lines, width, usize::MAX);
             let memory = bytes::show(broker.memory_in_use() as f64);
             lines.push(format!("{} topics, rings of {memory}", topics.len()));
             lines.join("\n")

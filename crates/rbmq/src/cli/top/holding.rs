@@ -1,6 +1,6 @@
 //! Who or what keeps a buffer's publisher from writing on, in words.
 
-use rbmq::{BufferStage, BufferStats, Holds, SubscriptionStats};
+use rbmq::{BufferStats, Holds, SubscriptionStats};
 
 use super::text;
 use crate::cli::bytes;
@@ -15,7 +15,7 @@ pub(super) fn limits(buffer: &BufferStats, sub: &SubscriptionStats) -> bool {
 
 /// Who keeps the publisher from writing on, and how much it may still write.
 pub(super) fn who_holds(buffer: &BufferStats, subscriptions: &[SubscriptionStats]) -> Vec<String> {
-    if matches!(buffer.stage, BufferStage::Closed | BufferStage::Gone) {
+    if buffer.has_ended() {
         return vec!["the log has ended: nobody is waited for".into()];
     }
     let room = bytes::show(buffer.horizon.saturating_sub(buffer.head) as f64);

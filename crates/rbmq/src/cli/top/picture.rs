@@ -106,7 +106,14 @@ fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
     lines.into_iter().map(|line| text::cut(line.trim_end(), width)).collect()
 }
 
-fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
+/// Which buffer it is, whose, and how it is with its publisher.
+pub(crate) fn title(buffer: &BufferStats) -> String {
+    let (who, state) = who_and_state(buffer);
+    let words = [format!("buffer {}", buffer.bid), who, state];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" · ")
+}
+
+fn who_and_state(buffer: &BufferStats) -> (String, String) {
     let who = match (buffer.publisher.as_str(), buffer.address.as_str()) {
         ("", "") => String::new(),
         (name, "") => format!("from {}", text::name(name, 40)),
@@ -120,6 +127,11 @@ fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
         BufferStage::Closed => format!("closed, readable for {}", text::time(buffer.expires_ms)),
         BufferStage::Gone => format!("its publisher is gone, readable for {}", text::time(buffer.expires_ms)),
     };
+    (who, state)
+}
+
+fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
+    let (who, state) = who_and_state(buffer);
     let show = |value: u64| bytes::show(value as f64);
     let mut first = vec![format!("buffer {}", buffer.bid), who, state, buffer.framing.to_string()];
     first.push(format!("epoch {:032x}", buffer.epoch));

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use rbmq::{BrokerSummary, ObserveError, Observer, TopicDetail, TopicFilter, TopicName, TopicStats};
+use rbmq::{
+    BrokerSummary, BufferDetail, ObserveError, Observer, TopicDetail, TopicFilter, TopicName, TopicStats,
+};
 use serde_json::{Value, json};
 
-use super::picture::{Rates, legend, picture};
+use super::picture::{Rates, legend, picture, title};
+use super::screen;
 use super::table::{Before, Line, Sort, before, lines, table};
 use super::text;
 use crate::cli::bytes;
@@ -108,32 +111,46 @@ impl Reading {
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
                 let most = height.map_or(usize::MAX, |height| height.saturating_sub(out.len() + 2));
+                // What no terminal shows is cut nowhere.
+                let width = if screen::is_terminal() { width } else { usize::MAX };
                 out.extend(table(&self.lines(topics, old, *sort), width, most));
             }
             (What::Topic(detail), _) => {
-                // Each buffer's own lines, and three for each of its subscriptions.
-                let most = height.map_or(SHOWN, |height| {
-                    let each = height.saturating_sub(out.len()) / detail.buffers.len().max(1);
-                    (each.saturating_sub(8) / 3).clamp(1, SHOWN)
-                });
-                out.extend(self.pictures(detail, old, width, most));
+                let room = height.map(|height| height.saturating_sub(out.len()));
+                out.extend(self.pictures(detail, old, width, room));
             }
             (What::Topics(_), Subject::Topic(_)) => {}
         }
         out
     }
 
-    fn pictures(&self, detail: &TopicDetail, old: Option<&Self>, width: usize, most: usize) -> Vec<String> {
+    fn pictures(
+        &self,
+        detail: &TopicDetail,
+        old: Option<&Self>,
+        width: usize,
+        room: Option<usize>,
+    ) -> Vec<String> {
         let name = text::name(detail.topic.as_str(), width.saturating_sub(16));
         if detail.buffers.is_empty() {
             return vec![text::cut(&format!("topic {name}: nobody publishes it now"), width)];
         }
-        let mut out = Vec::new();
-        for (buffer, rates) in detail.buffers.iter().zip(self.rates(detail, old)) {
-            out.extend(picture(buffer, rates, width, most));
-            out.push(String::new());
+        let all = detail.buffers.iter().zip(self.rates(detail, old));
+        // What lives comes first.
+        let (mut drawn, mut ended): (Vec<Drawn<'_>>, Vec<Drawn<'_>>) =
+            all.partition(|(detail, _)| !detail.buffer.has_ended());
+        if drawn.is_empty() || room.is_none() {
+            drawn.append(&mut ended);
         }
-        out.extend(legend(width));
+        let legend = legend(width);
+        let Some(room) = room else {
+            let all = drawn.iter().flat_map(|one| lines_of(one, width, SHOWN));
+            return all.chain(legend).collect();
+        };
+        let ended = ended_lines(&ended, width);
+        let mut out = fit(&drawn, width, room.saturating_sub(ended.len() + legend.len()));
+        out.extend(ended);
+        out.extend(legend);
         out
     }
 
@@ -188,3 +205,126 @@ impl Reading {
 
 /// Subscriptions of a buffer that are drawn one by one where the window does not say.
 const SHOWN: usize = 20;
+/// Logs that have ended, of which a window shows a line each.
+const ENDED: usize = 3;
+/// Lines that a picture has at least.
+const LEAST_LINES: usize = 6;
+
+/// A buffer that is drawn.
+type Drawn<'a> = (&'a BufferDetail, Rates);
+
+fn lines_of((detail, rates): &Drawn<'_>, width: usize, most: usize) -> Vec<String> {
+    let mut lines = picture(detail, *rates, width, most);
+    lines.push(String::new());
+    lines
+}
+
+/// As many subscriptions of each as there is room for; then as many buffers, and the rest is summed.
+fn fit(drawn: &[Drawn<'_>], width: usize, room: usize) -> Vec<String> {
+    let few = drawn.len() <= room / LEAST_LINES;
+    for most in (1..=SHOWN).rev().filter(|_| few) {
+        let lines: Vec<String> = drawn.iter().flat_map(|one| lines_of(one, width, most)).collect();
+        if lines.len() <= room {
+            return lines;
+        }
+    }
+    let mut out = Vec::new();
+    for (n, one) in drawn.iter().enumerate() {
+        let lines = lines_of(one, width, 1);
+        // The first is drawn in any case, and a line is left for the rest.
+        if n > 0 && out.len() + lines.len() >= room {
+            let rest = &drawn[n..];
+            let lag = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
+            let more = format!("and {} more buffers, at most {} behind", rest.len(), bytes::show(lag as f64));
+            out.push(text::cut(&more, width));
+            break;
+        }
+        out.extend(lines);
+    }
+    out
+}
+
+/// How far the slowest subscription of a buffer is behind.
+fn furthest(detail: &BufferDetail) -> u64 {
+    detail.subscriptions.iter().map(|sub| sub.lag_bytes(detail.buffer.head)).max().unwrap_or(0)
+}
+
+fn ended_lines(ended: &[Drawn<'_>], width: usize) -> Vec<String> {
+    let lag = |lag| bytes::show(lag as f64);
+    let one =
+        |(detail, _): &Drawn<'_>| format!("{} · {} behind", title(&detail.buffer), lag(furthest(detail)));
+    let mut lines: Vec<String> = ended.iter().take(ENDED).map(one).collect();
+    if let Some(rest) = ended.get(ENDED..).filter(|rest| !rest.is_empty()) {
+        let most = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
+        lines.push(format!("and {} more that have ended, at most {} behind", rest.len(), lag(most)));
+    }
+    lines.into_iter().map(|line| text::cut(&line, width)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rbmq::{BufferStage, BufferStats, SubscriptionStats};
+
+    use super::*;
+
+    fn reading(stages: &[BufferStage]) -> Reading {
+        let buffer = |(bid, stage): (usize, &BufferStage)| BufferDetail {
+            buffer: BufferStats {
+                bid: bid as u32,
+                publisher: "camera".into(),
+                connected: true,
+                stage: *stage,
+                head: 60_000,
+                horizon: 60_000,
+                capacity_bytes: 65_536,
+                ..BufferStats::default()
+            },
+            subscriptions: ["dash", "log"]
+                .map(|name| SubscriptionStats {
+                    client: name.into(),
+                    holds: Some(0),
+                    ..SubscriptionStats::default()
+                })
+                .into(),
+        };
+        let buffers = stages.iter().enumerate().map(buffer).collect();
+        let what = What::Topic(TopicDetail { topic: "t".parse().unwrap(), buffers });
+        Reading { at: Instant::now(), summary: BrokerSummary::default(), what }
+    }
+
+    fn window(stages: &[BufferStage], size: (usize, Option<usize>)) -> Vec<String> {
+        reading(stages).text(&Subject::Topic("t".parse().unwrap()), None, "here", size)
+    }
+
+    #[test]
+    fn a_window_shows_what_lives_whole_and_a_line_of_what_has_ended() {
+        use BufferStage::{Closed, Live};
+        let lines = window(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
+        assert!(lines.len() <= 24, "{}", lines.join("\n"));
+        let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect(part);
+        assert!(at("buffer 2 ·") < at("dash holds the publisher at") && at("dash holds") < at("buffer 0 ·"));
+        assert!(
+            at("buffer 0 · from camera · closed") < at("and 2 more that have ended, at most 60.0 kB behind")
+        );
+        assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
+        // Without a window all is drawn, what lives first.
+        let lines = window(&[Closed, Live], (80, None));
+        assert_eq!(lines.iter().filter(|line| line.contains(" ring [")).count(), 2);
+        assert!(
+            lines.iter().position(|line| line.starts_with("buffer 1"))
+                < lines.iter().position(|line| line.starts_with("buffer 0"))
+        );
+    }
+
+    #[test]
+    fn buffers_that_do_not_fit_are_summed() {
+        for count in [2, 5, 300] {
+            let lines = window(&vec![BufferStage::Live; count], (80, Some(30)));
+            assert!(lines.len() <= 30, "{}", lines.join("\n"));
+            assert!(lines.iter().any(|line| line.contains("holds the publisher at")));
+            assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
+            let summed = lines.iter().any(|line| line.contains(" more buffers, at most 60.0 kB behind"));
+            assert_eq!(summed, lines.iter().filter(|line| line.starts_with("buffer ")).count() < count);
+        }
+    }
+}

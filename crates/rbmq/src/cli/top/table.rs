@@ -66,46 +66,83 @@ fn moved(line: &Line) -> f64 {
     line.received_per_second.unwrap_or(0.0) + line.delivered_per_second.unwrap_or(0.0)
 }
 
-/// What all columns but the first and the last take, with the spaces between them.
-const NUMBERS: usize = 4 + 6 + 8 + 8 + 8 + 6 + 8 + 7;
-const POLICY: usize = 10 + 1;
-/// The narrowest that the first and the last column may be.
-const MIN_TOPIC: usize = 12;
-const MIN_SLOWEST: usize = 8;
+/// The columns' heads, and how wide each is at least: the first and the last give way as far as that.
+const HEADS: [&str; COLUMNS] =
+    ["TOPIC", "PUBS", "SUBS", "IN/S", "OUT/S", "LAG", "RING", "LOST", "POLICY", "SLOWEST"];
+const LEAST: [usize; COLUMNS] = [12, 4, 6, 8, 8, 8, 6, 8, 10, 8];
+const COLUMNS: usize = 10;
+const TOPIC: usize = 0;
+const POLICY: usize = 8;
+const SLOWEST: usize = 9;
+/// Which columns a narrow terminal loses, the first first: how far somebody is behind is told the longest.
+const GIVEN_UP: [usize; COLUMNS - 1] = [POLICY, SLOWEST, 1, 4, 3, 2, 7, 6, 5];
 
-/// How wide the columns are that give way.
-struct Widths {
-    topic: usize,
-    policy: bool,
-    slowest: usize,
-}
+type Row = [String; COLUMNS];
+
+/// How wide each column is; none that is not shown.
+struct Widths([Option<usize>; COLUMNS]);
 
 impl Widths {
-    fn new(lines: &[Line], width: usize) -> Self {
-        let longest = lines.iter().map(|line| line.stats.topic.as_str().chars().count()).max().unwrap_or(0);
-        let policy = width >= MIN_TOPIC + NUMBERS + POLICY + 2 * MIN_SLOWEST;
-        let numbers = NUMBERS + if policy { POLICY } else { 0 };
-        let left = width.saturating_sub(numbers + 1);
-        // The longest name is shown whole if half of what is left suffices.
-        let topic = longest.clamp(MIN_TOPIC, (left / 2).max(MIN_TOPIC));
-        let slowest = left.saturating_sub(topic);
-        Self { topic, policy, slowest: if slowest < MIN_SLOWEST { 0 } else { slowest } }
+    fn new(rows: &[Row], width: usize) -> Self {
+        let longest = |column: usize| {
+            rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(LEAST[column])
+        };
+        // A column of numbers is as wide as they need: half a number is another number.
+        let mut widths: [Option<usize>; COLUMNS] = std::array::from_fn(|column| match column {
+            TOPIC | SLOWEST => Some(LEAST[column]),
+            _ => Some(longest(column)),
+        });
+        // Where nobody is slow nothing is said of that, and names have its room.
+        let is_empty = |column: usize| rows.iter().skip(1).all(|row| row[column].is_empty());
+        let taken = |widths: &[Option<usize>; COLUMNS]| {
+            let shown = widths.iter().flatten();
+            shown.clone().sum::<usize>() + shown.count().saturating_sub(1)
+        };
+        for column in [SLOWEST, POLICY].into_iter().filter(|column| is_empty(*column)) {
+            let needed = taken(&widths) - LEAST[TOPIC] + longest(TOPIC);
+            widths[column] = widths[column].filter(|_| needed <= width);
+        }
+        let mut given_up = GIVEN_UP.into_iter();
+        while taken(&widths) > width
+            && let Some(column) = given_up.next()
+        {
+            widths[column] = None;
+        }
+        let left = width.saturating_sub(taken(&widths));
+        let more = |column: usize| longest(column).saturating_sub(widths[column].unwrap_or(usize::MAX));
+        let (name, who) = (more(TOPIC), if is_empty(SLOWEST) { 0 } else { more(SLOWEST) });
+        // The longest name is shown whole if half of what is left suffices, or nobody needs the other half.
+        let name = name.min((left / 2).max(left.saturating_sub(who)));
+        widths[TOPIC] = widths[TOPIC].map(|least| least + name);
+        widths[SLOWEST] = widths[SLOWEST].map(|least| least + who.min(left - name));
+        Self(widths)
+    }
+
+    fn line(&self, row: &Row, width: usize) -> String {
+        let mut line = String::new();
+        for (column, (cell, shown)) in row.iter().zip(self.0).enumerate() {
+            let Some(shown) = shown else { continue };
+            let space = if column == TOPIC { "" } else { " " };
+            let cell = match column {
+                TOPIC | POLICY | SLOWEST => format!("{space}{:<shown$}", text::cut(cell, shown)),
+                _ => format!("{space}{cell:>shown$}"),
+            };
+            line.push_str(&cell);
+        }
+        text::cut(line.trim_end(), width)
     }
 }
 
 /// The table, of which each line has at most `width` characters; at most `most` topics, the rest summed.
 pub(crate) fn table(lines: &[Line], width: usize, most: usize) -> Vec<String> {
-    let widths = Widths::new(lines, width);
-    let head = ["PUBS", "SUBS", "IN/S", "OUT/S", "LAG", "RING", "LOST"].map(str::to_owned);
-    let mut text = vec![row(&widths, "TOPIC", &head, "POLICY", "SLOWEST")];
-    text.extend(lines.iter().take(most).map(|line| topic_row(&widths, line)));
-    if let Some(rest) = lines.get(most..).filter(|rest| !rest.is_empty()) {
-        text.push(rest_row(&widths, rest));
-    }
-    text.into_iter().map(|line| text::cut(line.trim_end(), width)).collect()
+    let mut rows = vec![HEADS.map(str::to_owned)];
+    rows.extend(lines.iter().take(most).map(topic_row));
+    rows.extend(lines.get(most..).filter(|rest| !rest.is_empty()).map(rest_row));
+    let widths = Widths::new(&rows, width);
+    rows.iter().map(|row| widths.line(row, width)).collect()
 }
 
-fn topic_row(widths: &Widths, line: &Line) -> String {
+fn topic_row(line: &Line) -> Row {
     let stats = &line.stats;
     let slowest = stats.slowest.as_ref();
     let ring = slowest.map_or(String::new(), |s| text::percent(stats.max_lag_bytes, s.ring_bytes));
@@ -113,7 +150,8 @@ fn topic_row(widths: &Widths, line: &Line) -> String {
     let who = who(stats);
     let absent = if stats.absent > 0 { format!("+{}", stats.absent) } else { String::new() };
     let ended = if stats.publishers == 0 && stats.ended > 0 { "end" } else { "" };
-    let numbers = [
+    [
+        name(stats),
         if ended.is_empty() { stats.publishers.to_string() } else { ended.to_owned() },
         format!("{}{absent}", stats.subscribers),
         text::bytes_or_dash(line.received_per_second),
@@ -121,8 +159,9 @@ fn topic_row(widths: &Widths, line: &Line) -> String {
         bytes::show(stats.max_lag_bytes as f64),
         ring,
         bytes::show(stats.dropped_bytes as f64),
-    ];
-    row(widths, &text::name(stats.topic.as_str(), widths.topic), &numbers, &policy, &who)
+        policy,
+        who,
+    ]
 }
 
 /// Who is behind, and what holds the publisher.
@@ -132,7 +171,7 @@ fn who(stats: &TopicStats) -> String {
         _ => "min_subscribers: holds the publisher",
     });
     let Some(slowest) = &stats.slowest else { return reason.unwrap_or_default().into() };
-    let name = text::name(&slowest.name, 40);
+    let name = text::name(&slowest.name, usize::MAX);
     match (slowest.holds, slowest.absent, reason) {
         (true, true, _) => format!("{name}: away, and holds the publisher"),
         (true, false, _) => format!("{name}: holds the publisher, {}", text::time(slowest.idle_ms)),
@@ -142,12 +181,13 @@ fn who(stats: &TopicStats) -> String {
     }
 }
 
-fn rest_row(widths: &Widths, rest: &[Line]) -> String {
+fn rest_row(rest: &[Line]) -> Row {
     let sum =
         |of: fn(&TopicStats) -> u64| rest.iter().map(|line| of(&line.stats)).fold(0, u64::saturating_add);
     let rates = |of: fn(&Line) -> Option<f64>| rest.iter().filter_map(of).sum::<f64>();
     let lag = rest.iter().map(|line| line.stats.max_lag_bytes).max().unwrap_or(0);
-    let numbers = [
+    [
+        format!("and {} more", rest.len()),
         sum(|s| s.publishers.into()).to_string(),
         sum(|s| s.subscribers.into()).to_string(),
         bytes::show(rates(|line| line.received_per_second)),
@@ -155,23 +195,9 @@ fn rest_row(widths: &Widths, rest: &[Line]) -> String {
         bytes::show(lag as f64),
         String::new(),
         bytes::show(sum(|s| s.dropped_bytes) as f64),
-    ];
-    row(widths, &text::cut(&format!("and {} more", rest.len()), widths.topic), &numbers, "", "")
-}
-
-fn row(widths: &Widths, topic: &str, numbers: &[String; 7], policy: &str, slowest: &str) -> String {
-    let [publishers, subscribers, input, output, lag, ring, lost] = numbers;
-    let topic_width = widths.topic;
-    let mut line = format!(
-        "{topic:<topic_width$} {publishers:>4} {subscribers:>6} {input:>8} {output:>8} {lag:>8} {ring:>6} {lost:>8}"
-    );
-    if widths.policy {
-        line.push_str(&format!(" {policy:<10}"));
-    }
-    if widths.slowest > 0 {
-        line.push_str(&format!(" {}", text::cut(slowest, widths.slowest)));
-    }
-    line
+        String::new(),
+        String::new(),
+    ]
 }
 
 /// The plain list of topics. Nothing is cut: it may be read by a program.
@@ -257,14 +283,31 @@ sensors/attic      1      2      0 B      0 B  12.0 kB   18 %  7.00 MB drop     
     #[test]
     fn a_narrow_table_gives_up_columns_and_then_is_cut() {
         let expected = "\
-TOPIC        PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST SLOWEST
-sensors/kit…    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B dash: holds…
-and 3 more      2      6    250 B    500 B  12.0 kB         7.00 MB";
+TOPIC          PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST SLOWEST
+sensors/kitch…    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B dash: hol…
+and 3 more        2      6    250 B    500 B  12.0 kB         7.00 MB";
         assert_eq!(table(&sample(), 80, 1).join("\n"), expected);
         for width in 0..200 {
             assert!(table(&sample(), width, 9).iter().all(|line| line.chars().count() <= width), "{width}");
         }
-        assert_eq!(table(&[], 30, 9), ["TOPIC        PUBS   SUBS     …"]);
+        assert_eq!(table(&[], 30, 9), ["TOPIC             LAG   RING"]);
+    }
+
+    #[test]
+    fn numbers_are_whole_at_any_width_and_names_where_there_is_room() {
+        let mut long = topic("sensors/kitchen/window", 195, 195);
+        long.subscribers = 1_234_567;
+        let lines = lines(vec![long], &Before::new(), Duration::from_secs(1), Sort::Name);
+        let at = |width| table(&lines, width, 9)[1].clone();
+        // Nobody is slow: the name has the room of who would be.
+        assert_eq!(at(80), "sensors/kitchen/window    1 1234567        -        -    195 B             0 B");
+        assert_eq!(at(40), "sensors/kitche…    195 B             0 B");
+        assert!(at(usize::MAX).starts_with("sensors/kitchen/window    1 1234567 "));
+        for width in 21..200 {
+            let cells: Vec<String> = at(width).split_whitespace().skip(1).map(str::to_owned).collect();
+            let whole = ["1", "1234567", "-", "195", "0", "B"];
+            assert!(cells.iter().all(|cell| whole.contains(&cell.as_str())), "{width}: {cells:?}");
+        }
     }
 
     #[test]

@@ -96,11 +96,16 @@ pub struct BufferStats {
 }
 
 impl BufferStats {
+    /// Whether nothing more comes of it.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.stage, BufferStage::Closed | BufferStage::Gone)
+    }
+
     /// What else than a subscriber that is behind keeps its publisher from going on, now or soon.
     pub fn holds(&self) -> Option<Holds> {
         let history = self.head.saturating_sub(self.retain_bytes);
         let kept = self.kept_for_least.is_some_and(|at| at < history);
-        if matches!(self.stage, BufferStage::Closed | BufferStage::Gone) {
+        if self.has_ended() {
             None
         } else if self.max_table_entries > 0 && self.table_entries >= self.max_table_entries {
             Some(Holds::TableFull)
