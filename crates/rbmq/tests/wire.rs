@@ -74,6 +74,7 @@ fn control() -> impl Strategy<Value = Control> {
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
         Just(Control::Told),
+        any::<u32>().prop_map(|hold_ms| Control::Hold { hold_ms }),
         (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
             |(max_lag_bytes, block_timeout_ms, max_hold_ms)| {
                 Control::Terms(Terms { max_lag_bytes, block_timeout_ms, max_hold_ms })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent, ROut};
 use tracing::{debug, info, warn};
 
+use super::away::Away;
 use super::chain::{Chain, Hop};
 use super::config::BrokerSettings;
 use super::counts::Counts;
@@ -66,6 +67,7 @@ pub(super) struct Broker {
     pub(super) watchers: HashMap<u64, Watcher>,
     /// Subscribers that have more to be told than fits into their connections' queues.
     pub(super) behind: BTreeSet<u64>,
+    pub(super) away: Away,
     /// What publishers were not told yet.
     pub(super) counts: Counts,
     pub(super) observers: Observers,
@@ -81,7 +83,12 @@ impl Broker {
     /// Works until told to stop.
     pub(super) fn run(mut self, inbox: &Inbox) {
         loop {
-            let due = [self.topics.next_expiry(), self.merges.next_due(), self.counts.next_due()];
+            let due = [
+                self.topics.next_expiry(),
+                self.merges.next_due(),
+                self.counts.next_due(),
+                self.away.next_due(),
+            ];
             let due = due.into_iter().flatten().min();
             let due = due.map(|at| at.saturating_duration_since(Instant::now()));
             let again = (!self.behind.is_empty()).then_some(TRY_AGAIN);
@@ -95,6 +102,7 @@ impl Broker {
             for bid in self.topics.expired(Instant::now()) {
                 self.remove_buffer(bid);
             }
+            self.away.expire(Instant::now());
             self.merged_due(Instant::now());
             self.tell_counts(Instant::now());
         }
@@ -193,7 +201,10 @@ impl Broker {
 
     fn on_out_event(&mut self, event: OutEvent) {
         match event {
-            OutEvent::Subscribed { bid, name, start, .. } => {
+            OutEvent::Subscribed { conn, bid, name, start, .. } => {
+                if let Some(watcher) = self.watchers.get_mut(&conn) {
+                    watcher.untaken.remove(&bid);
+                }
                 debug!("buffer {bid}: subscribed by {} from {start}", display_name(&text(&name)));
                 self.tell_subscribers(bid);
             }
@@ -210,8 +221,12 @@ impl Broker {
             }
             OutEvent::TooSlow { policy, .. } => self.ledger.too_slow(policy),
             OutEvent::ConnDown { conn, why } => {
+                let watcher = self.watchers.remove(&conn);
+                if let Some(watcher) = &watcher {
+                    self.keep_away(conn, watcher);
+                }
                 self.topics.forget(conn);
-                if let Some(watcher) = self.watchers.remove(&conn) {
+                if let Some(watcher) = watcher {
                     if watcher.hop.is_some() {
                         self.chain.peers -= 1;
                         self.topics.forget_broker(conn);

@@ -12,6 +12,7 @@
 //! by the broker; or, where a rule says `ingest = "merge"`, the publishers of a topic share one buffer (`merge`). The
 //! framework moves the bytes; what is here decides who may have what, on a thread of its own that alone owns the tables.
 
+mod away;
 mod chain;
 mod config;
 mod control;
@@ -136,6 +137,7 @@ impl Broker {
             done: 0,
             watchers: HashMap::new(),
             behind: BTreeSet::new(),
+            away: away::Away::default(),
             observers,
             counts: counts::Counts::default(),
             merges: merge::Merges::default(),

@@ -4,8 +4,8 @@
 //! of its connection. What does not fit there waits here, in order, as numbers of buffers; the queue is tried again
 //! a little later. A subscriber that stays behind by more than there is to tell is disconnected.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use rocketbufs::{Bid, Conn, ControlError};
 
@@ -15,7 +15,7 @@ use super::ledger::Refusal;
 use super::rules::Rules;
 use super::topics::Topics;
 use super::wants::{MayWant, WantsTooMuch};
-use crate::wire::{Control, Terms, Topic, TopicName};
+use crate::wire::{Control, Terms, Topic, TopicFilter, TopicName};
 
 /// How long until a full queue is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_millis(5);
@@ -29,6 +29,10 @@ pub(super) struct Watcher {
     pub(super) name: String,
     /// To another broker, which passes on what it receives.
     pub(super) hop: Option<Hop>,
+    /// For how long it may be away, by its name; zero: it does not come back.
+    hold: Duration,
+    /// What it was told of as new and has not subscribed to, if it may come back.
+    pub(super) untaken: BTreeSet<Bid>,
     waiting: VecDeque<Note>,
     /// What it was told last of what it gets at most.
     terms: Terms,
@@ -77,10 +81,16 @@ impl Note {
 
 impl Watcher {
     pub(super) fn new(conn: Conn, name: String, hop: Option<Hop>) -> Self {
-        Self { conn, name, hop, waiting: VecDeque::new(), terms: Terms::default() }
+        let (hold, untaken) = (Duration::ZERO, BTreeSet::new());
+        Self { conn, name, hop, hold, untaken, waiting: VecDeque::new(), terms: Terms::default() }
     }
 
     fn tell(&mut self, note: Note, topics: &Topics, said: &Said<'_>) {
+        match note {
+            Note::There(bid, true) if !self.hold.is_zero() => drop(self.untaken.insert(bid)),
+            Note::Gone(bid, _) => drop(self.untaken.remove(&bid)),
+            _ => {}
+        }
         self.waiting.push_back(note);
         if self.waiting.len() == 1 {
             self.tell_waiting(topics, said);
@@ -138,6 +148,7 @@ impl Broker {
     pub(super) fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
         let filters = match Control::decode(message) {
             Ok(Control::Topics { filters }) => filters,
+            Ok(Control::Hold { hold_ms }) => return self.on_hold(conn.id(), hold_ms),
             Ok(Control::Downstream { bid, count }) => return self.on_downstream(conn, bid, count),
             Ok(_) => return conn.close("a subscriber sent a message that only publishers or brokers send"),
             Err(error) => return conn.close(&error.to_string()),
@@ -151,11 +162,8 @@ impl Broker {
             filters: settings.max_topics_per_subscriber,
             patterns: settings.max_patterns_per_subscriber,
         };
-        match self.topics.want(conn.id(), filters, may) {
-            Ok(bids) => {
-                let notes = bids.into_iter().map(|bid| Note::There(bid, false)).chain([Note::Told]);
-                notes.for_each(|note| self.tell(conn.id(), note));
-            }
+        match self.topics.want(conn.id(), filters.clone(), may) {
+            Ok(bids) => self.tell_there(conn.id(), &filters, &bids),
             Err(too_much) => {
                 let (refusal, asked, max, setting) = match too_much {
                     WantsTooMuch::Filters(total) => (
@@ -180,8 +188,54 @@ impl Broker {
         }
     }
 
+    /// Tells a subscriber what there is of what it asked for.
+    fn tell_there(&mut self, watcher: u64, filters: &[TopicFilter], bids: &[Bid]) {
+        let held = self.watchers.get(&watcher).filter(|watcher| !watcher.hold.is_zero());
+        let name = held.map(|watcher| watcher.name.clone());
+        for bid in bids {
+            let missed = |name: &String| Some(self.away.missed(name, *bid, self.topics.get(*bid)?));
+            let fresh = name.as_ref().and_then(missed).unwrap_or(false);
+            self.tell(watcher, Note::There(*bid, fresh));
+        }
+        self.tell(watcher, Note::Told);
+        if let Some(name) = name {
+            self.away.back(&name, filters, bids);
+        }
+    }
+
+    /// A subscriber may come back under its name.
+    fn on_hold(&mut self, conn: u64, hold_ms: u32) {
+        let max_hold_ms = self.out.context().config().limits.max_hold_ms;
+        let Some(watcher) = self.watchers.get_mut(&conn).filter(|watcher| !watcher.name.is_empty()) else {
+            return;
+        };
+        watcher.hold = Duration::from_millis(hold_ms.min(max_hold_ms).into());
+        let name = watcher.name.clone();
+        let Some(before) = self.away.here(&name, conn).and_then(|conn| self.watchers.get_mut(&conn)) else {
+            return;
+        };
+        // That one may be gone without anybody knowing yet. What it takes after all is a place that this one takes over.
+        let (untaken, until) = (std::mem::take(&mut before.untaken), Instant::now() + before.hold);
+        if !untaken.is_empty() {
+            self.away.leave((&name, until), (std::iter::empty(), 0), untaken);
+        }
+    }
+
+    /// A subscriber's connection is gone; it may come back.
+    pub(super) fn keep_away(&mut self, conn: u64, watcher: &Watcher) {
+        let last = self.away.gone(&watcher.name, conn);
+        if watcher.hold.is_zero() {
+            return;
+        }
+        // Where another one has its name by now, that one was told what it had not taken.
+        let untaken = if last { watcher.untaken.clone() } else { BTreeSet::new() };
+        let (filters, told) = (self.topics.filters(conn), self.topics.told());
+        self.away.leave((&watcher.name, Instant::now() + watcher.hold), (filters, told), untaken);
+    }
+
     /// A buffer can be had: tells everybody who wants it.
     pub(super) fn announce_new(&mut self, bid: Bid) {
+        self.topics.tell(bid);
         let Some(buffer) = self.topics.get(bid) else { return };
         for watcher in self.topics.watchers(&buffer.topic) {
             self.tell(watcher, Note::There(bid, true));

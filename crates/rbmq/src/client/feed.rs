@@ -124,6 +124,11 @@ impl Feed {
 
     /// Asks the broker for what filters match. Not for callbacks.
     pub(super) fn ask(&self, conn: &Conn, filters: &[TopicFilter]) {
+        let first = lock(&self.state).asked.0 != conn.id();
+        if first && let Some(hold) = self.options.hold() {
+            // If it is not sent, nor is what follows.
+            let _ = send_patiently(conn, &hold);
+        }
         for message in Control::topics(filters) {
             let mut state = lock(&self.state);
             if state.asked.0 != conn.id() {
@@ -280,6 +285,12 @@ fn ago_ms(time: SystemTime) -> u64 {
 }
 
 impl Options {
+    /// What the broker is told of who may come back, if that is so.
+    fn hold(&self) -> Option<Control> {
+        let hold_ms = u32::try_from(self.hold.as_millis()).unwrap_or(u32::MAX);
+        (hold_ms > 0 && !self.name.is_empty()).then_some(Control::Hold { hold_ms })
+    }
+
     fn subscribe(&self, start: Start, max_delivery_bytes: u64) -> SubscribeOptions {
         SubscribeOptions {
             size_bytes: self.ring_bytes.max(max_delivery_bytes.saturating_mul(2)),

@@ -39,7 +39,7 @@ pub struct Topic {
     pub epoch: u128,
     /// How its bytes are to be read.
     pub framing: Framing,
-    /// Whether it appeared after the subscriber asked for the topic, so that all of it is new to the subscriber.
+    /// Whether it appeared after the subscriber asked for the topic, or while it was away (HOLD), so that all of it is new to the subscriber.
     pub fresh: bool,
     /// Largest delivery, in bytes; a subscriber's ring has at least twice as many.
     pub max_delivery_bytes: u64,
@@ -117,6 +117,12 @@ pub enum Control {
         /// Names, and names with wildcards.
         filters: Vec<TopicFilter>,
     },
+    /// Subscriber → broker, before it asks for topics: under its name it may come back within this time, and is then told
+    /// of what appeared meanwhile as fresh.
+    Hold {
+        /// How long.
+        hold_ms: u32,
+    },
     /// Broker → subscriber: a buffer of a wanted topic.
     Topic(Topic),
     /// Broker → broker: as `Topic`, and which brokers the buffer has passed.
@@ -171,6 +177,7 @@ const TOPIC_GONE: u8 = 0x12;
 const REJECTED: u8 = 0x13;
 const TOLD: u8 = 0x14;
 const TERMS: u8 = 0x15;
+const HOLD: u8 = 0x16;
 const TOPIC_VIA: u8 = 0x20;
 const DOWNSTREAM: u8 = 0x21;
 const CONTINUES: u8 = 0x22;
@@ -229,6 +236,10 @@ impl Control {
                 b.extend_from_slice(&u16::try_from(filters.len()).unwrap_or(u16::MAX).to_le_bytes());
                 filters.iter().take(usize::from(u16::MAX)).for_each(|f| put_name(&mut b, f.as_str()));
             }
+            Self::Hold { hold_ms } => {
+                b.push(HOLD);
+                b.extend_from_slice(&hold_ms.to_le_bytes());
+            }
             Self::Topic(topic) => {
                 b.push(TOPIC);
                 put_buffer(&mut b, topic);
@@ -286,6 +297,7 @@ impl Control {
                 let filters = (0..count).map(|_| get_filter(&mut r)).collect::<Result<_, _>>()?;
                 Self::Topics { filters }
             }
+            HOLD => Self::Hold { hold_ms: r.u32()? },
             TOPIC => Self::Topic(get_buffer(&mut r)?),
             TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
             TOLD => Self::Told,

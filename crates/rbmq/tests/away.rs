@@ -1,0 +1,145 @@
+//! Named subscribers that were away for less than their hold: what appeared meanwhile is theirs from its beginning.
+
+mod common;
+
+use common::inside::broker_with;
+use common::raw::Raw;
+use common::{BrokerProcess, LONG, until};
+use rbmq::wire::{Control, Hello, Role};
+use rbmq::{Observer, Publisher, Subscriber, TopicWriter};
+use rocketbufs::proto::Message;
+
+/// A topic that the broker has, with a message in it.
+fn published(publisher: &Publisher, topic: &str, message: &str) -> TopicWriter {
+    let mut writer = publisher.topic(topic).unwrap();
+    writer.publish(message.as_bytes()).unwrap();
+    writer.flush(LONG).unwrap();
+    writer
+}
+
+fn named(addr: &str, filters: &[&str]) -> Subscriber {
+    let mut subscriber = Subscriber::builder().name("n").hold(LONG).connect(addr).unwrap();
+    for filter in filters {
+        subscriber.subscribe(filter).unwrap();
+    }
+    subscriber
+}
+
+/// The next message, as "topic message".
+fn next(subscriber: &mut Subscriber) -> String {
+    let message = subscriber.recv(LONG).unwrap().expect("a message");
+    format!("{} {}", message.topic, String::from_utf8(message.bytes).unwrap())
+}
+
+fn leave(subscriber: Subscriber, observer: &mut Observer) {
+    subscriber.close(LONG);
+    until("it is gone", || observer.summary().unwrap().subscribers == 0);
+}
+
+#[test]
+fn topics_that_appeared_meanwhile_come_from_their_beginning() {
+    let broker = broker_with(|_| {});
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let _before = published(&publisher, "y/before", "not asked for");
+    // Nothing but its name and its filters is there to remember.
+    leave(named(&broker.addr(), &["y/#", "z"]), &mut observer);
+    let mut new = published(&publisher, "y/new", "1");
+    published(&publisher, "z", "1").close().unwrap();
+    let _other = published(&publisher, "other", "1");
+    let mut subscriber = named(&broker.addr(), &["y/#", "z", "other"]);
+    let mut received = [next(&mut subscriber), next(&mut subscriber)];
+    received.sort_unstable();
+    assert_eq!(received, ["y/new 1", "z 1"], "and nothing of what it did not ask for then");
+    leave(subscriber, &mut observer);
+    new.publish(b"2").unwrap();
+    let mut again = named(&broker.addr(), &["y/#", "z"]);
+    // Of places that were kept a little may come again.
+    loop {
+        match next(&mut again).as_str() {
+            "y/new 2" => break,
+            "y/new 1" | "z 1" => {}
+            other => panic!("{other}"),
+        }
+    }
+    leave(again, &mut observer);
+    let told = asked(&mut raw(&broker.addr(), 1, 60_000), "y/#");
+    assert_eq!(told, ["y/before", "y/new"].map(|topic| (topic.to_owned(), false)), "it has had both");
+}
+
+#[test]
+fn the_command_has_what_appeared_while_it_was_stopped() {
+    let broker = BrokerProcess::start();
+    let publisher = Publisher::connect(&broker.addr).unwrap();
+    let old = publisher.topic("y/old").unwrap();
+    let sub = broker.sub("y/# --name n --hold 60");
+    old.wait_subscribers(1, LONG).unwrap();
+    sub.signal("TERM");
+    sub.finish().good();
+    until("it is gone", || old.subscribers() == 0);
+    let _new = published(&publisher, "y/new", "new");
+    broker.publish_all("y/closed", b"closed\n");
+    let sub = broker.sub("y/# --name n --hold 60 --print-topic --count 2").finish().good();
+    let mut lines: Vec<_> = sub.text().lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["y/closed\tclosed", "y/new\tnew"]);
+}
+
+/// A subscriber that says of itself what it likes.
+fn raw(addr: &str, instance: u128, hold_ms: u32) -> Raw {
+    let hello = Hello { role: Role::Subscriber, client: instance, name: "n".into() };
+    let mut raw = Raw::connect(addr, instance, hello.encode());
+    if hold_ms > 0 {
+        raw.say(&Message::App(Control::Hold { hold_ms }.encode()));
+    }
+    raw
+}
+
+/// Asks for a filter: the topics that it is told of, and which of them are new to it.
+fn asked(raw: &mut Raw, filter: &str) -> Vec<(String, bool)> {
+    raw.say(&Message::App(Control::Topics { filters: vec![filter.parse().unwrap()] }.encode()));
+    let mut told = Vec::new();
+    loop {
+        match hear(raw) {
+            Control::Topic(topic) => told.push((topic.topic.to_string(), topic.fresh)),
+            Control::Told => return told,
+            _ => {}
+        }
+    }
+}
+
+fn hear(raw: &mut Raw) -> Control {
+    raw.until("a word of the broker", |message| match message {
+        Message::App(bytes) => Some(Control::decode(&bytes).unwrap()),
+        _ => None,
+    })
+}
+
+/// Told of, but never subscribed to: the network or the process was gone by then. Its connection is still up when the
+/// next one of its name comes.
+#[test]
+fn what_it_was_told_of_and_did_not_take_is_told_again() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let _before = published(&publisher, "a/before", "1");
+    let mut first = raw(&broker.addr(), 1, 60_000);
+    assert_eq!(asked(&mut first, "a/#"), [("a/before".into(), false)]);
+    let _new = published(&publisher, "a/new", "1");
+    while !matches!(hear(&mut first), Control::Topic(topic) if topic.topic.as_str() == "a/new") {}
+    let told = [("a/before".to_owned(), false), ("a/new".to_owned(), true)];
+    for instance in 2..4 {
+        assert_eq!(asked(&mut raw(&broker.addr(), instance, 60_000), "a/#"), told);
+    }
+    let nobody = asked(&mut raw(&broker.addr(), 4, 0), "a/#");
+    assert!(nobody.iter().all(|(_, fresh)| !fresh), "{nobody:?}");
+}
+
+#[test]
+fn topics_that_are_there_are_told_in_the_order_in_which_they_came() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let writers: Vec<_> = (1..=20).rev().map(|n| published(&publisher, &format!("v/{n}"), "1")).collect();
+    let told = asked(&mut raw(&broker.addr(), 1, 0), "v/#");
+    let expected = writers.iter().map(|writer| (writer.topic().to_string(), false));
+    assert_eq!(told, expected.collect::<Vec<_>>());
+}
