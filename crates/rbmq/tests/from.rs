@@ -144,6 +144,35 @@ fn a_time_may_be_given_in_two_ways_and_is_refused_if_it_is_none() {
 }
 
 #[test]
+fn a_log_that_is_not_here_and_a_time_to_come_are_told() {
+    let broker = BrokerProcess::start();
+    (0..3).for_each(|_| broker.publish_all("x", b"1\n"));
+    let sub = broker.sub("x --from ab:7 --until-closed").finish().good();
+    assert_eq!(sub.text(), "1\n1\n1\n");
+    let expected = format!("no log of epoch {:032x} is here; others are read from their oldest byte\n", 0xab);
+    assert_eq!(sub.stderr, format!("rbmq: --from: {expected}"));
+    let json = broker.sub("x --from oldest --count 1 --json").finish().good().text();
+    let (_, epoch) = json.split_once("\"epoch\":\"").unwrap();
+    let known = broker.sub(&format!("x --from {}:0 --until-closed", &epoch[..32])).finish().good();
+    assert_eq!((known.text().as_str(), known.stderr.as_str()), ("1\n1\n1\n", ""));
+
+    let sub = broker.sub("x --from 9999-01-01T00:00:00Z --until-closed").finish().good();
+    assert!(sub.stderr.contains("that time is still to come"), "{}", sub.stderr);
+}
+
+#[test]
+fn many_publishers_of_a_topic_are_one_warning() {
+    let broker = BrokerProcess::start();
+    (0..5).for_each(|_| broker.publish_all("x", b"1\n"));
+    // A record of one byte is five long.
+    let told = broker.sub("x --from 5 --until-closed").finish().good().stderr;
+    assert_eq!(told.matches("nothing comes from position 5").count(), 1, "{told}");
+    // It is not told at all by a process that came so slowly that a log may have ended meanwhile.
+    let told = broker.sub("x --until-closed").finish().good().stderr;
+    assert!(told.matches("was closed before you subscribed").count() <= 1, "{told}");
+}
+
+#[test]
 fn the_command_begins_with_the_last_line() {
     let broker = BrokerProcess::start();
     let mut early = broker.sub("chat");

@@ -34,7 +34,13 @@ pub(super) struct Beginnings {
     from: Vec<(TopicFilter, Option<StartFrom>)>,
     /// Filters that match no publisher's topic, in the order of the arguments; empty when that was told.
     absent: Vec<TopicFilter>,
+    /// Logs that the arguments name and that are not here, so far.
+    unknown: Vec<Epoch>,
+    /// Whether other logs than those are here.
+    others: bool,
     silent: HashMap<Epoch, Silent>,
+    /// Topics of which was told that they were closed before, and that nothing comes: they may have many publishers.
+    told: [HashSet<TopicName>; 2],
     /// Logs that have begun and may go on in another buffer: that is no beginning.
     begun: HashSet<Epoch>,
     /// How many logs of which the oldest was asked for had lost some of it, and of how many that was not told yet.
@@ -47,7 +53,10 @@ impl Beginnings {
             since: Instant::now(),
             from: Vec::new(),
             absent: Vec::new(),
+            unknown: Vec::new(),
+            others: false,
             silent: HashMap::new(),
+            told: Default::default(),
             begun: HashSet::new(),
             cut: (0, 0),
         }
@@ -61,6 +70,13 @@ impl Beginnings {
         }
     }
 
+    /// Positions of these logs were given: one of them that is not here is told.
+    pub(super) fn expect(&mut self, from: &StartFrom) {
+        if let StartFrom::Positions(positions) = from {
+            self.unknown = positions.iter().map(|(epoch, _)| *epoch).collect();
+        }
+    }
+
     /// Where a topic begins: as the first filter says.
     fn of(&self, topic: &TopicName) -> Option<&StartFrom> {
         self.from.iter().find(|(filter, _)| filter.matches(topic)).and_then(|(_, from)| from.as_ref())
@@ -71,6 +87,9 @@ impl Beginnings {
         match notice {
             Notice::Joined { topic, epoch, start } => {
                 self.absent.retain(|absent| !absent.matches(topic));
+                let unknown = self.unknown.len();
+                self.unknown.retain(|unknown| unknown != epoch);
+                self.others |= self.unknown.len() == unknown;
                 if !self.begun.insert(*epoch) {
                     return None;
                 }
@@ -91,11 +110,12 @@ impl Beginnings {
             Notice::Closed { epoch, end, .. } => {
                 self.begun.remove(epoch);
                 if let Some(mut silent) = self.silent.remove(epoch).filter(|s| s.start == *end) {
-                    silent.on_end();
+                    silent.on_end(&mut self.told);
                 }
             }
             Notice::Disconnected(_) => {
                 self.from.iter_mut().for_each(|(_, from)| *from = None);
+                self.unknown.clear();
                 self.silent.clear();
                 self.begun.clear();
             }
@@ -137,6 +157,18 @@ impl Beginnings {
         }
     }
 
+    /// Which logs were named that are not here, when others are; once. Also at the end, as that may come early.
+    pub(super) fn unknown_logs(&mut self) -> Option<String> {
+        if !self.others || self.unknown.is_empty() {
+            return None;
+        }
+        let unknown: Vec<String> = self.unknown.drain(..).map(|epoch| epoch.to_string()).collect();
+        Some(format!(
+            "--from: no log of epoch {} is here; others are read from their oldest byte",
+            unknown.join(", ")
+        ))
+    }
+
     /// Whom it waits for or what else begins late, if that is to be told now; positions from which nothing comes are
     /// logged.
     pub(super) fn overdue(&mut self, connected: bool) -> Option<String> {
@@ -145,7 +177,13 @@ impl Beginnings {
             return Some(format!("{more} more logs begin late: what was before is not kept any more"));
         }
         for silent in self.silent.values_mut().filter(|s| s.asked && s.since.elapsed() >= PATIENCE) {
-            silent.tell_beyond();
+            silent.tell_beyond(&mut self.told[1]);
+        }
+        if connected
+            && self.since.elapsed() >= PATIENCE
+            && let Some(text) = self.unknown_logs()
+        {
+            return Some(text);
         }
         if self.absent.is_empty() || !connected || self.since.elapsed() < PATIENCE {
             return None;
@@ -162,17 +200,17 @@ impl Beginnings {
 
 impl Silent {
     /// Its log has ended, and nothing came.
-    fn on_end(&mut self) {
+    fn on_end(&mut self, [closed, beyond]: &mut [HashSet<TopicName>; 2]) {
         if self.asked {
-            self.tell_beyond();
-        } else if self.since.elapsed() < PATIENCE {
+            self.tell_beyond(beyond);
+        } else if self.since.elapsed() < PATIENCE && closed.insert(self.topic.clone()) {
             // One that was open is closed a moment after the subscription only by a rare chance.
             warn!("'{}' was closed before you subscribed; --from oldest has what is kept", self.topic);
         }
     }
 
-    fn tell_beyond(&mut self) {
-        if !std::mem::replace(&mut self.told, true) {
+    fn tell_beyond(&mut self, beyond: &mut HashSet<TopicName>) {
+        if !std::mem::replace(&mut self.told, true) && beyond.insert(self.topic.clone()) {
             warn!(
                 "topic '{}': nothing comes from position {}: the log ends there or before",
                 self.topic, self.start

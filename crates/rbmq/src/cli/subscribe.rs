@@ -173,6 +173,9 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         Some(output) => Sink::files(output, &args.topics, format, args.sync)?,
     };
     let mut subscriber = connect(args)?;
+    if !quiet && matches!(args.from, StartFrom::Time(time) if time > SystemTime::now()) {
+        super::tell("--from: that time is still to come (times are in UTC); begins about now");
+    }
     let mut beginnings = Beginnings::new();
     for topic in &args.topics {
         let from = match sink.positions(topic) {
@@ -184,6 +187,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
             None => {
                 // A place that the broker keeps counts more than --from.
                 beginnings.add(topic, (args.hold == 0).then(|| args.from.clone()));
+                beginnings.expect(&args.from);
                 args.from.clone()
             }
         };
@@ -193,6 +197,9 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     let resumable = !matches!(args.from, StartFrom::Position(_) | StartFrom::Positions(_));
     let mut job = Job { sink, beginnings, resumable, received: 0, missing: 0, gone: 0, quiet };
     let result = job.receive(&mut subscriber, args, &stop);
+    if let Some(text) = job.beginnings.unknown_logs() {
+        job.report(&text);
+    }
     let settled = job.sink.settle();
     result.and(settled)?;
     drop(job.sink);
