@@ -147,11 +147,7 @@ impl Reading {
             let all = drawn.iter().flat_map(|one| lines_of(one, width, SHOWN));
             return all.chain(legend).collect();
         };
-        let ended = ended_lines(&ended, width);
-        let mut out = fit(&drawn, width, room.saturating_sub(ended.len() + legend.len()));
-        out.extend(ended);
-        out.extend(legend);
-        out
+        window(&drawn, &ended, legend, (width, room))
     }
 
     fn heading(&self, old: Option<&Self>, broker: &str, width: usize) -> Vec<String> {
@@ -249,14 +245,40 @@ fn furthest(detail: &BufferDetail) -> u64 {
     detail.subscriptions.iter().map(|sub| sub.lag_bytes(detail.buffer.head)).max().unwrap_or(0)
 }
 
-fn ended_lines(ended: &[Drawn<'_>], width: usize) -> Vec<String> {
+/// What a window shows: where it is small what lives has the room of the rest, and the legend's last.
+fn window(
+    drawn: &[Drawn<'_>],
+    ended: &[Drawn<'_>],
+    legend: Vec<String>,
+    (width, room): (usize, usize),
+) -> Vec<String> {
+    for most in [ENDED, 0] {
+        let mut below = ended_lines(ended, width, most);
+        below.extend_from_slice(&legend);
+        let mut out = fit(drawn, width, room.saturating_sub(below.len()));
+        if most == 0 && out.len() + below.len() > room {
+            out.retain(|line| !line.is_empty());
+        }
+        out.extend(below);
+        if out.len() <= room {
+            return out;
+        }
+    }
+    let mut out = fit(drawn, width, room.saturating_sub(1));
+    out.extend(ended_lines(ended, width, 0));
+    out
+}
+
+fn ended_lines(ended: &[Drawn<'_>], width: usize, shown: usize) -> Vec<String> {
     let lag = |lag| bytes::show(lag as f64);
     let one =
         |(detail, _): &Drawn<'_>| format!("{} · {} behind", title(&detail.buffer), lag(furthest(detail)));
-    let mut lines: Vec<String> = ended.iter().take(ENDED).map(one).collect();
-    if let Some(rest) = ended.get(ENDED..).filter(|rest| !rest.is_empty()) {
+    let mut lines: Vec<String> = ended.iter().take(shown).map(one).collect();
+    if let Some(rest) = ended.get(shown..).filter(|rest| !rest.is_empty()) {
         let most = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
-        lines.push(format!("and {} more that have ended, at most {} behind", rest.len(), lag(most)));
+        let which = if shown == 0 { "buffers" } else { "more that" };
+        let and = if shown == 0 { "" } else { "and " };
+        lines.push(format!("{and}{} {which} have ended, at most {} behind", rest.len(), lag(most)));
     }
     lines.into_iter().map(|line| text::cut(&line, width)).collect()
 }
@@ -292,14 +314,14 @@ mod tests {
         Reading { at: Instant::now(), summary: BrokerSummary::default(), what }
     }
 
-    fn window(stages: &[BufferStage], size: (usize, Option<usize>)) -> Vec<String> {
+    fn shown(stages: &[BufferStage], size: (usize, Option<usize>)) -> Vec<String> {
         reading(stages).text(&Subject::Topic("t".parse().unwrap()), None, "here", size)
     }
 
     #[test]
     fn a_window_shows_what_lives_whole_and_a_line_of_what_has_ended() {
         use BufferStage::{Closed, Live};
-        let lines = window(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
+        let lines = shown(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
         assert!(lines.len() <= 24, "{}", lines.join("\n"));
         let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect(part);
         assert!(at("buffer 2 ·") < at("dash holds the publisher at") && at("dash holds") < at("buffer 0 ·"));
@@ -307,8 +329,23 @@ mod tests {
             at("buffer 0 · from camera · closed") < at("and 2 more that have ended, at most 60.0 kB behind")
         );
         assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
+        // A smaller one has a line for all that have ended.
+        let lines = shown(&[Closed, Live, Closed], (80, Some(20)));
+        assert!(lines.len() <= 20, "{}", lines.join("\n"));
+        for part in [
+            "log ",
+            "dash holds the publisher at",
+            "2 buffers have ended, at most 60.0 kB behind",
+            "several of them",
+        ] {
+            assert!(
+                lines.iter().any(|line| line.contains(part)),
+                "'{part}' is not in:\n{}",
+                lines.join("\n")
+            );
+        }
         // Without a window all is drawn, what lives first.
-        let lines = window(&[Closed, Live], (80, None));
+        let lines = shown(&[Closed, Live], (80, None));
         assert_eq!(lines.iter().filter(|line| line.contains(" ring [")).count(), 2);
         assert!(
             lines.iter().position(|line| line.starts_with("buffer 1"))
@@ -319,7 +356,7 @@ mod tests {
     #[test]
     fn buffers_that_do_not_fit_are_summed() {
         for count in [2, 5, 300] {
-            let lines = window(&vec![BufferStage::Live; count], (80, Some(30)));
+            let lines = shown(&vec![BufferStage::Live; count], (80, Some(30)));
             assert!(lines.len() <= 30, "{}", lines.join("\n"));
             assert!(lines.iter().any(|line| line.contains("holds the publisher at")));
             assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
