@@ -10,7 +10,7 @@ use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::UnpackError;
 use rbmq::{
-    Broker, BrokerConfig, Framing, Ingest, Message, PublishError, Publisher, ReceiveError, StartFrom,
+    Broker, BrokerConfig, Framing, Ingest, Level, Message, PublishError, Publisher, ReceiveError, StartFrom,
     Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rocketbufs::{Config, Context};
@@ -446,4 +446,41 @@ fn a_broker_that_restarts_takes_what_publishers_still_have() {
         );
         last = Some(which);
     }
+}
+
+/// What the broker had from a publisher that keeps it, and nobody else, is not lost with the broker.
+#[test]
+fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rbmq.toml");
+    std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let mut broker = BrokerProcess::start_with(&config);
+    let addr = broker.addr.clone();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let options = TopicOptions { keep_until_delivered: true, ..tiny() };
+    let mut writer = publisher.topic_with("x", options).unwrap();
+    // It gives nothing back, so nothing counts as delivered.
+    let mut absent = Subscriber::builder().name("slow").hold(LONG).connect(&addr).unwrap();
+    absent.subscribe("x").unwrap();
+    writer.wait_subscribers(1, LONG).unwrap();
+    let mut last = 0;
+    for which in 0..100 {
+        last = writer.publish(&record(1, which)).unwrap();
+    }
+    writer.confirm(last, Level::Accepted, LONG).unwrap();
+    broker.process.signal("KILL");
+    until("it is dead", || !broker.process.is_running());
+    drop(absent);
+    until("it knows", || !publisher.is_connected());
+    broker = BrokerProcess::start_at(&addr, &config);
+    let mut receiver = Subscriber::connect(&addr).unwrap();
+    receiver.subscribe_from("x", StartFrom::Oldest).unwrap();
+    for which in 0..100 {
+        let message = receiver.recv(LONG).unwrap().unwrap();
+        assert_eq!(message.bytes[4..8], u32::to_le_bytes(which));
+    }
+    let confirmed = writer.confirm(last, Level::Delivered, LONG).unwrap();
+    assert_eq!((confirmed.position, confirmed.lost), (last, 0));
+    drop(broker);
 }

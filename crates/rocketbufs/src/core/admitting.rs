@@ -287,8 +287,11 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (Start::Position(epoch, at), _) if epoch == log.epoch => (at, false),
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
+                // Who hands on what it receives may have lost with its process what landed there and went no further. A
+                // buffer that keeps that has it again.
+                let had = known.levels[usize::from(keeps)];
                 // Not every end of a delivery is known: one too early repeats a little, one too late would lose it.
-                (ring.boundary_at_or_before(known.levels[0]).unwrap_or_else(oldest), false)
+                (ring.boundary_at_or_before(had).unwrap_or_else(oldest), false)
             }
             (Start::Newest, None) => (ring.boundary(), false),
             (Start::Oldest, None) => (oldest(), false),

@@ -100,8 +100,8 @@ impl Broker {
         };
         let start = match (known.and_then(|(_, epoch)| epoch), gone_at) {
             (Some(epoch), Some(at)) => Start::Position(epoch, at),
-            // Everything that it still has; but what it kept for a broker that was restarted begins at the kept place:
-            // nobody can tell from a merged log what went out before.
+            // Everything that it still has; but for a broker that was restarted that begins at the kept place, as nobody can
+            // tell from a merged log what went out before: with one that keeps until then, what was not delivered.
             _ => Start::Oldest,
         };
         let (Some(session), Some(merge)) = (self.sessions.get(&key), self.merges.merge(out_bid)) else {
