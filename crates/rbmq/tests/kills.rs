@@ -16,7 +16,7 @@ use common::{BrokerProcess, LONG, Outcome, Process, client, until};
 use rbmq::Observer;
 
 /// Moments of a usual run.
-const KILLS: u64 = 60;
+const KILLS: u64 = 100;
 /// Lines that a round publishes, and how fast the file may grow: some hundred milliseconds.
 const LINES: u64 = 60_000;
 const RATE: &str = "12MB";

@@ -27,13 +27,18 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Credit { wire, credit });
     }
 
-    /// CREDIT for what others said of it here, due or not, if there is any of it.
+    /// CREDIT for what others confirmed of it here, due or not, if that is more than was told.
     pub(super) fn tell_on(&mut self, inbound: &Arc<InboundShared>) {
+        let downstream = inbound.spliced_to();
         let state = lock(&inbound.state);
         let Some((number, wire)) = state.wire else { return };
         let Some(&conn) = self.by_number.get(&number) else { return };
+        let more = state
+            .log
+            .as_ref()
+            .is_some_and(|in_log| in_log.credit.is_news(&in_log.credit_now(downstream.as_deref())));
         drop(state);
-        if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered) {
+        if more && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered) {
             self.tell_last_credit(conn, wire, inbound);
         }
     }

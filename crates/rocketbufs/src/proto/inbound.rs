@@ -75,6 +75,11 @@ impl Inbound {
         due
     }
 
+    /// Whether a position is further than was told, wanted or not.
+    pub fn is_news(&self, now: &Credit) -> bool {
+        now.levels().iter().zip(self.told.levels()).any(|(now, told)| *now > told)
+    }
+
     /// Whether a CREDIT could be due where no position is above `head`, the grant is not above `grant`, and the count is
     /// this. Costs less than to find out the positions.
     pub fn may_be_due(&self, head: Position, grant: Position, count: Count) -> bool {
