@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{BrokerProcess, Process, client, lines, piped, rbmq, until};
-use rbmq::{Observer, Subscriber};
+use common::{BrokerProcess, LONG, Process, client, lines, piped, rbmq, until};
+use rbmq::{Level, Observer, Publisher, Subscriber};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -218,6 +218,17 @@ fn lines_that_were_read_and_not_published_are_told() {
     });
 }
 
+/// Waits until a subscriber has filled the pipe that it writes to, and asks it to end.
+fn end_with_a_full_pipe(sub: &Process, output: &impl AsFd, signal: &str) {
+    let mut before = 0;
+    until("nothing more goes into the pipe", || {
+        let now = rustix::io::ioctl_fionread(output).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        now > 4096 && std::mem::replace(&mut before, now) == now
+    });
+    sub.signal(signal);
+}
+
 #[test]
 fn a_subscriber_whose_output_nobody_reads_ends_when_it_is_asked_to() {
     let broker = BrokerProcess::start();
@@ -225,17 +236,40 @@ fn a_subscriber_whose_output_nobody_reads_ends_when_it_is_asked_to() {
     for signal in ["TERM", "INT"] {
         let mut sub = broker.sub("t --from oldest");
         let output = sub.stdout();
-        let mut before = 0;
-        until("nothing more goes into the pipe", || {
-            let now = rustix::io::ioctl_fionread(output.get_ref()).unwrap();
-            std::thread::sleep(Duration::from_millis(20));
-            now > 4096 && std::mem::replace(&mut before, now) == now
-        });
-        sub.signal(signal);
+        end_with_a_full_pipe(&sub, output.get_ref(), signal);
         let outcome = sub.finish();
         assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
         assert!(outcome.stderr.contains("nobody reads the output"), "{}", outcome.stderr);
     }
+}
+
+/// What it could not write any more it has not given back: it comes again under its name.
+#[test]
+fn what_a_named_subscriber_could_not_write_comes_again() {
+    let broker = BrokerProcess::start();
+    let args = "t --from oldest --name n --hold 60";
+    let mut sub = broker.sub(args);
+    let mut output = sub.stdout();
+    let publisher = Publisher::connect(&broker.addr).unwrap();
+    let mut topic = publisher.topic("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    // It is known where each line ends, and each is written as soon as it is there.
+    let mut text = String::new();
+    for n in 0..100 {
+        let line = format!("{n:04000}");
+        let position = topic.publish(line.as_bytes()).unwrap();
+        topic.confirm(position, Level::Accepted, LONG).unwrap();
+        text += &format!("{line}\n");
+    }
+    topic.close().unwrap();
+    end_with_a_full_pipe(&sub, output.get_ref(), "TERM");
+    assert_eq!(sub.finish().status.code(), Some(1));
+    let mut first = String::new();
+    output.read_to_string(&mut first).unwrap();
+    let second = broker.sub(&format!("{args} --until-closed")).finish().good().text();
+    assert!(text.starts_with(&first), "what was written is the beginning");
+    assert!(text.ends_with(&second), "{} bytes come again: {:?}", second.len(), second.get(..80));
+    assert!(first.len() + second.len() >= text.len(), "{} and {} bytes", first.len(), second.len());
 }
 
 #[test]

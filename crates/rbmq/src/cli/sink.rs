@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, ReceiveError, TopicFilter, TopicName};
+use rbmq::{Batch, Framing, Kept, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use serde::Serialize;
 use tracing::warn;
@@ -44,6 +44,8 @@ pub(super) struct Sink<'a> {
     format: Format,
     /// Lines that are not written yet; those of files are of one batch.
     lines: Vec<u8>,
+    /// Whose lines those of standard output are, and up to where: given back when they are written.
+    unwritten: Vec<(Kept, Position)>,
 }
 
 enum To<'a> {
@@ -54,7 +56,12 @@ enum To<'a> {
 impl<'a> Sink<'a> {
     pub(super) fn stdout(format: Format, stop: &'a Stop) -> Result<Self, Failure> {
         let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(|e| Failure::output(&e))?;
-        Ok(Self { to: To::Stdout(Stdout::new(stdout, stop)), format, lines: Vec::new() })
+        Ok(Self {
+            to: To::Stdout(Stdout::new(stdout, stop)),
+            format,
+            lines: Vec::new(),
+            unwritten: Vec::new(),
+        })
     }
 
     /// One file for each topic: `output` itself, or files in it if it is a directory. `durable`: what counts as written
@@ -65,7 +72,12 @@ impl<'a> Sink<'a> {
         format: Format,
         durable: bool,
     ) -> Result<Self, Failure> {
-        Ok(Self { to: To::Files(Outputs::new(output, filters, durable)?), format, lines: Vec::new() })
+        Ok(Self {
+            to: To::Files(Outputs::new(output, filters, durable)?),
+            format,
+            lines: Vec::new(),
+            unwritten: Vec::new(),
+        })
     }
 
     /// Where the topics that a filter matches go on, if they do.
@@ -106,8 +118,8 @@ impl<'a> Sink<'a> {
             self.put_lines(batch.topic())?;
         }
         match &mut self.to {
-            // The last lines of all are on their way out before anybody is told.
-            To::Stdout(_) => batch.consume_up_to(written.end),
+            To::Stdout(_) if self.lines.is_empty() => batch.consume_up_to(written.end),
+            To::Stdout(_) => self.unwritten.push((batch.keep(), written.end)),
             To::Files(outputs) => {
                 let (topic, epoch) = (batch.topic().clone(), batch.epoch());
                 outputs.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
@@ -203,6 +215,11 @@ impl<'a> Sink<'a> {
         Ok(false)
     }
 
+    /// The lines of standard output are written.
+    fn give_back(&mut self) {
+        self.unwritten.drain(..).for_each(|(kept, position)| kept.release_up_to(position));
+    }
+
     /// Writes the lines that were gathered.
     fn put_lines(&mut self, topic: &TopicName) -> Result<(), Failure> {
         if self.lines.is_empty() {
@@ -210,6 +227,9 @@ impl<'a> Sink<'a> {
         }
         let mut lines = std::mem::take(&mut self.lines);
         let put = self.put(topic, &lines);
+        if put.is_ok() {
+            self.give_back();
+        }
         // One huge message leaves its room to nobody.
         lines.clear();
         lines.shrink_to(2 * GATHERED_BYTES);
@@ -238,6 +258,9 @@ impl<'a> Sink<'a> {
             To::Stdout(out) => {
                 let put = out.write(&self.lines);
                 self.lines.clear();
+                if put.is_ok() {
+                    self.give_back();
+                }
                 put
             }
             To::Files(outputs) => outputs.record(),
