@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use rocketbufs::Bid;
+use rocketnet::Seldom;
 use tracing::warn;
 
 use super::session::display_name;
@@ -47,6 +48,8 @@ pub(super) struct Away {
     ends: BTreeSet<(Instant, String)>,
     kept: usize,
     max_kept: usize,
+    /// Tells who was forgotten.
+    forgotten: Seldom,
     /// The connection that said a name last: who comes under that name may be the same, and the connection only look up.
     here: HashMap<String, u64>,
 }
@@ -58,6 +61,7 @@ impl Default for Away {
             ends: BTreeSet::new(),
             kept: 0,
             max_kept: MAX_KEPT,
+            forgotten: Seldom::default(),
             here: HashMap::new(),
         }
     }
@@ -100,10 +104,13 @@ impl Away {
         while self.kept > self.max_kept
             && let Some((_, first)) = self.ends.first().cloned()
         {
-            warn!(
-                "subscriber {} is away, as are so many others that topics which appear meanwhile will not be new to it",
-                display_name(&first)
-            );
+            if let Some(more) = self.forgotten.now(Instant::now()) {
+                warn!(
+                    more,
+                    "subscriber {} is away, as are so many others that topics which appear meanwhile will not be new to it",
+                    display_name(&first)
+                );
+            }
             self.take(&first);
         }
     }

@@ -9,6 +9,7 @@ use rocketbufs::config::Origin;
 use serde_json::{Value, json};
 
 use super::Failure;
+use super::log;
 use super::source::{self, Source};
 
 #[derive(Debug, clap::Args)]
@@ -55,10 +56,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// RBMQ_LOG goes over the log's level without being part of the configuration.
 fn environment(settings: &mut [Setting]) {
-    let Some(level) = std::env::var("RBMQ_LOG").ok().filter(|level| !level.is_empty()) else { return };
+    let Some(level) = log::variable().and_then(|level| level.into_string().ok()) else { return };
     if let Some(setting) = settings.iter_mut().find(|setting| setting.name == "log.level") {
         setting.value = Some(toml::Value::String(level));
-        setting.origin = Origin::Variable("RBMQ_LOG".into());
+        setting.origin = Origin::Variable(log::VARIABLE.into());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lines of a log for a reader that may be slow, or read no more: who logs never waits for it.
+//! Lines for a reader that may be slow, or read no more, of a log or of standard output: who writes never waits for it.
 //!
 //! ```text
 //!   any thread ── write ──▶ queue, at most so many bytes ──▶ one thread ── write ──▶ standard error
@@ -51,6 +51,7 @@ struct Queue {
 impl Lines {
     /// Starts the thread that writes to `to`. What was dropped is told with `tell`, on that thread.
     pub(super) fn start(
+        name: &str,
         mut to: impl Write + Send + 'static,
         max_bytes: usize,
         tell: impl Fn(u64) + Send + 'static,
@@ -58,9 +59,7 @@ impl Lines {
         let (queue, changed, dropped) = Default::default();
         let lines = Self(Arc::new(Shared { queue, changed, max_bytes, dropped }));
         let shared = lines.0.clone();
-        std::thread::Builder::new()
-            .name("rbmq-log".into())
-            .spawn(move || shared.write_all(&mut to, &tell))?;
+        std::thread::Builder::new().name(name.into()).spawn(move || shared.write_all(&mut to, &tell))?;
         Ok(lines)
     }
 
@@ -69,12 +68,27 @@ impl Lines {
         self.0.dropped.clone()
     }
 
-    /// Waits until all lines that came are written, or the reader has taken nothing for a while.
-    pub(super) fn flush(&self) {
-        self.flush_within(PATIENCE);
+    /// Takes a line, or drops it.
+    pub(super) fn push(&self, line: Vec<u8>) {
+        let mut queue = self.0.lock();
+        let bytes = queue.bytes + line.len() + LINE_COST;
+        if bytes > self.0.max_bytes {
+            queue.untold += 1;
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.bytes = bytes;
+        queue.lines.push_back(line);
+        drop(queue);
+        self.0.changed.notify_all();
     }
 
-    fn flush_within(&self, patience: Duration) {
+    /// Waits until all lines that came are written; false if the reader has taken nothing for a while.
+    pub(super) fn flush(&self) -> bool {
+        self.flush_within(PATIENCE)
+    }
+
+    fn flush_within(&self, patience: Duration) -> bool {
         let mut queue = self.0.lock();
         while queue.bytes > 0 {
             let before = queue.written;
@@ -82,26 +96,17 @@ impl Lines {
             let waited = self.0.changed.wait_timeout_while(queue, patience, still);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
             if queue.written == before {
-                return;
+                return false;
             }
         }
+        true
     }
 }
 
 impl Write for Lines {
     /// Takes the whole line or drops it; never an error, never waits.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut queue = self.0.lock();
-        let bytes = queue.bytes + line.len() + LINE_COST;
-        if bytes > self.0.max_bytes {
-            queue.untold += 1;
-            self.0.dropped.fetch_add(1, Ordering::Relaxed);
-            return Ok(line.len());
-        }
-        queue.bytes = bytes;
-        queue.lines.push_back(line.to_vec());
-        drop(queue);
-        self.0.changed.notify_all();
+        self.push(line.to_vec());
         Ok(line.len())
     }
 
@@ -183,13 +188,14 @@ mod tests {
     fn nobody_waits_for_a_reader_and_what_is_dropped_is_told() {
         let (to, go, taken) = slow();
         let (told, drops) = sync_channel(10);
-        let mut lines = Lines::start(to, 10 * (LINE_COST + 2), move |n| told.send(n).unwrap()).unwrap();
+        let mut lines =
+            Lines::start("log", to, 10 * (LINE_COST + 2), move |n| told.send(n).unwrap()).unwrap();
         for n in 0..1000 {
             lines.write_all(format!("{:02}", n % 100).as_bytes()).unwrap();
         }
         assert_eq!(lines.dropped().load(Ordering::Relaxed), 990);
         // It takes nothing, and still there is an end.
-        lines.flush();
+        assert!(!lines.flush());
         drop(go);
         for n in 0..10 {
             assert_eq!(taken.recv_timeout(LONG).unwrap(), format!("{n:02}"));
@@ -203,12 +209,12 @@ mod tests {
     #[test]
     fn what_was_logged_is_written_before_the_end() {
         let (to, go, taken) = slow();
-        let mut lines = Lines::start(to, MAX_BYTES, |_| panic!("nothing is dropped")).unwrap();
+        let mut lines = Lines::start("log", to, MAX_BYTES, |_| panic!("nothing is dropped")).unwrap();
         for n in 0..500 {
             lines.write_all(format!("{n}").as_bytes()).unwrap();
         }
         let reader = std::thread::spawn(move || (0..500).for_each(|_| go.send(()).unwrap()));
-        lines.flush_within(LONG);
+        assert!(lines.flush_within(LONG));
         assert_eq!(taken.try_iter().count(), 500);
         reader.join().unwrap();
     }

@@ -22,7 +22,7 @@ use super::lines::{self, Lines};
 use super::{Failure, colors};
 
 /// The variable that goes over everything else.
-const VARIABLE: &str = "RBMQ_LOG";
+pub(super) const VARIABLE: &str = "RBMQ_LOG";
 
 /// What the command line says.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub(super) struct Wishes {
 }
 
 /// What the variable says; none if it is empty.
-fn variable() -> Option<OsString> {
+pub(super) fn variable() -> Option<OsString> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
 }
 
@@ -76,7 +76,7 @@ impl Wishes {
     pub(super) fn start_broker(self, settings: &LogSettings) -> Result<BrokerLog, Failure> {
         let (filter, handle) = reload::Layer::new(self.broker_filter(settings));
         let tell = |lines| warn!(lines, "lines of this log were dropped: its reader did not take them");
-        let lines = Lines::start(std::io::stderr(), lines::MAX_BYTES, tell)
+        let lines = Lines::start("rbmq-log", std::io::stderr(), lines::MAX_BYTES, tell)
             .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
         let layer = tracing_subscriber::fmt::layer().with_writer(lines.clone());
         let registry = tracing_subscriber::registry().with(filter);

@@ -15,7 +15,7 @@ use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig,
 use crate::types::Nanos;
 
 /// Bytes of the application's control messages between two flushes: after each it is known whether the peer reads.
-pub(super) const APP_BYTES_PER_FLUSH: usize = 64 << 10;
+const APP_BYTES_PER_FLUSH: usize = 64 << 10;
 
 impl<T: Transport> Core<T> {
     pub(super) fn listen(
@@ -349,6 +349,19 @@ impl<T: Transport> Core<T> {
         self.take_down(conn, why);
         let linger = Duration::from_millis(u64::from(self.inner.config.session.close_linger_ms));
         self.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
+    }
+
+    /// What the application said before it closed goes first, as far as there is place.
+    fn send_last_app(&mut self, conn: ConnId) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        let mut bytes = 0;
+        for (message, cost) in std::mem::take(&mut link.app) {
+            bytes += cost;
+            if bytes > 4 * APP_BYTES_PER_FLUSH {
+                break;
+            }
+            self.send(conn, &Message::App(message));
+        }
     }
 
     /// A connection that has not said a valid hello ends: its listener hears why, once.

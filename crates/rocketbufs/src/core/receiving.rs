@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rocketnet::{ConnId, Transport};
 
-use super::links::APP_BYTES_PER_FLUSH;
 use super::{Command, Core};
 use crate::buffer::Buffer;
 use crate::context::lock;
@@ -27,7 +26,7 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Credit { wire, credit });
     }
 
-    /// CREDIT for what others confirmed of it here, due or not, if that is more than was told.
+    /// CREDIT, due or not, if others have more of it than was told.
     pub(super) fn tell_on(&mut self, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
         let state = lock(&inbound.state);
@@ -36,7 +35,7 @@ impl<T: Transport> Core<T> {
         let more = state
             .log
             .as_ref()
-            .is_some_and(|in_log| in_log.credit.is_news(&in_log.credit_now(downstream.as_deref())));
+            .is_some_and(|in_log| in_log.credit.confirms_more(&in_log.credit_now(downstream.as_deref())));
         drop(state);
         if more && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered) {
             self.tell_last_credit(conn, wire, inbound);
@@ -48,19 +47,6 @@ impl<T: Transport> Core<T> {
         let same_log = matches!(lock(&inbound.state).ending, None | Some(Ending::End(End::Closed(_))));
         if same_log {
             self.tell_credit(conn, wire, inbound);
-        }
-    }
-
-    /// What the application said before it closed goes first, as far as there is place.
-    pub(super) fn send_last_app(&mut self, conn: ConnId) {
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        let mut bytes = 0;
-        for (message, cost) in std::mem::take(&mut link.app) {
-            bytes += cost;
-            if bytes > 4 * APP_BYTES_PER_FLUSH {
-                break;
-            }
-            self.send(conn, &Message::App(message));
         }
     }
 

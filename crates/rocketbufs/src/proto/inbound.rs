@@ -75,9 +75,9 @@ impl Inbound {
         due
     }
 
-    /// Whether a position is further than was told, wanted or not.
-    pub fn is_news(&self, now: &Credit) -> bool {
-        now.levels().iter().zip(self.told.levels()).any(|(now, told)| *now > told)
+    /// Whether more was delivered or consumed than was told, wanted or not.
+    pub fn confirms_more(&self, now: &Credit) -> bool {
+        now.delivered > self.told.delivered || now.consumed > self.told.consumed
     }
 
     /// Whether a CREDIT could be due where no position is above `head`, the grant is not above `grant`, and the count is
