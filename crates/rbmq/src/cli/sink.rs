@@ -215,9 +215,12 @@ impl<'a> Sink<'a> {
         Ok(false)
     }
 
-    /// The lines of standard output are written.
-    fn give_back(&mut self) {
-        self.unwritten.drain(..).for_each(|(kept, position)| kept.release_up_to(position));
+    /// The lines of standard output are gone: what was written is given back, what was not stays with the broker.
+    fn give_back(&mut self, written: bool) {
+        self.unwritten
+            .drain(..)
+            .filter(|_| written)
+            .for_each(|(kept, position)| kept.release_up_to(position));
     }
 
     /// Writes the lines that were gathered.
@@ -227,9 +230,7 @@ impl<'a> Sink<'a> {
         }
         let mut lines = std::mem::take(&mut self.lines);
         let put = self.put(topic, &lines);
-        if put.is_ok() {
-            self.give_back();
-        }
+        self.give_back(put.is_ok());
         // One huge message leaves its room to nobody.
         lines.clear();
         lines.shrink_to(2 * GATHERED_BYTES);
@@ -258,9 +259,7 @@ impl<'a> Sink<'a> {
             To::Stdout(out) => {
                 let put = out.write(&self.lines);
                 self.lines.clear();
-                if put.is_ok() {
-                    self.give_back();
-                }
+                self.give_back(put.is_ok());
                 put
             }
             To::Files(outputs) => outputs.record(),
