@@ -21,8 +21,8 @@ pub struct Process {
     child: Child,
     /// Closed first when it is dropped.
     input: Option<ChildStdin>,
-    /// The process group that does the work, if it is not this process.
-    group: Option<u32>,
+    /// The process groups that do the work, if it is not this process.
+    groups: Vec<u32>,
     lines: Receiver<String>,
 }
 
@@ -53,12 +53,12 @@ impl Process {
                 }
             }
         });
-        Ok(Process { role, child, input, group: None, lines })
+        Ok(Process { role, child, input, groups: Vec::new(), lines })
     }
 
-    /// From now on CPU time and memory are those of this process group. Dropping lets the process clean up.
-    pub fn stands_for(&mut self, group: u32) {
-        self.group = Some(group);
+    /// From now on CPU time and memory are those of these process groups. Dropping lets the process clean up.
+    pub fn stands_for(&mut self, groups: Vec<u32>) {
+        self.groups = groups;
     }
 
     /// Its process id.
@@ -81,12 +81,18 @@ impl Process {
 
     /// CPU seconds used so far.
     pub fn cpu_s(&self) -> f64 {
-        self.group.map_or_else(|| sys::process_cpu_s(self.child.id()), sys::group_cpu_s)
+        match self.groups.as_slice() {
+            [] => sys::process_cpu_s(self.child.id()),
+            groups => groups.iter().copied().map(sys::group_cpu_s).sum(),
+        }
     }
 
     /// Resident memory in bytes.
     pub fn rss_bytes(&self) -> u64 {
-        self.group.map_or_else(|| sys::process_rss_bytes(self.child.id()), sys::group_rss_bytes)
+        match self.groups.as_slice() {
+            [] => sys::process_rss_bytes(self.child.id()),
+            groups => groups.iter().copied().map(sys::group_rss_bytes).sum(),
+        }
     }
 
     /// Kills the process and does not wait for it: where several go, none sees another one gone.
@@ -163,7 +169,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.input.take());
-        if self.group.is_some() {
+        if !self.groups.is_empty() {
             self.let_end();
         }
         // Both fail only if the process has ended, which is what is wanted.

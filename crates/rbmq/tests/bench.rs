@@ -298,6 +298,14 @@ fn redis_delivers_every_byte() {
 }
 
 #[test]
+fn redis_of_many_threads_and_of_many_servers_delivers_every_byte() {
+    // Three topics: where there are two servers, one of them has two.
+    let line =
+        "throughput --system redis-threads,redis-servers --publishers 3 --sizes 8,70000 --subscribers 2";
+    other_system("redis-server", &format!("{line} --api batch,message --confirm none,accepted"), 16);
+}
+
+#[test]
 fn nats_delivers_every_byte() {
     let line = "throughput --system nats --sizes 8,70000 --subscribers 2 --api batch,message";
     other_system("nats-server", &format!("{line} --confirm none,accepted"), 8);

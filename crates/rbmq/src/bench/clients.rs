@@ -74,7 +74,7 @@ pub trait Receives {
 pub fn sender(whom: &Whom, topic: u8) -> Result<Box<dyn Sends>, BenchError> {
     Ok(match (whom.system, Peer::of(whom.system)) {
         (_, Some(peer)) => {
-            let mut socket = peers::connect(&whom.addr, whom.congestion.as_deref())?;
+            let mut socket = peers::connect(peers::server_of(&whom.addr, topic), whom.congestion.as_deref())?;
             peer.open_publisher(&mut socket, false)?;
             let name = peers::topic_name(topic);
             Box::new(Buffered { socket, buffer: Vec::new(), framing: Framing::Peer(peer, name) })
@@ -94,7 +94,7 @@ pub fn sender(whom: &Whom, topic: u8) -> Result<Box<dyn Sends>, BenchError> {
 pub fn receiver(whom: &Whom, topic: u8) -> Result<Box<dyn Receives>, BenchError> {
     Ok(match (whom.system, Peer::of(whom.system)) {
         (_, Some(peer)) => {
-            let mut socket = peers::connect(&whom.addr, whom.congestion.as_deref())?;
+            let mut socket = peers::connect(peers::server_of(&whom.addr, topic), whom.congestion.as_deref())?;
             let mut reader = Reader::for_messages(READ_BYTES);
             peer.open_subscriber(&mut socket, &mut reader, &[topic])?;
             socket.set_read_timeout(Some(LOOK))?;

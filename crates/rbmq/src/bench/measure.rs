@@ -65,7 +65,7 @@ pub struct Method {
 pub struct Middle {
     /// The process that runs it, or guards it.
     pub process: Process,
-    /// Its address.
+    /// Its address, or those of its servers with commas between them.
     pub addr: String,
     /// Its version.
     pub version: String,
@@ -148,7 +148,7 @@ impl Middle {
         let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
         let folder = std::env::temp_dir().join(name);
         let mut args = match Peer::of(system) {
-            Some(peer) => words(&["server", "--system", peer.name(), "--folder", &folder.to_string_lossy()]),
+            Some(_) => words(&["server", "--system", system.name(), "--folder", &folder.to_string_lossy()]),
             None if system == System::Relay => {
                 words(&["relay", "--read-bytes", &method.relay_read_bytes.to_string()])
             }
@@ -179,12 +179,12 @@ impl Middle {
         Middle::await_ready(&mut self.process).map(drop)
     }
 
-    /// `ready ADDRESS [GROUP VERSION]`
+    /// `ready ADDRESS [GROUP VERSION]`, of several servers their addresses and groups with commas between them.
     fn await_ready(process: &mut Process) -> Result<(String, String), BenchError> {
         let mut words = process.answer_within("ready", SERVER_READY_WITHIN)?.into_iter();
         let addr = words.next().unwrap_or_default();
-        if let Some(group) = words.next().and_then(|group| group.parse().ok()) {
-            process.stands_for(group);
+        if let Some(groups) = words.next() {
+            process.stands_for(groups.split(',').filter_map(|group| group.parse().ok()).collect());
         }
         Ok((addr, words.next().unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned())))
     }

@@ -87,7 +87,7 @@ pub enum BenchCommand {
 
 /// Who is between publishers and subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum System {
     /// RBMQ's broker and client library
     Rbmq,
@@ -95,6 +95,10 @@ pub enum System {
     Relay,
     /// Redis' publish and subscribe
     Redis,
+    /// Redis with a thread for each core that reads and writes beside its own (paper 2, figure 3)
+    RedisThreads,
+    /// As many Redis servers as there are cores, which know nothing of each other; each topic is at one of them
+    RedisServers,
     /// NATS without its streams
     Nats,
     /// RabbitMQ over AMQP 0-9-1
@@ -107,6 +111,8 @@ impl System {
             System::Rbmq => "rbmq",
             System::Relay => "relay",
             System::Redis => "redis",
+            System::RedisThreads => "redis-threads",
+            System::RedisServers => "redis-servers",
             System::Nats => "nats",
             System::Rabbitmq => "rabbitmq",
         }
@@ -117,7 +123,9 @@ impl System {
         match self {
             System::Rbmq => api != Api::Wire || confirm == Confirm::None,
             System::Relay => api == Api::Batch && confirm == Confirm::None,
-            System::Redis | System::Nats | System::Rabbitmq => confirm != Confirm::Consumed,
+            System::Redis | System::RedisThreads | System::RedisServers | System::Nats | System::Rabbitmq => {
+                confirm != Confirm::Consumed
+            }
         }
     }
 

@@ -105,6 +105,10 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
         eprintln!("SKIPPED: the relay knows nobody who comes back");
         systems.retain(|system| *system != System::Relay);
     }
+    if systems.contains(&System::RedisServers) {
+        eprintln!("SKIPPED: redis-servers are many, of which only one would be cut");
+        systems.retain(|system| *system != System::RedisServers);
+    }
     if systems.is_empty() || args.cut.is_empty() {
         return Err(BenchError::NothingToMeasure);
     }

@@ -153,7 +153,14 @@ pub fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate 
 
 /// Everybody that ours is compared with, as far as they are in these rows.
 fn references(rows: &[Row]) -> Vec<System> {
-    let others = [System::Relay, System::Redis, System::Nats, System::Rabbitmq];
+    let others = [
+        System::Relay,
+        System::Redis,
+        System::RedisThreads,
+        System::RedisServers,
+        System::Nats,
+        System::Rabbitmq,
+    ];
     others.into_iter().filter(|other| rows.iter().any(|row| row.system == *other)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! `rbmq bench throughput`: how many messages per second get through.
 //!
 //! With 0 subscribers it is figure 5a and 5b of paper 1 and figure 1 of paper 2, with 1, 2 and 4 the rest of
-//! figure 5 and figures 2 and 3 of paper 2 (of which only Redis as it comes: one server).
+//! figure 5 and figure 2 of paper 2; figure 3 has also Redis with threads, and as several servers.
 
 use std::str::FromStr;
 

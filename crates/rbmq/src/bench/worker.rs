@@ -149,7 +149,7 @@ impl Load {
 pub fn run(worker: Worker) -> Result<(), BenchError> {
     match worker {
         Worker::Server { system, folder } => match Peer::of(system) {
-            Some(peer) => peers::guard(peer, folder),
+            Some(peer) => peers::guard(system, peer, folder),
             None => Err(BenchError::NothingToMeasure),
         },
         Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),

@@ -19,12 +19,12 @@ use std::net::TcpStream;
 
 pub use publish::publish;
 pub use server::{find, guard};
-pub use socket::{Reader, connect};
+pub use socket::{Reader, connect, server_of};
 pub use subscribe::subscribe;
 
 use super::{BenchError, System};
 
-/// A system whose server is somebody else's.
+/// A system whose server is somebody else's, by the protocol that it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// Redis' publish and subscribe.
@@ -97,7 +97,7 @@ impl Peer {
     pub fn of(system: System) -> Option<Peer> {
         match system {
             System::Rbmq | System::Relay => None,
-            System::Redis => Some(Peer::Redis),
+            System::Redis | System::RedisThreads | System::RedisServers => Some(Peer::Redis),
             System::Nats => Some(Peer::Nats),
             System::Rabbitmq => Some(Peer::Rabbitmq),
         }

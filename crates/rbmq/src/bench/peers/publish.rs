@@ -14,7 +14,11 @@ use rustix::{
     net::{RecvFlags, recv},
 };
 
-use super::{Accepted, Next, Peer, socket::connect, topic_name};
+use super::{
+    Accepted, Next, Peer,
+    socket::{connect, server_of},
+    topic_name,
+};
 use crate::bench::{
     Api, BenchError, Confirm,
     control::Control,
@@ -58,7 +62,7 @@ pub fn publish(control: &Control, load: &Load, peer: Peer, topic: u8) -> Result<
     let (prefix, suffix) = peer.around(topic, load.size);
     let pattern = Pattern::framed(u32::from(topic), load.size, prefix, suffix);
     let record = pattern.record_bytes();
-    let mut socket = connect(&load.addr, load.congestion.as_deref())?;
+    let mut socket = connect(server_of(&load.addr, topic), load.congestion.as_deref())?;
     peer.open_publisher(&mut socket, load.confirm != Confirm::None)?;
     socket.set_read_timeout(None)?;
     let mut publishing = Publishing {

@@ -1,4 +1,4 @@
-//! Somebody else's server, started for one measurement and never left behind.
+//! Somebody else's servers, started for one measurement and never left behind.
 //!
 //! ```text
 //!   harness ──pipe──▶ guard (`rbmq bench worker server`) ──▶ the server, in a process group of its own
@@ -19,7 +19,7 @@ use std::{
 use benchkit::server::{self, Group, Start, free_port};
 
 use super::{Peer, connect, nats, rabbitmq, redis};
-use crate::bench::BenchError;
+use crate::bench::{BenchError, System};
 
 /// RabbitMQ takes up to ten seconds on a quiet machine.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -39,27 +39,30 @@ pub fn find(peer: Peer) -> Option<PathBuf> {
     }
 }
 
-/// A server that runs, and what it needs besides.
+/// The servers of a system that run, and what they need besides.
 pub struct Guard {
+    system: System,
     peer: Peer,
     program: PathBuf,
     folder: PathBuf,
-    port: u16,
+    /// One for each server.
+    ports: Vec<u16>,
     /// Erlang's name service, for RabbitMQ: its port.
     helper: Option<(Group, u16)>,
-    server: Option<Group>,
+    servers: Vec<Group>,
 }
 
 impl Guard {
-    /// Starts a server on a free port, in a folder of its own.
+    /// Starts a system's servers on free ports, in a folder of its own.
     ///
     /// # Errors
     /// It is not installed, or did not start; the end of its log is in the error.
-    pub fn start(peer: Peer, folder: PathBuf) -> Result<Guard, BenchError> {
+    pub fn start(system: System, peer: Peer, folder: PathBuf) -> Result<Guard, BenchError> {
         let program = find(peer).ok_or(BenchError::NotInstalled { peer: peer.name() })?;
         fs::create_dir(&folder)?;
-        let port = free_port()?;
-        let mut guard = Guard { peer, program, folder, port, helper: None, server: None };
+        let servers = if system == System::RedisServers { cores() } else { 1 };
+        let ports = (0..servers).map(|_| free_port()).collect::<Result<_, _>>()?;
+        let mut guard = Guard { system, peer, program, folder, ports, helper: None, servers: Vec::new() };
         if peer == Peer::Rabbitmq {
             let port = free_port()?;
             let start = Start {
@@ -73,81 +76,99 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Starts the server on its port; a server that runs is killed first.
+    /// Starts the servers on their ports; those that run are killed first.
     fn run(&mut self) -> Result<(), BenchError> {
-        self.server = None;
-        let start = match (self.peer, &self.helper) {
-            (Peer::Redis, _) => redis::start(&self.program, &self.folder, self.port),
-            (Peer::Nats, _) => nats::start(&self.program, &self.folder, self.port)?,
-            (Peer::Rabbitmq, helper) => {
-                let helper = helper.as_ref().map_or(0, |(_, port)| *port);
-                rabbitmq::start(&self.program, &self.folder, self.port, helper)?
-            }
-        };
-        self.server = Some(Group::start(&start, &self.folder, "server.log")?);
+        self.servers.clear();
+        for &port in &self.ports {
+            let start = match (self.peer, &self.helper) {
+                (Peer::Redis, _) => {
+                    let threads = if self.system == System::RedisThreads { cores() } else { 1 };
+                    redis::start(&self.program, &self.folder, port, threads)
+                }
+                (Peer::Nats, _) => nats::start(&self.program, &self.folder, port)?,
+                (Peer::Rabbitmq, helper) => {
+                    let helper = helper.as_ref().map_or(0, |(_, port)| *port);
+                    rabbitmq::start(&self.program, &self.folder, port, helper)?
+                }
+            };
+            self.servers.push(Group::start(&start, &self.folder, &log_of(port))?);
+        }
         Ok(())
     }
 
-    /// Waits until the server answers. Returns its version.
+    /// Waits until every server answers. Returns their version.
     fn wait_ready(&mut self) -> Result<String, BenchError> {
         let deadline = Instant::now() + READY_WITHIN;
-        loop {
-            let version = connect(&self.addr(), None)
-                .map_err(BenchError::from)
-                .and_then(|mut s| self.peer.version(&mut s));
-            let ended = match &mut self.server {
-                Some(server) => server.has_ended()?,
-                None => true,
-            };
-            match version {
-                Ok(version) => return Ok(version),
-                Err(_) if ended || Instant::now() > deadline => {
-                    let log = fs::read_to_string(self.folder.join("server.log")).unwrap_or_default();
-                    let tail: Vec<&str> = log.lines().rev().take(5).collect();
-                    let log = tail.into_iter().rev().collect::<Vec<_>>().join(" | ");
-                    return Err(BenchError::ServerFailed { peer: self.peer.name(), log });
+        let mut version = String::new();
+        for (server, &port) in self.servers.iter_mut().zip(&self.ports) {
+            loop {
+                let answer = connect(&addr(port), None)
+                    .map_err(BenchError::from)
+                    .and_then(|mut socket| self.peer.version(&mut socket));
+                match answer {
+                    Ok(answer) => {
+                        version = answer;
+                        break;
+                    }
+                    Err(_) if server.has_ended()? || Instant::now() > deadline => {
+                        let log = fs::read_to_string(self.folder.join(log_of(port))).unwrap_or_default();
+                        let tail: Vec<&str> = log.lines().rev().take(5).collect();
+                        let log = tail.into_iter().rev().collect::<Vec<_>>().join(" | ");
+                        return Err(BenchError::ServerFailed { peer: self.peer.name(), log });
+                    }
+                    Err(_) => std::thread::sleep(ASK_EVERY),
                 }
-                Err(_) => std::thread::sleep(ASK_EVERY),
             }
         }
+        Ok(version)
     }
 
-    fn addr(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// `ready ADDRESS GROUP VERSION`
+    /// `ready ADDRESS,… GROUP,… VERSION`
     fn announce(&mut self) -> Result<(), BenchError> {
         let version = self.wait_ready()?;
-        let group = self.server.as_ref().map_or(0, |server| server.id());
-        println!("ready {} {group} {version}", self.addr());
+        let addrs: Vec<String> = self.ports.iter().map(|port| addr(*port)).collect();
+        let groups: Vec<String> = self.servers.iter().map(|server| server.id().to_string()).collect();
+        println!("ready {} {} {version}", addrs.join(","), groups.join(","));
         Ok(())
     }
 }
 
+fn addr(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+fn log_of(port: u16) -> String {
+    format!("server-{port}.log")
+}
+
+/// Paper 2 has ten servers on a machine of ten cores.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.server = None;
+        self.servers.clear();
         self.helper = None;
         // What cannot be removed is small, and in the system's folder for temporary files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Runs a server until standard input ends; `restart` kills it and starts it again at the same address.
+/// Runs a system's servers until standard input ends; `restart` kills them and starts them again at the same addresses.
 ///
 /// # Errors
 /// As `Guard::start`.
-pub fn guard(peer: Peer, folder: PathBuf) -> Result<(), BenchError> {
+pub fn guard(system: System, peer: Peer, folder: PathBuf) -> Result<(), BenchError> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The end of standard input says when it is over, and leaves the time to clean up.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    let mut guard = Guard::start(peer, folder)?;
+    let mut guard = Guard::start(system, peer, folder)?;
     guard.announce()?;
     for line in io::stdin().lock().lines() {
         match line?.trim() {
-            "kill" => guard.server = None,
+            "kill" => guard.servers.clear(),
             "restart" => {
                 guard.run()?;
                 guard.announce()?;

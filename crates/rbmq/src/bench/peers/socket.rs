@@ -22,6 +22,12 @@ pub fn connect(addr: &str, congestion: Option<&str>) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
+/// The server that has a topic: of several, with commas between them, one after the other.
+pub fn server_of(addrs: &str, topic: u8) -> &str {
+    let servers = addrs.split(',').count();
+    addrs.split(',').nth(usize::from(topic) % servers).unwrap_or(addrs)
+}
+
 /// What arrived and was not used yet: always from the start of the buffer.
 pub struct Reader {
     buffer: Vec<u8>,

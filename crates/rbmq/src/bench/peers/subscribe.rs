@@ -1,10 +1,15 @@
-//! A subscriber of any peer: all topics on one connection, as that system's users have it.
+//! A subscriber of any peer: all topics on one connection, as that system's users have it, or one for each server.
 
 use std::{io::Write, net::TcpStream, time::Instant};
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+
 use super::{
     Next, Peer,
-    socket::{Reader, connect},
+    socket::{Reader, connect, server_of},
     topic_number,
 };
 use crate::bench::{
@@ -23,14 +28,26 @@ struct Stream<'a> {
     grants: Grants,
 }
 
-/// Takes what a server sends apart and checks it.
+/// A connection to one server.
+struct Connection {
+    socket: TcpStream,
+    reader: Reader,
+    place: Place,
+}
+
+/// The topics that are at a server, and which of them what came from it is of.
+struct Place {
+    topics: Vec<usize>,
+    /// Whose record the last bytes belonged to: an index of `topics`.
+    current: usize,
+}
+
+/// Takes what servers send apart and checks it.
 struct Checker<'a> {
     peer: Peer,
     /// Compare by the block, as far as that is possible.
     by_block: bool,
     streams: Vec<Stream<'a>>,
-    /// Whose record the last bytes belonged to.
-    current: usize,
 }
 
 /// Receives every topic and checks every byte.
@@ -48,11 +65,19 @@ pub fn subscribe(
     let by_block = constant && load.api == Api::Batch;
     let patterns: Vec<Pattern> = (0..topics).map(|topic| pattern(peer, topic, load.size)).collect();
     let record = patterns[0].record_bytes();
-    let mut reader = Reader::for_messages(record + 1024);
-    let mut socket = connect(&load.addr, load.congestion.as_deref())?;
-    let all: Vec<u8> = (0..topics).collect();
-    peer.open_subscriber(&mut socket, &mut reader, &all)?;
-    socket.set_read_timeout(Some(LOOK))?;
+    let mut connections = Vec::new();
+    for server in load.addr.split(',') {
+        let mut reader = Reader::for_messages(record + 1024);
+        let mut socket = connect(server, load.congestion.as_deref())?;
+        let here: Vec<u8> = (0..topics).filter(|topic| server_of(&load.addr, *topic) == server).collect();
+        if here.is_empty() {
+            continue;
+        }
+        peer.open_subscriber(&mut socket, &mut reader, &here)?;
+        socket.set_read_timeout(Some(LOOK))?;
+        let place = Place { topics: here.into_iter().map(usize::from).collect(), current: 0 };
+        connections.push(Connection { socket, reader, place });
+    }
     let mut streams = Vec::new();
     for (topic, pattern) in (0..).zip(&patterns) {
         // Publishers count in their own records.
@@ -61,9 +86,9 @@ pub fn subscribe(
         let grants = Grants::open(load.folder()?, topic, number, published)?;
         streams.push(Stream { pattern, cursor: Cursor::new(pattern), messages: 0, grants });
     }
-    let mut checker = Checker { peer, by_block, streams, current: 0 };
+    let mut checker = Checker { peer, by_block, streams };
     control.ready("");
-    checker.run(control, &mut socket, &mut reader)
+    checker.run(control, &mut connections)
 }
 
 fn pattern(peer: Peer, topic: u8, size: usize) -> Pattern {
@@ -74,19 +99,36 @@ fn pattern(peer: Peer, topic: u8, size: usize) -> Pattern {
     }
 }
 
+/// Puts those connections into `there` on which something came. One alone is read at once, which waits until it has.
+fn ready(connections: &[Connection], there: &mut Vec<usize>) -> Result<(), BenchError> {
+    there.clear();
+    if connections.len() == 1 {
+        there.push(0);
+        return Ok(());
+    }
+    let mut fds: Vec<PollFd<'_>> =
+        connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)).collect();
+    let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+    match poll(&mut fds, Some(&patience)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(std::io::Error::from(error).into()),
+    }
+    there.extend((0..).zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(at, _)| at));
+    Ok(())
+}
+
 impl Checker<'_> {
-    fn run(
-        &mut self,
-        control: &Control,
-        socket: &mut TcpStream,
-        reader: &mut Reader,
-    ) -> Result<(), BenchError> {
+    fn run(&mut self, control: &Control, connections: &mut [Connection]) -> Result<(), BenchError> {
         let mut last_arrival = Instant::now();
+        let mut there = Vec::new();
         loop {
-            if reader.fill(socket)? {
+            let mut arrived = false;
+            ready(connections, &mut there)?;
+            for &at in &there {
+                arrived |= self.receive(&mut connections[at])?;
+            }
+            if arrived {
                 last_arrival = Instant::now();
-                let used = self.take(reader.data(), socket)?;
-                reader.used(used);
                 control.set_messages(self.streams.iter().map(|stream| stream.messages).sum());
                 for stream in &mut self.streams {
                     stream.grants.received(stream.messages)?;
@@ -97,11 +139,22 @@ impl Checker<'_> {
         }
     }
 
+    /// Reads once. Returns whether something came.
+    fn receive(&mut self, from: &mut Connection) -> Result<bool, BenchError> {
+        let Connection { socket, reader, place } = from;
+        let came = reader.fill(socket)?;
+        if came {
+            let used = self.take(reader.data(), socket, place)?;
+            reader.used(used);
+        }
+        Ok(came)
+    }
+
     /// Returns how many bytes were used; what is left is the beginning of something.
-    fn take(&mut self, data: &[u8], socket: &mut TcpStream) -> Result<usize, BenchError> {
+    fn take(&mut self, data: &[u8], socket: &mut TcpStream, place: &mut Place) -> Result<usize, BenchError> {
         let mut at = 0;
         while at < data.len() {
-            let step = if self.by_block { self.by_block(&data[at..])? } else { 0 };
+            let step = if self.by_block { self.by_block(&data[at..], place)? } else { 0 };
             let step = if step > 0 { step } else { self.parse(&data[at..], socket)? };
             if step == 0 {
                 break;
@@ -111,30 +164,30 @@ impl Checker<'_> {
         Ok(at)
     }
 
-    /// Compares with what the present topic goes on with, or else any other one. Returns the bytes used: none if
-    /// this is no topic's next message, or not enough of it to tell.
-    fn by_block(&mut self, data: &[u8]) -> Result<usize, BenchError> {
-        let current = self.current;
-        let stream = &mut self.streams[current];
+    /// Compares with what the present topic goes on with, or else any other one of this server. Returns the bytes used:
+    /// none if this is no topic's next message, or not enough of it to tell.
+    fn by_block(&mut self, data: &[u8], place: &mut Place) -> Result<usize, BenchError> {
+        let topic = place.topics[place.current];
+        let stream = &mut self.streams[topic];
         let rest = stream.cursor.rest_of_record();
         if rest > 0 {
             let now = &data[..rest.min(data.len())];
-            let wrong = BenchError::WrongByte { topic: current as u64, after_messages: stream.messages };
+            let wrong = BenchError::WrongByte { topic: topic as u64, after_messages: stream.messages };
             stream.messages += stream.cursor.check(now).ok_or(wrong)?;
             return Ok(now.len());
         }
-        let topics = self.streams.len();
-        for topic in (current..topics).chain(0..current) {
-            let stream = &mut self.streams[topic];
+        for at in (place.current..place.topics.len()).chain(0..place.current) {
+            let stream = &mut self.streams[place.topics[at]];
             let (len, records) = stream.cursor.take(data);
             stream.messages += records;
             if len > 0 {
-                self.current = topic;
+                place.current = at;
                 return Ok(len);
             }
         }
-        match self.streams.iter().position(|stream| data.starts_with(stream.pattern.prefix())) {
-            Some(topic) if data.len() >= self.streams[topic].pattern.record_bytes() => {
+        let begins = |topic: &&usize| data.starts_with(self.streams[**topic].pattern.prefix());
+        match place.topics.iter().find(begins) {
+            Some(&topic) if data.len() >= self.streams[topic].pattern.record_bytes() => {
                 let after_messages = self.streams[topic].messages;
                 Err(BenchError::WrongByte { topic: topic as u64, after_messages })
             }
