@@ -6,7 +6,7 @@ use common::inside::broker_with;
 use common::raw::Raw;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::{Control, Hello, Role};
-use rbmq::{Observer, Publisher, Subscriber, TopicWriter};
+use rbmq::{Item, Notice, Observer, Publisher, StartFrom, Subscriber, TopicWriter};
 use rocketbufs::proto::Message;
 
 /// A topic that the broker has, with a message in it.
@@ -29,6 +29,18 @@ fn named(addr: &str, filters: &[&str]) -> Subscriber {
 fn next(subscriber: &mut Subscriber) -> String {
     let message = subscriber.recv(LONG).unwrap().expect("a message");
     format!("{} {}", message.topic, String::from_utf8(message.bytes).unwrap())
+}
+
+/// What it is told that the broker gives less of than it asked for, before the first message.
+fn lowered(subscriber: &mut Subscriber) -> Vec<String> {
+    let mut told = Vec::new();
+    loop {
+        match subscriber.next(LONG).unwrap().expect("a message") {
+            Item::Notice(Notice::Lowered(text)) => told.push(text),
+            Item::Batch(_) => return told,
+            _ => {}
+        }
+    }
 }
 
 fn leave(subscriber: Subscriber, observer: &mut Observer) {
@@ -83,6 +95,30 @@ fn the_command_has_what_appeared_while_it_was_stopped() {
     let mut lines: Vec<_> = sub.text().lines().map(str::to_owned).collect();
     lines.sort_unstable();
     assert_eq!(lines, ["y/closed\tclosed", "y/new\tnew"]);
+}
+
+#[test]
+fn who_gets_no_place_is_told_so_once_and_who_comes_back_has_its_own() {
+    let broker = broker_with(|config| config.framework.limits.max_held_subscriptions = 1);
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let mut writers = ["a", "b", "c"].map(|topic| published(&publisher, topic, "1"));
+    let from = |filter: &str| {
+        let mut subscriber = Subscriber::builder().name("n").hold(LONG).connect(&broker.addr()).unwrap();
+        subscriber.subscribe_from(filter, StartFrom::Oldest).unwrap();
+        subscriber
+    };
+    for _ in 0..2 {
+        let mut first = from("a");
+        assert_eq!(lowered(&mut first), [""; 0]);
+        leave(first, &mut observer);
+        writers[0].publish(b"2").unwrap();
+    }
+    let mut other = Subscriber::builder().name("m").hold(LONG).connect(&broker.addr()).unwrap();
+    other.subscribe_from("#", StartFrom::Oldest).unwrap();
+    let mut told = Vec::new();
+    (0..3).for_each(|_| told.extend(lowered(&mut other)));
+    assert!(matches!(&told[..], [text] if text.contains("limits.max_held_subscriptions")), "{told:?}");
 }
 
 /// A subscriber that says of itself what it likes.

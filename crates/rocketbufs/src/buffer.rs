@@ -12,6 +12,7 @@ use crate::confirm::Waits;
 use crate::context::{ContextInner, lock};
 use crate::core::{Parked, Rest};
 use crate::inbound::InboundShared;
+use crate::kept::PlaceCount;
 use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound, Tally};
 use crate::rout::ROutShared;
@@ -83,6 +84,8 @@ struct Places {
     held: HashMap<Vec<u8>, Held>,
     /// Those who count no more.
     past: Count,
+    /// The buffer was removed: nobody can come back to it.
+    over: bool,
 }
 
 /// A place in a ring, kept until somebody of that name comes back.
@@ -95,7 +98,7 @@ pub(crate) struct Held {
     pub(crate) until: Nanos,
 }
 
-/// What becomes of the place of a subscription that goes.
+/// What is to become of the place of a subscription that goes.
 pub(crate) enum Leaving {
     /// It counts no more.
     Gone,
@@ -129,6 +132,8 @@ pub(crate) struct SubShared {
     /// For whom that speaks. Written before the positions: who reads them first reads a count that is as new.
     pub(crate) tally: Mutex<Tally>,
     pub(crate) dropped: AtomicU64,
+    /// Whether a place is taken for it; changed under the lock of the buffer's places.
+    pub(crate) placed: AtomicBool,
     /// Where it began.
     pub(crate) start: Position,
     /// When it last gave anything back.
@@ -233,9 +238,15 @@ impl Buffer {
     }
 
     /// A subscription counts from here on. One of the same name, live or kept, is what it goes on with: that counts no
-    /// more from the same moment; `anew` says that it does not go on with what that one had. Returns the place that was
-    /// kept, and what was held: to be dropped when the new one holds.
-    pub(crate) fn add_sub(&self, sub: Arc<SubShared>, anew: bool) -> (Option<Held>, Option<Hold>) {
+    /// more from the same moment; `anew` says that it does not go on with what that one had. If it `wants` a place that is
+    /// that one's, or another if there is one. Returns the place that was kept, and what was held: to be dropped when the
+    /// new one holds.
+    pub(crate) fn add_sub(
+        &self,
+        sub: Arc<SubShared>,
+        anew: bool,
+        (kept, wants): (&PlaceCount, bool),
+    ) -> (Option<Held>, Option<Hold>) {
         let bit = 1 << sub.worker;
         let mut places = lock(&self.places);
         let (mut held, mut hold) = (None, None);
@@ -244,6 +255,11 @@ impl Buffer {
             let live = places.subs.iter().position(|s| s.name == sub.name);
             let live = live.map(|at| places.subs.swap_remove(at));
             hold = live.as_ref().and_then(|live| lock(&live.hold).take());
+            kept.are_back(usize::from(held.is_some()));
+            let live_has = live.as_ref().is_some_and(|live| live.placed.swap(false, Ordering::Relaxed));
+            let had = usize::from(held.is_some()) + usize::from(live_has);
+            kept.give_back(had.saturating_sub(usize::from(wants)));
+            sub.placed.store(wants && (had > 0 || kept.take()), Ordering::Relaxed);
             if anew {
                 let counts =
                     held.iter().map(|held| held.tally.count()).chain(live.iter().map(|live| live.count()));
@@ -263,21 +279,33 @@ impl Buffer {
         (held, hold)
     }
 
-    /// Forgets a subscription: its place is kept, or counts for nothing any more. False if another one of its name has
-    /// it already.
-    pub(crate) fn remove_sub(self: &Arc<Self>, conn: u64, wire: WireId, leaving: Leaving) -> bool {
+    /// Forgets a subscription: its place is kept, if it has one or one is free by now, or counts for nothing any more.
+    /// Whether it is kept; none if another one of its name has it already.
+    pub(crate) fn remove_sub(
+        self: &Arc<Self>,
+        (conn, wire): (u64, WireId),
+        leaving: Leaving,
+        kept: Option<&PlaceCount>,
+    ) -> Option<bool> {
         let mut places = lock(&self.places);
-        let Some(at) = places.subs.iter().rposition(|s| s.conn == conn && s.wire == wire) else {
-            return false;
-        };
+        let at = places.subs.iter().rposition(|s| s.conn == conn && s.wire == wire)?;
         let gone = places.subs.swap_remove(at);
-        match leaving {
-            Leaving::Gone => places.past = places.past.and(gone.count().gone()),
-            Leaving::Kept(mut held) => {
+        let placed = gone.placed.swap(false, Ordering::Relaxed);
+        let keeps = match (leaving, kept) {
+            (Leaving::Kept(mut held), Some(kept)) if !places.over && (placed || kept.take()) => {
+                kept.leaves();
                 held.hold = lock(&gone.hold).take();
                 places.held.insert(gone.name.clone(), held);
+                true
             }
-        }
+            (_, kept) => {
+                if let (true, Some(kept)) = (placed, kept) {
+                    kept.give_back(1);
+                }
+                places.past = places.past.and(gone.count().gone());
+                false
+            }
+        };
         if !places.subs.iter().any(|s| s.worker == gone.worker) {
             self.watch.fetch_and(!(1 << gone.worker), Ordering::SeqCst);
         }
@@ -285,7 +313,13 @@ impl Buffer {
         // Releases what it held, unless the place was handed to a held subscription.
         drop(lock(&gone.hold).take());
         self.on_progress();
-        true
+        Some(keeps)
+    }
+
+    /// The buffer was removed: no place is kept in it any more. Returns how many were.
+    pub(crate) fn keep_no_more(self: &Arc<Self>) -> usize {
+        lock(&self.places).over = true;
+        self.drop_held(|_| false).0
     }
 
     pub(crate) fn subs(&self) -> Vec<Arc<SubShared>> {

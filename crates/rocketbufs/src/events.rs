@@ -21,6 +21,13 @@ pub enum Received {
         /// First position that will come.
         start: Position,
     },
+    /// A place was asked for (a name and a hold), and the sender can keep none while this end is away: as many are
+    /// taken as may be, or it keeps none of this buffer. Told each time that the subscription is answered so; the data
+    /// comes all the same.
+    NoPlace {
+        /// The buffer.
+        bid: Bid,
+    },
     /// The log goes on at `to`; what lies between is gone.
     Lost {
         /// The buffer.

@@ -40,6 +40,7 @@ mod events;
 pub mod fields;
 mod inbound;
 mod inspect;
+mod kept;
 mod least;
 mod listener;
 mod options;

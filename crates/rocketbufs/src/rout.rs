@@ -1,7 +1,6 @@
 //! The sending end (paper 1, section 3.2, Listing 2).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use crate::core::{Command, Role};
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
 use crate::events::OutEvent;
 use crate::inspect::Traffic;
+use crate::kept::PlaceCount;
 use crate::options::BufferOptions;
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
@@ -43,8 +43,7 @@ pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
     buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
     conns: Mutex<HashSet<u64>>,
-    /// How many places are kept for named subscriptions, over all buffers.
-    pub(crate) held: AtomicUsize,
+    pub(crate) kept: PlaceCount,
     /// What the buffers that are gone had received, delivered and dropped.
     pub(crate) past: Mutex<Traffic>,
     data_out_cb: Callback<DataOutCallback>,
@@ -121,7 +120,7 @@ impl ROutShared {
             lock(&self.past).add(buffer.traffic());
         }
         drop(buffers);
-        self.held.fetch_sub(buffer.drop_held(|_| false).0, Ordering::AcqRel);
+        self.kept.expired(buffer.keep_no_more());
     }
 
     pub(crate) fn all_buffers(&self) -> Vec<Arc<Buffer>> {
@@ -136,7 +135,7 @@ impl ROut {
             inner: context.inner().clone(),
             buffers: RwLock::default(),
             conns: Mutex::default(),
-            held: AtomicUsize::new(0),
+            kept: PlaceCount::new(context.inner().config.limits.max_held_subscriptions),
             past: Mutex::default(),
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),

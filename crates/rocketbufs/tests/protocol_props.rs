@@ -58,14 +58,15 @@ fn subscribe() -> impl Strategy<Value = Subscribe> {
 }
 
 fn subscribed() -> impl Strategy<Value = Subscribed> {
-    (0..CONTROL_WIRE, any::<(u128, u64, bool, bool, u64, u64)>()).prop_map(|(wire, n)| Subscribed {
+    (0..CONTROL_WIRE, any::<(u128, u64, bool, bool, bool, u64, u64)>()).prop_map(|(wire, n)| Subscribed {
         wire,
         epoch: Epoch(n.0),
         start: n.1,
         flow_control: n.2,
         restarted: n.3,
-        capacity: n.4,
-        max_delivery: n.5,
+        placeless: n.4,
+        capacity: n.5,
+        max_delivery: n.6,
     })
 }
 

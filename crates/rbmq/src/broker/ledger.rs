@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 
 use rocketbufs::{Bid, Policy, Traffic};
+use rocketnet::Seldom;
 
 use super::topics::Topics;
 use crate::wire::{RefuseCode, TopicName};
@@ -115,6 +116,8 @@ pub(super) struct Ledger {
     own: usize,
     opened: u64,
     others_past: Traffic,
+    /// Lets a line through about publishers that keep no place for this broker.
+    pub(super) placeless: Seldom,
 }
 
 impl Ledger {

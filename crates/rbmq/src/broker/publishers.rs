@@ -257,6 +257,15 @@ impl Broker {
                     to.saturating_sub(from)
                 );
             }
+            InEvent::NoPlace { bid } => {
+                if let Some(more) = self.ledger.placeless.now(Instant::now()) {
+                    warn!(
+                        more,
+                        "publisher's buffer {bid}: its end keeps no place for this broker while that is away (its \
+                         limits.max_held_subscriptions)"
+                    );
+                }
+            }
             InEvent::ConnDown { why } => self.on_publisher_down(key, &why),
             _ => {}
         }

@@ -95,6 +95,12 @@ pub(super) struct State {
 }
 
 impl State {
+    /// The broker keeps no place in a buffer.
+    pub(super) fn no_place(&mut self, bid: Bid) -> Option<Notice> {
+        self.lowered.no_place(&self.buffers.get(bid)?.topic);
+        self.lowered.untold.pop_front().map(Notice::Lowered)
+    }
+
     /// The log of a buffer does not go on in another one. If it was waited for, it is gone.
     fn give_up(&mut self, bid: Bid) {
         self.continues.remove(&bid);

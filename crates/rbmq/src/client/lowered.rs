@@ -52,6 +52,16 @@ impl Lowered {
         }
     }
 
+    /// No place is kept in a buffer of this topic.
+    pub(super) fn no_place(&mut self, topic: &TopicName) {
+        // Where a rule keeps none, that was told.
+        if !self.told.contains(&("hold", 0)) {
+            let why = "no place is kept for this subscriber while it is away, here and perhaps in other topics: as many \
+                       are taken as the broker keeps (limits.max_held_subscriptions). What comes meanwhile may be lost";
+            self.tell("place", 0, topic, why);
+        }
+    }
+
     fn tell(&mut self, what: &'static str, most: u64, topic: &TopicName, why: &str) {
         if self.told.len() < MAX_TOLD && self.told.insert((what, most)) {
             self.untold

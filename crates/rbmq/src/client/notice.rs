@@ -60,8 +60,8 @@ pub enum Notice {
     },
     /// The broker refused something, or ended a subscription. In words.
     Refused(String),
-    /// The broker gives less than was asked for (the hold, the lag, the block time-out), here and in other topics of
-    /// the same rule. In words.
+    /// The broker gives less than was asked for (the hold or any place that is kept, the lag, the block time-out), here
+    /// and in other topics of the same rule. In words.
     Lowered(String),
     /// The connection is lost; it is made again by itself.
     Disconnected(String),

@@ -318,6 +318,7 @@ impl Subscriber {
                 self.since.insert(epoch, since);
                 Some(Notice::Joined { topic, epoch, start })
             }
+            Received::NoPlace { bid } => state.no_place(bid),
             Received::Lost { bid, from, to } => {
                 let buffer = state.buffers.get(bid)?.clone();
                 drop(state);
@@ -338,11 +339,8 @@ impl Subscriber {
                 self.on_gone(bid, end)
             }
             Received::Restarted { bid, .. } => {
-                let (topic, epoch) = state.buffers.end(bid)?;
                 drop(state);
-                self.handed.remove(&epoch);
-                self.since.remove(&epoch);
-                Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
+                self.on_restarted(bid)
             }
             Received::Refused { bid, error } => {
                 drop(state);
@@ -358,6 +356,13 @@ impl Subscriber {
                 None
             }
         }
+    }
+
+    fn on_restarted(&mut self, bid: Bid) -> Option<Notice> {
+        let (topic, epoch) = lock(&self.feed.state).buffers.end(bid)?;
+        self.handed.remove(&epoch);
+        self.since.remove(&epoch);
+        Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
     }
 
     /// A subscription was refused, or ended by the broker: what was handed out counts if its log comes again.

@@ -295,9 +295,11 @@ section! {
         /// much.
         max_control_bytes: u32 = 65_536, "bytes", range [2048 to 16777216],
             cost "at most this per connection, while a message is incomplete";
-        /// Named subscriptions whose place is kept while they are away. Beyond it a subscription that leaves is not held.
-        max_held_subscriptions: usize = 10_000, "subscriptions", range [0 or 1 to 16777216],
-            cost "each held: about 512 bytes, and the history it holds in its buffer";
+        /// Places of named subscriptions with a hold, of those that are there and those that are away: a subscriber of
+        /// 1,000 buffers has 1,000. Beyond it a subscription goes on and is told that no place is kept for it. Small: who
+        /// is away for a moment loses what comes meanwhile. Large: many that never come back hold their writers.
+        max_held_subscriptions: usize = 65_536, "subscriptions", range [0 or 1 to 16777216],
+            cost "each that is away: about 512 bytes, and the history it holds in its buffer";
         /// The longest time for which a place is kept, whatever the subscriber asks for. Small: a subscriber that restarts
         /// finds its place gone. Large: subscribers that never come back hold their writers for as long (policy `block`).
         max_hold_ms: u32 = 600_000, "ms", range [0 or 1 to 4294967295], cost "none by itself";

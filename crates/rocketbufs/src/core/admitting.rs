@@ -119,10 +119,9 @@ impl<T: Transport> Core<T> {
         let config = self.outbound_config(conn, (buffer, ring), subscribe, &terms);
         let outbound = self.outbound((conn, subscribe.wire), ring, config, &begin, (tally, maps));
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
-        self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
+        let placeless = self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
-            let name = printable(&String::from_utf8_lossy(&subscribe.name));
-            let why = format!("subscription '{name}' was taken over");
+            let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
         }
         let subscribed = Subscribed {
@@ -131,6 +130,7 @@ impl<T: Transport> Core<T> {
             start,
             flow_control,
             restarted,
+            placeless,
             capacity: ring.capacity(),
             max_delivery: ring.max_delivery(),
         };
@@ -186,6 +186,7 @@ impl<T: Transport> Core<T> {
         }
     }
 
+    /// Adds a subscription. Whether it asks for a place and has none.
     fn add_out(
         &mut self,
         conn: ConnId,
@@ -193,38 +194,29 @@ impl<T: Transport> Core<T> {
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
         (mut outbound, begin, hold_ms): (Outbound, Begin, u32),
-    ) {
+    ) -> bool {
         outbound.mind_joins(buffer.upstream().is_some_and(|source| source.least.is_any()));
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        let sub = Arc::new(SubShared {
-            conn: link.shared.id,
-            worker: self.shared.index,
-            wire: subscribe.wire,
-            name: subscribe.name.clone(),
-            policy: subscribe.policy,
-            hold: Mutex::new(begin.hold),
-            sent: AtomicU64::new(outbound.sent()),
-            landed: AtomicU64::new(outbound.landed()),
-            delivered: AtomicU64::new(outbound.delivered()),
-            consumed: AtomicU64::new(outbound.consumed()),
-            tally: Mutex::new(outbound.tally()),
-            dropped: AtomicU64::new(0),
-            start: outbound.start(),
-            progress: AtomicU64::new(self.now),
-            heard_end: AtomicBool::new(false),
-        });
-        let (held, hold) = buffer.add_sub(sub.clone(), begin.restarted);
+        let hold_ms = hold_ms.min(self.inner.config.limits.max_hold_ms);
+        let wants = hold_ms > 0 && !subscribe.name.is_empty();
+        let Some(link) = self.links.get_mut(&conn) else { return false };
+        let sub = Arc::new(shared_of(
+            (link.shared.id, self.shared.index),
+            subscribe,
+            (begin.hold, &outbound),
+            self.now,
+        ));
+        drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.kept, wants)));
+        let placed = sub.placed.load(Ordering::Relaxed);
         buffer.tell_who_follows();
-        if held.is_some() {
-            out.held.fetch_sub(1, Ordering::AcqRel);
+        if wants && !placed {
+            out.kept.tell_full(&shown(&sub.name));
         }
-        drop((held, hold));
         let (number, start) = (link.shared.id, outbound.start());
         let out_sub = OutSub {
             buffer: buffer.clone(),
             outbound,
             sub,
-            hold_ms: hold_ms.min(self.inner.config.limits.max_hold_ms),
+            hold_ms,
             queued: false,
             in_flight: false,
             others_wait: false,
@@ -235,6 +227,7 @@ impl<T: Transport> Core<T> {
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
         out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
+        subscribe.hold_ms > 0 && !subscribe.name.is_empty() && !placed
     }
 }
 
@@ -245,6 +238,38 @@ impl Buffer {
             let worker = self.inner.worker_of(parked.conn);
             self.inner.workers[worker].send(Command::Unpark(parked));
         }
+    }
+}
+
+/// A subscription's name, for people.
+fn shown(name: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(name))
+}
+
+/// What others see of a subscription that begins.
+fn shared_of(
+    (conn, worker): (u64, usize),
+    subscribe: &Subscribe,
+    (hold, outbound): (Option<Hold>, &Outbound),
+    now: Nanos,
+) -> SubShared {
+    SubShared {
+        conn,
+        worker,
+        wire: subscribe.wire,
+        name: subscribe.name.clone(),
+        policy: subscribe.policy,
+        hold: Mutex::new(hold),
+        sent: AtomicU64::new(outbound.sent()),
+        landed: AtomicU64::new(outbound.landed()),
+        delivered: AtomicU64::new(outbound.delivered()),
+        consumed: AtomicU64::new(outbound.consumed()),
+        tally: Mutex::new(outbound.tally()),
+        dropped: AtomicU64::new(0),
+        placed: AtomicBool::new(false),
+        start: outbound.start(),
+        progress: AtomicU64::new(now),
+        heard_end: AtomicBool::new(false),
     }
 }
 

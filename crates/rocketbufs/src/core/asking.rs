@@ -171,6 +171,9 @@ impl<T: Transport> Core<T> {
                 rin.tell(Received::Restarted { bid: inbound.bid, epoch });
             }
             rin.tell(Received::Subscribed { bid: inbound.bid, epoch, start });
+            if subscribed.placeless {
+                rin.tell(Received::NoPlace { bid: inbound.bid });
+            }
             self.let_look(inbound);
         }
         // A splice may have been made while the ring was: it looks at the state before this.
@@ -264,6 +267,10 @@ impl<T: Transport> Core<T> {
         offered: Option<Offered>,
     ) {
         let wire = subscribed.wire;
+        if let (true, Some(rin)) = (subscribed.placeless && !lock(&inbound.state).done, inbound.rin.upgrade())
+        {
+            rin.tell(Received::NoPlace { bid: inbound.bid });
+        }
         let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
         if moves && !inbound.is_spliced() {
             return self.move_log(conn, inbound, subscribed, offered);

@@ -7,11 +7,10 @@ use rocketnet::{ConnId, NotWritten, SourceRange, Transport};
 use rocketring::Ring;
 
 use super::{Command, Core, LinkPhase, OutSub};
-use crate::buffer::{Buffer, Held, Leaving, SubShared};
+use crate::buffer::{Held, Leaving, SubShared};
 use crate::confirm::tell_subscriber_progress;
 use crate::events::OutEvent;
 use crate::proto::{ByeCode, Credit, Message, Outbound, RefuseCode, Step};
-use crate::rout::ROutShared;
 use crate::types::{Level, Nanos, Policy, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
@@ -324,19 +323,16 @@ impl<T: Transport> Core<T> {
             }
         }
         let rout = buffer.out.upgrade();
-        let keeps = rout.as_ref().filter(|_| hold && hold_ms > 0 && !sub.name.is_empty());
         let until = self.now + Nanos::from(hold_ms) * 1_000_000;
-        let leaving =
-            keeps.map_or(Leaving::Gone, |rout| self.place_of(rout, &buffer, (&outbound, &sub), until));
-        let kept = matches!(leaving, Leaving::Kept(_));
-        let removed = buffer.remove_sub(number, wire, leaving);
+        let leaving = match hold && hold_ms > 0 && !sub.name.is_empty() {
+            true => place_of((&outbound, &sub), until),
+            false => Leaving::Gone,
+        };
+        let kept = rout.as_ref().map(|rout| &rout.kept);
+        let removed = buffer.remove_sub((number, wire), leaving, kept);
         buffer.tell_who_follows();
-        if let (Some(rout), true) = (keeps, kept) {
-            match removed {
-                true => self.look_at_held(until),
-                // Another connection of that name has it.
-                false => drop(rout.held.fetch_sub(1, Ordering::AcqRel)),
-            }
+        if removed == Some(true) {
+            self.look_at_held(until);
         }
         Self::data_out(&buffer);
         if let Some(rout) = rout {
@@ -344,39 +340,6 @@ impl<T: Transport> Core<T> {
             rout.tell(OutEvent::Unsubscribed { conn: number, bid, name, why: why.to_owned() });
             rout.reap(&buffer);
         }
-    }
-
-    /// The place to keep for a named subscription, unless there are too many.
-    fn place_of(
-        &self,
-        rout: &ROutShared,
-        buffer: &Buffer,
-        (outbound, sub): (&Outbound, &SubShared),
-        until: Nanos,
-    ) -> Leaving {
-        let limit = self.inner.config.limits.max_held_subscriptions;
-        if rout.held.fetch_add(1, Ordering::AcqRel) >= limit {
-            rout.held.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!(
-                bid = buffer.bid,
-                limit,
-                "no place is kept for a named subscription: limits.max_held_subscriptions"
-            );
-            return Leaving::Gone;
-        }
-        #[cfg(feature = "planted-bugs")]
-        if let (true, Some(hold)) =
-            (crate::planted::is(crate::planted::PLACE_NOT_HELD), &*crate::context::lock(&sub.hold))
-        {
-            hold.advance(Position::MAX);
-        }
-        Leaving::Kept(Held {
-            hold: None,
-            policy: sub.policy,
-            levels: outbound.levels(),
-            tally: outbound.tally(),
-            until,
-        })
     }
 
     /// Has somebody look when a place that is kept has been kept long enough: the first worker looks after all of them.
@@ -443,4 +406,21 @@ fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Pos
     }
     let slowest = slowest.entry(out.buffer.slot).or_insert_with(|| ring.slowest_hold());
     slowest.is_none_or(|slowest| slowest >= at)
+}
+
+/// The place to keep for a named subscription that goes.
+fn place_of((outbound, sub): (&Outbound, &SubShared), until: Nanos) -> Leaving {
+    #[cfg(feature = "planted-bugs")]
+    if let (true, Some(hold)) =
+        (crate::planted::is(crate::planted::PLACE_NOT_HELD), &*crate::context::lock(&sub.hold))
+    {
+        hold.advance(Position::MAX);
+    }
+    Leaving::Kept(Held {
+        hold: None,
+        policy: sub.policy,
+        levels: outbound.levels(),
+        tally: outbound.tally(),
+        until,
+    })
 }

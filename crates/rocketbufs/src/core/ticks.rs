@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
 
 use rocketnet::Transport;
 
@@ -71,14 +70,14 @@ impl<T: Transport> Core<T> {
         lock(&self.inner.routs).retain(|out| out.strong_count() > 0);
         let outs: Vec<_> = lock(&self.inner.routs).iter().filter_map(Weak::upgrade).collect();
         for out in outs {
-            if out.held.load(Ordering::Acquire) == 0 {
+            if !out.kept.any_away() {
                 continue;
             }
             for buffer in out.all_buffers() {
                 let (gone, at) = buffer.drop_held(|held| held.until > now);
                 next = [next, at].into_iter().flatten().min();
                 if gone > 0 {
-                    out.held.fetch_sub(gone, Ordering::AcqRel);
+                    out.kept.expired(gone);
                     buffer.on_progress();
                     Self::data_out(&buffer);
                     out.reap(&buffer);

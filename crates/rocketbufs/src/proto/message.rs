@@ -97,6 +97,8 @@ pub struct Subscribed {
     pub flow_control: bool,
     /// Whether the log that was asked for is another one: the writer was restarted.
     pub restarted: bool,
+    /// Whether a place was asked for (a name and a hold) and none is kept while the subscription is away.
+    pub placeless: bool,
     /// Capacity of the sender's ring, in bytes.
     pub capacity: u64,
     /// Largest delivery of this buffer, in bytes.
@@ -314,7 +316,8 @@ impl Message {
             }
             Self::Subscribe(subscribe) => encode_subscribe(&mut w, subscribe),
             Self::Subscribed(s) => {
-                let flags = u8::from(s.flow_control) | (u8::from(s.restarted) << 1);
+                let [first, second, third] = [s.flow_control, s.restarted, s.placeless].map(u8::from);
+                let flags = first | second << 1 | third << 2;
                 w.u8(SUBSCRIBED).u32(s.wire).u128(s.epoch.0).u64(s.start).u8(flags);
                 w.u64(s.capacity).u64(s.max_delivery);
             }
@@ -476,9 +479,10 @@ fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, FieldError> {
 
 fn decode_subscribed(r: &mut Reader<'_>) -> Result<Subscribed, FieldError> {
     let (wire, epoch, start, flags) = (wire(r)?, Epoch(r.u128()?), r.u64()?, r.u8()?);
-    if flags & !3 != 0 {
+    if flags & !7 != 0 {
         return Err(FieldError::value("flags", flags));
     }
-    let (flow_control, restarted) = (flags & 1 != 0, flags & 2 != 0);
-    Ok(Subscribed { wire, epoch, start, flow_control, restarted, capacity: r.u64()?, max_delivery: r.u64()? })
+    let [flow_control, restarted, placeless] = [1, 2, 4].map(|bit| flags & bit != 0);
+    let (capacity, max_delivery) = (r.u64()?, r.u64()?);
+    Ok(Subscribed { wire, epoch, start, flow_control, restarted, placeless, capacity, max_delivery })
 }

@@ -176,8 +176,11 @@ impl RIn {
             }
             drop(state);
             let mut queue = lock(&self.shared.queue);
-            queue.notices.retain(|notice| {
-                !matches!(notice, Received::Subscribed { bid: of, .. } | Received::Restarted { bid: of, .. } if *of == bid)
+            queue.notices.retain(|notice| match notice {
+                Received::Subscribed { bid: of, .. }
+                | Received::Restarted { bid: of, .. }
+                | Received::NoPlace { bid: of } => *of != bid,
+                _ => true,
             });
             self.shared.settle(&mut queue);
             drop(queue);

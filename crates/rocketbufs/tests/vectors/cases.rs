@@ -48,6 +48,7 @@ fn subscribed(wire: u32, start: u64) -> Subscribed {
         start,
         flow_control: true,
         restarted: false,
+        placeless: false,
         capacity: 1 << 20,
         max_delivery: 1 << 18,
     }
@@ -133,6 +134,8 @@ fn subscribe_messages() -> Named<Message> {
         let name = format!("SUBSCRIBED, flow control {flow_control}, restarted {restarted}");
         all.push((name, Message::Subscribed(message)));
     }
+    let placeless = Subscribed { placeless: true, ..subscribed(1, LONG) };
+    all.push(("SUBSCRIBED, no place is kept".into(), Message::Subscribed(placeless)));
     for code in REFUSE_CODES {
         let (a, b) = match code {
             RefuseCode::RingTooSmall => (4096, 8192),
@@ -210,7 +213,7 @@ pub fn rejects() -> Named<Vec<u8>> {
         ("SUBSCRIBE from the newest, with an epoch", changed(&subscribe, 19, &[1])),
         ("SUBSCRIBE from the oldest, with a position", changed(&changed(&subscribe, 18, &[1]), 35, &[1])),
         ("SUBSCRIBE with a name longer than the message", changed(&subscribe, subscribe.len() - 1, &[1])),
-        ("SUBSCRIBED with an unknown flag", changed(&subscribed, 29, &[4])),
+        ("SUBSCRIBED with an unknown flag", changed(&subscribed, 29, &[8])),
         ("REFUSED with code 0", unhex("1203000000000000000000000000000000000000000000")),
         ("REFUSED with an unknown code", unhex("1203000000080000000000000000000000000000000000")),
         ("CREDIT without its last count", unhex(&["150500000000", "00".repeat(39).as_str()].concat())),

@@ -109,6 +109,7 @@ impl Publishing {
                     start: 0,
                     flow_control: true,
                     restarted: false,
+                    placeless: false,
                     capacity: self.ring_bytes,
                     max_delivery: self.max_delivery_bytes,
                 };

@@ -1,0 +1,148 @@
+//! Named subscriptions with a hold: each has a place from its beginning, and who gets none is told so.
+
+mod ends;
+
+use std::time::{Duration, Instant};
+
+use ends::{receiver, sender};
+use rocketbufs::{Bid, Config, Context, Listener, RIn, ROut, Received, SubscribeOptions};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+struct Sender {
+    ctx: Context,
+    out: ROut,
+    listener: Listener,
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < WAIT, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A sender of buffers 1 to 3, of which so many places may be taken.
+fn served(places: usize) -> Sender {
+    let mut config = Config::default();
+    config.limits.max_held_subscriptions = places;
+    let ctx = Context::new(config).unwrap();
+    let (out, listener) = sender(&ctx);
+    (1..=3).for_each(|bid| out.create_buffer(bid, 64 << 10).unwrap());
+    Sender { ctx, out, listener }
+}
+
+impl Sender {
+    /// Subscribes over a connection of its own. Whether it has a place.
+    fn named(&self, bid: Bid, name: &str) -> (RIn, bool) {
+        let input = receiver(&self.ctx, &self.listener);
+        let placed = self.subscribe(&input, bid, name);
+        (input, placed)
+    }
+
+    fn subscribe(&self, input: &RIn, bid: Bid, name: &str) -> bool {
+        input.subscribe_with(bid, options(name)).unwrap();
+        assert!(matches!(event(input), Received::Subscribed { .. }));
+        self.out.writer(bid).unwrap().append(&[b"x"]).unwrap();
+        match event(input) {
+            Received::Data(view) => {
+                view.consume();
+                true
+            }
+            Received::NoPlace { bid: of } => {
+                assert_eq!(of, bid);
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn until_gone(&self, bid: Bid) {
+        until("it is gone", || self.out.subscriber_count(bid) == 0);
+    }
+}
+
+fn options(name: &str) -> SubscribeOptions {
+    SubscribeOptions {
+        size_bytes: 64 << 10,
+        name: name.into(),
+        hold: if name.is_empty() { Duration::ZERO } else { WAIT },
+        ..SubscribeOptions::default()
+    }
+}
+
+fn event(input: &RIn) -> Received {
+    input.recv(Some(WAIT)).unwrap().expect("an event")
+}
+
+#[test]
+fn who_gets_no_place_is_told_when_it_subscribes() {
+    let sender = served(1);
+    let (_without, no_name) = sender.named(1, "");
+    let (_first, placed) = sender.named(1, "first");
+    assert!(no_name && placed);
+    let (second, placed) = sender.named(2, "second");
+    assert!(!placed);
+    second.conn().close("away");
+    sender.until_gone(2);
+    assert!(sender.out.kept_places(2).is_empty());
+}
+
+#[test]
+fn who_comes_back_under_its_name_has_its_own_place() {
+    let sender = served(1);
+    let (first, placed) = sender.named(1, "me");
+    assert!(placed);
+    // While the old connection is still there, and after it has gone.
+    let (again, placed) = sender.named(1, "me");
+    assert!(placed);
+    again.conn().close("away");
+    sender.until_gone(1);
+    assert_eq!(sender.out.kept_places(1).len(), 1);
+    assert!(!sender.named(2, "other").1, "a place that is kept counts");
+    let (back, placed) = sender.named(1, "me");
+    assert!(placed && sender.out.kept_places(1).is_empty());
+    drop((first, back));
+}
+
+#[test]
+fn places_that_are_left_for_good_are_free() {
+    let sender = served(1);
+    for _ in 0..3 {
+        let (input, placed) = sender.named(1, "me");
+        assert!(placed);
+        input.unsubscribe(1);
+        sender.until_gone(1);
+    }
+    // It got none; one that is free by the time it leaves is kept.
+    let (one, placed) = sender.named(1, "one");
+    let (two, second) = sender.named(2, "two");
+    assert!(placed && !second);
+    one.unsubscribe(1);
+    sender.until_gone(1);
+    two.conn().close("away");
+    sender.until_gone(2);
+    assert_eq!(sender.out.kept_places(2).len(), 1);
+}
+
+#[test]
+fn a_place_in_a_buffer_that_was_removed_is_free() {
+    let (source, sender) = (served(1), served(1));
+    let up = receiver(&sender.ctx, &source.listener);
+    up.subscribe(1, 64 << 10).unwrap();
+    sender.out.splice_as(&up, 1, 9).unwrap();
+    source.out.writer(1).unwrap().append(&[b"x"]).unwrap();
+    let input = receiver(&sender.ctx, &sender.listener);
+    input.subscribe_with(9, options("me")).unwrap();
+    assert!(matches!(event(&input), Received::Subscribed { .. }));
+    assert!(!sender.named(2, "other").1);
+    sender.out.destroy_buffer(9).unwrap();
+    input.conn().close("away");
+    until("there is a place", || {
+        let (other, placed) = sender.named(3, "other");
+        other.unsubscribe(3);
+        sender.until_gone(3);
+        placed
+    });
+}
