@@ -1,11 +1,13 @@
-//! Who comes late may begin with the last delivery.
+//! Who comes late may begin with the last delivery, or with the first and be told what is gone of it.
 
 mod ends;
 
 use std::time::Duration;
 
 use ends::{receiver, sender};
-use rocketbufs::{Config, Context, Listener, Position, RIn, ROut, Received, Start, SubscribeOptions};
+use rocketbufs::{
+    BufferOptions, Config, Context, Listener, Policy, Position, RIn, ROut, Received, Start, SubscribeOptions,
+};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BID: u32 = 7;
@@ -91,4 +93,68 @@ fn a_place_that_is_kept_counts_more() {
     while !bytes.ends_with(b"onetwo") {
         bytes.extend(received(&input));
     }
+}
+
+/// What is lost, which is told before anything else.
+fn lost(input: &RIn) -> (Position, Position) {
+    match input.recv(Some(WAIT)).unwrap() {
+        Some(Received::Lost { from, to, .. }) => (from, to),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_begins_with_the_first_is_told_what_is_gone() {
+    let sender = served();
+    let mut writer = sender.out.writer(BID).unwrap();
+    let begin = || {
+        let input = receiver(&sender.ctx, &sender.listener);
+        let options = SubscribeOptions { start: Start::First, ..ends::ring_of(64 << 10) };
+        assert_eq!(ends::subscribe(&input, BID, options), 0);
+        input
+    };
+    writer.append(&[b"first"]).unwrap();
+    let input = begin();
+    assert_eq!(received(&input), b"first");
+    input.conn().close("away");
+    while sender.out.subscriber_count(BID) > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for n in 0..200_u32 {
+        writer.append(&[&n.to_le_bytes(), &[0; 996]]).unwrap();
+    }
+    let input = begin();
+    let (from, to) = lost(&input);
+    let bytes = received(&input);
+    let first = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+    assert_eq!((from, to), (0, 5 + u64::from(first) * 1000));
+}
+
+#[test]
+fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
+    let sender = served();
+    let options = BufferOptions { size_bytes: 64 << 10, flow_control: false, ..BufferOptions::default() };
+    sender.out.create_buffer_with(BID + 1, options).unwrap();
+    let mut writer = sender.out.writer(BID + 1).unwrap();
+    let begin = || {
+        let input = receiver(&sender.ctx, &sender.listener);
+        let (name, hold) = (b"me".to_vec(), WAIT);
+        let options = SubscribeOptions { policy: Policy::Overwrite, name, hold, ..ends::ring_of(64 << 10) };
+        let start = ends::subscribe(&input, BID + 1, options);
+        (input, start)
+    };
+    let (input, _) = begin();
+    let had = writer.append(&[b"seen"]).unwrap();
+    assert_eq!(received(&input), b"seen");
+    input.conn().close("away");
+    while sender.out.kept_places(BID + 1).is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for n in 0..200_u32 {
+        writer.append(&[&n.to_le_bytes(), &[0; 996]]).unwrap();
+    }
+    let (input, start) = begin();
+    assert!(start <= had);
+    let (from, to) = lost(&input);
+    assert!(from == start && to > had, "{from} to {to}");
 }

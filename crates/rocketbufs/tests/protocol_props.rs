@@ -33,6 +33,7 @@ fn start() -> impl Strategy<Value = Start> {
         Just(Start::Newest),
         Just(Start::Oldest),
         Just(Start::Last),
+        Just(Start::First),
         any::<u64>().prop_map(Start::Ago),
         any::<(u128, u64)>().prop_map(|(epoch, position)| Start::Position(Epoch(epoch), position)),
     ]

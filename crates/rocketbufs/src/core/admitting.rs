@@ -316,10 +316,12 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
                 // buffer that keeps that has it again.
                 let had = known.levels[usize::from(keeps)];
                 // Not every end of a delivery is known: one too early repeats a little, one too late would lose it.
-                (ring.boundary_at_or_before(had).unwrap_or_else(oldest), false)
+                let gone = || if had < ring.tail() { had } else { oldest() };
+                (ring.boundary_at_or_before(had).unwrap_or_else(gone), false)
             }
             (Start::Newest, None) => (ring.boundary(), false),
             (Start::Oldest, None) => (oldest(), false),
+            (Start::First, None) => (ring.start(), false),
             (Start::Ago(_), None) => (past.filter(|at| *at >= ring.tail()).unwrap_or_else(oldest), false),
             (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
         };

@@ -54,6 +54,8 @@ pub enum Start {
     /// So many milliseconds ago, by the sender's clock: at a delivery's begin, nothing delivered since then is missing. As
     /// [`Start::Oldest`] if the sender does not know that moment any more.
     Ago(u64),
+    /// With the first byte that the log ever had at the sender: what of it is gone is told as lost.
+    First,
     /// At a position of a log: where an earlier subscription of the same log stopped.
     Position(Epoch, Position),
 }
@@ -442,6 +444,7 @@ fn encode_subscribe(w: &mut Writer, s: &Subscribe) {
         Start::Position(epoch, position) => (2, epoch, position),
         Start::Last => (3, Epoch(0), 0),
         Start::Ago(ms) => (4, Epoch(0), ms),
+        Start::First => (5, Epoch(0), 0),
     };
     w.u8(kind).u128(epoch.0).u64(position);
     w.u64(s.max_lag).u32(s.block_timeout_ms).u32(s.hold_ms).bytes8(&s.name);
@@ -454,13 +457,14 @@ fn decode_subscribe(r: &mut Reader<'_>) -> Result<Subscribe, FieldError> {
     let policy = Policy::from_u8(policy & !OWN_MEMORY).ok_or(FieldError::value("policy", policy))?;
     let (kind, epoch, position) = (r.u8()?, Epoch(r.u128()?), r.u64()?);
     let start = match kind {
-        0 | 1 | 3 if epoch != Epoch(0) || position != 0 => return Err(FieldError::value("start", kind)),
+        0 | 1 | 3 | 5 if epoch != Epoch(0) || position != 0 => return Err(FieldError::value("start", kind)),
         4 if epoch != Epoch(0) => return Err(FieldError::value("start", kind)),
         0 => Start::Newest,
         1 => Start::Oldest,
         2 => Start::Position(epoch, position),
         3 => Start::Last,
         4 => Start::Ago(position),
+        5 => Start::First,
         other => return Err(FieldError::value("start", other)),
     };
     Ok(Subscribe {

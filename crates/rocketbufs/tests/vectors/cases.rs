@@ -113,6 +113,7 @@ fn subscribe_messages() -> Named<Message> {
     let oldest = Subscribe { start: Start::Oldest, ..subscribe(1) };
     let ago = Subscribe { start: Start::Ago(30_000), ..subscribe(1) };
     let last = Subscribe { start: Start::Last, ..subscribe(1) };
+    let first = Subscribe { start: Start::First, ..subscribe(1) };
     let resumed = Subscribe {
         start: Start::Position(EPOCH, LONG),
         max_lag: 1 << 16,
@@ -127,6 +128,7 @@ fn subscribe_messages() -> Named<Message> {
     all.push(("SUBSCRIBE from the oldest".into(), Message::Subscribe(oldest)));
     all.push(("SUBSCRIBE from the last".into(), Message::Subscribe(last)));
     all.push(("SUBSCRIBE from a time".into(), Message::Subscribe(ago)));
+    all.push(("SUBSCRIBE from the first".into(), Message::Subscribe(first)));
     all.push(("SUBSCRIBE, named, from a position".into(), Message::Subscribe(resumed)));
     all.push(("SUBSCRIBE, longest name".into(), Message::Subscribe(longest)));
     for (flow_control, restarted) in [(true, false), (false, false), (true, true), (false, true)] {

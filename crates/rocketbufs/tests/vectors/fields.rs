@@ -55,6 +55,7 @@ fn subscribe_fields(s: &Subscribe) -> Value {
         Start::Newest => json!("newest"),
         Start::Oldest => json!("oldest"),
         Start::Last => json!("last"),
+        Start::First => json!("first"),
         Start::Ago(ms) => json!({"ago_ms": ms.to_string()}),
         Start::Position(epoch, position) => {
             json!({"epoch": epoch.to_string(), "position": position.to_string()})
@@ -150,6 +151,7 @@ fn subscribe(v: &Value) -> Subscribe {
         Some("newest") => Start::Newest,
         Some("oldest") => Start::Oldest,
         Some("last") => Start::Last,
+        Some("first") => Start::First,
         _ if v["start"]["ago_ms"].is_string() => Start::Ago(long(&v["start"], "ago_ms")),
         _ => Start::Position(Epoch(name(&v["start"], "epoch")), long(&v["start"], "position")),
     };
