@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::inside::broker_with;
+use common::inside::{broker_with, rule};
+use common::proxy::Proxy;
 use common::raw::Raw;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::{Control, Hello, Role};
@@ -77,6 +78,58 @@ fn topics_that_appeared_meanwhile_come_from_their_beginning() {
     leave(again, &mut observer);
     let told = asked(&mut raw(&broker.addr(), 1, 60_000), "y/#");
     assert_eq!(told, ["y/before", "y/new"].map(|topic| (topic.to_owned(), false)), "it has had both");
+}
+
+/// Larger than any ring that a broker makes unasked.
+fn numbered(publisher: &Publisher, topic: &str, count: usize) -> TopicWriter {
+    let mut writer = publisher.topic(topic).unwrap();
+    for n in 0..count {
+        writer.publish(format!("{n:01000}").as_bytes()).unwrap();
+    }
+    writer.flush(LONG).unwrap();
+    writer
+}
+
+#[test]
+fn what_is_gone_of_a_topic_that_appeared_meanwhile_is_told_as_lost() {
+    let rules = vec![rule("y/#", |rule| rule.ring_bytes = Some(65_536))];
+    let broker = broker_with(|config| config.broker.topics = rules.into());
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    leave(named(&broker.addr(), &["y/#"]), &mut observer);
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let _writer = numbered(&publisher, "y/new", 500);
+    let mut subscriber = named(&broker.addr(), &["y/#"]);
+    let mut gone = None;
+    while gone.is_none() {
+        match subscriber.next(LONG).unwrap().expect("what is lost") {
+            Item::Notice(Notice::Lost { from, to, .. }) => gone = Some((from, to)),
+            Item::Notice(_) => {}
+            _ => panic!("a message before it was told what is lost"),
+        }
+    }
+    let first: usize = next(&mut subscriber).trim_start_matches("y/new ").parse().unwrap();
+    assert!(first > 0);
+    assert_eq!(gone, Some((0, first as u64 * 1004)));
+    (first + 1..500).for_each(|n| assert_eq!(next(&mut subscriber), format!("y/new {n:01000}")));
+}
+
+#[test]
+fn what_is_asked_for_after_a_reconnect_begins_where_it_was_asked_to() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let proxy = Proxy::to(&broker.addr());
+    let _known = published(&publisher, "known", "1");
+    let mut other = published(&publisher, "other", "old");
+    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    subscriber.subscribe_from("known", StartFrom::Oldest).unwrap();
+    assert_eq!(next(&mut subscriber), "known 1");
+    proxy.cut();
+    proxy.restore();
+    while !matches!(subscriber.next(LONG).unwrap(), Some(Item::Notice(Notice::Reconnected))) {}
+    subscriber.subscribe("other").unwrap();
+    other.wait_subscribers(1, LONG).unwrap();
+    other.publish(b"new").unwrap();
+    assert_eq!(next(&mut subscriber), "other new");
 }
 
 #[test]

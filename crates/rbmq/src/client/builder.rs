@@ -140,7 +140,7 @@ fn goes_on(feed: Arc<Feed>, rin: RIn, broker: u128) -> impl FnMut(&Conn) + Send 
             resumable = None;
         }
         let mut state = lock(&feed.state);
-        state.came_back = true;
+        state.wanted.ask_again();
         state.reconnects += 1;
         match &resumable {
             Some(rin) => {
@@ -149,6 +149,7 @@ fn goes_on(feed: Arc<Feed>, rin: RIn, broker: u128) -> impl FnMut(&Conn) + Send 
                 feed.ask_all(conn);
             }
             None => {
+                state.elsewhere = true;
                 state.moved = Some(conn.clone());
                 drop(state);
             }

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | its log is one of which a position is known (a reconnect, `StartFrom::Positions`) | there |
 //! | its log comes in another buffer still, which has not ended here | where that one ends, when it has |
-//! | it appeared after the topic was asked for, or while the connection was away | at its oldest byte |
+//! | it appeared after the topic was asked for, or while the connection was away | at its first; what is gone is told |
+//! | the same, at another broker process, or before the broker had told what there was | at its oldest byte |
 //! | it was there already | where the application wants: newest, oldest, the last delivery, a time, a position |
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,7 +24,7 @@ use super::link::{lock, send_patiently};
 use super::lowered::Lowered;
 use super::notice::Notice;
 use super::places::Places;
-use super::wanted::{Buffer, Buffers, Stage, Wanted};
+use super::wanted::{Before, Buffer, Buffers, Stage, Wanted};
 use crate::wire::{Control, Terms, Topic, TopicFilter, TopicName};
 
 /// Where a subscriber begins in buffers that exist when it asks for their topic.
@@ -84,8 +85,8 @@ pub(super) struct State {
     pub(super) continues: HashSet<Bid>,
     /// Logs that are to go on in other buffers, and the end of those they came in.
     pub(super) awaited: HashMap<Epoch, (Bid, TopicName, Position)>,
-    /// Whether the connection was lost before: buffers not known are then new to this subscriber.
-    pub(super) came_back: bool,
+    /// Whether it came to another broker process: what that one has of a log may begin anywhere.
+    pub(super) elsewhere: bool,
     /// How many connections replaced a lost one.
     pub(super) reconnects: u64,
     /// A connection to another broker process, whose buffers have other ids: the application's thread moves to it.
@@ -160,6 +161,9 @@ impl Feed {
         let mut state = lock(&self.state);
         if state.asked.0 == conn.id() {
             state.asked.1 = state.asked.1.saturating_sub(1);
+            if state.asked.1 == 0 {
+                state.wanted.all_told();
+            }
         }
         drop(state);
         self.changed.notify_all();
@@ -213,7 +217,7 @@ impl Feed {
             // Told again after a reconnect; the rIn goes on with it by itself.
             return;
         }
-        let Some(from) = state.wanted.saw(&topic.topic) else { return };
+        let Some((from, before)) = state.wanted.saw(&topic.topic) else { return };
         let mut earlier = state.buffers.of_epoch(epoch);
         if earlier.any(|(bid, buffer)| bid != topic.bid && buffer.stage == Stage::Open) {
             drop(earlier);
@@ -222,7 +226,7 @@ impl Feed {
             return;
         }
         drop(earlier);
-        let start = start(&state, rin, topic, &from);
+        let start = start(&state, rin, topic, (&from, before));
         let since = state.positions.get(epoch).map(|place| place.since);
         state.awaited.remove(&epoch);
         let buffer = Buffer { topic: topic.topic.clone(), epoch, framing: topic.framing, stage: Stage::Open };
@@ -264,7 +268,7 @@ impl Feed {
 }
 
 /// Where to begin in a buffer (see the table above).
-fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
+fn start(state: &State, rin: &RIn, topic: &Topic, (from, before): (&StartFrom, Before)) -> Start {
     let epoch = Epoch(topic.epoch);
     // The same log under an earlier id of this rIn: a publisher that was away for long. What it received counts.
     let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);
@@ -272,7 +276,10 @@ fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom) -> Start {
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|place| place.position)) {
         return Start::Position(epoch, position);
     }
-    if topic.fresh || state.came_back {
+    if topic.fresh || (before == Before::Told && !state.elsewhere) {
+        return Start::First;
+    }
+    if before != Before::No {
         return Start::Oldest;
     }
     match from {

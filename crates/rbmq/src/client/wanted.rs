@@ -20,12 +20,37 @@ struct Want {
     seen: bool,
 }
 
+/// How far a filter had come before the connection was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Before {
+    /// It was not asked for.
+    No,
+    /// It was, and the broker had not told everything: of a buffer that is not known it cannot be said whether it is new.
+    Asked,
+    /// Everything that there was is known: any other buffer is new.
+    Told,
+}
+
+impl Before {
+    fn of(order: usize, (asked, told): (usize, usize)) -> Self {
+        match order {
+            order if order < told => Self::Told,
+            order if order < asked => Self::Asked,
+            _ => Self::No,
+        }
+    }
+}
+
 /// The filters of a subscriber.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     filters: Levels<Want>,
     /// How many of them have not matched anything yet.
     unseen: usize,
+    /// Of how many, in the order in which they were asked for, the broker has told everything that it had.
+    told: usize,
+    /// How many had been asked for, and of how many it had told, before the connection was lost.
+    before: (usize, usize),
 }
 
 impl Wanted {
@@ -42,11 +67,23 @@ impl Wanted {
         true
     }
 
-    /// There is a buffer of this topic: where to begin in it, as the first filter that matches says.
-    pub(super) fn saw(&mut self, topic: &TopicName) -> Option<StartFrom> {
+    /// The broker has told everything that it had of what was asked for.
+    pub(super) fn all_told(&mut self) {
+        self.told = self.filters.len();
+    }
+
+    /// The connection was lost, and all are asked for again.
+    pub(super) fn ask_again(&mut self) {
+        self.before = (self.filters.len(), self.told);
+    }
+
+    /// There is a buffer of this topic: where to begin in it, as the first filter that matches says, and how far it
+    /// had come with any of them before the connection was lost.
+    pub(super) fn saw(&mut self, topic: &TopicName) -> Option<(StartFrom, Before)> {
         let mut first: Option<&Want> = None;
-        let mut new = Vec::new();
+        let (mut new, mut before) = (Vec::new(), Before::No);
         self.filters.matching(topic, &mut |want| {
+            before = before.max(Before::of(want.order, self.before));
             if first.is_none_or(|first| want.order < first.order) {
                 first = Some(want);
             }
@@ -55,7 +92,7 @@ impl Wanted {
             }
             false
         });
-        let from = first.map(|want| want.from.clone());
+        let from = first.map(|want| (want.from.clone(), before));
         for filter in new {
             if let Some(want) = self.filters.get_mut(filter.as_str()) {
                 want.seen = true;
@@ -207,13 +244,20 @@ mod tests {
         assert!(wanted.add(&filter("a/b"), StartFrom::Position(7), false));
         assert!(wanted.add(&filter("c"), StartFrom::Newest, false));
         assert_eq!(wanted.saw(&topic("x")), None);
-        assert_eq!(wanted.saw(&topic("a/b")), Some(StartFrom::Oldest));
+        assert_eq!(wanted.saw(&topic("a/b")), Some((StartFrom::Oldest, Before::No)));
         assert!(!wanted.all_seen());
         assert!(!wanted.add(&filter("a/#"), StartFrom::Newest, false));
-        assert_eq!(wanted.saw(&topic("a/b")), Some(StartFrom::Newest));
-        assert_eq!(wanted.saw(&topic("c")), Some(StartFrom::Newest));
+        assert_eq!(wanted.saw(&topic("a/b")), Some((StartFrom::Newest, Before::No)));
+        wanted.all_told();
+        assert!(wanted.add(&filter("d"), StartFrom::Newest, false));
+        wanted.ask_again();
+        assert!(wanted.add(&filter("e"), StartFrom::Newest, false));
+        let before = |wanted: &mut Wanted, name| wanted.saw(&topic(name)).unwrap().1;
+        assert_eq!(before(&mut wanted, "c"), Before::Told);
+        assert_eq!(before(&mut wanted, "d"), Before::Asked);
+        assert_eq!(before(&mut wanted, "e"), Before::No);
         assert!(wanted.all_seen());
-        assert_eq!(wanted.filters().len(), 3);
+        assert_eq!(wanted.filters().len(), 5);
     }
 
     #[test]
