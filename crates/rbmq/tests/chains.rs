@@ -5,12 +5,14 @@ mod common;
 use std::io::BufRead;
 use std::time::Duration;
 
-use common::inside::broker_with;
+use common::inside::{broker_with, rule};
 use common::proxy::Proxy;
 use common::raw::{Raw, introduction};
 use common::{LONG, Process, rbmq, until};
 use rbmq::wire::{Control, Hello, Role, Topic};
-use rbmq::{Broker, Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings};
+use rbmq::{
+    Broker, Framing, Ingest, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings,
+};
 use rocketbufs::proto::{Message, RefuseCode, Subscribe, Subscribed};
 use rocketbufs::{Config, Conn, Context, Epoch, RIn};
 
@@ -77,6 +79,20 @@ fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
     assert_eq!(end.recv(LONG).unwrap(), None);
     assert!(end.ended() && near.recv(LONG).unwrap().is_none());
     writer.join().unwrap();
+}
+
+#[test]
+fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other_brokers() {
+    let a = broker_with(|config| {
+        config.broker.topics = vec![rule("news", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    let b = broker(&[&a.addr()]);
+    let _ends = [(); 2].map(|()| subscriber(&b, "news"));
+    let first = topic(&a, "news");
+    first.wait_subscribers(2, LONG).unwrap();
+    let second = topic(&a, "news");
+    second.wait_subscribers(2, LONG).unwrap();
+    assert_eq!(second.subscribers(), 2);
 }
 
 #[test]

@@ -398,7 +398,7 @@ impl Broker {
 
     fn tell_created(&self, key: SessionKey, bid: Bid) {
         let Some(feed) = self.merges.feed(key, bid) else { return };
-        let count = u32::try_from(self.out.subscribers(feed.out_bid).len()).unwrap_or(u32::MAX);
+        let count = self.count_subscribers(feed.out_bid);
         self.tell_feed(key, &Control::Created { bid });
         self.tell_feed(key, &Control::Subscribers { bid, count });
     }
