@@ -51,6 +51,25 @@ impl Bare {
 }
 
 #[test]
+fn a_place_that_is_given_up_is_waited_for_no_more() {
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("m", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    let ctx = Context::new(Config::default()).unwrap();
+    let publisher = Bare::join(&ctx, &broker.addr(), 1, "m");
+    let named = Subscriber::builder().name("gone").hold(Duration::from_millis(500));
+    let mut away = named.connect(&broker.addr()).unwrap();
+    away.subscribe("m").unwrap();
+    let mut there = Subscriber::connect(&broker.addr()).unwrap();
+    there.subscribe("m").unwrap();
+    until("both subscribe", || broker.topics()[0].subscribers == 2);
+    drop(away);
+    let end = publisher.publish(b"a");
+    assert!(there.next_batch(LONG).unwrap().is_some());
+    publisher.out.wait_consumed(BARE_BID, end, LONG).unwrap();
+}
+
+#[test]
 fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     let merged = || vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)];
     let broker = broker_with(|config| config.broker.topics = merged().into());

@@ -137,6 +137,11 @@ pub enum OutEvent {
         /// How far it was behind.
         lag_bytes: u64,
     },
+    /// A place that was kept for a named subscription is given up, as nobody came back for it in time: it counts no more.
+    PlaceOver {
+        /// The buffer.
+        bid: Bid,
+    },
     /// A connection is down.
     ConnDown {
         /// Which.

@@ -8,6 +8,7 @@ use rocketnet::Transport;
 
 use super::Core;
 use crate::context::lock;
+use crate::events::OutEvent;
 use crate::types::Nanos;
 
 /// How often connections are looked at, unless their heartbeat is shorter than four times this.
@@ -80,6 +81,7 @@ impl<T: Transport> Core<T> {
                     out.kept.expired(gone);
                     buffer.on_progress();
                     Self::data_out(&buffer);
+                    out.tell(OutEvent::PlaceOver { bid: buffer.bid });
                     out.reap(&buffer);
                 }
             }

@@ -384,6 +384,10 @@ impl Wakers {
                 }
                 true
             }
+            OutEvent::PlaceOver { bid } => {
+                self.progress(*bid);
+                true
+            }
             OutEvent::Subscribed { bid, .. }
             | OutEvent::Unsubscribed { bid, .. }
             | OutEvent::Dropped { bid, .. } => {
