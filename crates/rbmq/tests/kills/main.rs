@@ -1,0 +1,51 @@
+//! `kill -9` of any process while data flows: what was confirmed was there, and nobody has a gap that was not told.
+//!
+//! A round is one broker or a chain of two, a publisher that confirms or several of a merged topic, a subscriber that writes
+//! a file and has its place kept, and one that only reads. At moments drawn from the round's seed, as its shape is, one of
+//! them is killed; what is to go on is started again. `KILLS=100` sets the number of moments, `KILL_FROM=1000` the first
+//! seed, `KILL_SEED=7` replays the round of a seed.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod publisher;
+mod round;
+mod shape;
+mod told;
+
+use std::time::Instant;
+
+use round::Round;
+
+/// Moments of a usual run.
+const KILLS: u64 = 100;
+
+/// Plays the round of a seed; returns how many were killed.
+fn play(seed: u64) -> usize {
+    let mut round = Round::start(seed);
+    // Shown if anything fails, also what hangs.
+    println!("KILL_SEED={seed} replays this round: {}", round.shape_text());
+    let kills = 1 + round.rng.below(4);
+    for n in 1..=kills {
+        if !round.kill(n == kills) {
+            break;
+        }
+    }
+    round.finish()
+}
+
+#[test]
+fn what_was_confirmed_is_there_whoever_is_killed() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("KILL_SEED") {
+        println!("seed {seed}: {} killed", play(seed));
+        return;
+    }
+    let (wanted, started) = (number("KILLS").unwrap_or(KILLS), Instant::now());
+    let first = number("KILL_FROM").unwrap_or(0);
+    let (mut killed, mut rounds) = (0, 0);
+    while killed < wanted {
+        killed += play(first + rounds) as u64;
+        rounds += 1;
+    }
+    println!("{killed} processes killed in {rounds} rounds, {:?}", started.elapsed());
+}

@@ -1,0 +1,87 @@
+//! What a seed draws: the shape of a round.
+
+/// A generator whose numbers follow from its seed alone.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// Lines that all publishers of a round publish together: some hundred milliseconds at the rate of the file.
+const LINES: u64 = 60_000;
+
+/// Who publishes how to whom by way of how many brokers.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// What publishers wait for.
+    pub level: &'static str,
+    /// Whether the topic is merged. If not it has one publisher.
+    pub merged: bool,
+    pub publishers: usize,
+    /// Whether the publishers are at one broker, and the subscribers at another one behind it.
+    pub chain: bool,
+    /// Whether a pattern is subscribed to, and not the topic.
+    pub pattern: bool,
+    /// By what processes talk to each other.
+    pub transport: &'static str,
+    /// Ring of a publisher.
+    pub ring: &'static str,
+    /// Bytes of a line besides its numbers.
+    pub filler: usize,
+}
+
+impl Shape {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let level = rng.one_of(&["accepted", "delivered", "consumed"]);
+        let merged = rng.below(3) == 0;
+        let publishers = if merged { 2 + rng.below(2) as usize } else { 1 };
+        Self {
+            level,
+            merged,
+            publishers,
+            chain: rng.below(3) == 0,
+            pattern: rng.below(3) == 0,
+            transport: rng.one_of(&["auto", "auto", "tcp"]),
+            ring: rng.one_of(&["64k", "256k", "1M"]),
+            filler: rng.below(120) as usize,
+        }
+    }
+
+    /// Lines of each publisher.
+    pub fn lines(&self) -> u64 {
+        LINES / self.publishers as u64
+    }
+
+    /// What is subscribed to.
+    pub fn filter(&self) -> &'static str {
+        if self.pattern { "t/#" } else { "t/x" }
+    }
+
+    /// Where `sub --output` writes the topic's messages.
+    pub fn file(&self) -> &'static str {
+        if self.pattern { "out/t%2Fx" } else { "out" }
+    }
+
+    /// The configuration of the broker of the publishers, or of the one behind that.
+    pub fn config(&self, upstream: Option<&str>) -> String {
+        let mut text = "[session]\nlinger_ms = 700\n".to_owned();
+        if let Some(upstream) = upstream {
+            text += &format!("[[broker.upstream]]\naddress = \"{upstream}\"\nhold_ms = 500\n");
+        }
+        if self.merged {
+            // A merged topic ends so long after its last publisher.
+            text += "[broker]\nclosed_linger_ms = 300\n[[broker.topics]]\npattern = \"t/#\"\ningest = \"merge\"\n";
+        }
+        text
+    }
+}

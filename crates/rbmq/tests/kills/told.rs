@@ -1,0 +1,86 @@
+//! What the processes of a round print.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// A line that `pub --confirm-each --json` prints.
+#[derive(Debug, Clone, Copy)]
+pub struct Told {
+    pub messages: u64,
+    pub subscribers: u64,
+    pub left: u64,
+}
+
+/// What a process prints, line by line, as it comes.
+pub struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Lines {
+    pub fn of(stream: impl std::io::Read + Send + 'static) -> Self {
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let to = lines.clone();
+        let thread = std::thread::spawn(move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                to.lock().expect("no panics").push(line);
+            }
+        });
+        Self { lines, thread }
+    }
+
+    pub fn now(&self) -> Vec<String> {
+        self.lines.lock().expect("no panics").clone()
+    }
+
+    pub fn all(self) -> Vec<String> {
+        self.thread.join().expect("a reader");
+        Arc::try_unwrap(self.lines).expect("its reader is done").into_inner().expect("no panics")
+    }
+}
+
+pub fn told(lines: &[String]) -> Vec<Told> {
+    let parse = |line: &String| {
+        let value: serde_json::Value = serde_json::from_str(line).ok()?;
+        value.get("confirmed")?.as_str()?;
+        let number = |name: &str| value[name].as_u64();
+        Some(Told {
+            messages: number("messages")?,
+            subscribers: number("subscribers")?,
+            left: number("left")?,
+        })
+    };
+    lines.iter().filter_map(parse).collect()
+}
+
+/// The numbers of the complete lines of one publisher, in the order in which they came.
+pub fn numbers(text: &str, publisher: usize) -> Vec<u64> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let of_publisher = |line: &str| {
+        let mut words = line.split(' ');
+        let from: usize = words.next()?.parse().ok()?;
+        let number = words.next()?.parse().ok()?;
+        (from == publisher).then_some(number)
+    };
+    whole.lines().filter_map(of_publisher).collect()
+}
+
+/// The first of the lines that are confirmed for the writer and not among these, with what was told.
+pub fn missing(confirmed: &[Told], has: &[u64], counts: impl Fn(&Told) -> bool) -> Option<(u64, Told)> {
+    let has: BTreeSet<u64> = has.iter().copied().collect();
+    let mut from = 0;
+    for told in confirmed {
+        if told.messages < from {
+            return Some((told.messages, *told));
+        }
+        if counts(told)
+            && let Some(missing) = (from..told.messages).find(|n| !has.contains(n))
+        {
+            return Some((missing, *told));
+        }
+        from = told.messages;
+    }
+    None
+}
