@@ -3,8 +3,9 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 use std::time::Duration;
 
 use common::operator::Operated;
@@ -351,4 +352,31 @@ fn garbage_on_the_brokers_port_is_counted_and_told() {
     // Clients are none of them.
     publish(&broker, "news", "hello\n");
     assert_eq!(metrics(&http)[&of("protocol")], 3.0);
+}
+
+#[test]
+fn an_http_server_is_no_broker_and_clients_say_so() {
+    let (_broker, http) = watched(&[]);
+    // One that answers nothing but whole requests.
+    let patient = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = patient.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in patient.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                if lines.any(|line| line.is_ok_and(|line| line.is_empty())) {
+                    let _ = stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n");
+                }
+            });
+        }
+    });
+    for (command, addr, args) in [("sub", &http, "x"), ("pub", &http, "x"), ("top", &silent, "--once")] {
+        let mut client = client(command, addr, args);
+        client.stdin(Stdio::null()).env("ROCKETBUFS_SESSION_CONNECT_TIMEOUT_MS", "100ms");
+        let outcome = Process::start(client).finish();
+        assert_eq!(outcome.status.code(), Some(1));
+        assert!(outcome.stderr.contains("an HTTP server answers there"), "{}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 2, "{}", outcome.stderr);
+    }
 }

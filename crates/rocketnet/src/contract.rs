@@ -66,6 +66,14 @@ pub enum NotWritten {
     Overwritten,
 }
 
+/// What a wire id tells of who sent it. Servers of HTTP begin with its name.
+fn of_stranger(wire: WireId) -> &'static str {
+    match &wire.to_le_bytes() {
+        b"HTTP" => "is an HTTP server, which does not speak this protocol",
+        _ => "does not speak this protocol or is out of step",
+    }
+}
+
 /// Why a connection ended. Says whose fault it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -83,9 +91,7 @@ pub enum Down {
     #[error("the peer's descriptors do not fit what it says: {0}")]
     Descriptors(String),
     /// The peer sent a wire id that was never given to it or is no longer valid.
-    #[error(
-        "the peer sent data for unknown wire id {0:#x}; it does not speak this protocol or is out of step"
-    )]
+    #[error("the peer sent data for unknown wire id {wire:#x}; it {}", of_stranger(*.0), wire = .0)]
     UnknownWire(WireId),
     /// The peer wrote past what it had been granted.
     #[error("the peer wrote {size} bytes at position {at} of wire id {wire:#x}, {over} past its credit")]
