@@ -159,10 +159,12 @@ fn wrong_usage_ends_with_2() {
         "sub a --policy perhaps",
         "sub a --policy overwrite",
         "sub a --max-lag 1M",
+        "sub a --hold 5",
+        "pub a --confirm-each",
+        "pub a --timeout -1s",
         "sub a --policy block --max-lag 1M",
         "sub a --count 0",
         "sub a --rate 0",
-        "sub a --hold 5",
         "serve --json",
     ] {
         let outcome = Process::start(rbmq(args.split(' '))).finish();
@@ -258,21 +260,46 @@ fn a_line_that_is_too_long_is_named() {
 fn completions_name_the_commands() {
     let text = Process::start(rbmq(["completions", "bash"])).finish().good().text();
     assert!(text.contains("--wait-subscribers"));
+    // What an option may say is offered too.
+    for values in ["block drop disconnect", "newest oldest last", "none accepted delivered consumed"] {
+        assert!(text.contains(values), "{values}");
+    }
 }
 
 #[test]
 fn wrong_usage_says_what_is_right() {
     for (args, part) in [
         ("sub a --count 0", "at least 1"),
-        ("sub a --policy overwrite", "one of block, drop, disconnect\n"),
-        ("sub a --max-lag 1M", "needs --policy drop or --policy disconnect"),
+        ("sub a --policy overwrite", "[possible values: block, drop, disconnect]"),
+        ("sub a --max-lag 1M", "Usage: rbmq sub --policy <POLICY> --max-lag <BYTES> <TOPIC>..."),
+        ("sub a --policy block --max-lag 1M", "needs --policy drop or --policy disconnect"),
+        ("sub a --policy block --max-lag 1M", "Usage: rbmq sub [OPTIONS] <TOPIC>..."),
+        ("sub a --name n --hold 1x", "seconds alone, or with a unit: us, ms, s, m or min, h, d"),
+        ("pub a --timeout 1sec", "seconds alone, or with a unit"),
+        ("serve --stats 10ms", "an interval is 100ms to 1d"),
+        ("pub a --confirm-each", "Usage: rbmq pub --confirm <LEVEL> --confirm-each <TOPIC>"),
+        ("pub a --confirm none --confirm-each", "Usage: rbmq pub [OPTIONS] <TOPIC>"),
         // A broker that is away is not what is wrong here.
-        ("pub a --confirm-each --broker 127.0.0.1:1", "--confirm LEVEL"),
+        ("pub a --confirm none --confirm-each --broker 127.0.0.1:1", "--confirm LEVEL"),
         ("serve --upstream 127.0.0.1:7411=", "cannot be empty"),
     ] {
         let outcome = Process::start(rbmq(args.split(' '))).finish();
         assert!(outcome.stderr.contains(part), "{part:?} is not in: {}", outcome.stderr);
     }
+}
+
+#[test]
+fn every_time_has_the_same_units() {
+    let broker = BrokerProcess::start();
+    let outcome = broker.publish("t --wait-subscribers 1 --wait-timeout 20ms --timeout 1m30s", b"").finish();
+    assert!(outcome.stderr.contains("0 of 1 subscribers after 20ms (--wait-timeout)"), "{}", outcome.stderr);
+    broker.publish_all("t --timeout 0.5m", b"one\n");
+    for args in
+        ["--from -1h30m", "--from oldest --name n --hold 1m", "--from -2d --policy drop --max-lag 64k"]
+    {
+        assert_eq!(broker.sub(&format!("t --count 1 {args}")).finish().good().text(), "one\n");
+    }
+    Process::start(client("top", &broker.addr, "--once --interval 100ms")).finish().good();
 }
 
 #[test]

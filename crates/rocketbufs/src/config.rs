@@ -28,6 +28,7 @@ mod knob;
 mod origins;
 mod reference;
 mod settings;
+mod time;
 
 use std::fmt;
 use std::path::Path;
@@ -43,6 +44,7 @@ use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};
 pub use settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
+pub use time::{TIME_UNITS, parse_time};
 
 /// What the names of environment variables begin with.
 pub const ENV_PREFIX: &str = "ROCKETBUFS_";
@@ -284,8 +286,8 @@ impl Config {
         Ok(())
     }
 
-    /// Sets one setting from a text, as an argument of a program: `set("tcp.nodelay", "false")`. Numbers of bytes may
-    /// have a unit (`64 MiB`); an empty text unsets an optional setting.
+    /// Sets one setting from a text, as an argument of a program: `set("tcp.nodelay", "false")`. Sizes and times
+    /// may have a unit (`64 MiB`, `10 s`); an empty text unsets an optional setting.
     ///
     /// # Errors
     /// An unknown name, or a value of the wrong type or out of range; the configuration is then unchanged.

@@ -259,7 +259,8 @@ A program reads a TOML file, over it the environment, over that its arguments:
 | program | `Config::set(\"section.field\", \"value\")`, or the public fields | `tcp.nodelay`, `false` |
 
 Sizes in bytes may be written with a unit, in a file as a text: `size_bytes = \"64 MiB\"` (KiB, MiB, GiB, TiB or k, M,
-G, T: of 1024; kB, MB, GB, TB: of 1000). In the environment and in arguments an empty text unsets an optional setting.
+G, T: of 1024; kB, MB, GB, TB: of 1000). So may times: `linger_ms = \"1m30s\"` (us, ms, s, m or min, h, d). In the
+environment and in arguments an empty text unsets an optional setting.
 A name that does not exist is an error that names the nearest one, also for an environment variable that begins with
 `ROCKETBUFS_` and a section's name, or that is spelt almost like a setting's; `config::unknown_variables` names others
 that begin with `ROCKETBUFS_`. A value out of range is an error that names the value, where it came from (file and

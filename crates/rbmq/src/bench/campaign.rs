@@ -16,6 +16,7 @@ use super::{
     BenchError, System,
     measure::{self, Method, Point},
     report::Row,
+    units,
 };
 
 /// A point during which others kept more cores busy than this is measured again.
@@ -30,11 +31,11 @@ pub struct Common {
     /// What is measured beside it, in turn
     #[arg(long, value_enum, value_delimiter = ',')]
     pub against: Vec<System>,
-    /// Seconds of the window that is measured
-    #[arg(long, default_value_t = 2.0)]
+    /// How long the window is that is measured
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::seconds)]
     pub seconds: f64,
-    /// Seconds before the window
-    #[arg(long, default_value_t = 0.5)]
+    /// How long it runs before the window
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = units::seconds)]
     pub warmup: f64,
     /// Repetitions of each point; the table shows medians and 95 % intervals
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -46,7 +47,7 @@ pub struct Common {
     #[arg(long, default_value = "cubic")]
     pub congestion: String,
     /// Bytes of a topic's ring; else what is configured, but at least 2 MiB, and room for 3 messages
-    #[arg(long)]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub ring_bytes: Option<u64>,
     /// Bytes that the relay reads at once
     #[arg(long, default_value_t = 1024 * 1024)]

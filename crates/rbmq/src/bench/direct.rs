@@ -31,6 +31,7 @@ use super::{
     campaign::least_disturbed_of,
     direct_systems::{Meeting, Runner, System},
     report::Setting,
+    units,
 };
 
 /// A JVM takes seconds to start, more of them on a busy machine.
@@ -55,11 +56,11 @@ pub struct DirectArgs {
     /// Ours is measured also with both sides spinning for so many microseconds before they sleep (shm.busy_poll_us)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     spin_us: Option<u32>,
-    /// Seconds of the window that is measured
-    #[arg(long, default_value_t = 1.0)]
+    /// How long the window is that is measured
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     seconds: f64,
-    /// Seconds before the window
-    #[arg(long, default_value_t = 1.0)]
+    /// How long it runs before the window
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     warmup: f64,
     /// Repetitions of each point; the table shows medians and 95 % intervals
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]

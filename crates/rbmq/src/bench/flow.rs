@@ -22,6 +22,7 @@ use super::{
     counters::{self, Counts, Perf},
     measure::{add_congestion, words},
     report::Setting,
+    units,
 };
 
 /// Valgrind takes seconds to start a program, and everything is many times slower.
@@ -49,8 +50,8 @@ pub struct FlowArgs {
     /// How often; without flow control too many overwrite what was not read, which ends the bench
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     bursts_per_s: u32,
-    /// Seconds of each measurement
-    #[arg(long, default_value_t = 1.0)]
+    /// How long each measurement takes
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     seconds: f64,
     /// Repetitions of each point; the table shows medians and 95 % intervals
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -45,6 +45,7 @@ mod scale;
 mod search;
 mod summary;
 mod throughput;
+mod units;
 mod ways;
 mod wire_peers;
 mod worker;

@@ -34,6 +34,7 @@ use super::{
     memory::Memory,
     rbmq_peers::{config, failed},
     report::Setting,
+    units,
 };
 use crate::{Publisher, Subscriber, TopicOptions, TopicWriter};
 
@@ -57,7 +58,7 @@ pub struct ScaleArgs {
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     topics: u32,
     /// Bytes that go through each topic
-    #[arg(long, default_value_t = 4 << 20)]
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = units::bytes)]
     bytes: u64,
     /// Connections that do nothing, half publishers and half subscribers
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=1800))]
@@ -68,17 +69,17 @@ pub struct ScaleArgs {
     /// How often they are timed; the table shows medians and 95 % intervals
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
-    /// Seconds of rest before memory is read
-    #[arg(long, default_value_t = 1.0)]
+    /// How long it rests before memory is read
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     rest: f64,
-    /// Seconds during which the processor time of resting processes is counted
-    #[arg(long, default_value_t = 5.0)]
+    /// How long the processor time of resting processes is counted
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::seconds)]
     idle: f64,
     /// All topics at once, a delivery each in turn, instead of one after the other
     #[arg(long)]
     interleaved: bool,
     /// Bytes of each topic's ring, at the publishers, the broker and the subscriber; else the default
-    #[arg(long)]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     ring_bytes: Option<u64>,
     /// TCP congestion control of everybody
     #[arg(long, default_value = "cubic")]

@@ -12,6 +12,7 @@ pub(super) mod sizes;
 mod sources;
 mod upstream;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,6 +55,10 @@ pub enum BrokerConfigError {
     /// A rule of topics.
     #[error("[[broker.topics]]: {message}")]
     Rule {
+        /// Which of the rules, from 0.
+        rule: usize,
+        /// Which of its fields.
+        field: &'static str,
         /// What is wrong, with the rule's pattern.
         message: String,
     },
@@ -123,11 +128,13 @@ pub struct BrokerSettings {
     pub max_ring_bytes: u64,
     /// How long the buffer of a topic that was closed (or whose publisher is gone for good) stays readable, in
     /// milliseconds. Default 60,000. Small: late subscribers find nothing. Large: its ring's memory is held for as long.
+    #[serde(deserialize_with = "sizes::millis")]
     pub closed_linger_ms: u64,
     /// Other brokers whose topics are received here and passed on. Default none, at most 64.
     pub upstream: Vec<UpstreamSettings>,
     /// How long subscribers may take to receive what is there when the broker is told to end, in milliseconds.
     /// Default 5,000. 0: nothing is waited for.
+    #[serde(deserialize_with = "sizes::millis")]
     pub drain_timeout_ms: u64,
     /// Ring of a merged topic (`ingest = "merge"`) whose rule names none, in bytes. Default 4 MiB, at least 64 KiB. What
     /// is in the ring of one publisher must fit into a quarter of it. Subscribers need half as much for it.
@@ -232,8 +239,7 @@ impl BrokerSettings {
                 return Err(BrokerConfigError::Value { name, value, expects });
             }
         }
-        let problem = self.topics.problem((self.min_ring_bytes, self.max_ring_bytes));
-        problem.map_or(Ok(()), |message| Err(BrokerConfigError::Rule { message }))
+        self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
     }
 }
 
@@ -243,6 +249,14 @@ const ADDRESS: &str = "a host and a port; it is written host:port, 192.0.2.1:por
 /// Whether this can be an address at all. Whether there is such a host is known when it is used.
 fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+/// Whether nobody can listen at both addresses. A name other than `localhost` is not looked up here.
+fn same_place(one: &str, other: &str) -> bool {
+    let parse = |text: &str| text.replacen("localhost:", "127.0.0.1:", 1).parse::<SocketAddr>().ok();
+    let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
+    let any = one.is_ipv4() == other.is_ipv4() && (one.ip().is_unspecified() || other.ip().is_unspecified());
+    one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
 }
 
 /// Everything a broker is configured with: RocketBufs' sections and its own.
@@ -305,17 +319,34 @@ impl BrokerConfig {
     /// The first thing that is wrong, with who set it.
     pub fn validate(&self) -> Result<(), BrokerConfigError> {
         let checked = self.broker.validate().and_then(|()| self.log.validate());
-        checked.and_then(|()| self.http.validate()).map_err(|error| self.placed(error))
+        let checked = checked.and_then(|()| self.http.validate()).and_then(|()| self.two_addresses());
+        checked.map_err(|error| self.placed(error))
+    }
+
+    /// Refuses an endpoint for HTTP where the broker itself listens.
+    fn two_addresses(&self) -> Result<(), BrokerConfigError> {
+        if !same_place(&self.broker.listen, &self.http.listen) {
+            return Ok(());
+        }
+        let (name, value) = ("http.listen", self.http.listen.clone());
+        Err(BrokerConfigError::Word { name, value, expects: "another address than broker.listen" })
     }
 
     fn placed(&self, error: BrokerConfigError) -> BrokerConfigError {
-        let name = match &error {
-            BrokerConfigError::Word { name: "broker.upstream.address", .. } => "broker.upstream",
-            BrokerConfigError::Value { name, .. } | BrokerConfigError::Word { name, .. } => *name,
-            BrokerConfigError::Rule { .. } => "broker.topics",
+        let origin = match &error {
+            BrokerConfigError::Word { name: "broker.upstream.address", .. } => {
+                let wrong = self.broker.upstream.iter().position(|up| !is_address(&up.address));
+                self.sources.origin_of_entry("broker.upstream", wrong.unwrap_or_default(), "address")
+            }
+            BrokerConfigError::Value { name, .. } | BrokerConfigError::Word { name, .. } => {
+                self.sources.origin(name)
+            }
+            BrokerConfigError::Rule { rule, field, .. } => {
+                self.sources.origin_of_entry("broker.topics", *rule, field)
+            }
             _ => return error,
         };
-        match self.sources.origin(name) {
+        match origin {
             Origin::Default => error,
             origin => BrokerConfigError::Set { error: Box::new(error), origin },
         }
@@ -359,6 +390,50 @@ mod tests {
     }
 
     #[test]
+    fn two_cannot_listen_in_one_place() {
+        let both = |one: &str, other: &str| {
+            load(&format!("[broker]\nlisten = '{one}'\n[http]\nlisten = '{other}'\n"))
+        };
+        for (one, other) in [
+            ("127.0.0.1:7411", "127.0.0.1:7411"),
+            ("localhost:7411", "127.0.0.1:7411"),
+            ("127.0.0.1:7411", "0.0.0.0:7411"),
+            ("[::]:7411", "[::1]:7411"),
+        ] {
+            let error = both(one, other).unwrap_err().to_string();
+            assert!(error.contains("it must be another address than broker.listen"), "{error}");
+            assert!(error.ends_with("rbmq.toml, line 4)"), "{error}");
+        }
+        // Of several addresses the one that is not said is the default.
+        assert!(load("[http]\nlisten = '127.0.0.1:7411'\n").is_err());
+        for (one, other) in
+            [("127.0.0.1:0", "127.0.0.1:0"), ("127.0.0.1:1", "127.0.0.2:1"), ("here:1", "127.0.0.1:1")]
+        {
+            both(one, other).unwrap();
+        }
+    }
+
+    #[test]
+    fn times_may_have_a_unit() {
+        let config = load(
+            "[broker]\nclosed_linger_ms = '2m'\ndrain_timeout_ms = '1.5 s'\n[http]\nheader_timeout_ms = '10s'\n\
+             [session]\nlinger_ms = '1m30s'\n[[broker.topics]]\npattern = 'x'\nblock_timeout_ms = '20s'\n\
+             linger_ms = 7\nmax_hold_ms = '1h'\n[[broker.upstream]]\naddress = 'a:1'\nhold_ms = '30s'\n",
+        )
+        .unwrap();
+        let BrokerConfig { broker, http, framework, .. } = config;
+        assert_eq!((broker.closed_linger_ms, broker.drain_timeout_ms), (120_000, 1500));
+        assert_eq!((http.header_timeout_ms, framework.session.linger_ms), (10_000, 90_000));
+        let rule = broker.topics.of(&"x".parse().unwrap());
+        assert_eq!(
+            (rule.block_timeout_ms, rule.linger_ms, rule.max_hold_ms),
+            (Some(20_000), Some(7), Some(3_600_000))
+        );
+        assert_eq!(broker.upstream[0].hold_ms, 30_000);
+        assert!(load("[session]\nlinger_ms = '1.5us'\n").is_err());
+    }
+
+    #[test]
     fn says_what_is_wrong() {
         let text = |result: Result<BrokerConfig, BrokerConfigError>| result.unwrap_err().to_string();
         assert!(
@@ -379,6 +454,15 @@ mod tests {
         assert!(error.ends_with("rbmq.toml, line 3)"), "{error}");
         let error = text(load("[[broker.topics]]\npattern = 'x'\nring_bytes = 1\n"));
         assert!(error.starts_with("[[broker.topics]]: the rule of pattern 'x': ring_bytes = 1"), "{error}");
+        assert!(error.ends_with("rbmq.toml, line 3)"), "{error}");
+        let second =
+            "[[broker.topics]]\npattern = 'x'\n[[broker.topics]]\n\npattern = 'y'\n\nmax_lag_bytes = 0\n";
+        let error = text(load(second));
+        assert!(error.ends_with("rbmq.toml, line 7)"), "{error}");
+        let error = text(load(&second.replace("max_lag_bytes = 0", "policies = []")));
+        assert!(error.ends_with("rbmq.toml, line 7)"), "{error}");
+        let error = text(load("[[broker.upstream]]\naddress = 'a:1'\n[[broker.upstream]]\naddress = 'b'\n"));
+        assert!(error.ends_with("rbmq.toml, line 4)"), "{error}");
         let error = text(load("[[broker.topics]]\npattern = 'x/#/y'\n"));
         assert!(error.contains("'#' is the rest of a topic"), "{error}");
         let error = text(load("[broker]\n\nmax_topics = 'many'\n"));

@@ -15,7 +15,8 @@ use std::time::Duration;
 use rocketbufs::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::config::sizes::optional_bytes;
+use super::config::BrokerConfigError;
+use super::config::sizes::{optional_bytes, optional_millis};
 use crate::wire::{Terms, TopicFilter, TopicName};
 
 /// Most rules: they are looked through one by one whenever a buffer appears.
@@ -60,13 +61,13 @@ pub struct Rule {
     pub max_lag_bytes: Option<u64>,
     /// How long a subscriber with `block` may hold the publishers without progress at most, and what it gets if it
     /// asks for nothing, in milliseconds; 0: for ever. Default: `session.block_timeout_ms`, and whatever is asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub block_timeout_ms: Option<u32>,
     /// How long a publisher of the topic may be away before it is gone, in milliseconds. Default: `session.linger_ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub linger_ms: Option<u32>,
     /// The longest that a subscriber's place is kept while it is away, in milliseconds. Default: `limits.max_hold_ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub max_hold_ms: Option<u32>,
 }
 
@@ -115,33 +116,39 @@ impl Rule {
         self.linger_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 
-    /// What is wrong with it, if something is. `rings` are the broker's smallest and largest.
-    fn problem(&self, rings: (u64, u64)) -> Option<String> {
+    /// Which of its fields is wrong, and why, if one is. `rings` are the broker's smallest and largest.
+    fn problem(&self, rings: (u64, u64)) -> Option<(&'static str, String)> {
+        let is = |field, problem: String| Some((field, problem));
         if self.policies.is_empty() {
-            return Some(
-                "policies is empty: nobody could subscribe; name some of block, drop, disconnect".into(),
-            );
+            let problem = "policies is empty: nobody could subscribe; name some of block, drop, disconnect";
+            return is("policies", problem.into());
         }
         if self.policies.contains(&Policy::Overwrite) {
-            return Some("policies: overwrite is none here; they are block, drop, disconnect".into());
+            return is(
+                "policies",
+                "policies: overwrite is none here; they are block, drop, disconnect".into(),
+            );
         }
         let (min, max) = rings;
         if let Some(ring) = self.ring_bytes.filter(|ring| *ring < min || rounded(*ring) > max) {
             let takes = rounded(ring);
-            return Some(format!(
+            let problem = format!(
                 "ring_bytes = {ring}: it must be from broker.min_ring_bytes ({min}) to broker.max_ring_bytes ({max}), \
                  also when it is rounded up to a power of two ({takes})"
-            ));
+            );
+            return is("ring_bytes", problem);
         }
         if let (Some(ring), Some(retain)) = (self.ring_bytes, self.retain_bytes)
             && retain > rounded(ring) / 2
         {
-            return Some(format!(
+            let problem = format!(
                 "retain_bytes = {retain}: at most half of ring_bytes ({ring}) can be kept for those who join"
-            ));
+            );
+            return is("retain_bytes", problem);
         }
         if self.max_lag_bytes == Some(0) {
-            return Some("max_lag_bytes = 0: it must be at least 1; leave it out for no limit".into());
+            let problem = "max_lag_bytes = 0: it must be at least 1; leave it out for no limit";
+            return is("max_lag_bytes", problem.into());
         }
         None
     }
@@ -166,14 +173,19 @@ impl Rules {
         self.rules.iter()
     }
 
-    /// What is wrong, with the rule that it is in. `rings` are the broker's smallest and largest.
-    pub(super) fn problem(&self, rings: (u64, u64)) -> Option<String> {
+    /// Refuses what is wrong, by the rule and the field that it is in. `rings` are the broker's smallest and largest.
+    pub(super) fn check(&self, rings: (u64, u64)) -> Result<(), BrokerConfigError> {
         if self.rules.len() > MAX_RULES {
-            return Some(format!("{} rules; at most {MAX_RULES} can be given", self.rules.len()));
+            let message = format!("{} rules; at most {MAX_RULES} can be given", self.rules.len());
+            return Err(BrokerConfigError::Rule { rule: MAX_RULES, field: "pattern", message });
         }
-        self.rules.iter().find_map(|rule| {
-            rule.problem(rings).map(|problem| format!("the rule of pattern '{}': {problem}", rule.pattern))
-        })
+        for (at, rule) in self.rules.iter().enumerate() {
+            if let Some((field, problem)) = rule.problem(rings) {
+                let message = format!("the rule of pattern '{}': {problem}", rule.pattern);
+                return Err(BrokerConfigError::Rule { rule: at, field, message });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -221,7 +233,7 @@ mod tests {
             topics: Rules,
         }
         let rules = toml::from_str::<Section>(text).map_err(|e| e.message().to_owned())?.topics;
-        rules.problem(RINGS).map_or(Ok(rules), Err)
+        rules.check(RINGS).map(|()| rules).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -254,7 +266,10 @@ mod tests {
             ("pattern = 'a'\nring_bytes = 1", "rule of pattern 'a': ring_bytes = 1: it must be from"),
             ("pattern = 'a'\nring_bytes = 65536\nretain_bytes = 40000", "at most half of ring_bytes"),
             ("pattern = 'a'\nmax_lag_bytes = 0", "at least 1"),
-            ("pattern = 'a'\nlinger_ms = -1", "integer `-1`"),
+            ("pattern = 'a'\nlinger_ms = -1", "number of milliseconds"),
+            ("pattern = 'a'\nlinger_ms = '5000000 s'", "too long"),
+            ("pattern = 'a'\nlinger_ms = '5 sec'", "no time with a unit: us, ms, s,"),
+            ("pattern = 'a'\nlinger_ms = '0.5ms'", "no whole number of milliseconds"),
         ] {
             let error = rules(&format!("[[topics]]\n{rule}\n")).unwrap_err();
             assert!(error.contains(says), "{rule}: {error}");

@@ -23,6 +23,7 @@ mod stdout;
 mod stop;
 mod subscribe;
 mod supervisor;
+mod times;
 mod top;
 
 use std::io::{IsTerminal, Write};
@@ -31,6 +32,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+
+/// Where options stand in a list that every command has: behind its own.
+const LAST: usize = 900;
 
 /// Publish and subscribe in memory: a broker and its clients.
 #[derive(Debug, Parser)]
@@ -43,10 +47,10 @@ use clap_complete::Shell;
 Exit status: 0 done; 1 failed; 2 wrong usage; 3 done, but messages are missing (sub).")]
 struct Cli {
     /// Tell more on standard error (-vv: everything)
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = LAST, action = ArgAction::Count)]
     verbose: u8,
     /// Tell only errors
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, display_order = LAST, conflicts_with = "verbose")]
     quiet: bool,
     #[command(subcommand)]
     command: Command,
@@ -84,8 +88,8 @@ enum Command {
 /// How a command ends when it does not end well.
 #[derive(Debug)]
 enum Failure {
-    /// The arguments do not fit together.
-    Usage(String),
+    /// The arguments of this subcommand do not fit together.
+    Usage(&'static str, String),
     /// It failed; the text says whose fault it is and what to do.
     Failed(String),
     /// It is done, but messages are missing.
@@ -115,7 +119,7 @@ pub fn main() -> ExitCode {
     let result = log::check_variable().and_then(|()| run(cli, wishes));
     match result {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
-        Err(Failure::Usage(message)) => Cli::command().error(ErrorKind::ArgumentConflict, message).exit(),
+        Err(Failure::Usage(command, message)) => wrong_usage(command, message),
         Err(Failure::Failed(message)) => {
             tell(&message);
             ExitCode::from(1)
@@ -125,6 +129,15 @@ pub fn main() -> ExitCode {
             ExitCode::from(3)
         }
     }
+}
+
+/// Ends with the usage of a subcommand.
+fn wrong_usage(name: &str, message: String) -> ! {
+    let mut all = Cli::command();
+    // Before that a subcommand does not know whose it is.
+    all.build();
+    let command = all.find_subcommand_mut(name).expect("it is running");
+    command.error(ErrorKind::ArgumentConflict, message).exit()
 }
 
 fn run(cli: Cli, wishes: log::Wishes) -> Result<(), Failure> {

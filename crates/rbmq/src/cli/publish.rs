@@ -13,7 +13,7 @@ use super::absence::Absence;
 use super::confirm::{Confirm, Confirming, Telling};
 use super::input::{Input, Lines};
 use super::stop::Stop;
-use super::{Failure, bytes, client, is_dumb};
+use super::{Failure, bytes, client, is_dumb, times};
 
 /// How long one wait lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -44,9 +44,9 @@ pub(super) struct Args {
     /// Publish only while the topic has so many subscribers, and confirm only what so many have; waits while it has fewer
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_subscribers: u32,
-    /// Give up waiting for subscribers after so many seconds; 0: wait for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    wait_timeout: u64,
+    /// With --wait-subscribers or --min-subscribers: give up waiting for them after so long; 0: wait for ever
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = times::parse)]
+    wait_timeout: Duration,
     /// Show how much is published
     #[arg(long)]
     progress: bool,
@@ -62,15 +62,15 @@ pub(super) struct Args {
     /// Largest message; the ring has room for two at least. Default a quarter of the ring
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     max_message_bytes: Option<u64>,
-    /// How long the broker may take to accept the topic, and to confirm its end, in seconds; also how long it may be away
-    /// when the input has ended. While it is there, slow subscribers may take as long as they do
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    timeout: u64,
+    /// How long the broker may take to accept the topic, and to confirm its end; also how long it may be away when the
+    /// input has ended. While it is there, slow subscribers may take as long as they do
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = times::parse)]
+    timeout: Duration,
     /// Wait until everything is confirmed: exits 0 only then
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Confirm::None)]
     confirm: Confirm,
-    /// Print a line for each delivery when it is confirmed: how many messages are
-    #[arg(long)]
+    /// With --confirm: print a line for each delivery when it is confirmed: how many messages are
+    #[arg(long, requires = "confirm")]
     confirm_each: bool,
     #[command(flatten)]
     client: client::ClientArgs,
@@ -99,7 +99,7 @@ impl Args {
             ring_bytes: self.ring_bytes,
             max_delivery_bytes: self.max_message_bytes.map(with_header),
             framing: if self.raw { Framing::Raw } else { Framing::Records },
-            timeout: Duration::from_secs(self.timeout),
+            timeout: self.timeout,
             // Whoever wants to know that it arrives wants it sent again where a broker died with it.
             keep_until_delivered: self.confirm != Confirm::None || self.min_subscribers > 0,
             min_subscribers: self.min_subscribers,
@@ -111,7 +111,9 @@ impl Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // Before a broker hears of it.
     if args.confirm_each && args.confirm == Confirm::None {
-        return Err(Failure::Usage("--confirm-each tells of nothing without --confirm LEVEL".into()));
+        let text =
+            "--confirm-each tells of nothing without --confirm LEVEL, one of accepted, delivered, consumed";
+        return Err(Failure::Usage("pub", text.into()));
     }
     let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
     let input = Input::open(&args.file).map_err(cannot)?;
@@ -137,7 +139,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         false => job.publish_lines(&input, args)?,
     }
     let unfinished = job.unfinished(args);
-    let (totals, position, confirmed) = job.finish(Duration::from_secs(args.timeout))?;
+    let (totals, position, confirmed) = job.finish(args.timeout)?;
     publisher.close();
     info!("published {} messages, {} bytes", totals.messages, totals.bytes);
     if args.json {
@@ -156,7 +158,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Waits for `--wait-subscribers`; false if the command was asked to end before they came.
 fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bool, Failure> {
     let started = Instant::now();
-    let limit = (args.wait_timeout > 0).then(|| Duration::from_secs(args.wait_timeout));
+    let limit = (!args.wait_timeout.is_zero()).then_some(args.wait_timeout);
     while !stop.asked() {
         match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), LOOK) {
             Ok(()) => return Ok(true),
@@ -165,7 +167,7 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bo
             Err(PublisherWaitError::Subscribers { present, wanted, .. }) => {
                 let waited = args.wait_timeout;
                 return Err(Failure::Failed(format!(
-                    "topic '{}' has {present} of {wanted} subscribers after {waited} s (--wait-timeout)",
+                    "topic '{}' has {present} of {wanted} subscribers after {waited:?} (--wait-timeout)",
                     args.topic
                 )));
             }
@@ -195,7 +197,7 @@ struct Patience {
 
 impl Patience {
     fn of(args: &Args) -> Self {
-        let limit = (args.wait_timeout > 0).then(|| Duration::from_secs(args.wait_timeout));
+        let limit = (!args.wait_timeout.is_zero()).then_some(args.wait_timeout);
         Self { least: args.min_subscribers, limit, since: Cell::new(None) }
     }
 
@@ -214,9 +216,8 @@ impl Patience {
         match self.limit.filter(|limit| since.elapsed() >= *limit) {
             None => Ok(()),
             Some(limit) => Err(Failure::Failed(format!(
-                "topic '{}' has had fewer than {wanted} subscribers for {} s (--wait-timeout): {present}",
-                writer.topic(),
-                limit.as_secs()
+                "topic '{}' has had fewer than {wanted} subscribers for {limit:?} (--wait-timeout): {present}",
+                writer.topic()
             ))),
         }
     }

@@ -15,6 +15,7 @@ use super::reload;
 use super::source::{self, Source};
 use super::stop::{Asked, Stop};
 use super::supervisor;
+use super::times;
 use super::top::screen;
 use super::top::table::{self, Before, Sort};
 
@@ -32,10 +33,10 @@ restart.")]
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Print a table of topics every so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    stats: Option<u64>,
-    /// Print the tables as one JSON object each, in a line
+    /// Print a table of topics every so often
+    #[arg(long, value_name = "TIME", value_parser = times::parse_interval)]
+    stats: Option<Duration>,
+    /// With --stats: print the tables as one JSON object each, in a line
     #[arg(long, requires = "stats")]
     json: bool,
 }
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
         tell_http(http, &printer);
     }
     supervisor::ready();
-    let mut stats = args.stats.map(|seconds| Stats::new(Duration::from_secs(seconds), args.json));
+    let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
             Some(Asked::End) => break,

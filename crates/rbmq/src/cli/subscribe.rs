@@ -1,8 +1,10 @@
 //! `rbmq sub`.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use rbmq::{Item, Notice, StartFrom, Subscriber, TopicFilter};
 use rocketbufs::{Epoch, Policy, Position};
 use tracing::{debug, info, warn};
@@ -10,7 +12,7 @@ use tracing::{debug, info, warn};
 use super::begin::Beginnings;
 use super::sink::{Format, Pace, Sink};
 use super::stop::Stop;
-use super::{Failure, bytes, client};
+use super::{Failure, bytes, client, times};
 
 /// How long one wait lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -36,7 +38,7 @@ pub(super) struct Args {
     /// Where to begin: newest, oldest (of what the broker still has), last (the last delivery: a last value), how
     /// long ago (-30s, -1h), a time (2026-11-21T10:00:00Z, in UTC), a position at which a message begins, or
     /// EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
-    #[arg(long, default_value = "newest", value_parser = parse_from, allow_hyphen_values = true)]
+    #[arg(long, default_value = "newest", value_parser = From, allow_hyphen_values = true, hide_possible_values = true)]
     from: StartFrom,
     /// End after so many messages
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
@@ -55,14 +57,14 @@ pub(super) struct Args {
     /// Name of this subscriber: in the broker's log, and for --hold
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How long the broker keeps this subscriber's place when it is away
-    #[arg(long, value_name = "SECONDS", requires = "name", default_value_t = 0)]
-    hold: u64,
-    /// What happens when this subscriber is slow: block (publishers wait), drop (it loses), disconnect
-    #[arg(long, default_value = "block", value_parser = parse_policy)]
-    policy: Policy,
-    /// Lag at which the policies drop and disconnect act; 0, as without it: the broker's default
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    /// With --name: how long the broker keeps this subscriber's place when it is away
+    #[arg(long, value_name = "TIME", requires = "name", default_value = "0", value_parser = times::parse)]
+    hold: Duration,
+    /// What happens when this subscriber is slow
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = WhenSlow::Block)]
+    policy: WhenSlow,
+    /// With --policy drop or disconnect: the lag at which it acts; 0, as without it: the broker's default
+    #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes::parse)]
     max_lag: Option<u64>,
     /// Read so many bytes per second at most
     #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
@@ -99,11 +101,24 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The framework has a policy more, which needs a buffer made for it: the broker's are not.
-fn parse_policy(text: &str) -> Result<Policy, String> {
-    match text.parse() {
-        Ok(policy @ (Policy::Block | Policy::Drop | Policy::Disconnect)) => Ok(policy),
-        _ => Err(format!("'{text}' is no policy here; it is one of block, drop, disconnect")),
+/// What `--policy` may say. The framework has a policy more, which needs a buffer made for it: the broker's are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum WhenSlow {
+    /// Publishers wait for it
+    Block,
+    /// It loses what it is too late for, and is told how much
+    Drop,
+    /// The broker ends its subscription
+    Disconnect,
+}
+
+impl WhenSlow {
+    fn policy(self) -> Policy {
+        match self {
+            Self::Block => Policy::Block,
+            Self::Drop => Policy::Drop,
+            Self::Disconnect => Policy::Disconnect,
+        }
     }
 }
 
@@ -111,14 +126,35 @@ fn parse_policy(text: &str) -> Result<Policy, String> {
 fn parse_time(text: &str) -> Result<StartFrom, String> {
     let time = match text.strip_prefix('-') {
         Some(ago) => {
-            let ago = humantime::parse_duration(ago)
-                .map_err(|error| format!("'{text}' is no time ago, as -30s or -1h30m: {error}"))?;
+            let ago = times::parse(ago).map_err(|error| format!("{error}; as -30s or -1h30m"))?;
             SystemTime::now().checked_sub(ago).ok_or_else(|| format!("'{text}' is too long ago"))?
         }
         None => humantime::parse_rfc3339_weak(text)
             .map_err(|error| format!("'{text}' is no time in UTC, as 2026-11-21T10:00:00Z: {error}"))?,
     };
     Ok(StartFrom::Time(time))
+}
+
+/// Reads `--from`, and names to shells those of its values that are words.
+#[derive(Debug, Clone, Copy)]
+struct From;
+
+impl TypedValueParser for From {
+    type Value = StartFrom;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<StartFrom, clap::Error> {
+        // A function is a parser too, and words its error as clap does everywhere.
+        TypedValueParser::parse_ref(&parse_from, command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(["newest", "oldest", "last"].into_iter().map(PossibleValue::new)))
+    }
 }
 
 fn parse_from(text: &str) -> Result<StartFrom, String> {
@@ -144,8 +180,8 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
 fn connect(args: &Args) -> Result<Subscriber, Failure> {
     let mut builder = Subscriber::builder()
         .name(args.name.as_deref().unwrap_or("rbmq sub"))
-        .hold(if args.name.is_some() { Duration::from_secs(args.hold) } else { Duration::ZERO })
-        .policy(args.policy)
+        .hold(if args.name.is_some() { args.hold } else { Duration::ZERO })
+        .policy(args.policy.policy())
         .max_lag_bytes(args.max_lag.unwrap_or(0))
         .confirm_released(args.output.is_some());
     let config = args.client.config()?;
@@ -162,9 +198,9 @@ fn connect(args: &Args) -> Result<Subscriber, Failure> {
 }
 
 pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
-    if args.max_lag.is_some() && args.policy == Policy::Block {
+    if args.max_lag.is_some() && args.policy == WhenSlow::Block {
         let text = "--max-lag needs --policy drop or --policy disconnect: with block nothing acts at a lag";
-        return Err(Failure::Usage(text.into()));
+        return Err(Failure::Usage("sub", text.into()));
     }
     let stop = Stop::install()?;
     let format = Format { json: args.json, print_topic: args.print_topic };
@@ -186,7 +222,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
             }
             None => {
                 // A place that the broker keeps counts more than --from.
-                beginnings.add(topic, (args.hold == 0).then(|| args.from.clone()));
+                beginnings.add(topic, args.hold.is_zero().then(|| args.from.clone()));
                 beginnings.expect(&args.from);
                 args.from.clone()
             }

@@ -1,8 +1,11 @@
 //! What a knob is: its description, the values it takes, and how they are read and shown.
 
+use std::time::Duration;
+
 use toml::Value;
 
 use super::TransportKind;
+use super::time::parse_time;
 
 /// A knob's description, from which the reference (docs/CONFIGURATION.md) and the commented example file are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,9 +69,17 @@ impl Spec {
         }
     }
 
-    /// Whether numbers of this knob may be written with a unit of their own (`64 MiB`).
-    pub fn is_size(&self) -> bool {
-        self.unit == "bytes"
+    /// What a text means that is a number with a unit of its own: `64 MiB`, `10 s`. Only what is a whole number of this
+    /// knob's unit is one of its numbers.
+    fn number(&self, text: &str) -> Option<u64> {
+        let unit = match self.unit {
+            "bytes" => return parse_bytes(text),
+            "ms" => Duration::from_millis(1),
+            "us" => Duration::from_micros(1),
+            _ => return None,
+        };
+        let (time, unit) = (parse_time(text, unit)?.as_nanos(), unit.as_nanos());
+        (time % unit == 0).then(|| u64::try_from(time / unit).ok()).flatten()
     }
 }
 
@@ -105,7 +116,7 @@ macro_rules! number {
             fn read(&mut self, value: &Value, spec: &Spec) -> bool {
                 let number = match value {
                     Value::Integer(number) => u64::try_from(*number).ok(),
-                    Value::String(text) if spec.is_size() => parse_bytes(text),
+                    Value::String(text) => spec.number(text),
                     _ => None,
                 };
                 match number.and_then(|n| <$type>::try_from(n).ok()) {

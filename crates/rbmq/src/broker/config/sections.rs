@@ -81,6 +81,7 @@ pub struct HttpSettings {
     pub max_connections: usize,
     /// How long a client may take to send a request, in milliseconds. Default 5,000, 10 to 600,000. Large: strangers that
     /// say nothing hold a connection for as long.
+    #[serde(deserialize_with = "super::sizes::millis")]
     pub header_timeout_ms: u64,
 }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rocketbufs::config::{ConfigError, Origin, SECTIONS, example_toml, knobs, nearest};
 use serde::Serialize;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::{BrokerConfig, BrokerSettings, HttpSettings, LogSettings};
@@ -55,6 +55,8 @@ pub struct Sources {
     /// Where each line of the file begins.
     starts: Vec<usize>,
     lines: BTreeMap<String, usize>,
+    /// The fields of the tables of a list, as `broker.topics[0].pattern`, and on which line they stand.
+    entries: BTreeMap<String, usize>,
     changed: BTreeMap<String, Origin>,
 }
 
@@ -68,8 +70,12 @@ impl Sources {
         for (name, value) in table.get_ref() {
             sources.note(name.get_ref().to_string(), name.span().start);
             let DeValue::Table(fields) = value.get_ref() else { continue };
-            for field in fields.keys() {
-                sources.note(format!("{}.{}", name.get_ref(), field.get_ref()), field.span().start);
+            for (field, value) in fields {
+                let name = format!("{}.{}", name.get_ref(), field.get_ref());
+                if let DeValue::Array(entries) = value.get_ref() {
+                    sources.note_entries(&name, entries);
+                }
+                sources.note(name, field.span().start);
             }
         }
         sources
@@ -80,6 +86,16 @@ impl Sources {
         self.lines.insert(name, line);
     }
 
+    fn note_entries(&mut self, list: &str, entries: &DeArray<'_>) {
+        for (n, entry) in entries.iter().enumerate() {
+            let DeValue::Table(fields) = entry.get_ref() else { continue };
+            for field in fields.keys() {
+                let line = self.line(field.span().start);
+                self.entries.insert(entry_name(list, n, field.get_ref()), line);
+            }
+        }
+    }
+
     fn line(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at)
     }
@@ -88,6 +104,14 @@ impl Sources {
     pub(super) fn origin(&self, name: &str) -> Origin {
         let line = || self.lines.get(name).map(|line| self.file(Some(*line)));
         self.changed.get(name).cloned().or_else(line).unwrap_or(Origin::Default)
+    }
+
+    /// Who set a field of a table of a list; who set the list, if nobody set that field.
+    pub(super) fn origin_of_entry(&self, list: &str, entry: usize, field: &str) -> Origin {
+        match self.entries.get(&entry_name(list, entry, field)) {
+            Some(line) if !self.changed.contains_key(list) => self.file(Some(*line)),
+            _ => self.origin(list),
+        }
     }
 
     /// Refuses names in the broker's own sections that are none, before somebody else does who does not know the nearest.
@@ -112,6 +136,10 @@ impl Sources {
     fn file(&self, line: Option<usize>) -> Origin {
         Origin::File { path: self.path.clone(), line }
     }
+}
+
+fn entry_name(list: &str, entry: usize, field: &str) -> String {
+    format!("{list}[{entry}].{field}")
 }
 
 impl BrokerConfig {

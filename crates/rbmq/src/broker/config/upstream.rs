@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::sizes::optional_bytes;
+use super::sizes::{millis, optional_bytes};
 use crate::wire::{TopicFilter, TopicName};
 
 /// Most other brokers that one receives from: each has a thread.
@@ -24,7 +24,7 @@ pub struct UpstreamSettings {
     pub ring_bytes: Option<u64>,
     /// How long it keeps this broker's place while the connection is lost, in milliseconds. Default 10,000. Small: what
     /// it keeps no longer by then is lost. Large: its publishers wait as long for a broker that does not come back.
-    #[serde(default = "UpstreamSettings::default_hold_ms")]
+    #[serde(default = "UpstreamSettings::default_hold_ms", deserialize_with = "millis")]
     pub hold_ms: u32,
 }
 

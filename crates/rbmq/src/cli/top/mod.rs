@@ -14,7 +14,7 @@ use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 
 use super::client::ClientArgs;
 use super::stop::Stop;
-use super::{Failure, is_dumb};
+use super::{Failure, is_dumb, times};
 use reading::{Reading, Subject};
 use screen::{Key, Screen};
 use table::Sort;
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(value_name = "FILTER")]
     filter: Option<TopicFilter>,
     /// How often to look
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = times::parse_interval)]
     interval: Duration,
     /// Look twice, an interval apart, and print once
     #[arg(long)]
@@ -64,14 +64,6 @@ pub(super) struct ListArgs {
     json: bool,
     #[command(flatten)]
     client: ClientArgs,
-}
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
-    match seconds {
-        0.1..=86_400.0 => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("an interval is 0.1 to 86400 seconds".into()),
-    }
 }
 
 fn connect(client: &ClientArgs) -> Result<Observer, Failure> {
