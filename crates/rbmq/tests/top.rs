@@ -281,6 +281,56 @@ fn q_ends_it_and_another_size_is_drawn() {
 }
 
 #[test]
+fn more_topics_than_lines_are_scrolled_and_the_keys_are_told() {
+    let broker = BrokerProcess::start();
+    let publisher = Publisher::connect(&broker.addr).unwrap();
+    let _writers: Vec<TopicWriter> =
+        (0..60).map(|n| publisher.topic(&format!("topic/{n:02}")).unwrap()).collect();
+    let mut terminal = Terminal::open();
+    let process = terminal.run(&broker, "--sort name --interval 3600");
+    // A frame that has all of these, drawn after the key was pressed.
+    let mut press = |key: &[u8], parts: &[&str]| {
+        let seen = terminal.text().len();
+        terminal.keyboard.write_all(key).expect("a terminal");
+        let shows = |frame: &str| parts.iter().all(|part| frame.contains(part));
+        until(&format!("{key:?}"), || terminal.text()[seen..].split("\x1b[H").any(shows));
+    };
+    press(b"?", &["a window down, up", "POLICY        what"]);
+    press(b"x", &["topic/00", "and 35 more", "?: keys"]);
+    press(b"\x1b[B", &["topic/01", "1 above, 34 below"]);
+    press(b"\x1b[6~", &["topic/25", "25 above, 10 below"]);
+    press(b"G", &["topic/59", "35 above, 0 below"]);
+    // It does not go further than there is something to see.
+    press(b"jjk", &["topic/34", "34 above, 1 below"]);
+    press(b"\x1b[H", &["topic/00", "and 35 more"]);
+    press(b"q", &[]);
+    assert!(process.finish().status.success());
+}
+
+#[test]
+fn a_ring_with_more_subscribers_than_lines_is_scrolled() {
+    let (broker, _writer, _slow) = slow("sensors/kitchen");
+    let mut terminal = Terminal::open();
+    let _others: Vec<Subscriber> = (0..30)
+        .map(|n| {
+            let mut other =
+                Subscriber::builder().name(&format!("other{n:02}")).connect(&broker.addr).unwrap();
+            other.subscribe("sensors/kitchen").unwrap();
+            other
+        })
+        .collect();
+    let process = terminal.run(&broker, "sensors/kitchen --interval 0.1");
+    terminal.shows("dash");
+    let frame = |part: &str| terminal.text().rsplit("\x1b[H").nth(1).is_some_and(|f| f.contains(part));
+    until("the rest is summed", || frame("more"));
+    // The legend is the last line.
+    terminal.keyboard.try_clone().unwrap().write_all(b"G").unwrap();
+    until("the last lines", || frame("T tail") && !frame(" dash          [") && frame("other"));
+    terminal.keyboard.write_all(b"gq").expect("a terminal");
+    assert!(process.finish().status.success());
+}
+
+#[test]
 fn shows_what_was_last_while_the_broker_is_away_and_goes_on_when_it_is_back() {
     let broker = BrokerProcess::start();
     let addr = broker.addr.clone();

@@ -1,6 +1,7 @@
 //! `rbmq top` and `rbmq topics`: what a broker does, and who is slow.
 
 mod holding;
+mod keys;
 pub(super) mod picture;
 mod reading;
 pub(super) mod screen;
@@ -15,12 +16,16 @@ use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 use super::client::ClientArgs;
 use super::stop::Stop;
 use super::{Failure, is_dumb, times};
-use reading::{Reading, Subject};
-use screen::{Key, Screen};
+use keys::Key;
+use reading::{Reading, Scroll, Subject};
+use screen::Screen;
 use table::Sort;
 
 /// How long the broker may take for an answer: longer than it ever does, and short enough to wait for after Ctrl-C.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Lines of a window that do not move: three of head, the table's own, the sum of the rest, and one that is seen again.
+const PAGE_LESS: usize = 6;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -30,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
   rbmq top --once --json | jq '.topics[] | select(.max_lag_bytes > 0)'
 
 With a topic's name it draws the topic's rings: where its publisher writes, where each subscriber is, and who holds \
-whom. On a terminal q or Ctrl-C ends it; elsewhere it prints plain text every so often.")]
+whom. On a terminal ? tells the keys, q or Ctrl-C ends it; elsewhere it prints plain text every so often.")]
 pub(super) struct Args {
     /// Only these topics ('+' is any one level, '#' the rest); a name without wildcards draws that topic's rings
     #[arg(value_name = "FILTER")]
@@ -141,7 +146,7 @@ impl Top<'_> {
         if self.args.json {
             return print(&reading.json(&self.subject, old, &self.broker).to_string());
         }
-        let lines = reading.text(&self.subject, old, &self.broker, (screen::width(), None));
+        let lines = reading.text(&self.subject, old, &self.broker, screen::width());
         print(&lines.join("\n"))?;
         // Tables that follow each other are told apart.
         if self.args.once { Ok(()) } else { print("") }
@@ -150,22 +155,23 @@ impl Top<'_> {
     /// The alternate screen, until told to end. While the broker is away it shows what was last, and tries again.
     fn live(&self, stop: &Stop, observer: Observer, first: Reading) -> Result<(), Failure> {
         let screen = Screen::open(stop).map_err(Failure::failed)?;
-        let (mut observer, mut before, mut now) = (Some(observer), None, first);
-        let mut trouble: Option<String> = None;
+        let mut observer = Some(observer);
+        let mut scene =
+            Scene { now: first, before: None, trouble: None, scroll: Scroll::default(), help: false };
         loop {
-            self.draw(&screen, &now, before.as_ref(), trouble.as_deref())?;
-            if self.wait(stop, &screen, &now, before.as_ref(), trouble.as_deref())? {
+            self.draw(&screen, &mut scene)?;
+            if self.wait(stop, &screen, &mut scene)? {
                 return Ok(());
             }
             match self.look(&mut observer)? {
                 Ok(reading) => {
-                    before = Some(std::mem::replace(&mut now, reading));
-                    if trouble.take().is_some() {
+                    scene.before = Some(std::mem::replace(&mut scene.now, reading));
+                    if scene.trouble.take().is_some() {
                         // What passed meanwhile, perhaps at another broker process, says nothing of now.
-                        before = None;
+                        scene.before = None;
                     }
                 }
-                Err(why) => trouble = Some(why),
+                Err(why) => scene.trouble = Some(why),
             }
         }
     }
@@ -192,15 +198,13 @@ impl Top<'_> {
         }
     }
 
-    fn draw(
-        &self,
-        screen: &Screen,
-        now: &Reading,
-        old: Option<&Reading>,
-        trouble: Option<&str>,
-    ) -> Result<(), Failure> {
+    fn draw(&self, screen: &Screen, scene: &mut Scene) -> Result<(), Failure> {
         let (width, height) = screen::size();
-        let mut lines = now.text(&self.subject, old, &self.broker, (width, Some(height)));
+        let Scene { now, before, trouble, scroll, help } = scene;
+        let mut lines = match help {
+            true => keys::help(width),
+            false => now.window(&self.subject, before.as_ref(), &self.broker, (width, height), scroll),
+        };
         if let Some(why) = trouble {
             lines.insert(0, text::cut(&format!("as it was; trying again: {}", text::name(why, 200)), width));
         }
@@ -208,14 +212,7 @@ impl Top<'_> {
     }
 
     /// Waits for the next look; true if it is to end.
-    fn wait(
-        &self,
-        stop: &Stop,
-        screen: &Screen,
-        now: &Reading,
-        old: Option<&Reading>,
-        trouble: Option<&str>,
-    ) -> Result<bool, Failure> {
+    fn wait(&self, stop: &Stop, screen: &Screen, scene: &mut Scene) -> Result<bool, Failure> {
         let deadline = std::time::Instant::now() + self.args.interval;
         loop {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
@@ -224,15 +221,51 @@ impl Top<'_> {
                 return Ok(true);
             }
             if readable.contains(&true) {
-                if screen.take(&readable) == Key::Quit {
+                if screen.take(&readable).into_iter().any(|key| scene.press(key)) {
                     return Ok(true);
                 }
-                self.draw(screen, now, old, trouble)?;
+                self.draw(screen, scene)?;
             }
             if left.is_zero() {
                 return Ok(false);
             }
         }
+    }
+}
+
+/// What is shown, and how much of it.
+struct Scene {
+    now: Reading,
+    before: Option<Reading>,
+    /// Why there is nothing newer.
+    trouble: Option<String>,
+    scroll: Scroll,
+    /// Whether the page about keys is shown instead.
+    help: bool,
+}
+
+impl Scene {
+    /// Does what a key says; true if that is to end.
+    fn press(&mut self, key: Key) -> bool {
+        if key == Key::Quit {
+            return true;
+        }
+        if self.help || key == Key::Help {
+            self.help = !self.help;
+            return false;
+        }
+        // A line of the window before is seen again.
+        let page = screen::size().1.saturating_sub(PAGE_LESS).max(1);
+        let Scroll { from, last } = self.scroll;
+        let to = match key {
+            Key::Lines(lines) => from.saturating_add_signed(lines),
+            Key::Pages(pages) => from.saturating_add_signed(pages * page as isize),
+            Key::First => 0,
+            Key::Last => last,
+            Key::Quit | Key::Help | Key::Other => from,
+        };
+        self.scroll.from = to.min(last);
+        false
     }
 }
 

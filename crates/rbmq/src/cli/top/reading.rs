@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::picture::{Rates, legend, picture, title};
 use super::screen;
-use super::table::{Before, Line, Sort, before, lines, table};
+use super::table::{Before, Line, Sort, before, lines, table, table_from};
 use super::text;
 use crate::cli::bytes;
 
@@ -97,40 +97,62 @@ impl Reading {
         detail.buffers.iter().map(rates).collect()
     }
 
-    /// The view as text, in lines of at most `width`; as many topics or subscriptions as fit into `height`, if it is
-    /// given.
+    /// All of it as text, in lines of at most `width`.
     pub(super) fn text(
         &self,
         subject: &Subject,
         old: Option<&Self>,
         broker: &str,
-        (width, height): (usize, Option<usize>),
+        width: usize,
     ) -> Vec<String> {
         let mut out = self.heading(old, broker, width);
         out.push(String::new());
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
-                let most = height.map_or(usize::MAX, |height| height.saturating_sub(out.len() + 2));
                 // What no terminal shows is cut nowhere.
                 let width = if screen::is_terminal() { width } else { usize::MAX };
-                out.extend(table(&self.lines(topics, old, *sort), width, most));
+                out.extend(table(&self.lines(topics, old, *sort), width, usize::MAX));
+            }
+            (What::Topic(detail), _) => out.extend(self.pictures(detail, old, width, Room::Any(SHOWN))),
+            (What::Topics(_), Subject::Topic(_)) => {}
+        }
+        out
+    }
+
+    /// As much as a window of so many columns and lines has room for: topics from `from`, or lines of pictures. From 0
+    /// pictures have as many subscriptions as fit.
+    pub(super) fn window(
+        &self,
+        subject: &Subject,
+        old: Option<&Self>,
+        broker: &str,
+        (width, height): (usize, usize),
+        scroll: &mut Scroll,
+    ) -> Vec<String> {
+        let mut out = self.heading(old, broker, width);
+        out.push(text::cut("?: keys and columns", width));
+        let room = height.saturating_sub(out.len());
+        match (&self.what, subject) {
+            (What::Topics(topics), Subject::Topics(_, sort)) => {
+                // Its head, and the sum of what is not shown.
+                let most = room.saturating_sub(2);
+                scroll.limit(topics.len().saturating_sub(most));
+                out.extend(table_from(&self.lines(topics, old, *sort), width, scroll.from, most));
             }
             (What::Topic(detail), _) => {
-                let room = height.map(|height| height.saturating_sub(out.len()));
-                out.extend(self.pictures(detail, old, width, room));
+                let all = self.pictures(detail, old, width, Room::Any(usize::MAX));
+                scroll.limit(all.len().saturating_sub(room));
+                match scroll.from {
+                    0 => out.extend(self.pictures(detail, old, width, Room::Lines(room))),
+                    from => out.extend(all.into_iter().skip(from).take(room)),
+                }
             }
             (What::Topics(_), Subject::Topic(_)) => {}
         }
         out
     }
 
-    fn pictures(
-        &self,
-        detail: &TopicDetail,
-        old: Option<&Self>,
-        width: usize,
-        room: Option<usize>,
-    ) -> Vec<String> {
+    fn pictures(&self, detail: &TopicDetail, old: Option<&Self>, width: usize, room: Room) -> Vec<String> {
         let name = text::name(detail.topic.as_str(), width.saturating_sub(16));
         if detail.buffers.is_empty() {
             return vec![text::cut(&format!("topic {name}: nobody publishes it now"), width)];
@@ -139,15 +161,16 @@ impl Reading {
         // What lives comes first.
         let (mut drawn, mut ended): (Vec<Drawn<'_>>, Vec<Drawn<'_>>) =
             all.partition(|(detail, _)| !detail.buffer.has_ended());
-        if drawn.is_empty() || room.is_none() {
+        if drawn.is_empty() || matches!(room, Room::Any(_)) {
             drawn.append(&mut ended);
         }
         let legend = legend(width);
-        let Some(room) = room else {
-            let all = drawn.iter().flat_map(|one| lines_of(one, width, SHOWN));
-            return all.chain(legend).collect();
-        };
-        window(&drawn, &ended, legend, (width, room))
+        match room {
+            Room::Any(most) => {
+                drawn.iter().flat_map(|one| lines_of(one, width, most)).chain(legend).collect()
+            }
+            Room::Lines(room) => window(&drawn, &ended, legend, (width, room)),
+        }
     }
 
     fn heading(&self, old: Option<&Self>, broker: &str, width: usize) -> Vec<String> {
@@ -205,6 +228,29 @@ const SHOWN: usize = 20;
 const ENDED: usize = 3;
 /// Lines that a picture has at least.
 const LEAST_LINES: usize = 6;
+
+/// Which part of what does not fit is seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Scroll {
+    /// The first topic, or line of pictures.
+    pub(super) from: usize,
+    /// The largest of these behind which the window is still full.
+    pub(super) last: usize,
+}
+
+impl Scroll {
+    fn limit(&mut self, last: usize) {
+        (self.last, self.from) = (last, self.from.min(last));
+    }
+}
+
+/// How many lines pictures may take.
+enum Room {
+    /// So many.
+    Lines(usize),
+    /// Any number, of so many subscriptions of each buffer.
+    Any(usize),
+}
 
 /// A buffer that is drawn.
 type Drawn<'a> = (&'a BufferDetail, Rates);
@@ -314,8 +360,32 @@ mod tests {
         Reading { at: Instant::now(), summary: BrokerSummary::default(), what }
     }
 
-    fn shown(stages: &[BufferStage], size: (usize, Option<usize>)) -> Vec<String> {
-        reading(stages).text(&Subject::Topic("t".parse().unwrap()), None, "here", size)
+    fn shown(stages: &[BufferStage], (width, height): (usize, Option<usize>)) -> Vec<String> {
+        let (reading, subject) = (reading(stages), Subject::Topic("t".parse().unwrap()));
+        match height {
+            Some(height) => reading.window(&subject, None, "here", (width, height), &mut Scroll::default()),
+            None => reading.text(&subject, None, "here", width),
+        }
+    }
+
+    #[test]
+    fn a_window_goes_through_all_pictures_and_no_further() {
+        let (reading, subject) = (reading(&[BufferStage::Live; 9]), Subject::Topic("t".parse().unwrap()));
+        let all = reading.text(&subject, None, "here", 80);
+        let head = all.iter().position(String::is_empty).unwrap() + 1;
+        let window_of = |from, height| {
+            let mut scroll = Scroll { from, last: 0 };
+            (reading.window(&subject, None, "here", (80, height), &mut scroll), scroll.from)
+        };
+        let window = |from| window_of(from, 24);
+        let room = 24 - head;
+        for from in [1, 7, all.len() - head - room] {
+            let (lines, kept) = window(from);
+            assert_eq!((&lines[head..], kept), (&all[head + from..head + from + room], from));
+        }
+        assert_eq!(window(usize::MAX), window(all.len() - head - room));
+        // All there is fits: nothing to go through.
+        assert_eq!(window_of(5, 1000).1, 0);
     }
 
     #[test]

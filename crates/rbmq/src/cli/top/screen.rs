@@ -8,16 +8,8 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use signal_hook::consts::{SIGINT, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
+use super::keys::{Key, keys};
 use crate::cli::stop::{IMPATIENT, Stop};
-
-/// What the screen had to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
-    /// `q` was pressed.
-    Quit,
-    /// Anything else that is worth drawing again for.
-    Redraw,
-}
 
 /// A terminal that was taken over; given back when it is dropped.
 pub(super) struct Screen {
@@ -102,18 +94,17 @@ impl Screen {
         sources
     }
 
-    /// Takes what came, after one of the sources was readable. A keyboard that is no more ends it.
-    pub(super) fn take(&self, readable: &[bool]) -> Key {
+    /// Takes the keys that came, after one of the sources was readable. A keyboard that is no more ends it.
+    pub(super) fn take(&self, readable: &[bool]) -> Vec<Key> {
         let mut bytes = [0; 64];
         // The signal's bytes say nothing more.
         let _ = (&self.resized).read(&mut bytes);
         if readable.get(1) != Some(&true) {
-            return Key::Redraw;
+            return Vec::new();
         }
         match io::stdin().read(&mut bytes) {
-            Ok(0) | Err(_) => Key::Quit,
-            Ok(n) if bytes[..n].contains(&b'q') => Key::Quit,
-            Ok(_) => Key::Redraw,
+            Ok(0) | Err(_) => vec![Key::Quit],
+            Ok(n) => keys(&bytes[..n]),
         }
     }
 }

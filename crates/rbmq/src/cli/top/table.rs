@@ -135,9 +135,23 @@ impl Widths {
 
 /// The table, of which each line has at most `width` characters; at most `most` topics, the rest summed.
 pub(crate) fn table(lines: &[Line], width: usize, most: usize) -> Vec<String> {
+    table_from(lines, width, 0, most)
+}
+
+/// The same without the first `from` topics, which are summed with the rest.
+pub(super) fn table_from(lines: &[Line], width: usize, from: usize, most: usize) -> Vec<String> {
     let mut rows = vec![HEADS.map(str::to_owned)];
-    rows.extend(lines.iter().take(most).map(topic_row));
-    rows.extend(lines.get(most..).filter(|rest| !rest.is_empty()).map(rest_row));
+    let (above, below) = lines.split_at(from.min(lines.len()));
+    let (shown, below) = below.split_at(most.min(below.len()));
+    rows.extend(shown.iter().map(topic_row));
+    let rest: Vec<&Line> = above.iter().chain(below).collect();
+    if !rest.is_empty() {
+        let name = match above.len() {
+            0 => format!("and {} more", rest.len()),
+            above => format!("{above} above, {} below", below.len()),
+        };
+        rows.push(rest_row(name, &rest));
+    }
     let widths = Widths::new(&rows, width);
     rows.iter().map(|row| widths.line(row, width)).collect()
 }
@@ -181,13 +195,13 @@ fn who(stats: &TopicStats) -> String {
     }
 }
 
-fn rest_row(rest: &[Line]) -> Row {
+fn rest_row(name: String, rest: &[&Line]) -> Row {
     let sum =
         |of: fn(&TopicStats) -> u64| rest.iter().map(|line| of(&line.stats)).fold(0, u64::saturating_add);
-    let rates = |of: fn(&Line) -> Option<f64>| rest.iter().filter_map(of).sum::<f64>();
+    let rates = |of: fn(&Line) -> Option<f64>| rest.iter().filter_map(|line| of(line)).sum::<f64>();
     let lag = rest.iter().map(|line| line.stats.max_lag_bytes).max().unwrap_or(0);
     [
-        format!("and {} more", rest.len()),
+        name,
         sum(|s| s.publishers.into()).to_string(),
         sum(|s| s.subscribers.into()).to_string(),
         bytes::show(rates(|line| line.received_per_second)),
@@ -267,6 +281,16 @@ mod tests {
             topic("away", 0, 0),
         ];
         lines(vec![away, ended, lossy, slow], &before(&old), Duration::from_secs(2), Sort::Rate)
+    }
+
+    #[test]
+    fn what_is_above_and_below_is_summed() {
+        let lines = sample();
+        let rows = table_from(&lines, 120, 1, 1);
+        assert_eq!(rows.len(), 3);
+        assert!(rows[2].starts_with(&format!("1 above, {} below", lines.len() - 2)), "{rows:?}");
+        assert_eq!(table_from(&lines, 120, 0, 100), table(&lines, 120, 100));
+        assert!(table_from(&lines, 120, 100, 100)[1].contains("above, 0 below"));
     }
 
     #[test]
