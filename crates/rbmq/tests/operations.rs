@@ -289,6 +289,20 @@ fn there_is_a_manual_page_for_every_command() {
     assert!(serve.contains(".TH rbmq-serve 1") && serve.contains("SIGHUP"), "{serve}");
     assert!(serve.contains("rbmq serve"), "{serve}");
     assert!(output(0, rbmq(["man"])).0.contains(".TH rbmq 1"));
+    for name in pages {
+        let page = std::fs::read_to_string(dir.path().join(&name)).unwrap();
+        let mut at = 0;
+        for section in ["SYNOPSIS", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "VERSION"] {
+            let found = page[at..].find(&format!(".SH {section}\n"));
+            let found = found.or_else(|| page[at..].find(&format!(".SH \"{section}\"\n")));
+            at += found.unwrap_or_else(|| panic!("{name} has no {section} after what comes before it"));
+        }
+        assert!(!page.contains("EXTRA"), "{name}");
+    }
+    let sub = std::fs::read_to_string(dir.path().join("rbmq-sub.1")).unwrap();
+    for part in ["RBMQ_BROKER", "messages are missing", "rbmq\\-state", "rbmq sub news"] {
+        assert!(sub.contains(part), "{part} is not in {sub}");
+    }
 }
 
 #[test]

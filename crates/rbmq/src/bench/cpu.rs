@@ -20,6 +20,9 @@ use super::{
 
 /// What `rbmq bench cpu` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench cpu --loads 256@100000 --seconds 1 --reps 1
+  rbmq bench cpu --against relay --json cpu.json")]
 pub struct CpuArgs {
     #[command(flatten)]
     common: Common,

@@ -39,6 +39,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// What `rbmq bench direct` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench direct --sizes 64 --seconds 500ms --warmup 200ms --reps 1
+  rbmq bench direct --spin-us 50")]
 pub struct DirectArgs {
     /// Which of ours are measured
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rocketbufs,rocketbufs-trusting")]

@@ -39,6 +39,9 @@ const SIDES: [&str; 3] = ["publisher", "broker", "subscriber"];
 
 /// What `rbmq bench flow` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench flow --sizes 256 --seconds 500ms --reps 1 --valgrind-reps 0
+  rbmq bench flow")]
 pub struct FlowArgs {
     /// Payload bytes of a delivery
     #[arg(long, value_delimiter = ',', default_value = "256,65536")]

@@ -28,6 +28,9 @@ use super::{
 
 /// What `rbmq bench latency` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench latency --rates 10000,50000 --seconds 1 --reps 1
+  rbmq bench latency --transport shm --beside-saturated")]
 pub struct LatencyArgs {
     #[command(flatten)]
     common: Common,

@@ -35,6 +35,9 @@ const REPORT_WITHIN: Duration = Duration::from_secs(30);
 
 /// What `rbmq bench recovery` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench recovery --cut subscriber --seconds 1 --reps 1
+  rbmq bench recovery --against redis")]
 pub struct RecoveryArgs {
     #[command(flatten)]
     common: Common,

@@ -53,6 +53,9 @@ const ALL: &str = "scale/#";
 
 /// What `rbmq bench scale` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench scale --topics 100 --bytes 64k --connections 10 --idle 1s --reps 1
+  rbmq bench scale --interleaved")]
 pub struct ScaleArgs {
     /// Topics, the active one among them, 2 to 10000
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=10_000))]

@@ -34,6 +34,9 @@ fn is_of(row: &Value, column: &str) -> bool {
 
 /// What `rbmq bench summary` can be told.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq bench summary results
+  rbmq bench summary results --readme README.md")]
 pub struct SummaryArgs {
     /// A folder that benches wrote to with --out
     folder: PathBuf,

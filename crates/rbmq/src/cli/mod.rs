@@ -73,7 +73,14 @@ enum Command {
     /// Say what of this machine will hurt a broker, and how to mend it
     Check(check::Args),
     /// Measure the broker on this machine
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  rbmq bench throughput --seconds 1 --reps 1
+  rbmq bench latency --help
+
+Each starts what it needs, on free ports of this machine, and leaves nothing behind."
+    )]
     Bench(rbmq::bench::BenchCommand),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  rbmq completions bash > /etc/bash_completion.d/rbmq")]
