@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Receives a buffer from another process of this machine through shared memory, without any library of ours.
 
-    python3 examples/python/shm_subscribe.py 127.0.0.1:7411 BUFFER > file
+    python3 examples/python/shm_subscribe.py 127.0.0.1:7600 BUFFER > file
 
-The other process listens there with transport = "shm" or "auto". What is said over its socket, and how the memory is
+The other process is a program that has a rocketbufs::Listener at that address, with transport = "shm" or "auto", and a buffer
+of that number. It is no RBMQ broker, whose subscribers name topics. What is said over its socket, and how the memory is
 laid out, is in docs/PROTOCOL.md. The memory is mapped to be read: this script can harm nobody, and copies a range out before
 it believes it.
 """
@@ -23,6 +24,8 @@ CREDIT, ASK, LOST, CLOSED, GONE = 0x15, 0x16, 0x17, 0x18, 0x19
 F_GET_SEALS, SEALS = 1034, 0x01 | 0x02 | 0x04 | 0x10  # SEAL, SHRINK, GROW, FUTURE_WRITE
 OLDEST, BLOCK, DEFAULT_TIMEOUT = 1, 0, 0xFFFFFFFF
 WIRE = 1
+REASONS = {1: "there is no such buffer", 2: "its ring is too small", 3: "it does not allow the policy block",
+           4: "it has too many subscriptions", 6: "that process sends nothing", 7: "this reader was too slow"}
 
 
 class Ring:
@@ -59,7 +62,10 @@ class Peer:
 
     def __init__(self, addr):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.connect("\0rocketbufs/" + addr)
+        try:
+            self.socket.connect("\0rocketbufs/" + addr)
+        except ConnectionRefusedError:
+            raise SystemExit(f'nobody listens at {addr} with transport = "shm" or "auto"; it is written as it was there')
         credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         user = struct.unpack("3i", credentials)[1]
         if user not in (0, os.geteuid()):
@@ -124,10 +130,24 @@ class Subscription:
             self.credit()
 
 
-def main():
+def arguments():
+    """The address and the buffer's number, or the end with status 2."""
+    wrong = None
     if len(sys.argv) != 3:
-        raise SystemExit(__doc__)
-    peer = Peer(sys.argv[1])
+        wrong = f"usage: {sys.argv[0]} HOST:PORT BUFFER > file"
+    elif not sys.argv[1].rpartition(":")[0] or not sys.argv[1].rpartition(":")[2].isdecimal():
+        wrong = f"{sys.argv[1]!r} is no address: it is written 127.0.0.1:7600"
+    elif not sys.argv[2].isdecimal() or int(sys.argv[2]) > 0xFFFFFFFF:
+        wrong = f"{sys.argv[2]!r} is no number of a buffer"
+    if wrong:
+        print(wrong, file=sys.stderr)
+        raise SystemExit(2)
+    return sys.argv[1], int(sys.argv[2])
+
+
+def main():
+    addr, buffer = arguments()
+    peer = Peer(addr)
     subscription = Subscription(peer, sys.stdout.buffer)
     instance = os.urandom(16)
     # No signs of life are promised, so none are expected.
@@ -135,7 +155,7 @@ def main():
     for kind, *fields in peer.messages():
         if kind == WELCOME:
             name = b""
-            asks = struct.pack("<IIQBB16sQQII", WIRE, int(sys.argv[2]), 1 << 30, BLOCK, OLDEST, bytes(16), 0, 0,
+            asks = struct.pack("<IIQBB16sQQII", WIRE, buffer, 1 << 30, BLOCK, OLDEST, bytes(16), 0, 0,
                                DEFAULT_TIMEOUT, 0)
             peer.say(SUBSCRIBE, asks + bytes([len(name)]) + name)
         elif kind == "offer":
@@ -162,8 +182,21 @@ def main():
             subscription.credit()
             print(f"the log ends at {struct.unpack('<IQ', fields[0])[1]}", file=sys.stderr)
             return
-        elif kind in (REFUSED, BYE):
-            raise SystemExit(f"refused: {fields[0]!r}")
+        elif kind == REFUSED:
+            code = struct.unpack_from("<H", fields[0], 4)[0]
+            raise SystemExit(f"buffer {buffer} was refused: {REASONS.get(code, f'code {code}')}")
+        elif kind == BYE:
+            text = fields[0][4:].decode(errors="replace")
+            raise SystemExit(f"the other process closed the connection: {text!r}")
 
 
-main()
+if __name__ == "__main__":
+    try:
+        main()
+    except BrokenPipeError:
+        # Whoever read has gone: nothing is left to write when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise SystemExit(f"the connection to the other process failed: {error.strerror}")
+    except KeyboardInterrupt:
+        raise SystemExit(130)

@@ -14,11 +14,49 @@ fn bytes(from: u64, len: usize) -> Vec<u8> {
     (from..from + len as u64).map(|p| (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
+fn has_python() -> bool {
+    let knows = "import socket; socket.recv_fds";
+    let has = Command::new("python3").args(["-c", knows]).status().is_ok_and(|status| status.success());
+    if !has {
+        println!("SKIPPED: no python3 of at least 3.9 here");
+    }
+    has
+}
+
+/// How the script ends, and the one line that it says.
+fn ends(args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new("python3").arg(SCRIPT).args(args).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_script_says_in_one_line_what_is_wrong() {
+    if !has_python() {
+        return;
+    }
+    let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
+    let out = ROut::new(&ctx);
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let addr = listener.local_addr();
+    for (args, status, says) in [
+        (&[][..], 2, "usage: "),
+        (&["here", "7"], 2, "'here' is no address"),
+        (&[&addr, "seven"], 2, "'seven' is no number of a buffer"),
+        (&["127.0.0.1:1", "7"], 1, "nobody listens at 127.0.0.1:1"),
+        (&[&addr, "7"], 1, "buffer 7 was refused: there is no such buffer"),
+    ] {
+        let (ended, said) = ends(args);
+        assert!(ended == Some(status) && said.contains(says), "{ended:?}: {said}");
+    }
+}
+
 #[test]
 fn a_script_without_a_library_receives_every_byte() {
-    let knows = "import socket; socket.recv_fds";
-    if !Command::new("python3").args(["-c", knows]).status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no python3 of at least 3.9 here");
+    if !has_python() {
         return;
     }
     let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
