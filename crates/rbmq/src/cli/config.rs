@@ -14,10 +14,10 @@ use super::source::{self, Source};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  rbmq config --config /etc/rbmq/rbmq.toml
-  rbmq config --changed
-  rbmq config --check /etc/rbmq/rbmq.toml && systemctl reload rbmq
   rbmq config --default > rbmq.toml
+  rbmq config --check rbmq.toml
+  rbmq config --config rbmq.toml --http 127.0.0.1:7412 --changed
+  rbmq config --check /etc/rbmq/rbmq.toml && systemctl reload rbmq     # where it is installed as a package
 
 The output is a configuration file again. It shows what `rbmq serve` with the same options and environment would work \
 with; what a running broker took over of a reload is in its log.")]

@@ -60,9 +60,9 @@ struct Cli {
 enum Command {
     /// Run a broker in the foreground
     Serve(serve::Args),
-    /// Publish lines, or a file, to a topic
+    /// Publish lines of standard input, or a file, to a topic
     Pub(publish::Args),
-    /// Receive topics
+    /// Receive topics: their messages go to standard output, or to files
     Sub(subscribe::Args),
     /// Watch a broker: its topics, and who is slow; with a topic's name, its ring
     Top(top::Args),
@@ -83,7 +83,10 @@ Each starts what it needs, on free ports of this machine, and leaves nothing beh
     )]
     Bench(rbmq::bench::BenchCommand),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  rbmq completions bash > /etc/bash_completion.d/rbmq")]
+    #[command(after_help = "Examples:
+  source <(rbmq completions bash)
+  rbmq completions zsh > ~/.zfunc/_rbmq          # where ~/.zfunc is in $fpath
+  rbmq completions fish > ~/.config/fish/completions/rbmq.fish")]
     Completions {
         /// The shell
         shell: Shell,

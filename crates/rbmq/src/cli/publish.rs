@@ -24,8 +24,9 @@ const RAW_BYTES: u64 = 256 << 10;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   journalctl -f | rbmq pub log
-  rbmq pub words --file /usr/share/dict/words --wait-subscribers 1
-  rbmq pub backup --file disk.img --raw --wait-subscribers 3 --progress
+  date | rbmq pub news --confirm delivered
+  rbmq pub users --file /etc/passwd --wait-subscribers 1
+  tar c /etc | rbmq pub backup --raw --wait-subscribers 1 --progress
 
 Each line without its newline is a message. The topic is closed at the end of the input, when the \
 broker has everything; SIGINT ends the input.")]

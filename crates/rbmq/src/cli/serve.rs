@@ -22,10 +22,10 @@ use super::top::table::{self, Before, Sort};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rbmq serve
-  rbmq serve --stats 2
+  rbmq serve --stats 2s
   rbmq serve --http 127.0.0.1:7412
-  rbmq serve --config rbmq.toml --listen 10.0.0.5:7411
-  rbmq serve --listen 127.0.0.1:7511 --upstream '10.0.0.5:7411=sensors/#,news'
+  rbmq config --default > rbmq.toml && rbmq serve --config rbmq.toml
+  rbmq serve --listen 127.0.0.1:7511 --upstream '127.0.0.1:7411=sensors/#,news'
 
 SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
 broker.drain_timeout_ms). SIGHUP reads the configuration file again and tells what is in force now and what needs a \

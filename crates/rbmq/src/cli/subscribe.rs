@@ -24,7 +24,8 @@ const LOOK: Duration = Duration::from_millis(200);
   rbmq sub news --from oldest --count 10 --json
   rbmq sub 'sensors/#' --from last --print-topic
   rbmq sub news --from -10m
-  rbmq sub backup --output disk.img --until-closed --name attic --hold 60
+  rbmq sub news --policy drop --max-lag 1M
+  rbmq sub backup --output etc.tar --until-closed --name attic --hold 1m
 
 With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it cuts FILE to \
 those and goes on exactly there. Give it a --name and a --hold so that the broker keeps its place meanwhile.

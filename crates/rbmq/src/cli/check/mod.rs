@@ -21,7 +21,7 @@ use facts::Facts;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   rbmq check
-  rbmq check --config /etc/rbmq/rbmq.toml --json
+  rbmq check --listen 0.0.0.0:7411 --json
   rbmq check rdma
 
 Run it as the user and with the limits that the broker will have: `systemd-run --user`, `sudo -u rbmq rbmq check`.
