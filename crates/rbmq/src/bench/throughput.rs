@@ -20,7 +20,7 @@ use super::{
 /// What `rbmq bench throughput` can be told.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  rbmq bench throughput --seconds 1 --reps 1
+  rbmq bench throughput --sizes 256 --subscribers 1 --seconds 1 --reps 1
   rbmq bench throughput --against relay,redis --out results")]
 pub struct ThroughputArgs {
     #[command(flatten)]

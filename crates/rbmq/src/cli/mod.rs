@@ -76,7 +76,7 @@ enum Command {
     #[command(
         subcommand,
         after_help = "Examples:
-  rbmq bench throughput --seconds 1 --reps 1
+  rbmq bench throughput --sizes 256 --subscribers 1 --seconds 1 --reps 1
   rbmq bench latency --help
 
 Each starts what it needs, on free ports of this machine, and leaves nothing behind."
