@@ -1,11 +1,12 @@
-//! `kill -9` of the first broker of a chain, which is started again at once: what comes from there goes on as soon as it is
-//! back, long before the time after which it would have been given up.
+//! `kill -9` of a broker of a chain, which is started again at once: what comes from the first one goes on as soon as that
+//! is back, long before the time after which it would have been given up, and the last one speaks for its subscribers only.
 
 mod common;
 
 use std::io::Write;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use common::{BrokerProcess, Outcome, Process, client, lines, piped, until};
 use rbmq::Observer;
@@ -125,5 +126,60 @@ fn a_chain_whose_first_broker_is_killed_goes_on_when_that_is_back() {
         assert_eq!(numbers.last(), Some(&(LINES - 1)), "{}", sub.stderr);
         assert!(numbers.is_sorted_by(|a, b| a < b), "{}", sub.stderr);
         assert!(numbers.len() == LINES || sub.stderr.contains("were lost"), "{}", sub.stderr);
+    }
+}
+
+/// Two brokers with a subscriber each, the second of which is stopped while its broker is killed and started again: what
+/// that hands on to nobody meanwhile is not taken for what its subscriber does not have.
+fn last_killed(of_clients: &str, transport: &str) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [config, out_of_first, out_of_second] =
+        ["rbmq.toml", "first", "second"].map(|name| dir.path().join(name));
+    let variables = [("ROCKETBUFS_TRANSPORT", transport)];
+    let first = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+    // The place of the process that was killed goes while data flows.
+    let text = format!("[[broker.upstream]]\naddress = \"{}\"\nhold_ms = 1000\n", first.addr);
+    std::fs::write(&config, text).expect("a file");
+    let args = ["--config", config.to_str().expect("a name")];
+    let second = BrokerProcess::start_in("127.0.0.1:0", &args, &variables);
+    let [near, far] =
+        [(&first, "near", &out_of_first), (&second, "far", &out_of_second)].map(|(broker, name, out)| {
+            let args = format!("t --until-closed --name {name} --hold 60 --rate 1MB --ring-bytes 64k");
+            let mut command = client("sub", &broker.addr, &args);
+            command.env("ROCKETBUFS_TRANSPORT", of_clients);
+            command.stdout(std::fs::File::create(out).expect("a file"));
+            Process::start(command)
+        });
+    let writes = "t --min-subscribers 2 --confirm consumed --json --timeout 60 --ring-bytes 64k";
+    let mut publisher = start("pub", &first.addr, writes, of_clients);
+    let (last, feeder) = feed(&mut publisher);
+    until("data flows", || std::fs::metadata(&out_of_second).is_ok_and(|file| file.len() > 0));
+    far.signal("STOP");
+    second.process.signal("KILL");
+    second.process.finish();
+    let second = BrokerProcess::start_in(&second.addr, &args, &variables);
+    let mut observer = Observer::connect(&second.addr).expect("the broker runs");
+    until("the topic is back", || observer.summary().expect("it answers").topics > 0);
+    // It may tell of what it hands on to nobody.
+    std::thread::sleep(Duration::from_millis(300));
+    far.signal("CONT");
+    last.send(()).expect("it waits");
+    let told = publisher.finish().good().text();
+    let told: serde_json::Value = serde_json::from_str(&told).expect("an object");
+    assert_eq!(told["confirmed"]["messages"], LINES, "{told}");
+    assert_eq!(told["confirmed"]["subscribers"], 2, "{told}");
+    feeder.join().expect("a feeder");
+    for (sub, out) in [(near, out_of_first), (far, out_of_second)] {
+        let said = sub.finish().good().stderr;
+        assert!(!said.contains("lost"), "{said}");
+        common::assert_same(&out, lines("line", LINES).as_bytes());
+    }
+}
+
+#[test]
+fn a_chain_whose_last_broker_is_killed_loses_nothing_with_a_least_number_of_subscribers() {
+    for (of_clients, of_brokers) in TRANSPORTS {
+        println!("clients over {of_clients}, brokers over {of_brokers}");
+        last_killed(of_clients, of_brokers);
     }
 }

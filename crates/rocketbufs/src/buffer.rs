@@ -129,7 +129,7 @@ pub(crate) struct SubShared {
     pub(crate) landed: AtomicU64,
     pub(crate) delivered: AtomicU64,
     pub(crate) consumed: AtomicU64,
-    /// For whom that speaks. Written before the positions: who reads them first reads a count that is as new.
+    /// For whom the latter two speak; they change under its lock, as they may go back where it grows.
     pub(crate) tally: Mutex<Tally>,
     pub(crate) dropped: AtomicU64,
     /// Whether a place is taken for it; changed under the lock of the buffer's places.
@@ -162,11 +162,13 @@ impl SubShared {
         if landed != before(&self.landed) || outbound.consumed() != before(&self.consumed) {
             self.progress.store(outbound.last_progress(), Ordering::Release);
         }
-        *lock(&self.tally) = outbound.tally();
         self.sent.store(outbound.sent(), Ordering::Release);
         self.landed.store(landed, Ordering::Release);
+        let mut tally = lock(&self.tally);
         self.delivered.store(outbound.delivered(), Ordering::Release);
         self.consumed.store(outbound.consumed(), Ordering::Release);
+        *tally = outbound.tally();
+        drop(tally);
         self.dropped.store(dropped, Ordering::Release);
         let at = outbound.holds_at();
         // What is kept to be sent again is kept whole: part of a delivery is of no use to another receiver.
@@ -185,6 +187,12 @@ impl SubShared {
     /// What it has confirmed, by level.
     pub(crate) fn levels(&self) -> [Position; 3] {
         [&self.landed, &self.delivered, &self.consumed].map(|at| at.load(Ordering::Acquire))
+    }
+
+    /// The same, and for whom that speaks: of one moment.
+    fn confirms(&self) -> ([Position; 3], Tally) {
+        let tally = lock(&self.tally);
+        (self.levels(), *tally)
     }
 
     /// For whom that speaks.
@@ -339,7 +347,7 @@ impl Buffer {
         }
         let sub = places.subs.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
-        let (levels, tally) = (sub.levels(), *lock(&sub.tally));
+        let (levels, tally) = sub.confirms();
         Some(Known { levels, tally, holds, live: Some((sub.conn, sub.worker)) })
     }
 
@@ -361,8 +369,9 @@ impl Buffer {
             count = count.and(held.tally.count());
         }
         for sub in &places.subs {
-            show(sub.levels());
-            count = count.and(sub.count());
+            let (levels, tally) = sub.confirms();
+            show(levels);
+            count = count.and(tally.count());
         }
         count
     }

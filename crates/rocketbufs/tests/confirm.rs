@@ -135,6 +135,40 @@ fn receivers_speak_for_what_they_have() {
     source.until("it is told", |c| c.count == Count { left: 1, ..Count::ONE });
 }
 
+/// Who joins behind two brokers and has less than was told before it came is not taken to have that.
+#[test]
+fn who_joins_behind_others_speaks_for_what_it_has() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (source, last) = chain(&ctx);
+    let reader = || {
+        let reader = last.reader(&ctx);
+        let (size_bytes, start) = (1 << 16, Start::Oldest);
+        reader
+            .subscribe_with(1, SubscribeOptions { size_bytes, start, ..SubscribeOptions::default() })
+            .unwrap();
+        assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        reader
+    };
+    // The brokers are there.
+    last.subscriber(&ctx).conn().close("it has enough");
+    source.until("it is gone", |c| c.count == Count { receivers: 0, left: 1, ..Count::ONE });
+    let end = source.write(b"for nobody, and then for two");
+    source.out.wait_consumed(1, end, WAIT).unwrap();
+    let mut readers = Vec::new();
+    for receivers in 1..=2 {
+        let reader = reader();
+        source.until("it is counted", |c| c.count == Count { receivers, left: 1, ..Count::ONE });
+        let confirmed = source.out.confirmed(1).unwrap();
+        assert_eq!(confirmed.consumed, 0, "receiver {receivers}");
+        // Asked for again, as the answer before was for others.
+        let taken = std::thread::spawn(move || (take(&reader), reader));
+        source.out.wait_consumed(1, end, WAIT).unwrap();
+        let (at, reader) = taken.join().unwrap();
+        assert_eq!(at, end);
+        readers.push(reader);
+    }
+}
+
 #[test]
 fn without_a_receiver_it_is_confirmed_at_once() {
     let ctx = Context::new(Config::default()).unwrap();

@@ -193,9 +193,8 @@ impl<T: Transport> Core<T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (mut outbound, begin, hold_ms): (Outbound, Begin, u32),
+        (outbound, begin, hold_ms): (Outbound, Begin, u32),
     ) -> bool {
-        outbound.mind_joins(buffer.upstream().is_some_and(|source| source.least.is_any()));
         let hold_ms = hold_ms.min(self.inner.config.limits.max_hold_ms);
         let wants = hold_ms > 0 && !subscribe.name.is_empty();
         let Some(link) = self.links.get_mut(&conn) else { return false };

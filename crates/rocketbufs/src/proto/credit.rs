@@ -41,6 +41,13 @@ impl Count {
         }
     }
 
+    /// Whether somebody has joined since `before` was told: then there may be less that all of them have than was told
+    /// of those who were there, or of nobody.
+    pub fn joined(self, before: Self) -> bool {
+        let all = |count: Self| count.receivers.saturating_add(count.left);
+        all(self) > all(before)
+    }
+
     /// The same when all of these receivers have gone.
     pub fn gone(self) -> Self {
         Self { receivers: 0, left: self.left.saturating_add(self.receivers), lost: self.lost, since: 0 }
@@ -60,15 +67,6 @@ impl Tally {
     /// Both together.
     pub fn count(&self) -> Count {
         self.told.and(self.skipped)
-    }
-
-    /// Who joins behind the receiver, as it tells, may have begun below what was told before, up to `told`: of that it is
-    /// not taken to have anything.
-    pub fn joins(&mut self, count: Count, told: Position) {
-        let all = |count: Count| count.receivers.saturating_add(count.left);
-        if all(count) > all(self.told) {
-            self.skipped.since = self.skipped.since.max(told);
-        }
     }
 
     /// The receiver does not get what lies below `to`.

@@ -94,10 +94,12 @@ impl Inbound {
 
     /// Tells whatever changed, due or not (after SUBSCRIBED and on resume, so that the sender knows its first grant).
     pub fn tell(&mut self, now: Credit) -> Option<Credit> {
+        let joined = now.count.joined(self.told.count);
+        let level = |now: Position, told: Position| if joined { now } else { now.max(told) };
         let credit = Credit {
             landed: now.landed.max(self.told.landed),
-            delivered: now.delivered.max(self.told.delivered),
-            consumed: now.consumed.max(self.told.consumed),
+            delivered: level(now.delivered, self.told.delivered),
+            consumed: level(now.consumed, self.told.consumed),
             grant: now.grant.max(self.told.grant),
             count: now.count,
         };

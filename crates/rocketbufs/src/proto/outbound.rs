@@ -17,7 +17,7 @@ mod lent;
 use lent::Lent;
 use rocketring::Ring;
 
-use super::credit::{AskedLevels, Credit, CreditError, Tally};
+use super::credit::{Asked, AskedLevels, Credit, CreditError, Tally};
 use crate::types::{Level, Nanos, Policy, Position};
 
 /// How a log ends.
@@ -113,8 +113,6 @@ pub struct Outbound {
     delivered: Position,
     consumed: Position,
     tally: Tally,
-    /// What was told for fewer may not be confirmed yet when others join.
-    minds_joins: bool,
     asked: AskedLevels,
     lent: Lent,
     ended: bool,
@@ -143,7 +141,6 @@ impl Outbound {
             consumed: start,
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
             tally: Tally::default(),
-            minds_joins: false,
             asked: AskedLevels::default(),
             lent: Lent::default(),
             ended: false,
@@ -157,11 +154,6 @@ impl Outbound {
     /// time it comes, before it has caught up.
     pub fn begin_behind(&mut self, log: &Ring) {
         self.catching_up = self.behind(log);
-    }
-
-    /// Whether what it tells may wait until more receivers are there: those who join count from what was told before.
-    pub fn mind_joins(&mut self, minds: bool) {
-        self.minds_joins = minds;
     }
 
     /// It has told how far it is: what it has caught up with is not given a second time.
@@ -400,7 +392,8 @@ impl Outbound {
         Step::Write { from, to, more }
     }
 
-    /// Takes a CREDIT. Absolute positions and maxima: an old or repeated one does no harm.
+    /// Takes a CREDIT. Absolute positions and maxima: an old or repeated one does no harm. Only where somebody has joined
+    /// behind the receiver that has less than was told before it counts as it is: what is confirmed is so by all.
     ///
     /// # Errors
     /// If it claims what cannot be: the connection should be closed.
@@ -421,15 +414,19 @@ impl Outbound {
             self.lent.begin(self.config.flow_control && grant <= self.start);
         }
         self.landed = self.landed.max(landed);
-        self.delivered = self.delivered.max(delivered);
-        self.consumed = self.consumed.max(consumed);
+        let joined = count.joined(self.tally.told);
+        for (asked, level, told) in [(1, &mut self.delivered, delivered), (2, &mut self.consumed, consumed)] {
+            if joined && told < *level {
+                *level = told;
+                // What was asked for beyond was answered for others.
+                self.asked[asked] = Asked::default();
+            }
+            *level = told.max(*level);
+        }
         self.grant = self.grant.max(grant);
         if let Some(capacity) = self.config.maps {
             // Both rings have one capacity, so what is granted is that much above what is still needed.
             self.kept = self.kept.max(self.grant.saturating_sub(capacity).min(self.landed));
-        }
-        if self.minds_joins {
-            self.tally.joins(count, before.1);
         }
         self.tally.told = count;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
