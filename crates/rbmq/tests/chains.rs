@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::inside::{broker_with, rule};
 use common::proxy::Proxy;
 use common::raw::{Raw, introduction};
-use common::{LONG, Process, rbmq, until};
+use common::{BrokerProcess, LONG, Process, rbmq, until};
 use rbmq::wire::{Control, Hello, Role, Topic};
 use rbmq::{
     Broker, Framing, Ingest, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter, UpstreamSettings,
@@ -361,4 +361,22 @@ fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
     let again = Control::TopicVia { topic: Topic { bid: 7, ..topic }, path };
     wrong.say(&Message::App(again.encode()));
     assert_eq!(subscribes(&mut wrong).bid, 7);
+}
+
+/// A subscriber that takes what it wanted and ends in order has had it, however many brokers lie between.
+#[test]
+fn who_ends_in_order_behind_brokers_is_confirmed_as_one_that_is_done() {
+    let first = BrokerProcess::start();
+    let mut brokers = vec![first];
+    for topic in ["one", "two"] {
+        let above = &brokers[brokers.len() - 1].addr;
+        let below = BrokerProcess::start_with(&["--upstream", above]);
+        let sub = below.sub(&format!("{topic} --count 1"));
+        let args = format!("{topic} --wait-subscribers 1 --confirm consumed --json");
+        let told = brokers[0].publish(&args, b"done\n").finish().good().text();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["confirmed"]["subscribers"], 1, "{told}");
+        assert_eq!(sub.finish().good().text(), "done\n");
+        brokers.push(below);
+    }
 }

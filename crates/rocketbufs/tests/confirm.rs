@@ -169,6 +169,26 @@ fn who_joins_behind_others_speaks_for_what_it_has() {
     }
 }
 
+/// Who gives back everything and leaves in the same moment counts as one that had it, however long the chain.
+#[test]
+fn who_leaves_behind_others_counts_with_what_it_said_last() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (source, last) = chain(&ctx);
+    let (tell, told) = std::sync::mpsc::sync_channel(1000);
+    source.out.set_subscriber_progress_cb(move |progress| {
+        let _ = tell.try_send((progress.consumed, progress.count));
+    });
+    let reader = last.subscriber(&ctx);
+    source.until("it is counted", |c| c.count == Count::ONE);
+    let end = source.write(b"the last word");
+    source.out.ask(1, Level::Consumed, end);
+    assert_eq!(take(&reader), end);
+    reader.conn().close("it has enough");
+    source.until("it is told", |c| c.count.left == 1);
+    let first = told.try_iter().find(|(consumed, _)| *consumed >= end);
+    assert_eq!(first, Some((end, Count::ONE)));
+}
+
 #[test]
 fn without_a_receiver_it_is_confirmed_at_once() {
     let ctx = Context::new(Config::default()).unwrap();

@@ -242,6 +242,12 @@ impl<T: Transport> Core<T> {
     }
 
     pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {
+        // Who went behind the receiver counts for what was told before: that is told on before it is one that left.
+        let left = |out: &&OutSub| credit.count.left > out.outbound.tally().told.left;
+        let out = self.links.get(&conn).and_then(|link| link.outs.get(&wire)).filter(left);
+        if let Some(source) = out.and_then(|out| out.buffer.upstream()) {
+            self.tell_on(&source);
+        }
         let credit = self.seen_of(conn, wire, credit);
         // Credit for a subscription that just ended may still be under way.
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
