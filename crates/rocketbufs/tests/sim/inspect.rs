@@ -1,11 +1,12 @@
 //! What must hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::{BufferInfo, Policy, ROut, SubscriberInfo};
+use rocketbufs::{BufferInfo, Count, Policy, ROut, SubscriberInfo};
 
 use rocketnet::sim::Mode;
 
+use super::plan::Kind;
 use super::subscriber::{Sub, Subscriber};
-use super::world::{App, Process, World};
+use super::world::{App, Joined, Process, World};
 
 /// Where what still comes for an overwritable subscription that was left lands: a page.
 const LAND: u64 = 4096;
@@ -162,9 +163,9 @@ impl World<'_> {
             for sub in out.subscribers(bid) {
                 let Some(child) = process.child_of(sub.conn) else { continue };
                 let key = (child, buffer);
-                if self.joined.get(&key).is_none_or(|(conn, _)| *conn != sub.conn) {
+                if self.joined.get(&key).is_none_or(|joined| joined.conn != sub.conn) {
                     let head = out.buffer_info(bid).map_or(0, |info| info.head);
-                    self.joined.insert(key, (sub.conn, head));
+                    self.joined.insert(key, Joined { conn: sub.conn, head, start: sub.start });
                 }
             }
         }
@@ -180,8 +181,16 @@ impl World<'_> {
         for (buffer, source) in publisher.sources.iter().enumerate() {
             let Some(confirmed) = publisher.out.confirmed(source.plan.bid) else { continue };
             let Some(info) = publisher.out.buffer_info(source.plan.bid) else { continue };
+            let nodes = self.plan.nodes.iter();
+            let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
+            let all = Count { receivers: ends as u32, since: confirmed.count.since, ..Count::default() };
             for at in 1..self.nodes.len() {
                 let Some(least) = self.always_there(at, buffer) else { continue };
+                let least = match confirmed.count == all {
+                    // It counts: what was told before it came, of others or of nobody, does not any more.
+                    true => self.joined.get(&(at, buffer)).map_or(least, |joined| joined.start),
+                    false => least,
+                };
                 let Some(landed) = self.landed_at(at, buffer, &info) else { continue };
                 let Some(Process { app: App::Subscriber(end), .. }) = &self.nodes[at].process else {
                     continue;
@@ -209,7 +218,7 @@ impl World<'_> {
             if !stays || self.env.disturbed[at] || self.nodes[at].lives > 0 {
                 return None;
             }
-            least = least.max(self.joined.get(&(at, buffer))?.1);
+            least = least.max(self.joined.get(&(at, buffer))?.head);
             at = plan.parent;
         }
         Some(least)

@@ -106,6 +106,13 @@ pub struct NodePlan {
     pub budget: Option<u64>,
 }
 
+impl NodePlan {
+    /// Whether it subscribes to a buffer of the publisher's.
+    pub fn has(&self, buffer: usize) -> bool {
+        self.subs.iter().any(|sub| sub.buffer == buffer)
+    }
+}
+
 /// How often in 100,000 steps.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {

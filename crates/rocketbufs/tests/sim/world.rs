@@ -49,6 +49,15 @@ pub struct Node {
     pub places: Vec<Option<(Epoch, Position)>>,
 }
 
+/// A subscription when it was first seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Joined {
+    pub conn: u64,
+    /// What its parent had.
+    pub head: Position,
+    pub start: Position,
+}
+
 pub struct World<'p> {
     pub plan: &'p Plan,
     pub env: Env,
@@ -56,8 +65,8 @@ pub struct World<'p> {
     publisher_killed: bool,
     /// The publisher's subscriptions after its last turn: buffer and connection.
     pub present: BTreeSet<(u32, u64)>,
-    /// By child and buffer: the connection of its subscription, and what its parent had when it was first seen.
-    pub joined: BTreeMap<(usize, usize), (u64, Position)>,
+    /// By child and buffer.
+    pub joined: BTreeMap<(usize, usize), Joined>,
 }
 
 fn door_of(name: &str) -> String {
