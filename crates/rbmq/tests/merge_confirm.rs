@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Framing, Hello, Role, push_record};
-use rbmq::{Ingest, Subscriber};
-use rocketbufs::{Config, Conn, Context, Position, ROut, WaitError};
+use rbmq::{Ingest, Level, Observer, Publisher, Subscriber, SubscriberBuilder, TopicOptions};
+use rocketbufs::{Config, Conn, Context, Policy, Position, ROut, WaitError};
 
 /// A publisher made of the framework alone, which sees how far it is confirmed.
 struct Bare {
@@ -116,4 +119,59 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     second.out.destroy_buffer(BARE_BID).unwrap();
     assert!(other.next_batch(LONG).unwrap().is_some());
     until("its ring is gone", || second.out.buffers().is_empty());
+}
+
+#[test]
+fn one_subscriber_that_loses_takes_no_other_from_the_count() {
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    for name in ["m/x", "spliced"] {
+        let subscriber = |builder: SubscriberBuilder| {
+            let mut subscriber = builder.ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
+            subscriber.subscribe(name).unwrap();
+            subscriber
+        };
+        let reader = subscriber(Subscriber::builder());
+        let lossy = subscriber(Subscriber::builder().policy(Policy::Drop).max_lag_bytes(8 << 10));
+        let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+        let publisher = Publisher::connect(&broker.addr()).unwrap();
+        let mut topic = publisher.topic_with(name, options).unwrap();
+        topic.wait_subscribers(2, LONG).unwrap();
+        let stop = Arc::<AtomicBool>::default();
+        let reader = read_until(&stop, reader);
+        let mut observer = Observer::connect(&broker.addr()).unwrap();
+        let lost = |observer: &mut Observer| {
+            observer
+                .topics(None)
+                .unwrap()
+                .iter()
+                .any(|row| row.topic.as_str() == name && row.dropped_bytes > 0)
+        };
+        let mut waiting = Vec::new();
+        while !lost(&mut observer) {
+            assert!(waiting.len() < 1000, "nothing is lost");
+            let position = topic.publish(&[7; 4000]).unwrap();
+            waiting.push(topic.confirmation(position, Level::Consumed));
+        }
+        let lossy = read_until(&stop, lossy);
+        let told: Vec<_> = waiting.into_iter().map(|waiting| waiting.wait(LONG).unwrap()).collect();
+        assert!(told.iter().any(|confirmed| confirmed.lost > 0), "{name}: {told:?}");
+        for confirmed in &told {
+            assert!(confirmed.subscribers + confirmed.lost >= 2, "{name}: {confirmed:?} of {told:?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        lossy.join().unwrap();
+    }
+}
+
+/// Works off what comes, in a thread.
+fn read_until(stop: &Arc<AtomicBool>, mut subscriber: Subscriber) -> JoinHandle<()> {
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            subscriber.next(Duration::from_millis(20)).unwrap();
+        }
+    })
 }

@@ -74,10 +74,24 @@ struct Summary {
 impl Summary {
     /// Why it may speak for nobody.
     fn nobody(&self) -> String {
-        match self.left {
-            0 => "nobody was there to get them; --min-subscribers 1 publishes only while one is there".into(),
-            1 => "1 subscriber left before it was done".into(),
-            left => format!("{left} subscribers left before they were done"),
+        let left = match self.left {
+            0 => None,
+            1 => Some("1 subscriber left before it was done".into()),
+            left => Some(format!("{left} subscribers left before they were done")),
+        };
+        let lost = match self.lost {
+            0 => None,
+            1 => Some("1 time a subscriber that was there was too slow and lost some, by its policy".into()),
+            lost => Some(format!(
+                "{lost} times a subscriber that was there was too slow and lost some, by its policy"
+            )),
+        };
+        let why: Vec<String> = left.into_iter().chain(lost).collect();
+        match why.is_empty() {
+            true => {
+                "nobody was there to get them; --min-subscribers 1 publishes only while one is there".into()
+            }
+            false => why.join("; "),
         }
     }
 }
@@ -252,4 +266,24 @@ fn tell(confirmed: &Confirmed, published: &Published, as_json: bool) -> std::io:
         )?;
     }
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_there_and_lost_it_is_not_said_to_have_been_away() {
+        let nobody = |left, lost| {
+            let last = Confirmed { level: Level::Consumed, position: 9, subscribers: 0, left, lost };
+            Summary { last, messages: 1, subscribers: 0, left, lost }.nobody()
+        };
+        assert!(nobody(0, 0).starts_with("nobody was there"));
+        assert_eq!(nobody(1, 0), "1 subscriber left before it was done");
+        for (left, lost) in [(0, 1), (0, 3), (2, 1)] {
+            let why = nobody(left, lost);
+            assert!(why.contains("that was there was too slow") && !why.contains("nobody"), "{why}");
+            assert_eq!(why.contains("2 subscribers left"), left == 2, "{why}");
+        }
+    }
 }

@@ -117,8 +117,35 @@ struct Feeder<S> {
     reached: Reached,
     /// What the count of receivers says holds for its log from here on.
     since: Position,
+    /// How often receivers lost some of it.
+    lost: u32,
+    /// What it was told of them last; none: nothing yet.
+    told: Option<Count>,
+    /// It has waited for a confirmation before.
+    waited: bool,
     /// It waits until this is delivered, and this consumed.
     asked: (Position, Position),
+}
+
+impl<S: Source> Feeder<S> {
+    /// The receivers, as they count for this publisher.
+    fn count(&self, seen: Count) -> Count {
+        Count { since: self.since, lost: self.lost, ..seen }
+    }
+
+    /// Tells how far it is, and for whom that speaks.
+    fn tell_reached(&mut self, seen: Count) {
+        let count = self.count(seen);
+        self.told = Some(count);
+        self.source.confirm(self.reached, count);
+    }
+
+    /// The same if it speaks for others than it was told last.
+    fn tell(&mut self, seen: Count) {
+        if self.told != Some(self.count(seen)) {
+            self.tell_reached(seen);
+        }
+    }
 }
 
 /// What a call of [`Mover::advance`] did.
@@ -137,8 +164,8 @@ pub(super) struct Mover<S> {
     feeders: HashMap<u32, Feeder<S>>,
     line: VecDeque<u32>,
     table: Table,
-    /// From where on in the merged log the count of receivers holds, as it was seen last.
-    since: Position,
+    /// The receivers, as they were seen last.
+    seen: Count,
     /// Those that wait until something is confirmed.
     asking: HashSet<u32>,
 }
@@ -149,7 +176,7 @@ impl<S: Source> Mover<S> {
             feeders: HashMap::new(),
             line: VecDeque::new(),
             table: Table::new(table_limit),
-            since: 0,
+            seen: Count::default(),
             asking: HashSet::new(),
         }
     }
@@ -157,8 +184,18 @@ impl<S: Source> Mover<S> {
     /// A publisher whose bytes below `from` were moved before. What is there already is moved with the next turn.
     pub(super) fn join(&mut self, number: u32, source: S, signals: Arc<Signals>, from: Position) {
         let reached = Reached { moved: from, delivered: from, consumed: from };
-        let feeder =
-            Feeder { source, signals, in_line: false, last: false, reached, since: from, asked: (0, 0) };
+        let feeder = Feeder {
+            source,
+            signals,
+            in_line: false,
+            last: false,
+            reached,
+            since: from,
+            lost: 0,
+            told: None,
+            waited: false,
+            asked: (0, 0),
+        };
         self.feeders.insert(number, feeder);
         self.line_up(number);
     }
@@ -191,6 +228,7 @@ impl<S: Source> Mover<S> {
                     let wanted = [&feeder.signals.delivered, &feeder.signals.consumed];
                     let [delivered, consumed] = wanted.map(|position| position.load(Ordering::Acquire));
                     feeder.asked = (delivered, consumed);
+                    feeder.waited = true;
                     self.asking.insert(number);
                 }
             }
@@ -258,8 +296,11 @@ impl<S: Source> Mover<S> {
 
     /// One publisher's turn: all that is complete becomes one run.
     fn serve(&mut self, number: u32, log: &mut impl Log) -> Result<usize, Refusal> {
+        let Some(piece) = self.feeders.get(&number).and_then(|feeder| feeder.source.complete()) else {
+            return Ok(0);
+        };
+        self.introduce(number, log);
         let Some(feeder) = self.feeders.get_mut(&number) else { return Ok(0) };
-        let Some(piece) = feeder.source.complete() else { return Ok(0) };
         // A ring has less than 4 GiB, or it was not accepted.
         let header = run_header(number, piece.bytes().len()).ok_or(Refusal::Over)?;
         let (len, end) = (piece.bytes().len(), piece.end());
@@ -268,6 +309,18 @@ impl<S: Source> Mover<S> {
         feeder.reached.moved = end;
         self.table.push(merged, number, end);
         Ok(RUN_HEADER_BYTES + len)
+    }
+
+    /// Tells a publisher who is there before anything more of it is moved: who loses some of that was there, and so were
+    /// those who do not. One that never waits for a confirmation is told once.
+    fn introduce(&mut self, number: u32, log: &impl Log) {
+        if self.feeders.get(&number).is_some_and(|feeder| feeder.waited || feeder.told.is_none()) {
+            self.settle(log);
+            let seen = self.seen;
+            if let Some(feeder) = self.feeders.get_mut(&number) {
+                feeder.tell(seen);
+            }
+        }
     }
 
     /// Whether somebody waits until something is confirmed.
@@ -280,12 +333,13 @@ impl<S: Source> Mover<S> {
         if self.asking.is_empty() {
             return;
         }
-        let count = self.settle(log);
+        self.settle(log);
+        let seen = self.seen;
         let (mut delivered, mut consumed) = (false, false);
         let feeders = &mut self.feeders;
         self.asking.retain(|number| {
-            let Some(feeder) = feeders.get(number) else { return false };
-            feeder.source.confirm(feeder.reached, Count { since: feeder.since, ..count });
+            let Some(feeder) = feeders.get_mut(number) else { return false };
+            feeder.tell_reached(seen);
             let waits = (feeder.reached.delivered < feeder.asked.0, feeder.reached.consumed < feeder.asked.1);
             (delivered, consumed) = (delivered | waits.0, consumed | waits.1);
             waits.0 || waits.1
@@ -295,12 +349,9 @@ impl<S: Source> Mover<S> {
         }
     }
 
-    fn settle(&mut self, log: &impl Log) -> Count {
+    fn settle(&mut self, log: &impl Log) {
         let (delivered, consumed, count) = log.confirmed();
-        if count.since > self.since {
-            self.since = count.since;
-            self.hold_since();
-        }
+        self.see(count);
         let feeders = &mut self.feeders;
         self.table.settle(delivered, consumed, |level, number, position| {
             let Some(feeder) = feeders.get_mut(&number) else { return };
@@ -309,18 +360,30 @@ impl<S: Source> Mover<S> {
                 Level::Consumed => feeder.reached.consumed = position,
             }
         });
-        count
     }
 
-    /// Somebody came, or goes on behind a loss: finds where that is in the logs of the publishers. Of one that has no run
-    /// below, what was consumed by then is for those who were there before.
-    fn hold_since(&mut self) {
-        for feeder in self.feeders.values_mut() {
-            feeder.since = feeder.since.max(feeder.reached.consumed);
+    /// Somebody came, or goes on behind a loss: finds where that is in the logs of the publishers. Who came has nothing
+    /// of what was consumed by then. Who lost something had not consumed it, so it is still in the table: others than
+    /// those whose runs are there lost nothing.
+    fn see(&mut self, count: Count) {
+        let before = std::mem::replace(&mut self.seen, count);
+        self.seen.since = count.since.max(before.since);
+        let all = |count: Count| count.receivers.saturating_add(count.left);
+        let lost = count.lost.saturating_sub(before.lost);
+        if all(count) > all(before) || (lost == 0 && count.since > before.since) {
+            for feeder in self.feeders.values_mut() {
+                feeder.since = feeder.since.max(feeder.reached.consumed);
+            }
+        } else if lost == 0 {
+            return;
         }
-        for (number, position) in self.table.up_to(self.since) {
+        let mut losers = HashSet::new();
+        for (number, position) in self.table.up_to(self.seen.since) {
             if let Some(feeder) = self.feeders.get_mut(&number) {
-                feeder.since = position;
+                feeder.since = feeder.since.max(position);
+                if losers.insert(number) {
+                    feeder.lost = feeder.lost.saturating_add(lost);
+                }
             }
         }
     }

@@ -413,6 +413,43 @@ fn who_came_later_is_said_to_have_what_came_after() {
 }
 
 #[test]
+fn a_loss_counts_for_those_who_lost_something_and_for_no_more_subscribers() {
+    let mut world = World::new(1000, 1000);
+    world.log.count = Count { receivers: 2, ..Count::default() };
+    let ask = |world: &mut World, numbers: &[u32]| {
+        for number in numbers {
+            world.signals[number].delivered.store(1000, Ordering::SeqCst);
+            world.mover.note(Note::Asked(*number));
+        }
+        world.mover.confirm(&world.log);
+    };
+    let told = |world: &World, number: u32| {
+        let ring = world.rings[&number].0.borrow();
+        (ring.confirmed.delivered, ring.count)
+    };
+    let run = 30 + RUN_HEADER_BYTES;
+    world.step(&Step::Deliver(0, 30));
+    let two = Count { receivers: 2, ..Count::default() };
+    assert_eq!(told(&world, 0), (0, two), "told before any of it could be lost");
+    // One subscriber loses what the second has, when the first's is consumed and before the third comes.
+    world.step(&Step::Receive(run, run));
+    ask(&mut world, &[0]);
+    world.step(&Step::Deliver(1, 30));
+    world.log.count = Count { lost: 1, since: 2 * run as Position, ..two };
+    ask(&mut world, &[0, 1]);
+    world.step(&Step::Deliver(2, 30));
+    ask(&mut world, &[2]);
+    assert_eq!(told(&world, 0), (30, two), "it had been consumed");
+    assert_eq!(told(&world, 1), (0, Count { lost: 1, since: 30, ..two }));
+    assert_eq!(told(&world, 2), (0, two));
+    // Who came meanwhile is told of before more of a publisher is moved.
+    let three = Count { receivers: 3, lost: 1, since: 2 * run as Position, ..Count::default() };
+    world.log.count = three;
+    world.step(&Step::Deliver(1, 30));
+    assert_eq!(told(&world, 1), (0, Count { since: 30, ..three }));
+}
+
+#[test]
 fn what_was_left_for_whoever_took_a_publisher_up_is_looked_at() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
