@@ -25,7 +25,7 @@ use super::session::{Session, SessionKey};
 use super::topics::{Buffer, Stage, TooManyTopics};
 use super::upstream::Dialer;
 use crate::client::link::random;
-use crate::wire::{Control, Hello, Role, Topic, TopicName};
+use crate::wire::{Control, Framing, Hello, Role, Topic, TopicName};
 
 /// A buffer that another broker has.
 struct Offer {
@@ -209,6 +209,8 @@ impl Broker {
         if !upstream.is_some_and(|upstream| upstream.wants(&offer.topic.topic)) {
             return debug!("topic '{}' of {session} was not asked for", offer.topic.topic);
         }
+        // A log of its own that a broker began after it was restarted: what is gone of it was to come here.
+        let follows = session.restarted && offer.topic.framing == Framing::Merged && offer.path.len() == 1;
         if let Some(out_bid) = session.theirs.ours(in_bid) {
             let same = |buffer: &Buffer| buffer.epoch == Some(epoch) && !buffer.gone;
             if self.topics.get(out_bid).is_some_and(same) {
@@ -224,6 +226,7 @@ impl Broker {
         match known.map(|(_, buffer)| (buffer.gone, buffer.stage)) {
             Some((false, _)) => self.on_spare(offer),
             Some((true, Stage::Ended { end, .. })) => self.open_offer(offer, Start::Position(epoch, end)),
+            _ if follows => self.open_offer(offer, Start::First),
             _ => self.open_offer(offer, Start::Oldest),
         }
     }

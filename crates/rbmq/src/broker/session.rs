@@ -101,6 +101,8 @@ pub(super) struct Session {
     pub(super) upstream: Option<usize>,
     /// What they are called there.
     pub(super) theirs: Theirs,
+    /// The process there is not the first that was seen.
+    pub(super) restarted: bool,
     /// It is away and has ended everything; what it published is still readable.
     pub(super) done: bool,
 }
@@ -135,7 +137,8 @@ impl Session {
                 changes.event(Event::Publisher { key, event });
             }
         });
-        Self { rin, conn, name, mapping, merged, upstream, theirs: Theirs::default(), done: false }
+        let (theirs, restarted, done) = (Theirs::default(), false, false);
+        Self { rin, conn, name, mapping, merged, upstream, theirs, restarted, done }
     }
 
     /// Answers a publisher; another broker did not ask, and is told only of subscribers.
@@ -166,6 +169,7 @@ impl Session {
             self.rin.resume(&conn);
         } else {
             self.theirs = Theirs::default();
+            self.restarted = true;
             self.rin.resume_elsewhere(&conn);
         }
         self.conn = conn;

@@ -7,7 +7,8 @@
 //! | its log is one of which a position is known (a reconnect, `StartFrom::Positions`) | there |
 //! | its log comes in another buffer still, which has not ended here | where that one ends, when it has |
 //! | it appeared after the topic was asked for, or while the connection was away | at its first; what is gone is told |
-//! | the same, at another broker process, or before the broker had told what there was | at its oldest byte |
+//! | it is merged, and another merged log of its topic came before it | the same: it began after that one |
+//! | it appeared meanwhile at another broker process, or the first had not told yet what there was | at its oldest byte |
 //! | it was there already | where the application wants: newest, oldest, the last delivery, a time, a position |
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -25,7 +26,7 @@ use super::lowered::Lowered;
 use super::notice::Notice;
 use super::places::Places;
 use super::wanted::{Before, Buffer, Buffers, Stage, Wanted};
-use crate::wire::{Control, Terms, Topic, TopicFilter, TopicName};
+use crate::wire::{Control, Framing, Terms, Topic, TopicFilter, TopicName};
 
 /// Where a subscriber begins in buffers that exist when it asks for their topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,7 +45,7 @@ pub enum StartFrom {
     /// At this position, whatever the log.
     Position(Position),
     /// At these positions of these logs (where an earlier subscriber stopped: it counts as having what lies before), and at
-    /// the oldest byte of any other.
+    /// the oldest byte of any other; at the first of one that is merged, so that what of it is not kept any more is told.
     Positions(Vec<(Epoch, Position)>),
 }
 
@@ -276,7 +277,10 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, before): (&StartFrom, B
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|place| place.position)) {
         return Start::Position(epoch, position);
     }
-    if topic.fresh || (before == Before::Told && !state.elsewhere) {
+    // A merged log is its broker's own: one that follows another one began after that.
+    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
+    let follows = topic.framing == Framing::Merged && had;
+    if topic.fresh || follows || (before == Before::Told && !state.elsewhere) {
         return Start::First;
     }
     if before != Before::No {

@@ -147,6 +147,8 @@ pub(super) struct Buffers {
     open: usize,
     /// Topics that had not ended at a broker that is no more, and of which its successor has told nothing yet.
     awaited: HashSet<TopicName>,
+    /// Topics of which a broker that is no more had a merged log, likewise.
+    merged: HashSet<TopicName>,
 }
 
 impl Buffers {
@@ -171,6 +173,7 @@ impl Buffers {
     pub(super) fn insert(&mut self, bid: Bid, buffer: Buffer) {
         self.remove(bid);
         self.awaited.remove(&buffer.topic);
+        self.merged.remove(&buffer.topic);
         self.open += usize::from(buffer.stage == Stage::Open);
         *self.topics.entry(buffer.topic.as_str()) += 1;
         self.by_epoch.entry(buffer.epoch).or_default().push(bid);
@@ -206,11 +209,22 @@ impl Buffers {
 
     /// The connection leads to another broker process, which has other buffers.
     pub(super) fn forget(&mut self) {
-        let open = self.all.drain().filter(|(_, buffer)| buffer.stage == Stage::Open);
-        self.awaited.extend(open.map(|(_, buffer)| buffer.topic));
+        for (_, buffer) in self.all.drain() {
+            if buffer.framing == Framing::Merged {
+                self.merged.insert(buffer.topic.clone());
+            }
+            if buffer.stage == Stage::Open {
+                self.awaited.insert(buffer.topic);
+            }
+        }
         self.topics = Levels::default();
         self.by_epoch.clear();
         self.open = 0;
+    }
+
+    /// Whether another broker process had a merged log of this topic, and nothing came in its place yet.
+    pub(super) fn had_merged(&self, topic: &TopicName) -> bool {
+        self.merged.contains(topic)
     }
 
     /// Whether nothing is left to come of those that are known.
