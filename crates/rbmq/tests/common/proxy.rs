@@ -1,4 +1,4 @@
-//! A proxy between clients and the broker whose connections can be cut.
+//! A proxy between clients and the broker whose connections can be cut, or lost without a word.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,6 +15,8 @@ pub struct Proxy {
 struct Shared {
     open: Mutex<Vec<TcpStream>>,
     refusing: AtomicBool,
+    /// Nothing is passed, not even that an end closed.
+    silent: AtomicBool,
     stop: AtomicBool,
     passed: AtomicU64,
     connections: AtomicU64,
@@ -30,6 +32,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             open: Mutex::default(),
             refusing: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -75,6 +78,13 @@ impl Proxy {
         }
     }
 
+    /// As where a machine vanishes: from now on nothing is passed on any connection, none is closed, and new ones are
+    /// refused.
+    pub fn vanish(&self) {
+        self.shared.refusing.store(true, Ordering::SeqCst);
+        self.shared.silent.store(true, Ordering::SeqCst);
+    }
+
     /// Passes `bytes` more from clients and holds the rest back, until [`Proxy::go_on`].
     pub fn stall_after(&self, bytes: u64) {
         let passed = self.shared.from_clients.load(Ordering::SeqCst);
@@ -102,6 +112,7 @@ fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool)
         let mut buffer = vec![0; 64 << 10];
         'open: while let Ok(n @ 1..) = from.read(&mut buffer) {
             let mut rest = &buffer[..n];
+            shared.wait_while_silent();
             while !rest.is_empty() {
                 let now = if of_client { shared.may_pass(rest.len()) } else { rest.len() };
                 if now == 0 {
@@ -118,6 +129,7 @@ fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool)
                 rest = &rest[now..];
             }
         }
+        shared.wait_while_silent();
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
     });
@@ -132,6 +144,12 @@ impl Shared {
             open.extend([client, server].map(|socket| socket.try_clone().expect("a socket")));
         }
         opens
+    }
+
+    fn wait_while_silent(&self) {
+        while self.silent.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// How many of `bytes` of a client may be passed now; they count as passed.

@@ -246,11 +246,19 @@ section! {
     /// Sessions: signs of life, waiting, and what happens to the slow and the gone.
     "session" SessionSettings {
         /// A connection that has sent nothing for this long sends a sign of life; a peer that is silent for three times
-        /// its own announced time is taken for dead. 0: no signs are sent, and the peer must not take this end for dead.
-        /// Small: traffic and wake-ups on idle connections, and a busy peer is taken for dead. Large: dead peers are
-        /// noticed late, and hold their writers until then.
+        /// its own announced time is taken for dead. 0: no signs are sent; the peer asks for one after a third of its
+        /// `max_silence_ms`. Small: traffic and wake-ups on idle connections, and a busy peer is taken for dead. Large or
+        /// 0: dead peers are noticed late, after `max_silence_ms`, and hold their writers until then.
         heartbeat_ms: u32 = 5000, "ms", range [0 or 10 to 3600000],
             cost "one message of 17 bytes per idle connection and interval";
+        /// How long a peer may be silent, whatever heartbeat it announced: one that has said nothing for a third of this is
+        /// asked with a PING, which every peer answers, and when nothing came by the whole of it its connection is closed.
+        /// Three times the peer's heartbeat applies where that is shorter. 0: ever; a peer without a heartbeat that
+        /// vanished is then noticed only when the kernel gives up what was sent to it. Small: a peer that is busy or stopped
+        /// for a moment loses its connection, and at a third of it idle connections are asked all the time; several times
+        /// `heartbeat_ms` is sensible. Large: peers without heartbeats that vanished hold their writers for as long.
+        max_silence_ms: u32 = 60_000, "ms", range [0 or 100 to 86400000],
+            cost "a PING and its answer per connection and third of it, where the peer says nothing else";
         /// How long a connection may take from being made to its first message. Small: slow networks and busy peers are
         /// refused. Large: strangers that connect and say nothing hold a connection for as long.
         handshake_timeout_ms: u32 = 5000, "ms", range [10 to 3600000], cost "none";

@@ -62,8 +62,11 @@ impl<T: Transport> Core<T> {
             LinkPhase::Connecting => session.connect_timeout_ms,
             _ => session.handshake_timeout_ms,
         };
-        let config =
-            SessionConfig { heartbeat: millis(session.heartbeat_ms), handshake_timeout: millis(timeout) };
+        let config = SessionConfig {
+            heartbeat: millis(session.heartbeat_ms),
+            handshake_timeout: millis(timeout),
+            max_silence: millis(session.max_silence_ms),
+        };
         self.by_number.insert(shared.id, conn);
         let link = Link {
             shared,
@@ -451,6 +454,12 @@ impl<T: Transport> Core<T> {
                 let why = "the peer was silent for three heartbeats";
                 self.take_down(conn, why);
                 self.transport.close(conn, why, Duration::ZERO);
+            }
+            Tick::Silent => {
+                let most = self.inner.config.session.max_silence_ms;
+                let why =
+                    format!("nothing came for session.max_silence_ms = {most}, not even an answer to PING");
+                self.close(conn, ByeCode::Timeout, &why);
             }
         }
     }

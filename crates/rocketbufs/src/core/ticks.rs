@@ -11,7 +11,8 @@ use crate::context::lock;
 use crate::events::OutEvent;
 use crate::types::Nanos;
 
-/// How often connections are looked at, unless their heartbeat is shorter than four times this.
+/// How often connections are looked at, unless their heartbeat is shorter than four times this, or the silence that
+/// they are allowed than twelve times.
 const TICK: Nanos = 250_000_000;
 /// As good as never: the worker sleeps until something happens.
 const IDLE: Nanos = 3_600_000_000_000;
@@ -59,9 +60,12 @@ impl<T: Transport> Core<T> {
         if self.links.is_empty() {
             return IDLE;
         }
-        let heartbeat = Nanos::from(self.inner.config.session.heartbeat_ms) * 1_000_000;
-        let calm = if heartbeat == 0 { 4 * TICK } else { (heartbeat / 4).max(1_000_000) };
-        if hurry { calm.min(TICK) } else { calm.min(4 * TICK) }
+        let session = &self.inner.config.session;
+        // A peer that says nothing is asked after a third of what it may be silent.
+        let looks = [(session.heartbeat_ms, 4), (session.max_silence_ms, 12)];
+        let looks = looks.into_iter().filter(|(ms, _)| *ms > 0);
+        let calm = looks.map(|(ms, parts)| (Nanos::from(ms) * 1_000_000 / parts).max(1_000_000)).min();
+        calm.unwrap_or(4 * TICK).min(if hurry { TICK } else { 4 * TICK })
     }
 
     /// Places of named subscriptions that nobody came back for. Returns when the next one ends.

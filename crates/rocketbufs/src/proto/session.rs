@@ -22,6 +22,8 @@ pub struct SessionConfig {
     pub heartbeat: Nanos,
     /// How long the other end has for its first message.
     pub handshake_timeout: Nanos,
+    /// How long the other end may be silent whatever it announced; after a third of it this end asks. 0: for ever.
+    pub max_silence: Nanos,
 }
 
 /// What a look at the clock says.
@@ -29,12 +31,14 @@ pub struct SessionConfig {
 pub enum Tick {
     /// Nothing to do.
     Quiet,
-    /// Send a PING: nothing was sent for a heartbeat.
+    /// Send a PING: nothing was sent for a heartbeat, or nothing was heard for so long that the peer is asked.
     Ping,
     /// The peer did not say its first message in time.
     HandshakeTimeout,
     /// The peer was silent for three of its heartbeats.
     Dead,
+    /// The peer was silent for `max_silence`, and did not answer the PING that asked whether it is there.
+    Silent,
 }
 
 /// The life of one connection, as seen from one end.
@@ -44,6 +48,10 @@ pub struct Session {
     opened: Nanos,
     heard: Nanos,
     spoke: Nanos,
+    /// When the peer was asked whether it is there; it counts if nothing was heard since.
+    asked: Nanos,
+    /// When the clock was looked at last.
+    looked: Nanos,
     greeted: bool,
     peer_heartbeat: Nanos,
 }
@@ -51,7 +59,16 @@ pub struct Session {
 impl Session {
     /// A connection that came up at `now`.
     pub fn new(config: SessionConfig, now: Nanos) -> Self {
-        Self { config, opened: now, heard: now, spoke: now, greeted: false, peer_heartbeat: 0 }
+        Self {
+            config,
+            opened: now,
+            heard: now,
+            spoke: now,
+            asked: now,
+            looked: now,
+            greeted: false,
+            peer_heartbeat: 0,
+        }
     }
 
     /// The peer's HELLO or WELCOME arrived. None if it speaks no version that this end speaks.
@@ -80,6 +97,7 @@ impl Session {
 
     /// A look at the clock. A connection that is paused (nobody reads it) is not called dead.
     pub fn tick(&mut self, now: Nanos, paused: bool) -> Tick {
+        let since_look = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         if !self.greeted {
             let late = now.saturating_sub(self.opened) >= self.config.handshake_timeout;
             return if late { Tick::HandshakeTimeout } else { Tick::Quiet };
@@ -89,10 +107,121 @@ impl Session {
         } else if self.peer_heartbeat > 0 && now.saturating_sub(self.heard) >= 3 * self.peer_heartbeat {
             return Tick::Dead;
         }
+        if let Some(tick) = self.silence(now, since_look) {
+            return tick;
+        }
         if self.config.heartbeat > 0 && now.saturating_sub(self.spoke) >= self.config.heartbeat {
             self.spoke = now;
             return Tick::Ping;
         }
         Tick::Quiet
+    }
+
+    /// What a peer that says nothing is asked, and when it is believed to be gone.
+    fn silence(&mut self, now: Nanos, since_look: Nanos) -> Option<Tick> {
+        let patience = self.config.max_silence;
+        let third = patience / 3;
+        if patience == 0 || now.saturating_sub(self.heard) < third {
+            return None;
+        }
+        // An end that was stopped itself may not have read the answer yet: it asks again.
+        let asked = self.asked > self.heard && since_look < third;
+        if !asked {
+            (self.asked, self.spoke) = (now, now);
+            return Some(Tick::Ping);
+        }
+        (now.saturating_sub(self.asked) >= patience - third).then_some(Tick::Silent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// A session with a patience of 300 ms whose peer announced this heartbeat at time 0.
+    fn session(own_heartbeat_ms: Nanos, peer_heartbeat_ms: u32) -> Session {
+        let config = SessionConfig {
+            heartbeat: own_heartbeat_ms * MS,
+            handshake_timeout: 1_000 * MS,
+            max_silence: 300 * MS,
+        };
+        let mut session = Session::new(config, 0);
+        let hello = Hello {
+            min_version: VERSION,
+            max_version: VERSION,
+            capabilities: 0,
+            instance: 1,
+            heartbeat_ms: peer_heartbeat_ms,
+            max_control_bytes: 65_536,
+            hello: Vec::new(),
+        };
+        assert_eq!(session.on_hello(&hello, 0), Some(VERSION));
+        session
+    }
+
+    /// What looks every 10 ms from `from` to `to` say that is not quiet, with their times.
+    fn looks(session: &mut Session, from: Nanos, to: Nanos, paused: bool) -> Vec<(Nanos, Tick)> {
+        let at = (from..=to).step_by(10);
+        let looks = at.map(|ms| (ms, session.tick(ms * MS, paused)));
+        looks.filter(|(_, tick)| *tick != Tick::Quiet).collect()
+    }
+
+    #[test]
+    fn who_says_nothing_is_asked_and_then_gone_whatever_it_announced() {
+        for announced in [0, 3_600_000] {
+            let mut session = session(0, announced);
+            assert_eq!(looks(&mut session, 10, 300, false), [(100, Tick::Ping), (300, Tick::Silent)]);
+        }
+    }
+
+    #[test]
+    fn who_answers_is_asked_again_and_stays() {
+        let mut session = session(0, 0);
+        assert_eq!(looks(&mut session, 10, 290, false), [(100, Tick::Ping)]);
+        session.heard(290 * MS);
+        assert_eq!(looks(&mut session, 300, 580, false), [(390, Tick::Ping)]);
+        session.heard(580 * MS);
+        assert_eq!(looks(&mut session, 590, 880, false), [(680, Tick::Ping), (880, Tick::Silent)]);
+    }
+
+    #[test]
+    fn a_shorter_heartbeat_goes_on_to_apply() {
+        let mut session = session(0, 50);
+        assert_eq!(looks(&mut session, 10, 150, false), [(100, Tick::Ping), (150, Tick::Dead)]);
+    }
+
+    #[test]
+    fn what_this_end_says_by_itself_is_no_question() {
+        let mut session = session(30, 0);
+        let said = looks(&mut session, 10, 300, false);
+        assert_eq!(said.last(), Some(&(300, Tick::Silent)));
+        assert!(said.contains(&(100, Tick::Ping)), "{said:?}");
+    }
+
+    #[test]
+    fn who_is_not_read_is_not_blamed() {
+        let mut session = session(0, 0);
+        assert_eq!(looks(&mut session, 10, 5_000, true), []);
+        assert_eq!(looks(&mut session, 5_010, 5_290, false), [(5_100, Tick::Ping)]);
+        // Nor is it when this end stops reading after it asked.
+        assert_eq!(looks(&mut session, 5_290, 9_000, true), []);
+        assert_eq!(looks(&mut session, 9_010, 9_300, false), [(9_100, Tick::Ping), (9_300, Tick::Silent)]);
+    }
+
+    #[test]
+    fn an_end_that_was_stopped_itself_asks_again() {
+        let mut session = session(0, 0);
+        assert_eq!(looks(&mut session, 10, 150, false), [(100, Tick::Ping)]);
+        assert_eq!(session.tick(10_000 * MS, false), Tick::Ping);
+        assert_eq!(looks(&mut session, 10_010, 10_200, false), [(10_200, Tick::Silent)]);
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_asked() {
+        let mut session = session(0, 0);
+        session.config.max_silence = 0;
+        assert_eq!(looks(&mut session, 10, 100_000, false), []);
     }
 }

@@ -248,12 +248,15 @@ fn config(rng: &mut Rng, flavour: Flavour, faults: &Faults) -> Config {
     config.tcp.max_transfer_bytes = rng.one_of(&[4 << 10, 16 << 10, 256 << 10]);
     let session = &mut config.session;
     session.heartbeat_ms = 0;
+    session.max_silence_ms = 0;
     session.block_timeout_ms = 0;
     session.handshake_timeout_ms = 3_600_000;
     session.connect_timeout_ms = 3_600_000;
     session.linger_ms = LONG_LINGER_MS;
     if flavour == Flavour::Deadly {
         session.heartbeat_ms = rng.one_of(&[0, 50, 1_000]);
+        // With the heartbeat, as no draw of its own: seeds stay the plans that they were.
+        session.max_silence_ms = if session.heartbeat_ms == 50 { 0 } else { 120 };
         session.block_timeout_ms = rng.one_of(&[0, 0, 500]);
         session.handshake_timeout_ms = rng.one_of(&[500, 5_000]);
         session.connect_timeout_ms = rng.one_of(&[500, 5_000]);
