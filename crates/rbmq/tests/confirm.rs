@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use common::inside::broker_with;
-use common::{BrokerProcess, LONG, until};
+use common::{BrokerProcess, LONG, Process, client, piped, random, until};
 use rbmq::{Broker, ConfirmError, Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 
 const SHORT: Duration = Duration::from_millis(40);
@@ -258,4 +258,25 @@ fn what_is_kept_until_delivered_survives_its_broker() {
     topic.confirm(last, Level::Consumed, LONG).unwrap();
     topic.close().unwrap();
     assert_eq!(reading.join().unwrap(), end / 1004 + 1);
+}
+
+/// Over shared memory the broker's history is a part of the publisher's ring: with the largest delivery before it and small
+/// ones about its beginning there is still room for the largest.
+#[test]
+fn a_publisher_that_keeps_what_is_not_delivered_gets_room_in_a_ring_that_the_broker_maps() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines");
+    let mut lines = Vec::new();
+    for drawn in random(4, 6000).chunks_exact(2) {
+        let drawn = usize::from(u16::from_le_bytes([drawn[0], drawn[1]]));
+        let size = [16_380, (drawn / 5 * 5 / 4).min(16_380), 100, 0, 1][drawn % 5];
+        lines.resize(lines.len() + size, b'y');
+        lines.push(b'\n');
+    }
+    std::fs::write(&file, &lines).unwrap();
+    let variables = [("ROCKETBUFS_TRANSPORT", "shm")];
+    let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+    let mut publisher = client("pub", &broker.addr, "t --ring-bytes 65536 --confirm accepted --file");
+    publisher.arg(&file).envs(variables);
+    Process::start(piped(publisher)).finish().good();
 }

@@ -95,6 +95,8 @@ pub(crate) struct Held {
     /// What it had confirmed, by level, and for whom that spoke.
     pub(crate) levels: [Position; 3],
     pub(crate) tally: Tally,
+    /// Where a delivery begins with which it can go on.
+    pub(crate) whole: Position,
     pub(crate) until: Nanos,
 }
 
@@ -112,6 +114,8 @@ pub(crate) struct Known {
     pub(crate) tally: Tally,
     /// Where it holds the ring.
     pub(crate) holds: Option<Position>,
+    /// Where a delivery begins with which it can go on, if that is still there.
+    pub(crate) whole: Position,
     /// The connection and worker that still have it; none: its place was kept.
     pub(crate) live: Option<(u64, usize)>,
 }
@@ -129,7 +133,9 @@ pub(crate) struct SubShared {
     pub(crate) landed: AtomicU64,
     pub(crate) delivered: AtomicU64,
     pub(crate) consumed: AtomicU64,
-    /// For whom the latter two speak; they change under its lock, as they may go back where it grows.
+    /// Of one with a name: where it can begin again, if it comes back without what it has.
+    pub(crate) whole: AtomicU64,
+    /// For whom `delivered` and `consumed` speak; they change under its lock, as they may go back where it grows.
     pub(crate) tally: Mutex<Tally>,
     pub(crate) dropped: AtomicU64,
     /// Whether a place is taken for it; changed under the lock of the buffer's places.
@@ -170,12 +176,12 @@ impl SubShared {
         *tally = outbound.tally();
         drop(tally);
         self.dropped.store(dropped, Ordering::Release);
-        let at = outbound.holds_at();
-        // What is kept to be sent again is kept whole: part of a delivery is of no use to another receiver.
-        let at = match (buffer.keep_until_delivered, buffer.log()) {
-            (true, Some(log)) => at.and_then(|at| log.ring.boundary_at_or_before(at)),
-            _ => at,
-        };
+        let ring = buffer.log().map(|log| &log.ring);
+        if let Some(whole) = ring.filter(|_| !self.name.is_empty()).and_then(|ring| outbound.whole(ring)) {
+            // It can be known better before than later, as only some ends of deliveries are remembered.
+            self.whole.fetch_max(whole, Ordering::Release);
+        }
+        let at = ring.map_or(outbound.holds_at(), |ring| outbound.holds_whole(ring));
         #[cfg(feature = "planted-bugs")]
         let at =
             if crate::planted::is(crate::planted::HOLD_AT_SENT) { at.map(|_| outbound.sent()) } else { at };
@@ -343,12 +349,13 @@ impl Buffer {
         let places = lock(&self.places);
         if let Some(held) = places.held.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
-            return Some(Known { levels: held.levels, tally: held.tally, holds, live: None });
+            let (levels, tally, whole) = (held.levels, held.tally, held.whole);
+            return Some(Known { levels, tally, holds, whole, live: None });
         }
         let sub = places.subs.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
-        let (levels, tally) = sub.confirms();
-        Some(Known { levels, tally, holds, live: Some((sub.conn, sub.worker)) })
+        let ((levels, tally), whole) = (sub.confirms(), sub.whole.load(Ordering::Acquire));
+        Some(Known { levels, tally, holds, whole, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Everything below has landed with every subscriber present; with none, everything written.

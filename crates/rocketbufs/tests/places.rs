@@ -146,3 +146,23 @@ fn a_place_in_a_buffer_that_was_removed_is_free() {
         placed
     });
 }
+
+/// Not all ends of small deliveries are remembered; where a place is kept that one is.
+#[test]
+fn who_had_everything_when_it_left_is_sent_nothing_twice() {
+    let sender = served(1);
+    let mut writer = sender.out.writer(1).unwrap();
+    let input = receiver(&sender.ctx, &sender.listener);
+    input.subscribe_with(1, options("named")).unwrap();
+    assert!(matches!(event(&input), Received::Subscribed { .. }));
+    let had = (0..5).map(|_| writer.append(&[b"delivery"]).unwrap()).last().unwrap();
+    sender.out.wait_landed(1, had, WAIT).unwrap();
+    input.conn().close("it leaves");
+    until("its place is kept", || !sender.out.kept_places(1).is_empty());
+    for _ in 0..5 {
+        writer.append(&[b"delivery"]).unwrap();
+    }
+    let input = receiver(&sender.ctx, &sender.listener);
+    input.subscribe_with(1, options("named")).unwrap();
+    assert!(matches!(event(&input), Received::Subscribed { start, .. } if start == had));
+}

@@ -111,7 +111,7 @@ impl<T: Transport> Core<T> {
             Start::Ago(ms) => buffer.times.ago(self.now, ms),
             _ => None,
         };
-        let maps = !subscribe.own_memory && self.transport.carrier(conn).name == "shm";
+        let maps = !subscribe.own_memory && self.may_map(conn, ring);
         let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
@@ -137,6 +137,11 @@ impl<T: Transport> Core<T> {
         self.send(conn, &Message::Subscribed(subscribed));
         self.wake_out(conn, subscribe.wire);
         Ok(())
+    }
+
+    /// Whether a peer may map the ring. It may keep half of it for as long as it likes, and the writer goes on in the other.
+    fn may_map(&self, conn: ConnId, ring: &Ring) -> bool {
+        2 * ring.max_delivery() <= ring.capacity() && self.transport.carrier(conn).name == "shm"
     }
 
     /// The machine of a subscription. Offers the ring, ahead of the answer: with it the receiver makes its own.
@@ -201,7 +206,7 @@ impl<T: Transport> Core<T> {
         let sub = Arc::new(shared_of(
             (link.shared.id, self.shared.index),
             subscribe,
-            (begin.hold, &outbound),
+            (begin.hold, begin.whole, &outbound),
             self.now,
         ));
         drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.kept, wants)));
@@ -249,7 +254,7 @@ fn shown(name: &[u8]) -> String {
 fn shared_of(
     (conn, worker): (u64, usize),
     subscribe: &Subscribe,
-    (hold, outbound): (Option<Hold>, &Outbound),
+    (hold, whole, outbound): (Option<Hold>, Position, &Outbound),
     now: Nanos,
 ) -> SubShared {
     SubShared {
@@ -263,6 +268,7 @@ fn shared_of(
         landed: AtomicU64::new(outbound.landed()),
         delivered: AtomicU64::new(outbound.delivered()),
         consumed: AtomicU64::new(outbound.consumed()),
+        whole: AtomicU64::new(whole),
         tally: Mutex::new(outbound.tally()),
         dropped: AtomicU64::new(0),
         placed: AtomicBool::new(false),
@@ -282,6 +288,8 @@ struct Begin {
     restarted: bool,
     /// The place that it holds.
     hold: Option<Hold>,
+    /// Where a delivery begins with which it can go on; 0: not known.
+    whole: Position,
 }
 
 /// What decides where a subscription begins, beside what it asks for.
@@ -301,8 +309,11 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
     for _ in 0..64 {
-        // A buffer that keeps whole deliveries holds where one begins. In a full ring the index may not know that place.
-        let kept = known.and_then(|known| known.holds).filter(|at| keeps && *at >= ring.tail());
+        // Where a whole delivery begins was noted while it was known. In a full ring the index may not know that place.
+        // Where somebody joined behind it, it may have less since.
+        let begins_whole = known.filter(|known| known.whole <= known.levels[usize::from(keeps)]);
+        let whole = begins_whole.map(|known| known.whole).filter(|at| *at >= ring.tail());
+        let kept = whole.filter(|_| keeps);
         let oldest = || {
             let oldest = ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
             kept.map_or(oldest, |kept| kept.min(oldest))
@@ -316,7 +327,8 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
                 let had = known.levels[usize::from(keeps)];
                 // Not every end of a delivery is known: one too early repeats a little, one too late would lose it.
                 let gone = || if had < ring.tail() { had } else { oldest() };
-                (ring.boundary_at_or_before(had).unwrap_or_else(gone), false)
+                let begins = ring.boundary_at_or_before(had).max(whole.filter(|at| *at <= had));
+                (begins.unwrap_or_else(gone), false)
             }
             (Start::Newest, None) => (ring.boundary(), false),
             (Start::Oldest, None) => (oldest(), false),
@@ -324,8 +336,10 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (Start::Ago(_), None) => (past.filter(|at| *at >= ring.tail()).unwrap_or_else(oldest), false),
             (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
         };
+        let goes_on = matches!(subscribe.start, Start::Position(..)) && !restarted;
+        let whole = if goes_on { known.map_or(0, |known| known.whole) } else { start };
         if !holds {
-            return Ok(Begin { start, levels: [start; 3], restarted, hold: None });
+            return Ok(Begin { start, levels: [start; 3], restarted, hold: None, whole });
         }
         // Resuming below the tail: hold what is left; the first step tells what is lost.
         let at = if start < ring.tail() { oldest() } else { start };
@@ -344,10 +358,9 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
         let at = if kept >= ring.tail() { at.min(kept) } else { at };
         // Who goes on in memory that it maps still needs of it what it has not given back. How much that is, its first
         // CREDIT says: until then all of the ring stays.
-        let goes_on = matches!(subscribe.start, Start::Position(..)) && !restarted;
         let at = if maps && goes_on { at.min(ring.tail()) } else { at };
         if let Ok(hold) = ring.hold(at) {
-            return Ok(Begin { start, levels, restarted, hold: Some(hold) });
+            return Ok(Begin { start, levels, restarted, hold: Some(hold), whole });
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))

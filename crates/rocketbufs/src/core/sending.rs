@@ -427,6 +427,7 @@ fn place_of((outbound, sub): (&Outbound, &SubShared), until: Nanos) -> Leaving {
         policy: sub.policy,
         levels: outbound.levels(),
         tally: outbound.tally(),
+        whole: sub.whole.load(Ordering::Acquire),
         until,
     })
 }

@@ -12,6 +12,7 @@
 //! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
 //! bytes, at least one end of a delivery is told.
 
+mod held;
 mod lent;
 
 use lent::Lent;
@@ -239,21 +240,6 @@ impl Outbound {
         self.ended
     }
 
-    /// The place that this subscription holds in the log, or none if it does not hold.
-    pub fn holds_at(&self) -> Option<Position> {
-        match self.config.policy {
-            Policy::Overwrite => None,
-            _ if self.config.keep_until_delivered => Some(self.delivered.min(self.needed())),
-            // What was given to the transport is copied when the place is given up, so `landed` counts for all.
-            Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.needed()),
-        }
-    }
-
-    /// The receiver has its own copy of everything below, or needs it no more.
-    fn needed(&self) -> Position {
-        if self.config.maps.is_some() { self.kept } else { self.landed }
-    }
-
     /// Whether it lags so far that its policy must act (`drop`: [`Outbound::drop_to_boundary`]; `disconnect`).
     pub fn too_far_behind(&self, log: &Ring) -> bool {
         let (behind, max_lag) = (self.behind(log), self.config.max_lag);
@@ -449,14 +435,15 @@ impl Outbound {
     /// that level. Where it was asked for already it is not asked for again.
     pub fn ask(&mut self, wanted: [Option<Position>; 3], all: Option<Level>) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
+        let also = all.and(self.level_of_room());
         let mut ask = [0; 3];
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];
             // What was not sent yet is asked for when it was.
             let first = wanted[n].filter(|at| *at > known && *at <= sent);
             let first = first.filter(|at| asked.next(known).is_none_or(|next| *at < next));
-            let everything =
-                all.is_some_and(|level| level as usize == n) && sent > known && sent > asked.last();
+            let of_all = [all, also].into_iter().flatten().any(|level| level as usize == n);
+            let everything = of_all && sent > known && sent > asked.last();
             if let Some(at) = first.or(everything.then_some(sent)) {
                 asked.add(at, known);
                 ask[n] = at;
