@@ -96,6 +96,46 @@ fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other
 }
 
 #[test]
+fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
+    let a = broker_with(|config| {
+        config.broker.topics = vec![rule("news", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    let (_b, c) = (broker(&[&a.addr()]), broker(&[&a.addr()]));
+    let first = topic(&a, "news");
+    until("both brokers have it", || a.topics()[0].subscribers == 2);
+    let second = topic(&a, "news");
+    let waited = second.wait_subscribers(1, Duration::from_millis(200));
+    assert!(waited.is_err(), "there are {} subscribers", second.subscribers());
+    let _end = subscriber(&c, "news");
+    for writer in [first, second] {
+        writer.wait_subscribers(1, LONG).unwrap();
+        assert_eq!(writer.subscribers(), 1);
+    }
+}
+
+#[test]
+fn subscribers_behind_that_come_while_a_merged_topic_is_opened_are_counted() {
+    let a = broker_with(|config| {
+        config.broker.topics = vec![rule("news/#", |rule| rule.ingest = Ingest::Merge)].into();
+    });
+    let b = broker(&[&a.addr()]);
+    for n in 0..6 {
+        let name = format!("news/{n}");
+        let wait = || {
+            let writer = topic(&a, &name);
+            writer.wait_subscribers(3, LONG).unwrap();
+            writer
+        };
+        std::thread::scope(|scope| {
+            let writers = [(); 2].map(|()| scope.spawn(wait));
+            let _ends = [(); 3].map(|()| subscriber(&b, &name));
+            let writers = writers.map(|writer| writer.join().unwrap());
+            assert_eq!(writers.map(|writer| writer.subscribers()), [3; 2], "{name}");
+        });
+    }
+}
+
+#[test]
 fn brokers_may_start_in_any_order() {
     let a = broker(&[]);
     let addr = a.addr();

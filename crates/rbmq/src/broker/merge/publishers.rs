@@ -396,11 +396,16 @@ impl Broker {
         }
     }
 
-    fn tell_created(&self, key: SessionKey, bid: Bid) {
+    /// Tells a publisher that it is taken, and how many subscribers there are.
+    fn tell_created(&mut self, key: SessionKey, bid: Bid) {
         let Some(feed) = self.merges.feed(key, bid) else { return };
-        let count = self.count_subscribers(feed.out_bid);
+        let out_bid = feed.out_bid;
         self.tell_feed(key, &Control::Created { bid });
-        self.tell_feed(key, &Control::Subscribers { bid, count });
+        // What everybody is told last is what this one is: if it heard of a change before the event of it, it would not hear
+        // of the way back.
+        self.tell_subscribers(out_bid);
+        let count = self.topics.get(out_bid).map_or(0, |buffer| buffer.told_subscribers);
+        self.tell_count(key, bid, count);
     }
 
     fn tell_feed(&self, key: SessionKey, message: &Control) {
