@@ -172,7 +172,7 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
     add_congestion(&mut whom, method.congestion.for_sockets());
     let mut echo_args = words(&["echo"]);
     echo_args.extend_from_slice(&whom);
-    let echo = Process::start("echoer", &echo_args)?;
+    let mut echo = Process::start("echoer", &echo_args)?;
     let mut ping_args = words(&["ping", "--size", &args.size.to_string(), "--rate", &trip.rate.to_string()]);
     ping_args.extend(words(&["--seconds", &method.window.as_secs_f64().to_string()]));
     ping_args.extend(words(&["--warmup", &method.warmup.as_secs_f64().to_string()]));
@@ -190,6 +190,8 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
         (Some(before), Some(after)) => before.messages_per_s(&after) * f64::from(args.beside_size),
         _ => 0.0,
     };
+    // Before the server: what is left of them would tell that it is away.
+    [&mut pinger, &mut echo].into_iter().for_each(Process::kill);
     if let Some(beside) = &mut beside {
         beside.kill();
     }
