@@ -334,3 +334,12 @@ fn a_refusal_is_told_once_and_moves_no_cursor() {
         process.finish().good();
     }
 }
+
+#[test]
+fn a_place_is_not_held_for_nobody() {
+    let mut command = rbmq(["sub", "x", "--name"]);
+    command.args(["", "--hold", "30s"]);
+    let outcome = Process::start(command).finish();
+    assert_eq!(outcome.status.code(), Some(2));
+    assert!(outcome.stderr.contains("--name"), "{}", outcome.stderr);
+}

@@ -5,6 +5,8 @@ mod common;
 use std::io::Write;
 use std::path::Path;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use common::{BrokerProcess, Process, assert_same, client, lines, piped, random, until};
 
 fn size(path: &Path) -> u64 {
@@ -200,7 +202,14 @@ fn publishers_that_are_done_are_remembered_as_such() {
 #[test]
 fn what_is_no_file_is_refused() {
     let broker = BrokerProcess::start();
-    let outcome = broker.sub("x --output /dev/null").finish();
-    assert_eq!(outcome.status.code(), Some(1));
-    assert!(outcome.stderr.contains("/dev/null is no regular file"), "{}", outcome.stderr);
+    let dir = tempfile::tempdir().unwrap();
+    // Nobody reads it.
+    let pipe = dir.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for path in [Path::new("/dev/null"), &pipe] {
+        let outcome = broker.sub(&format!("x --output {}", path.display())).finish();
+        assert_eq!(outcome.status.code(), Some(1));
+        let told = format!("{} is no regular file", path.display());
+        assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    }
 }

@@ -161,6 +161,9 @@ fn wrong_filters_and_too_many_of_them_are_refused() {
     let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
     let error = subscriber.subscribe("a/#/b").unwrap_err();
     assert!(matches!(error, SubscribeTopicError::Filter(_)), "{error}");
+    let held = Subscriber::builder().name("").hold(LONG);
+    let error = held.connect(&broker.addr()).unwrap().subscribe("a").unwrap_err();
+    assert!(matches!(error, SubscribeTopicError::SubscriberName { bytes: 0, .. }), "{error}");
     for filter in ["a/+", "a/+", "b/#", "c"] {
         subscriber.subscribe(filter).unwrap();
     }

@@ -231,14 +231,15 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
 
 /// Opens a file to be written to by this process alone.
 fn open_to_write(path: &Path, create: bool) -> Result<File, Failure> {
-    let opened = OpenOptions::new().append(true).create(create).open(path);
-    let file = opened.map_err(|e| cannot("write", path, &e))?;
-    if !file.metadata().map_err(|e| cannot("read", path, &e))?.is_file() {
+    // Looked at before it is opened: to open a pipe is to wait for whoever reads it.
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Failure::Failed(format!(
             "{} is no regular file, so nothing could go on there; without --output messages go to standard output",
             path.display()
         )));
     }
+    let opened = OpenOptions::new().append(true).create(create).open(path);
+    let file = opened.map_err(|e| cannot("write", path, &e))?;
     let started = Instant::now();
     loop {
         match file.try_lock() {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use clap::builder::{PossibleValue, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use rbmq::{Item, Notice, StartFrom, Subscriber, TopicFilter};
 use rocketbufs::{Epoch, Policy, Position};
 use tracing::{debug, info, warn};
@@ -56,7 +56,7 @@ pub(super) struct Args {
     #[arg(long, requires = "output")]
     sync: bool,
     /// Name of this subscriber: in the broker's log, and for --hold
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
     /// With --name: how long the broker keeps this subscriber's place when it is away
     #[arg(long, value_name = "TIME", requires = "name", default_value = "0", value_parser = times::parse)]

@@ -296,8 +296,8 @@ pub enum SubscribeTopicError {
     /// It is no topic's name, and no filter.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The name of the subscriber is too long to hold its place under.
-    #[error("the subscriber's name has {bytes} bytes; with {max} or fewer its place can be held")]
+    /// The name of the subscriber is too long to hold its place under, or it wants a place held and has none.
+    #[error("the subscriber's name has {bytes} bytes; with 1 to {max} its place can be held")]
     SubscriberName {
         /// Its bytes.
         bytes: usize,

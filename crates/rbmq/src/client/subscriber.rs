@@ -118,7 +118,8 @@ impl Subscriber {
     pub fn subscribe_from(&mut self, topics: &str, from: StartFrom) -> Result<(), SubscribeTopicError> {
         let filter: TopicFilter = topics.parse()?;
         let bytes = self.feed.options.name.len();
-        if bytes > MAX_NAME_BYTES {
+        let holds = !self.feed.options.hold.is_zero();
+        if bytes > MAX_NAME_BYTES || (holds && bytes == 0) {
             return Err(SubscribeTopicError::SubscriberName { bytes, max: MAX_NAME_BYTES });
         }
         let mut state = lock(&self.feed.state);
