@@ -56,6 +56,7 @@ fn is_number(c: char) -> bool {
 fn part(number: &str, nanos: u64) -> Option<u64> {
     let number = number.replace('_', "");
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, "0"));
+    let whole = if number.starts_with('.') { "0" } else { whole };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(fraction) {
         return None;
@@ -79,6 +80,7 @@ mod tests {
             assert_eq!(nanos(&format!(" 1.5 {unit} ")), Some(u128::from(of) * 3 / 2));
         }
         assert_eq!(nanos("7"), Some(7_000_000));
+        assert_eq!([nanos(".5"), nanos(".25s")], [Some(500_000), Some(250_000_000)]);
         assert_eq!(nanos("1_000"), Some(1_000_000_000));
         assert_eq!(nanos("1h 2m 3s"), Some(3_723_000_000_000));
         assert_eq!(nanos("0.000000000000000000000000000001d"), Some(0));
@@ -90,7 +92,8 @@ mod tests {
             "s",
             "1 x",
             "1S",
-            ".5",
+            ".",
+            ".s",
             "1.",
             "1..2",
             "1s2",
