@@ -113,7 +113,7 @@ class Subscription:
         """Everything whole was written out: it is needed no more, and the writer may go a ring beyond it."""
         self.told = self.boundary
         positions = self.boundary, self.boundary, self.boundary, self.boundary + self.ring.capacity
-        self.peer.say(CREDIT, struct.pack("<I4Q3IQ", WIRE, *positions, 1, 0, 0, self.start))
+        self.peer.say(CREDIT, struct.pack("<I4Q3IQB", WIRE, *positions, 1, 0, 0, self.start, 0))
 
     def arrived(self, low, whole):
         """What lies in the ring up to a position, of which these are the low 32 bits."""

@@ -3,11 +3,12 @@
 
 mod common;
 
+use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
 use common::inside::{broker_with, rule};
-use common::{BrokerProcess, LONG, Process, client, lines, until};
+use common::{BrokerProcess, LONG, Process, client, lines, piped, until};
 use rbmq::{
     Broker, ConfirmError, Ingest, Level, Observer, PublishError, Publisher, StartFrom, Subscriber,
     TopicOptions, TopicWriter,
@@ -115,6 +116,53 @@ fn subscribers_at_the_ends_of_chains_count() {
     let position = topic.publish_timeout(b"there", LONG).unwrap();
     assert_eq!(drain(&mut end, 1), [b"there"]);
     assert_eq!(topic.confirm(position, Level::Consumed, LONG).unwrap().subscribers, 1);
+}
+
+/// Two subscribers that nobody reads from, of which one loses something again and again, all told before anything more is
+/// consumed: the other has everything, and is enough.
+fn one_loses_again_and_again(transport: &str) {
+    let variables = [("ROCKETBUFS_TRANSPORT", transport)];
+    let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &[("ROCKETBUFS_TRANSPORT", "auto")]);
+    let start = |mut command: Command| {
+        command.envs(variables);
+        Process::start(command)
+    };
+    let blocks = start(client("sub", &broker.addr, "t --until-closed"));
+    let args = "t --until-closed --policy drop --max-lag 8192 --ring-bytes 64k";
+    let drops = start(client("sub", &broker.addr, args));
+    let mut observer = Observer::connect(&broker.addr).unwrap();
+    until("both are there", || observer.summary().unwrap().subscribers == 2);
+    let args = "t --json --confirm consumed --min-subscribers 1 --wait-subscribers 2 --timeout 60";
+    let mut publisher = start(piped(client("pub", &broker.addr, args)));
+    let mut input = publisher.stdin();
+    let mut dropped = || -> u64 { observer.topics(None).unwrap().iter().map(|row| row.dropped_bytes).sum() };
+    let (mut published, mut lost) = (String::new(), 0);
+    // More than a pipe and a ring of 64 KiB hold, and then more than it may lag each time.
+    for bytes in [200 << 10, 24 << 10, 24 << 10, 24 << 10] {
+        let part = format!("{}\n", "x".repeat(1000)).repeat(bytes / 1000);
+        input.write_all(part.as_bytes()).unwrap();
+        published += &part;
+        until("it loses something", || dropped() > lost);
+        lost = dropped();
+    }
+    drop(input);
+    assert!(blocks.finish().good().text() == published, "one of them has everything");
+    assert!(drops.finish().text().len() < published.len(), "the other does not");
+    let told: serde_json::Value = serde_json::from_str(&publisher.finish().good().text()).unwrap();
+    let confirmed = &told["confirmed"];
+    assert_eq!(confirmed["messages"], published.lines().count(), "{transport}: {told}");
+    assert_eq!(
+        (&confirmed["subscribers"], &confirmed["left"]),
+        (&1.into(), &0.into()),
+        "{transport}: {told}"
+    );
+    // How often, and not how many.
+    assert!(confirmed["lost"].as_u64() >= Some(4), "{transport}: {told}");
+}
+
+#[test]
+fn one_that_loses_again_and_again_takes_no_other_from_those_who_are_enough() {
+    ["tcp", "shm"].into_iter().for_each(one_loses_again_and_again);
 }
 
 /// Who comes back first after a broker was killed.

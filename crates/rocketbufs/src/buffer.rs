@@ -370,15 +370,19 @@ impl Buffer {
     /// Shows every place that counts, and returns for whom all of them speak.
     pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Count {
         let places = lock(&self.places);
+        let held = places.held.values().map(|held| held.levels[2]);
+        let least = places.subs.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
+        // Nobody upstream is a ring further behind, and asks for what lies below.
+        let floor = least.unwrap_or(0).saturating_sub(self.log().map_or(0, |log| log.ring.capacity()));
         let mut count = places.past;
         for held in places.held.values() {
             show(held.levels);
-            count = count.and(held.tally.count());
+            count = count.and_above(held.tally.count(), floor);
         }
         for sub in &places.subs {
             let (levels, tally) = sub.confirms();
             show(levels);
-            count = count.and(tally.count());
+            count = count.and_above(tally.count(), floor);
         }
         count
     }

@@ -72,7 +72,7 @@ pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
 pub use listener::{Listener, Stranger, StrangerReason};
 pub use options::{BufferOptions, SubscribeOptions};
 pub use progress::Progress;
-pub use proto::{Count, Start};
+pub use proto::{Count, MOST_PARTS, Part, Parts, Start};
 pub use rin::{InRead, InReader, RIn};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;

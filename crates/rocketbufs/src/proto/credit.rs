@@ -11,67 +11,31 @@
 //! The three are minima over everybody below: a receiver that hands on what it gets (a splice) tells what all of its
 //! own receivers have told. So they are true through any chain, and one CREDIT costs the same however long it is.
 
+use super::count::Count;
 use crate::types::{Level, Position};
-
-/// For whom the positions of a CREDIT speak. `left` and `lost` only grow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
-    /// Receivers at the ends of chains that the minima are taken over. 1 at an application's own end.
-    pub receivers: u32,
-    /// Such receivers that have gone and count no more.
-    pub left: u32,
-    /// How often such a receiver was told that it lost a range, which then counts no more.
-    pub lost: u32,
-    /// All of these receivers have what is confirmed from here on. Some of them came later than what lies below, or lost
-    /// it: for that the positions speak for fewer.
-    pub since: Position,
-}
-
-impl Count {
-    /// One receiver, an application's own end, that has everything.
-    pub const ONE: Self = Self { receivers: 1, left: 0, lost: 0, since: 0 };
-
-    /// Both together.
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            receivers: self.receivers.saturating_add(other.receivers),
-            left: self.left.saturating_add(other.left),
-            lost: self.lost.saturating_add(other.lost),
-            since: self.since.max(other.since),
-        }
-    }
-
-    /// Whether somebody has joined since `before` was told: then there may be less that all of them have than was told
-    /// of those who were there, or of nobody.
-    pub fn joined(self, before: Self) -> bool {
-        let all = |count: Self| count.receivers.saturating_add(count.left);
-        all(self) > all(before)
-    }
-
-    /// The same when all of these receivers have gone.
-    pub fn gone(self) -> Self {
-        Self { receivers: 0, left: self.left.saturating_add(self.receivers), lost: self.lost, since: 0 }
-    }
-}
 
 /// For whom a subscription speaks, as its sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// As the receiver told last.
     pub told: Count,
-    /// How often the sender skipped a range, and where the last one ended.
-    pub skipped: Count,
+    /// How often the sender skipped a range.
+    pub skips: u32,
+    /// Where the last one ended.
+    pub skipped_to: Position,
 }
 
 impl Tally {
     /// Both together.
     pub fn count(&self) -> Count {
-        self.told.and(self.skipped)
+        let count = self.told.behind(self.skipped_to);
+        Count { lost: count.lost.saturating_add(self.skips), ..count }
     }
 
     /// The receiver does not get what lies below `to`.
     pub fn skip(&mut self, to: Position) {
-        self.skipped = self.skipped.and(Count { lost: 1, since: to, ..Count::default() });
+        self.skips = self.skips.saturating_add(1);
+        self.skipped_to = self.skipped_to.max(to);
     }
 }
 

@@ -5,7 +5,8 @@
 //! waits, or when receivers came or went. The window is the smaller of the two rings, so that a sender with the smaller
 //! ring is not left without.
 
-use super::credit::{Asked, AskedLevels, Count, Credit};
+use super::count::Count;
+use super::credit::{Asked, AskedLevels, Credit};
 use crate::types::Position;
 
 /// One subscription at the receiver.

@@ -5,7 +5,8 @@
 //! out of range is an error of the peer, told with what was wrong.
 
 use super::codec::{Writer, wire};
-use super::credit::{Count, Credit};
+use super::count::{decode_count, encode_count};
+use super::credit::Credit;
 use crate::fields::{FieldError, Reader};
 use crate::types::{Bid, Epoch, Policy, Position, WireId};
 
@@ -419,7 +420,7 @@ fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, FieldError> {
 
 fn encode_credit(w: &mut Writer, wire: WireId, c: &Credit) {
     w.u8(CREDIT).u32(wire).u64(c.landed).u64(c.delivered).u64(c.consumed).u64(c.grant);
-    w.u32(c.count.receivers).u32(c.count.left).u32(c.count.lost).u64(c.count.since);
+    encode_count(w, &c.count);
 }
 
 fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
@@ -428,7 +429,7 @@ fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
         delivered: r.u64()?,
         consumed: r.u64()?,
         grant: r.u64()?,
-        count: Count { receivers: r.u32()?, left: r.u32()?, lost: r.u32()?, since: r.u64()? },
+        count: decode_count(r)?,
     })
 }
 

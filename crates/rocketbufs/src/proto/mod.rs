@@ -5,13 +5,15 @@
 //! whether the peer is alive. The same machines run on real transports and in the simulator.
 
 mod codec;
+mod count;
 mod credit;
 mod inbound;
 mod message;
 mod outbound;
 mod session;
 
-pub use credit::{Asked, AskedLevels, Count, Credit, CreditError, Tally};
+pub use count::{Count, MOST_PARTS, Part, Parts};
+pub use credit::{Asked, AskedLevels, Credit, CreditError, Tally};
 pub use inbound::Inbound;
 pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,

@@ -183,7 +183,8 @@ impl World<'_> {
             let Some(info) = publisher.out.buffer_info(source.plan.bid) else { continue };
             let nodes = self.plan.nodes.iter();
             let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
-            let all = Count { receivers: ends as u32, since: confirmed.count.since, ..Count::default() };
+            let Count { since, parts, .. } = confirmed.count;
+            let all = Count { receivers: ends as u32, since, parts, ..Count::default() };
             for at in 1..self.nodes.len() {
                 let Some(least) = self.always_there(at, buffer) else { continue };
                 let least = match confirmed.count == all {

@@ -1,8 +1,8 @@
 //! What the vectors hold: every message at its edges, bytes that must be refused, and an example session.
 
 use rocketbufs::proto::{
-    ByeCode, Count, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, RefuseCode,
-    Start, Subscribe, Subscribed,
+    ByeCode, Count, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Part,
+    RefuseCode, Start, Subscribe, Subscribed,
 };
 use rocketbufs::{Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
@@ -156,14 +156,17 @@ fn credit(landed: u64, delivered: u64, consumed: u64, grant: u64) -> Credit {
 }
 
 fn subscription_messages() -> Named<Message> {
-    let count = Count { receivers: 258, left: 3, lost: 0xFFFF_FFFF, since: 0x0102_0304_0506_0708 };
+    let count = Count { receivers: 258, left: 3, lost: 0xFFFF_FFFF, since: LONG, ..Count::default() };
     let of_many = Credit { count, ..credit(LONG, 7, 5, LONG) };
+    let parts = [(0, 1), (4096, 3), (LONG - 1, 257)].map(|(since, receivers)| Part { since, receivers });
+    let of_parts = Credit { count: count.with_parts(parts), ..of_many };
     [
         ("UNSUBSCRIBE", Message::Unsubscribe(5)),
         ("UNSUBSCRIBED", Message::Unsubscribed(5)),
         ("CREDIT", Message::Credit { wire: 5, credit: credit(LONG, LONG - 1, LONG - 2, LONG + 1) }),
         ("CREDIT, the first", Message::Credit { wire: 5, credit: credit(0, 0, 0, 1 << 20) }),
         ("CREDIT of a broker", Message::Credit { wire: 5, credit: of_many }),
+        ("CREDIT of a broker, with parts", Message::Credit { wire: 5, credit: of_parts }),
         ("ASK for all", Message::Ask { wire: 5, wanted: [LONG, LONG - 1, LONG - 256] }),
         ("ASK for landed", Message::Ask { wire: 5, wanted: [LONG, 0, 0] }),
         ("ASK for credit", Message::Ask { wire: 5, wanted: [LONG + 77, 0, 0] }),
@@ -175,6 +178,27 @@ fn subscription_messages() -> Named<Message> {
     ]
     .map(|(name, message)| (name.to_owned(), message))
     .into()
+}
+
+/// A CREDIT of 258 receivers that all have what begins at LONG, with this part.
+fn credit_with_part(since: u64, receivers: u32) -> Vec<u8> {
+    let count = Count { receivers: 258, since: LONG, ..Count::default() };
+    let mut bytes =
+        Message::Credit { wire: 5, credit: Credit { count, ..credit(LONG, 7, 5, LONG) } }.encode();
+    bytes.pop();
+    [&bytes[..], &[1], &since.to_le_bytes(), &receivers.to_le_bytes()].concat()
+}
+
+fn credit_rejects() -> [(&'static str, Vec<u8>); 5] {
+    let credit = Message::Credit { wire: 5, credit: credit(0, 0, 0, 0) }.encode();
+    let whole = &credit[..credit.len() - 1];
+    [
+        ("CREDIT without its parts", whole.to_vec()),
+        ("CREDIT with more parts than there may be", [whole, &[5]].concat()),
+        ("CREDIT with a part of nobody", credit_with_part(0, 0)),
+        ("CREDIT with a part of all", credit_with_part(0, 258)),
+        ("CREDIT with a part that begins where all do", credit_with_part(LONG, 1)),
+    ]
 }
 
 /// Bytes that are no message.
@@ -218,12 +242,13 @@ pub fn rejects() -> Named<Vec<u8>> {
         ("SUBSCRIBED with an unknown flag", changed(&subscribed, 29, &[8])),
         ("REFUSED with code 0", unhex("1203000000000000000000000000000000000000000000")),
         ("REFUSED with an unknown code", unhex("1203000000080000000000000000000000000000000000")),
-        ("CREDIT without its last count", unhex(&["150500000000", "00".repeat(39).as_str()].concat())),
         ("ASK without consumed", unhex("160500000001000000000000000100000000000000")),
         ("GONE with a byte too many", longer(&Message::Gone { wire: 1, end: 0 }.encode())),
     ]
+    .into_iter()
+    .chain(credit_rejects())
     .map(|(name, bytes)| (name.to_owned(), bytes))
-    .into()
+    .collect()
 }
 
 /// One step of the example session.

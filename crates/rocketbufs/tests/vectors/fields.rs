@@ -1,7 +1,9 @@
 //! Messages as JSON and back, so that the vectors can be read in any language: 64-bit numbers are decimal texts (not
 //! every JSON reader has them), 128-bit names 32 hexadecimal digits, byte strings hexadecimal.
 
-use rocketbufs::proto::{ByeCode, Count, Credit, Hello, Message, RefuseCode, Start, Subscribe, Subscribed};
+use rocketbufs::proto::{
+    ByeCode, Count, Credit, Hello, MOST_PARTS, Message, Part, RefuseCode, Start, Subscribe, Subscribed,
+};
 use rocketbufs::{Epoch, Policy};
 use serde_json::{Value, json};
 
@@ -92,7 +94,7 @@ pub fn fields(message: &Message) -> Value {
             "type": "CREDIT", "wire": wire, "landed": c.landed.to_string(),
             "delivered": c.delivered.to_string(), "consumed": c.consumed.to_string(),
             "grant": c.grant.to_string(), "receivers": c.count.receivers, "left": c.count.left,
-            "lost": c.count.lost, "since": c.count.since.to_string(),
+            "lost": c.count.lost, "since": c.count.since.to_string(), "parts": parts_fields(&c.count),
         }),
         Message::Ask { wire, wanted: [landed, delivered, consumed] } => json!({
             "type": "ASK", "wire": wire, "landed": landed.to_string(), "delivered": delivered.to_string(),
@@ -203,12 +205,7 @@ pub fn message(v: &Value) -> Message {
                 delivered: long(v, "delivered"),
                 consumed: long(v, "consumed"),
                 grant: long(v, "grant"),
-                count: Count {
-                    receivers: short(v, "receivers"),
-                    left: short(v, "left"),
-                    lost: short(v, "lost"),
-                    since: long(v, "since"),
-                },
+                count: count_of(v),
             },
         },
         "ASK" => Message::Ask {
@@ -222,4 +219,18 @@ pub fn message(v: &Value) -> Message {
         "GONE" => Message::Gone { wire: wire(), end: long(v, "end") },
         other => panic!("no message is called {other}"),
     }
+}
+
+fn parts_fields(count: &Count) -> Vec<Value> {
+    let part = |part: Part| json!({"since": part.since.to_string(), "receivers": part.receivers});
+    count.parts.iter().map(part).collect()
+}
+
+fn count_of(v: &Value) -> Count {
+    let mut parts = [Part::default(); MOST_PARTS];
+    for (part, v) in parts.iter_mut().zip(v["parts"].as_array().unwrap()) {
+        *part = Part { since: long(v, "since"), receivers: short(v, "receivers") };
+    }
+    let (receivers, left, lost) = (short(v, "receivers"), short(v, "left"), short(v, "lost"));
+    Count { receivers, left, lost, since: long(v, "since"), ..Count::default() }.with_parts(parts)
 }

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rocketbufs::{Count, Position};
+use rocketbufs::{Count, MOST_PARTS, Part, Parts, Position};
 
 use super::table::{Level, Table, TableLoad};
 use crate::wire::{RUN_HEADER_BYTES, run_header};
@@ -117,6 +117,8 @@ struct Feeder<S> {
     reached: Reached,
     /// What the count of receivers says holds for its log from here on.
     since: Position,
+    /// The same of each part of the count.
+    parts: [Position; MOST_PARTS],
     /// How often receivers lost some of it.
     lost: u32,
     /// What it was told of them last; none: nothing yet.
@@ -130,7 +132,11 @@ struct Feeder<S> {
 impl<S: Source> Feeder<S> {
     /// The receivers, as they count for this publisher.
     fn count(&self, seen: Count) -> Count {
-        Count { since: self.since, lost: self.lost, ..seen }
+        let mut parts = [Part::default(); MOST_PARTS];
+        for ((part, seen), since) in parts.iter_mut().zip(seen.parts.iter()).zip(self.parts) {
+            *part = Part { since, ..seen };
+        }
+        Count { since: self.since, lost: self.lost, ..seen }.with_parts(parts)
     }
 
     /// Tells how far it is, and for whom that speaks.
@@ -191,6 +197,7 @@ impl<S: Source> Mover<S> {
             last: false,
             reached,
             since: from,
+            parts: [from; MOST_PARTS],
             lost: 0,
             told: None,
             waited: false,
@@ -368,6 +375,7 @@ impl<S: Source> Mover<S> {
     fn see(&mut self, count: Count) {
         let before = std::mem::replace(&mut self.seen, count);
         self.seen.since = count.since.max(before.since);
+        self.see_parts(before);
         let all = |count: Count| count.receivers.saturating_add(count.left);
         let lost = count.lost.saturating_sub(before.lost);
         if all(count) > all(before) || (lost == 0 && count.since > before.since) {
@@ -383,6 +391,33 @@ impl<S: Source> Mover<S> {
                 feeder.since = feeder.since.max(position);
                 if losers.insert(number) {
                     feeder.lost = feeder.lost.saturating_add(lost);
+                }
+            }
+        }
+    }
+
+    /// Finds where the parts of the count begin in the logs of the publishers. Of one that begins where it began before, or
+    /// where all did, that is known.
+    fn see_parts(&mut self, before: Count) {
+        if self.seen.parts == before.parts {
+            return;
+        }
+        let since = |parts: Parts| parts.iter().map(|part| part.since);
+        for feeder in self.feeders.values_mut() {
+            let known = since(before.parts).zip(feeder.parts).chain([(before.since, feeder.since)]);
+            let known: Vec<_> = known.collect();
+            for (begins, part) in feeder.parts.iter_mut().zip(since(self.seen.parts)) {
+                let at = known.iter().find(|(before, _)| *before == part);
+                *begins = at.map_or(feeder.reached.consumed, |(_, at)| *at);
+            }
+        }
+        for (n, part) in since(self.seen.parts).enumerate() {
+            if part == before.since || since(before.parts).any(|before| before == part) {
+                continue;
+            }
+            for (number, position) in self.table.up_to(part) {
+                if let Some(feeder) = self.feeders.get_mut(&number) {
+                    feeder.parts[n] = feeder.parts[n].max(position);
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use rocketbufs::{Config, Conn, Context, Count, Position, RIn, ROut};
+use rocketbufs::{Config, Conn, Context, Count, Part, Position, RIn, ROut};
 
 use super::super::inbox::inbox;
 use super::mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
@@ -447,6 +447,39 @@ fn a_loss_counts_for_those_who_lost_something_and_for_no_more_subscribers() {
     world.log.count = three;
     world.step(&Step::Deliver(1, 30));
     assert_eq!(told(&world, 1), (0, Count { since: 30, ..three }));
+}
+
+#[test]
+fn those_who_lose_nothing_count_for_each_publisher_whatever_others_lose() {
+    let mut world = World::new(1000, 1000);
+    let run = (30 + RUN_HEADER_BYTES) as Position;
+    let part = |since| [Part { since, receivers: 1 }];
+    let ask = |world: &mut World| {
+        for number in [0, 1] {
+            world.signals[&number].delivered.store(1000, Ordering::SeqCst);
+            world.mover.note(Note::Asked(number));
+        }
+        world.mover.confirm(&world.log);
+        [0, 1].map(|number| world.rings[&number].0.borrow().count)
+    };
+    world.step(&Step::Deliver(0, 30));
+    assert_eq!(ask(&mut world), [Count::ONE; 2]);
+    // Somebody comes who loses what follows, again and again.
+    let mut both = Count { receivers: 2, since: run, ..Count::ONE };
+    for round in 1..4 {
+        world.step(&Step::Deliver(0, 30));
+        world.step(&Step::Deliver(1, 30));
+        both = Count { since: (2 * round + 1) * run, lost: round as u32, ..both };
+        world.log.count = both.with_parts(part(0));
+        let told = [30 * (round + 1), 30 * round].map(|since| Count { since, ..both }.with_parts(part(0)));
+        assert_eq!(ask(&mut world), told);
+    }
+    // Of another who came behind all of that, and the first has gone.
+    world.step(&Step::Receive(7 * run as usize, 7 * run as usize));
+    world.step(&Step::Deliver(1, 30));
+    world.log.count = Count { since: 8 * run, left: 1, ..both }.with_parts(part(7 * run));
+    let since = ask(&mut world).map(|count| count.parts.iter().map(|part| part.since).collect::<Vec<_>>());
+    assert_eq!(since, [vec![], vec![90]], "all have what is to come of the first");
 }
 
 #[test]
