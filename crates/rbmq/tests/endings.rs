@@ -121,6 +121,30 @@ fn a_publisher_whose_broker_is_away_does_not_wait_for_ever_at_its_end() {
 }
 
 #[test]
+fn a_publisher_whose_broker_is_gone_tells_up_to_where_it_had_confirmed() {
+    for level in ["accepted", "delivered", "consumed"] {
+        let broker = BrokerProcess::start();
+        let args = format!("t --timeout 2 --json --confirm-each --confirm {level}");
+        let mut publisher = Process::start(piped(client("pub", &broker.addr, &args)));
+        let (mut input, mut told) = (publisher.stdin(), publisher.stdout());
+        input.write_all(b"one\ntwo\n").unwrap();
+        let mut last = serde_json::Value::Null;
+        while last["messages"] != 2 {
+            let mut line = String::new();
+            assert!(told.read_line(&mut line).unwrap() > 0, "it ended after {last}");
+            last = serde_json::from_str(&line).unwrap();
+        }
+        broker.process.signal("KILL");
+        broker.process.finish();
+        input.write_all(b"three\n").unwrap();
+        drop(input);
+        let said = publisher.finish().stderr;
+        let reached = format!("confirmed up to position {} of ", last["position"]);
+        assert!(said.contains(&reached) && said.contains("; 2 messages are"), "{level}, {reached}: {said}");
+    }
+}
+
+#[test]
 fn a_publisher_whose_broker_is_there_waits_for_slow_subscribers_at_its_end() {
     let broker = BrokerProcess::start();
     let mut slow = Subscriber::connect(&broker.addr).unwrap();

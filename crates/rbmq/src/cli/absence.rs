@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use rbmq::{PublisherWaitError, TopicWriter};
+use rbmq::{Level, PublisherWaitError, TopicWriter};
 
 use super::Failure;
 
@@ -14,6 +14,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// may cost is its configuration's business (`session.block_timeout_ms`).
 pub(super) struct Absence {
     limit: Duration,
+    /// At which level it is told what is confirmed; none: what the broker has.
+    level: Option<Level>,
     /// When it was last there, or took something.
     since: Cell<Instant>,
     looked: Cell<Instant>,
@@ -22,9 +24,9 @@ pub(super) struct Absence {
 }
 
 impl Absence {
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(super) fn new(limit: Duration, level: Option<Level>) -> Self {
         let now = Instant::now();
-        Self { limit, since: Cell::new(now), looked: Cell::new(now), had: Cell::new(0) }
+        Self { limit, level, since: Cell::new(now), looked: Cell::new(now), had: Cell::new(0) }
     }
 
     /// Looks whether the broker is there; fails if it has not been for too long.
@@ -35,7 +37,7 @@ impl Absence {
         let flushed = writer.flush(Duration::ZERO);
         self.looked.set(Instant::now());
         match flushed {
-            Err(error) => self.check(error),
+            Err(error) => self.check(writer, error),
             Ok(()) => {
                 self.since.set(Instant::now());
                 Ok(())
@@ -44,7 +46,7 @@ impl Absence {
     }
 
     /// What a flush that was not done says about the broker. A refusal is for those to tell who wait for something.
-    pub(super) fn check(&self, error: PublisherWaitError) -> Result<(), Failure> {
+    pub(super) fn check(&self, writer: &TopicWriter, error: PublisherWaitError) -> Result<(), Failure> {
         let PublisherWaitError::NotLanded { topic, confirmed, end, last_error, .. } = error else {
             return Ok(());
         };
@@ -55,6 +57,8 @@ impl Absence {
         if self.since.get().elapsed() < self.limit {
             return Ok(());
         }
+        // A broker that is not there has nothing; what was confirmed by one that was is confirmed all the same.
+        let confirmed = self.level.map_or(confirmed, |level| writer.confirmed(level));
         let waited = self.limit;
         Err(Failure::failed(PublisherWaitError::NotLanded { topic, confirmed, end, waited, last_error }))
     }

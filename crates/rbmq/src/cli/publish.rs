@@ -360,7 +360,7 @@ impl Job {
     /// Waits until everything is confirmed and the broker has it, and closes the topic; not longer than `timeout` for a
     /// broker that is away. Returns where it ends, and what to say of confirmations.
     fn finish(mut self, timeout: Duration) -> Result<(Totals, u64, Option<serde_json::Value>), Failure> {
-        let absence = Absence::new(timeout);
+        let absence = Absence::new(timeout, self.confirming.as_ref().map(Confirming::level));
         let look = || {
             self.patience.check(&self.writer)?;
             absence.look(&self.writer)
@@ -374,7 +374,7 @@ impl Job {
                 // Asked to end: not longer than closing takes.
                 Err(PublisherWaitError::NotLanded { .. }) if self.stop.asked() => break,
                 Err(error @ PublisherWaitError::NotLanded { .. }) => {
-                    absence.check(error)?;
+                    absence.check(&self.writer, error)?;
                     self.progress.show(&self.totals, false);
                 }
                 Err(error) => return Err(Failure::failed(error)),
