@@ -1,6 +1,6 @@
 //! What must hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::{BufferInfo, Count, Policy, ROut, SubscriberInfo};
+use rocketbufs::{BufferInfo, Confirmed, Count, Policy, ROut, SubscriberInfo};
 
 use rocketnet::sim::Mode;
 
@@ -18,6 +18,7 @@ impl World<'_> {
         if at == 0 {
             self.confirmations();
             self.ends_of_chains();
+            self.counts();
         }
         let often = self.env.rng.percent(20);
         if !often {
@@ -205,6 +206,71 @@ impl World<'_> {
             let told = || format!("buffer {bid}: {confirmed:?}; node {at} has {landed} at most, read {read}");
             self.env.check("delivered is at the ends of all chains", confirmed.delivered <= landed, told);
             self.env.check("consumed was read at the ends of all chains", confirmed.consumed <= read, told);
+        }
+    }
+
+    /// The publisher is told of no more receivers that have what is confirmed from a position on than there are: who lost
+    /// something is known before anything beyond that is confirmed.
+    fn counts(&mut self) {
+        let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
+        let mut found = Vec::new();
+        for (buffer, source) in publisher.sources.iter().enumerate() {
+            let Some(confirmed) = publisher.out.confirmed(source.plan.bid) else { continue };
+            if !self.plan.buffers[buffer].flow_control {
+                // What is overwritten in a receiver's own memory had been delivered.
+                continue;
+            }
+            let nodes = 1..self.nodes.len();
+            let ends = nodes.filter(|at| {
+                let plan = &self.plan.nodes[*at];
+                plan.kind != Kind::Publisher && plan.has(buffer)
+            });
+            let Some(ends) = ends.map(|at| self.first_since(at, buffer)).collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            found.push((source.plan.bid, confirmed, ends));
+        }
+        for (bid, confirmed, ends) in found {
+            let Confirmed { count, delivered, .. } = confirmed;
+            let all = count.parts.iter().map(|part| part.since).chain([count.since]);
+            let has = |since: u64, end: u64| end <= since || end > delivered;
+            let most = |since: u64| ends.iter().filter(|end| has(since, **end)).count();
+            let wrong = all.into_iter().find(|since| count.having(*since) as usize > most(*since));
+            self.env.check("no more are counted than have it", wrong.is_none(), || {
+                format!("buffer {bid}: {confirmed:?}; they have everything since {ends:?}")
+            });
+        }
+    }
+
+    /// From where on a subscriber has everything, if it is the first of its node that asked for it.
+    fn first_since(&self, at: usize, buffer: usize) -> Option<u64> {
+        let node = &self.nodes[at];
+        let Process { app, .. } = node.process.as_ref().filter(|_| node.lives == 0)?;
+        let mut above = self.plan.nodes[at].parent;
+        let mut disturbed = self.env.disturbed[at];
+        while above != 0 {
+            let plan = &self.plan.nodes[above];
+            disturbed |= self.env.disturbed[above] || self.nodes[above].lives > 0;
+            // To a broker that drops, what is on its way counts as delivered behind it too.
+            plan.subs.iter().find(|sub| sub.buffer == buffer && sub.policy == Policy::Block)?;
+            above = plan.parent;
+        }
+        if disturbed {
+            // Until it is noticed that a connection is gone, it counts twice.
+            return None;
+        }
+        let end = match app {
+            App::Subscriber(end) => end,
+            // Until it hands on what it gets it is an end itself.
+            App::Broker(_) => return Some(0),
+            App::Waiting | App::Publisher(_) => return Some(u64::MAX),
+        };
+        let sub = end.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
+        match sub.times {
+            0 => Some(u64::MAX),
+            // It may count before its application has heard of it.
+            1 => Some(sub.since.unwrap_or(0)),
+            _ => None,
         }
     }
 

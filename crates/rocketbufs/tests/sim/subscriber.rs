@@ -60,6 +60,8 @@ pub struct Sub {
     pub state: State,
     /// What must come next.
     pub cursor: Option<(Epoch, Position)>,
+    /// It has everything from here on.
+    pub since: Option<Position>,
     /// What was named in the last subscribe.
     asked: Option<(Epoch, Position)>,
     kept: VecDeque<Kept>,
@@ -111,6 +113,7 @@ impl Subscriber {
             plan: plan.clone(),
             state: State::Idle(0),
             cursor: places.get(at).copied().flatten(),
+            since: None,
             asked: None,
             kept: VecDeque::new(),
             times: 0,
@@ -321,7 +324,7 @@ impl Subscriber {
         }
         let asked = sub.asked;
         sub.state = State::Open;
-        sub.cursor = Some((epoch, start));
+        (sub.cursor, sub.since) = (Some((epoch, start)), Some(start));
         let boundary = env.logs.get(&epoch).is_some_and(|log| log.is_boundary(start));
         env.check("a subscription begins where a delivery does", boundary, || {
             format!("{name}: buffer {bid} from {start} of {epoch}")
@@ -343,7 +346,7 @@ impl Subscriber {
         env.note("lost", [node as u64, u64::from(bid), from, to]);
         let expected = sub.cursor.map(|(_, at)| at);
         let (buffer, epoch) = (sub.plan.buffer, sub.cursor.map(|(epoch, _)| epoch));
-        sub.cursor = epoch.map(|epoch| (epoch, to));
+        (sub.cursor, sub.since) = (epoch.map(|epoch| (epoch, to)), Some(to));
         env.stats.count("bytes told as lost", to.saturating_sub(from));
         env.check("losses add up", expected == Some(from) && to > from, || {
             format!("{name}: buffer {bid}: lost {from} to {to}, expected {expected:?}")
