@@ -380,6 +380,19 @@ fn where_one_way_is_refused_another_one_is_taken() {
 }
 
 #[test]
+fn a_way_that_is_the_beginning_of_the_one_in_use_is_taken_instead() {
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
+    let _broker = broker(&[&a, &b]);
+    let [mut near, mut far] = [0, 1].map(|n| welcome(&listeners[n], 1 + n as u128));
+    let Control::TopicVia { topic, .. } = offer(5, "news") else { panic!("an offer") };
+    far.say(&Message::App(Control::TopicVia { topic, path: vec![1, 2] }.encode()));
+    assert_eq!(subscribes(&mut far).bid, 5);
+    near.say(&Message::App(offer(5, "news").encode()));
+    assert_eq!(subscribes(&mut near).bid, 5);
+}
+
+#[test]
 fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let _broker = broker(&[&listener.local_addr().unwrap().to_string()]);

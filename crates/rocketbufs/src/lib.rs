@@ -38,6 +38,7 @@ mod drive;
 mod error;
 mod events;
 pub mod fields;
+mod handover;
 mod inbound;
 mod inspect;
 mod kept;
@@ -68,6 +69,7 @@ pub use error::{
     SegmentError, SubscribeError, WaitError,
 };
 pub use events::{InEvent, OutEvent, Received};
+pub use handover::Keep;
 pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
 pub use listener::{Listener, Stranger, StrangerReason};
 pub use options::{BufferOptions, SubscribeOptions};

@@ -49,6 +49,11 @@ impl Hop {
     }
 }
 
+/// Whether a way is a part of another one: that leads over its end.
+pub(super) fn is_shorter(path: &[u128], than: &[u128]) -> bool {
+    path.len() < than.len() && than.starts_with(path)
+}
+
 /// What is known of other brokers.
 pub(super) struct Chain {
     /// Names this broker's process to others.
@@ -223,7 +228,9 @@ impl Broker {
         if let Some((bid, _)) = known.filter(|(bid, buffer)| self.waits_for(&offer, *bid, buffer)) {
             return self.on_offered_again(offer, bid);
         }
+        let shorter = known.is_some_and(|(_, buffer)| is_shorter(&offer.path, &buffer.path));
         match known.map(|(_, buffer)| (buffer.gone, buffer.stage)) {
+            Some((false, _)) if shorter => self.open_offer(offer, Start::Oldest),
             Some((false, _)) => self.on_spare(offer),
             Some((true, Stage::Ended { end, .. })) => self.open_offer(offer, Start::Position(epoch, end)),
             _ if follows => self.open_offer(offer, Start::First),
@@ -264,6 +271,27 @@ impl Broker {
         }
     }
 
+    /// A buffer gives way to one of another broker that is nearer: how it comes is another way from now on.
+    pub(super) fn becomes_spare(&mut self, from: Bid, to: Bid) {
+        let (Some(buffer), Some(to)) = (self.topics.get(from), self.topics.get(to)) else { return };
+        let key = buffer.session;
+        let there = self.sessions.get(&key).and_then(|session| session.theirs.of(from));
+        // Where the publisher is here, others have its log from here.
+        let (Some(bid), Some(epoch), false) = (there, buffer.epoch, to.path.is_empty() || buffer.gone) else {
+            return;
+        };
+        let topic = Topic {
+            bid,
+            epoch: epoch.0,
+            framing: buffer.framing,
+            fresh: false,
+            max_delivery_bytes: buffer.max_delivery_bytes,
+            topic: buffer.topic.clone(),
+        };
+        let path = buffer.path.clone();
+        self.on_spare(Offer { key, topic, path });
+    }
+
     /// The connection to a publisher or to another broker is lost. What the other one offered it tells again when it
     /// is back.
     pub(super) fn on_way_lost(&mut self, key: SessionKey) {
@@ -292,7 +320,7 @@ impl Broker {
     }
 
     /// Tells subscribers whether to give a log up when this buffer ends: there is another way to it, or there is not.
-    fn tell_continues(&mut self, bid: Bid, yes: bool) {
+    pub(super) fn tell_continues(&mut self, bid: Bid, yes: bool) {
         let Some(buffer) = self.topics.get_mut(bid) else { return };
         if std::mem::replace(&mut buffer.continues, yes) == yes {
             return;
@@ -303,6 +331,12 @@ impl Broker {
 
     /// The way by which a log came is lost: another one, if there is one, goes on where it stopped.
     pub(super) fn go_on(&mut self, bid: Bid, epoch: Epoch, end: u64) {
+        self.moves.ended(bid);
+        let topic = self.topics.get(bid).map(|buffer| buffer.topic.clone());
+        if topic.is_some_and(|topic| self.still_here(&topic, epoch, bid)) {
+            // By a shorter way, or by a longer one that was still needed.
+            return self.tell_continues(bid, true);
+        }
         if let Some(offer) = self.chain.next_spare(epoch) {
             info!("topic '{}': goes on at {end} by another broker", offer.topic.topic);
             return self.open_offer(offer, Start::Position(epoch, end));
@@ -327,6 +361,19 @@ impl Broker {
             });
         let start = ends.max().map_or(Start::Oldest, |end| Start::Position(epoch, end));
         self.open_offer(offer, start);
+    }
+
+    /// A buffer of a log that has not ended, besides one that goes; that is the one of the log then.
+    pub(super) fn still_here(&mut self, topic: &TopicName, epoch: Epoch, but: Bid) -> bool {
+        let has = |bid: &&Bid| {
+            let buffer = self.topics.get(**bid).filter(|buffer| buffer.epoch == Some(epoch));
+            **bid != but && buffer.is_some_and(|buffer| !matches!(buffer.stage, Stage::Ended { .. }))
+        };
+        let other = self.topics.of(topic).iter().find(has).copied();
+        if let Some(other) = other {
+            self.chain.by_epoch.insert(epoch, other);
+        }
+        other.is_some()
     }
 
     fn open_offer(&mut self, offer: Offer, start: Start) {

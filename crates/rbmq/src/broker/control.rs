@@ -14,6 +14,7 @@ use super::counts::Counts;
 use super::inbox::{Inbox, Message, Sender};
 use super::ledger::{Census, Ledger, Refusal};
 use super::merge::{Merges, Wakers};
+use super::moves::Moves;
 use super::observers::{ObserverEvent, Observers};
 use super::session::{Session, SessionKey, display_name};
 use super::topics::{Stage, Topics};
@@ -75,6 +76,7 @@ pub(super) struct Broker {
     pub(super) wakers: Wakers,
     pub(super) events: Sender,
     pub(super) chain: Chain,
+    pub(super) moves: Moves,
     pub(super) draining: bool,
     pub(super) ledger: Ledger,
 }
@@ -88,6 +90,7 @@ impl Broker {
                 self.merges.next_due(),
                 self.counts.next_due(),
                 self.away.next_due(),
+                self.moves.next_due(),
             ];
             let due = due.into_iter().flatten().min();
             let due = due.map(|at| at.saturating_duration_since(Instant::now()));
@@ -103,6 +106,7 @@ impl Broker {
                 self.remove_buffer(bid);
             }
             self.away.expire(Instant::now());
+            self.look_at_moves(Instant::now());
             self.merged_due(Instant::now());
             self.tell_counts(Instant::now());
         }
@@ -115,7 +119,10 @@ impl Broker {
             Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
             Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
             Event::Publisher { key, event } => self.on_publisher_event(key, event),
-            Event::Out(event) => self.on_out_event(event),
+            Event::Out(event) => {
+                self.note_move(&event);
+                self.on_out_event(event);
+            }
             Event::InvalidMapping { key, bid } => {
                 self.expel(key, &format!("data for buffer {bid}, which was not created for any topic"));
             }

@@ -21,6 +21,7 @@ mod descriptors;
 mod inbox;
 pub(crate) mod ledger;
 mod merge;
+mod moves;
 mod observers;
 mod publishers;
 mod rules;
@@ -144,6 +145,7 @@ impl Broker {
             wakers: wakers.clone(),
             events: events.clone(),
             chain,
+            moves: moves::Moves::default(),
             draining: false,
             ledger: ledger::Ledger::default(),
         };
@@ -155,8 +157,7 @@ impl Broker {
         listener.set_stranger_cb(move |stranger| came.came(stranger));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
-        let draining = Arc::default();
-        let watch = Watch { ctx, out, events, draining, max_topic_series, strangers, wakers };
+        let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series, strangers, wakers };
         Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
     }
 

@@ -284,8 +284,11 @@ impl Broker {
         let topic = buffer.topic.clone();
         info!("topic '{topic}': buffer {out_bid} of {session} is up");
         session.answer(&Control::Created { bid: in_bid });
-        self.chain.has(epoch, out_bid, before);
+        if before != Some(epoch) {
+            self.chain.has(epoch, out_bid, before);
+        }
         self.announce_new(out_bid);
+        self.prefer_shorter_way(out_bid);
     }
 
     fn on_ended(&mut self, key: SessionKey, in_bid: Bid, end: u64, gone: bool) {
@@ -366,8 +369,10 @@ impl Broker {
         self.ledger.closed(&buffer.topic, traffic, last);
         debug!("topic '{}': buffer {out_bid} is removed", buffer.topic);
         self.close_merge(out_bid);
+        self.moves.removed(out_bid);
         if let Some(epoch) = buffer.epoch {
             self.chain.removed(epoch, out_bid);
+            self.still_here(&buffer.topic, epoch, out_bid);
         }
         // It may not have come as far as being spliced.
         let _ = self.out.destroy_buffer(out_bid);

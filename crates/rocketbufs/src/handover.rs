@@ -1,0 +1,88 @@
+//! A log that goes on in another buffer of the same rOut, by another way: what ends the one, and what keeps the other until
+//! receivers have come over.
+//!
+//! ```text
+//!   the one    ───────────────┤ end: GONE, once a receiver has everything up to here
+//!   the other      ───────────┼───────────▶ head
+//!                             └ kept from here on, for those who subscribe here with the position that they have
+//! ```
+
+use std::sync::Arc;
+
+use rocketring::Hold;
+
+use crate::buffer::Buffer;
+use crate::error::BufferError;
+use crate::proto::End;
+use crate::rout::ROut;
+use crate::types::{Bid, Position};
+
+/// Keeps what a buffer has from a position on, as a subscriber would that reads nothing: its writer waits for room. Until
+/// it is dropped.
+pub struct Keep {
+    hold: Option<Hold>,
+    buffer: Arc<Buffer>,
+}
+
+impl Keep {
+    /// From where on it keeps.
+    pub fn position(&self) -> Position {
+        self.hold.as_ref().map_or(0, Hold::position)
+    }
+
+    /// Lets go of what lies below `to`. It never goes back.
+    pub fn advance(&self, to: Position) {
+        if let Some(hold) = &self.hold {
+            hold.advance(to);
+        }
+        self.buffer.on_progress();
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        drop(self.hold.take());
+        self.buffer.on_progress();
+        // A writer may be among those who work.
+        self.buffer.notify();
+    }
+}
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keep").field("position", &self.position()).finish()
+    }
+}
+
+impl ROut {
+    /// Keeps what a buffer has from `from` on, or from the first byte that is still there.
+    ///
+    /// # Errors
+    /// No such buffer, or its upstream subscription was not answered yet.
+    pub fn keep(&self, bid: Bid, from: Position) -> Result<Keep, BufferError> {
+        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        let ring = &buffer.log().ok_or(BufferError::NoSuchBuffer(bid))?.ring;
+        let mut at = from;
+        loop {
+            match ring.hold(at) {
+                Ok(hold) => return Ok(Keep { hold: Some(hold), buffer }),
+                // The tail moves on only when the writer does.
+                Err(overwritten) => at = overwritten.tail,
+            }
+        }
+    }
+
+    /// Ends a spliced buffer although more may come into it, as if its writer was gone: its subscribers get what is complete
+    /// and then GONE, and may go on with the same log in another buffer. What it is spliced from goes on, and is held for
+    /// them, until [`ROut::destroy_buffer`] or the end of that subscription. Returns where it ends.
+    ///
+    /// # Errors
+    /// No such buffer, or it is not spliced.
+    pub fn end_as_gone(&self, bid: Bid) -> Result<Position, BufferError> {
+        let buffer = self.shared.buffer(bid).filter(|buffer| buffer.source.is_some());
+        let buffer = buffer.ok_or(BufferError::NoSuchBuffer(bid))?;
+        let end = buffer.log().map_or(0, |log| log.ring.boundary());
+        buffer.set_end(End::Gone(end));
+        Ok(buffer.end().map_or(end, |end| end.position()))
+    }
+}
