@@ -29,6 +29,12 @@ fn broker_at(addr: &str, upstreams: &[&str]) -> Broker {
     })
 }
 
+fn merging(pattern: &str) -> Broker {
+    broker_with(|config| {
+        config.broker.topics = vec![rule(pattern, |rule| rule.ingest = Ingest::Merge)].into();
+    })
+}
+
 fn topic(at: &Broker, name: &str) -> TopicWriter {
     Publisher::connect(&at.addr()).unwrap().topic(name).unwrap()
 }
@@ -83,9 +89,7 @@ fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
 
 #[test]
 fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other_brokers() {
-    let a = broker_with(|config| {
-        config.broker.topics = vec![rule("news", |rule| rule.ingest = Ingest::Merge)].into();
-    });
+    let a = merging("news");
     let b = broker(&[&a.addr()]);
     let _ends = [(); 2].map(|()| subscriber(&b, "news"));
     let first = topic(&a, "news");
@@ -97,9 +101,7 @@ fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other
 
 #[test]
 fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
-    let a = broker_with(|config| {
-        config.broker.topics = vec![rule("news", |rule| rule.ingest = Ingest::Merge)].into();
-    });
+    let a = merging("news");
     let (_b, c) = (broker(&[&a.addr()]), broker(&[&a.addr()]));
     let first = topic(&a, "news");
     until("both brokers have it", || a.topics()[0].subscribers == 2);
@@ -115,9 +117,7 @@ fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
 
 #[test]
 fn subscribers_behind_that_come_while_a_merged_topic_is_opened_are_counted() {
-    let a = broker_with(|config| {
-        config.broker.topics = vec![rule("news/#", |rule| rule.ingest = Ingest::Merge)].into();
-    });
+    let a = merging("news/#");
     let b = broker(&[&a.addr()]);
     for n in 0..6 {
         let name = format!("news/{n}");
@@ -302,6 +302,14 @@ fn welcome(listener: &std::net::TcpListener, instance: u128) -> Raw {
     raw
 }
 
+/// A broker, and what it hears from as other ones, processes 1 and 2.
+fn below_two() -> (Broker, [Raw; 2]) {
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
+    let broker = broker(&[&a, &b]);
+    (broker, [0, 1].map(|n| welcome(&listeners[n], 1 + n as u128)))
+}
+
 /// Waits until it subscribes to something.
 fn subscribes(raw: &mut Raw) -> Subscribe {
     raw.until("it subscribes", |message| match message {
@@ -364,10 +372,7 @@ fn another_broker_gives_what_it_was_asked_for_and_no_more() {
 
 #[test]
 fn where_one_way_is_refused_another_one_is_taken() {
-    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
-    let _broker = broker(&[&a, &b]);
-    let [mut first, mut second] = [0, 1].map(|n| welcome(&listeners[n], 1 + n as u128));
+    let (_broker, [mut first, mut second]) = below_two();
     first.say(&Message::App(offer(5, "news").encode()));
     let wire = subscribes(&mut first).wire;
     // Once it takes the second of these, it has the first as another way.
@@ -381,10 +386,7 @@ fn where_one_way_is_refused_another_one_is_taken() {
 
 #[test]
 fn a_way_that_is_the_beginning_of_the_one_in_use_is_taken_instead() {
-    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
-    let _broker = broker(&[&a, &b]);
-    let [mut near, mut far] = [0, 1].map(|n| welcome(&listeners[n], 1 + n as u128));
+    let (_broker, [mut near, mut far]) = below_two();
     let Control::TopicVia { topic, .. } = offer(5, "news") else { panic!("an offer") };
     far.say(&Message::App(Control::TopicVia { topic, path: vec![1, 2] }.encode()));
     assert_eq!(subscribes(&mut far).bid, 5);

@@ -23,6 +23,16 @@ fn has_python() -> bool {
     has
 }
 
+/// An rOut for whoever connects over shared memory.
+fn listening() -> (Context, ROut, Listener) {
+    let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
+    let out = ROut::new(&ctx);
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let to = out.clone();
+    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    (ctx, out, listener)
+}
+
 /// How the script ends, and the one line that it says.
 fn ends(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("python3").arg(SCRIPT).args(args).output().unwrap();
@@ -36,11 +46,7 @@ fn a_script_says_in_one_line_what_is_wrong() {
     if !has_python() {
         return;
     }
-    let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
-    let out = ROut::new(&ctx);
-    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    let (_ctx, _out, listener) = listening();
     let addr = listener.local_addr();
     for (args, status, says) in [
         (&[][..], 2, "usage: "),
@@ -59,8 +65,7 @@ fn a_script_without_a_library_receives_every_byte() {
     if !has_python() {
         return;
     }
-    let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
-    let out = ROut::new(&ctx);
+    let (_ctx, out, listener) = listening();
     out.create_buffer(7, 1 << 16).unwrap();
     let (tell, told) = std::sync::mpsc::sync_channel(16);
     out.set_event_cb(move |event| {
@@ -68,9 +73,6 @@ fn a_script_without_a_library_receives_every_byte() {
             let _ = tell.try_send(());
         }
     });
-    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
 
     let mut script = Command::new("python3")
         .args([SCRIPT, &listener.local_addr(), "7"])

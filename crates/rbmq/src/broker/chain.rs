@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An offer names the brokers that the buffer has passed. A broker that finds itself there ends the loop. Of several
-//! offers of one log the first is taken; the others are kept, and when the one in use is lost the next goes on
-//! exactly there, as a position means the same at every broker. A broker that was restarted offers what it has again:
+//! offers of one log the first is taken, until there is one that is its beginning (`moves.rs`); the others are kept, and
+//! when the one in use is lost the next goes on exactly there, as a position means the same at every broker. A broker that was restarted offers what it has again:
 //! a log that came from there goes on in the ring that it has here, and nobody behind hears of it.
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl Hop {
     }
 }
 
-/// Whether a way is a part of another one: that leads over its end.
+/// Whether a way is the beginning of another one, which leads over its end.
 pub(super) fn is_shorter(path: &[u128], than: &[u128]) -> bool {
     path.len() < than.len() && than.starts_with(path)
 }
