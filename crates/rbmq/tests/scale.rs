@@ -9,7 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use common::{BrokerProcess, LONG, until};
-use rbmq::{Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context};
 
 const TOPICS: usize = 2000;
@@ -23,13 +24,18 @@ const IDLE_BYTES: u64 = 64 << 20;
 /// What came last in each ring stays: a transfer of at most the largest delivery, which touches a page more than it has.
 const LAST_BYTES: u64 = TOPICS as u64 * (RING_BYTES / 4 + 8192);
 
-/// Bytes that the rings of a process have backed.
-fn ring_bytes(pid: u32) -> u64 {
+/// The files in which the rings of a process lie.
+fn ring_files(pid: u32) -> Vec<fs::Metadata> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").flatten();
     let rings = fds.map(|fd| fd.path()).filter(|path| {
         fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:rocketring"))
     });
-    rings.filter_map(|path| fs::metadata(path).ok()).map(|file| file.blocks() * 512).sum()
+    rings.filter_map(|path| fs::metadata(path).ok()).collect()
+}
+
+/// Bytes that the rings of a process have backed.
+fn ring_bytes(pid: u32) -> u64 {
+    ring_files(pid).iter().map(|file| file.blocks() * 512).sum()
 }
 
 fn resident_bytes(pid: u32) -> u64 {
@@ -207,4 +213,34 @@ fn hundreds_of_connections_cost_little() {
     assert!(
         publishers.iter().all(Publisher::is_connected) && subscribers.iter().all(Subscriber::is_connected)
     );
+}
+
+#[test]
+fn publishers_that_are_merged_take_no_descriptors_for_rings_and_no_memory_at_rest() {
+    const PUBLISHERS: usize = 40;
+    // Rings that others on this machine map are a file each, and keep their memory; these are the broker's alone.
+    let settings = "transport = \"auto\"\nbroker.topics = [{ pattern = \"#\", ingest = \"merge\" }]\n\
+                    [buffers]\nidle_trim_ms = 50\n";
+    let (broker, _dir) = broker(settings);
+    let context = Context::new(Config { transport: TransportKind::Auto, ..Config::default() }).unwrap();
+    let options = || TopicOptions { ring_bytes: Some(RING_BYTES), ..TopicOptions::default() };
+    let join = |deliveries| {
+        let publisher = Publisher::builder().context(&context).connect(&broker.addr).unwrap();
+        let mut topic = publisher.topic_with("all", options()).unwrap();
+        for _ in 0..deliveries {
+            topic.publish(&DELIVERY).unwrap();
+        }
+        topic.confirm(topic.position(), Level::Accepted, LONG).unwrap();
+        (publisher, topic)
+    };
+    let pid = broker.process.id();
+    // The topic's own ring is full then.
+    let first = join(PUBLISHERS * DELIVERIES);
+    let (files, bytes) = (ring_files(pid).len(), ring_bytes(pid));
+    let others: Vec<_> = (1..PUBLISHERS).map(|_| join(DELIVERIES)).collect();
+    assert_eq!(ring_files(pid).len(), files);
+    // What came last stays in each.
+    let last = PUBLISHERS as u64 * (RING_BYTES / 4 + 8192);
+    until("their rings give their memory back", || ring_bytes(pid) <= bytes + last);
+    drop((first, others));
 }

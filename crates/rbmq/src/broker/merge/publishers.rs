@@ -419,7 +419,6 @@ impl Broker {
 fn feed_options(size_bytes: u64, start: Start) -> SubscribeOptions {
     SubscribeOptions {
         size_bytes,
-        retain_bytes: Some(0),
         start,
         policy: Policy::Block,
         // Who is slow is a subscriber behind this broker, and is dealt with here, not by the publisher.
