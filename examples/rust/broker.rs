@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use rocketbufs::{Bid, BufSeg, Config, Conn, Context, Listener, RIn, ROut};
+use rocketbufs::{Bid, BufSeg, Config, Conn, Context, Listener, RIn, ROut, SubscribeOptions};
 
 type Topics = Arc<Mutex<HashMap<Bid, String>>>;
 
@@ -45,11 +45,11 @@ fn on_conn(conn: &Conn, out: &ROut) {
 fn on_ctrl_msg(input: &RIn, msg: &[u8], out: &ROut, topics: &Topics) {
     let Some((bid, topic)) = msg.split_first_chunk() else { return input.conn().close("no topic creation") };
     let bid = Bid::from_le_bytes(*bid);
-    let done = input.subscribe(bid, 1 << 20).map_err(|e| e.to_string()); // Subscribe to the publisher.
-    let done = done.and_then(|()| out.splice(input, bid).map_err(|e| e.to_string())); // Deliver to subscribers.
+    let options = SubscribeOptions { size_bytes: 1 << 20, ..SubscribeOptions::default() };
+    let done = out.splice_with(input, bid, bid, options); // Subscribe to the publisher, deliver to subscribers.
     match done {
         Ok(()) => drop(topics.lock().unwrap().insert(bid, String::from_utf8_lossy(topic).into_owned())),
-        Err(why) => input.conn().close(&why),
+        Err(why) => input.conn().close(&why.to_string()),
     }
 }
 

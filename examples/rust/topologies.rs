@@ -42,18 +42,19 @@ impl Node {
     /// A broker below this node: what it receives goes on without a copy.
     fn broker(&self) -> Result<Self, Failure> {
         let node = Self::new()?;
-        let input = self.subscribe(node.out.context())?;
-        node.out.splice(&input, BUFFER)?;
+        let input = self.connect(node.out.context())?;
+        node.out.splice_with(&input, BUFFER, BUFFER, options())?;
         Ok(node)
     }
 
-    fn subscribe(&self, ctx: &Context) -> Result<RIn, Failure> {
-        let input = RIn::new(&Conn::connect(ctx, &self.listener.local_addr(), b"")?);
-        let options =
-            SubscribeOptions { size_bytes: RING_BYTES, start: Start::Oldest, ..SubscribeOptions::default() };
-        input.subscribe_with(BUFFER, options)?;
-        Ok(input)
+    fn connect(&self, ctx: &Context) -> Result<RIn, Failure> {
+        Ok(RIn::new(&Conn::connect(ctx, &self.listener.local_addr(), b"")?))
     }
+}
+
+/// How brokers and leaves receive.
+fn options() -> SubscribeOptions {
+    SubscribeOptions { size_bytes: RING_BYTES, start: Start::Oldest, ..SubscribeOptions::default() }
 }
 
 /// Publishes through levels of brokers; `widths` are the nodes of each level, the last is followed by one leaf each.
@@ -120,7 +121,8 @@ fn publish(out: &ROut, bytes: u64, leaves: usize, joined: &Receiver<()>) -> Resu
 
 fn receive(node: &Node, join: &SyncSender<()>) -> Result<u32, Failure> {
     let ctx = Context::new(Config::load(None)?)?;
-    let input = node.subscribe(&ctx)?;
+    let input = node.connect(&ctx)?;
+    input.subscribe_with(BUFFER, options())?;
     let mut checksum = 0;
     loop {
         match input.recv(Some(WAIT))?.ok_or("nothing came for a minute")? {

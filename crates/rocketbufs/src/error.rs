@@ -109,6 +109,9 @@ pub enum BufferError {
         "the subscription of buffer {0} shares a budget and cannot be spliced; give it a ring of its own"
     )]
     Budgeted(Bid),
+    /// The subscription that was to be spliced could not be begun.
+    #[error(transparent)]
+    NotSubscribed(#[from] SubscribeError),
     /// An [`InReader`](crate::InReader) receives for all of that rIn.
     #[error("the rIn of buffer {0} has a reader, which alone receives; drop that first")]
     HasReader(Bid),

@@ -14,9 +14,10 @@ use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
 use crate::events::OutEvent;
+use crate::inbound::InboundShared;
 use crate::inspect::Traffic;
 use crate::kept::PlaceCount;
-use crate::options::BufferOptions;
+use crate::options::{BufferOptions, SubscribeOptions};
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, BufWriter, OutSegment};
@@ -191,7 +192,7 @@ impl ROut {
     fn make(
         &self,
         bid: Bid,
-        source: Option<std::sync::Weak<crate::inbound::InboundShared>>,
+        source: Option<std::sync::Weak<InboundShared>>,
         keep: bool,
     ) -> Result<Arc<Buffer>, BufferError> {
         let inner = &self.shared.inner;
@@ -220,9 +221,9 @@ impl ROut {
     }
 
     /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out
-    /// here without a copy (paper 1, section 3.4). Splice right after subscribing, in the same callback, or subscribe with
-    /// `retain_bytes`: a ring that exists before it is spliced keeps no history for subscribers that join later, and those
-    /// on this machine cannot map it and are sent copies.
+    /// here without a copy (paper 1, section 3.4). For a subscription that is begun to be spliced use
+    /// [`ROut::splice_with`]: a ring that exists before it is spliced keeps no history for subscribers that join later, and
+    /// those on this machine cannot map it and are sent copies, unless it was subscribed to with `retain_bytes`.
     ///
     /// # Errors
     /// The id is taken here, or the rIn has no such subscription (or it is spliced already, shares a budget, or is an [`InReader`](crate::InReader)'s).
@@ -236,22 +237,79 @@ impl ROut {
     /// As [`ROut::splice`].
     pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<(), BufferError> {
         let inbound = input.shared.inbound(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        self.splice_inbound(input, &inbound, out_bid).map(drop)
+    }
+
+    /// Subscribes the rIn to the sender's buffer `bid` and splices it to a buffer `out_bid` of this rOut, in one step: the
+    /// ring is made for those who subscribe here, whenever the sender answers. It can be mapped by those on this machine,
+    /// and has the history that [`SubscribeOptions::retain_bytes`] says, half of it by default.
+    ///
+    /// ```
+    /// use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut, SubscribeOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let source = Context::new(Config::default())?;
+    /// # let writes = ROut::new(&source);
+    /// # writes.create_buffer(7, 1 << 20)?;
+    /// # let listener = Listener::bind(&source, "127.0.0.1:0")?;
+    /// # let to = writes.clone();
+    /// # listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    /// # let addr = listener.local_addr();
+    /// let broker = Context::new(Config::default())?;
+    /// let out = ROut::new(&broker);
+    /// let input = RIn::new(&Conn::connect(&broker, &addr, b"")?);
+    /// out.splice_with(&input, 7, 70, SubscribeOptions { size_bytes: 1 << 20, ..SubscribeOptions::default() })?;
+    /// assert_eq!(out.buffers(), [70]); // Whoever subscribes to it gets what is written into 7.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BufferError::NotSubscribed`], or as [`ROut::splice`]; nothing is subscribed to or made then. What the sender says
+    /// comes as [`Received::Refused`](crate::Received::Refused).
+    pub fn splice_with(
+        &self,
+        input: &RIn,
+        bid: Bid,
+        out_bid: Bid,
+        options: SubscribeOptions,
+    ) -> Result<(), BufferError> {
+        let inbound = input.subscription(bid, options)?;
+        let buffer = self.splice_inbound(input, &inbound, out_bid)?;
+        let asked = input.ask(inbound);
+        if asked.is_err() {
+            self.remove_unused(&buffer);
+        }
+        Ok(asked?)
+    }
+
+    fn splice_inbound(
+        &self,
+        input: &RIn,
+        inbound: &Arc<InboundShared>,
+        out_bid: Bid,
+    ) -> Result<Arc<Buffer>, BufferError> {
+        let bid = inbound.bid;
         if inbound.options.budget.is_some() {
             return Err(BufferError::Budgeted(bid));
         }
         if input.has_reader() {
             return Err(BufferError::HasReader(bid));
         }
-        let buffer = self.make(out_bid, Some(Arc::downgrade(&inbound)), false)?;
+        let buffer = self.make(out_bid, Some(Arc::downgrade(inbound)), false)?;
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
-            self.shared.remove(&buffer);
-            // Somebody may have found it already.
-            buffer.set_end(End::Closed(0));
+            self.remove_unused(&buffer);
             let has_reader = input.has_reader();
             return Err(if has_reader { BufferError::HasReader(bid) } else { BufferError::Spliced(bid) });
         }
-        Ok(())
+        Ok(buffer)
+    }
+
+    /// Takes back a buffer into which nothing will come.
+    fn remove_unused(&self, buffer: &Arc<Buffer>) {
+        self.shared.remove(buffer);
+        // Somebody may have found it already.
+        buffer.set_end(End::Closed(0));
     }
 
     /// What subscriptions of a buffer may ask for from now on; those that exist go on as they are. A policy that is not

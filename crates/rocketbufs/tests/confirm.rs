@@ -27,8 +27,8 @@ impl End {
     /// A broker of buffer 1 below another.
     fn below(ctx: &Context, above: &Self) -> Self {
         let (end, input) = (Self::new(ctx), above.reader(ctx));
-        input.subscribe(1, 1 << 16).unwrap();
-        end.out.splice(&input, 1).unwrap();
+        let options = SubscribeOptions { size_bytes: 1 << 16, ..SubscribeOptions::default() };
+        end.out.splice_with(&input, 1, 1, options).unwrap();
         end
     }
 

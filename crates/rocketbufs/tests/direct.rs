@@ -5,7 +5,7 @@ mod ends;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ends::{WAIT, pattern, receiver, sender, write};
+use ends::{WAIT, pattern, receiver, ring_of, sender, write};
 use rocketbufs::{
     Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SegmentError,
     Start, SubscribeOptions,
@@ -124,12 +124,10 @@ fn splices_through_two_brokers() {
     out.create_buffer(1, 1 << 18).unwrap();
     let (first, first_listener) = sender(&ctx);
     let into_first = receiver(&ctx, &source);
-    into_first.subscribe(1, 1 << 18).unwrap();
-    first.splice_as(&into_first, 1, 70).unwrap();
+    first.splice_with(&into_first, 1, 70, ring_of(1 << 18)).unwrap();
     let (second, second_listener) = sender(&ctx);
     let into_second = receiver(&ctx, &first_listener);
-    into_second.subscribe(70, 1 << 18).unwrap();
-    second.splice(&into_second, 70).unwrap();
+    second.splice_with(&into_second, 70, 70, ring_of(1 << 18)).unwrap();
     let leaves: Vec<_> = (0..3)
         .map(|_| {
             let leaf = receiver(&ctx, &second_listener);

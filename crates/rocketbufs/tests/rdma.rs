@@ -212,9 +212,8 @@ fn a_log_goes_on_over_another_transport() {
         out.create_buffer(1, 1 << 16).unwrap();
         let (upstreams, listener) = (subscriber(&broker, &addr), subscriber(&ctx, &addr));
         let upstream = RIn::new(&bring(&out, &tcp, &upstreams, "tcp"));
-        upstream.subscribe(1, 1 << 16).unwrap();
         let relay = ROut::new(&broker);
-        relay.splice(&upstream, 1).unwrap();
+        relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
         let input = RIn::new(&bring(&out, &tcp, &listener, "tcp"));
         subscribe(&input, 1, SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) });
         write(&out, 1, 10_000, 10_000);

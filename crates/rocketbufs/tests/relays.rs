@@ -4,8 +4,11 @@ mod ends;
 
 use std::time::Duration;
 
-use ends::{receiver, sender};
-use rocketbufs::{Config, Conn, Context, Count, RIn, ROut, Received, SubscribeOptions, WaitError};
+use ends::{receiver, ring_of, sender, subscribe, take, write};
+use rocketbufs::{
+    Budget, BufferError, Config, Conn, Context, Count, RIn, ROut, Received, SubscribeError, SubscribeOptions,
+    WaitError,
+};
 
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -98,4 +101,50 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
             }
         }
     }
+}
+
+/// Whatever is asked for in one step with the subscription, and cannot be had.
+#[test]
+fn what_cannot_be_spliced_is_not_subscribed_to_either() {
+    let source = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&source);
+    let mut config = Config::default();
+    config.limits.max_buffers = 4;
+    let broker = Context::new(config).unwrap();
+    let (relay, relays) = sender(&broker);
+    for bid in [BID, 2] {
+        out.create_buffer(bid, 1 << 16).unwrap();
+    }
+    relay.create_buffer(9, 1 << 16).unwrap();
+    let input = receiver(&broker, &listener);
+    subscribe(&input, 2, ring_of(1 << 16));
+    let options = || ring_of(1 << 16);
+    // More often than there is place for what would be left behind.
+    for _ in 0..10 {
+        let taken = relay.splice_with(&input, BID, 9, options()).unwrap_err();
+        assert!(matches!(taken, BufferError::Exists(9)), "{taken}");
+        let known = relay.splice_with(&input, 2, 2, options()).unwrap_err();
+        assert!(matches!(known, BufferError::NotSubscribed(SubscribeError::Exists(2))), "{known}");
+        let budget = SubscribeOptions { budget: Some(Budget::new(1 << 20)), ..options() };
+        let shares = relay.splice_with(&input, BID, BID, budget).unwrap_err();
+        assert!(matches!(shares, BufferError::Budgeted(BID)), "{shares}");
+        let name = SubscribeOptions { name: vec![b'a'; 1000], ..options() };
+        let long = relay.splice_with(&input, BID, BID, name).unwrap_err();
+        assert!(
+            matches!(long, BufferError::NotSubscribed(SubscribeError::NameTooLong { size: 1000, .. })),
+            "{long}"
+        );
+        let reader = input.reader().unwrap();
+        let read = relay.splice_with(&input, BID, BID, options()).unwrap_err();
+        assert!(matches!(read, BufferError::HasReader(BID)), "{read}");
+        drop(reader);
+    }
+    assert_eq!((input.subscriptions(), relay.buffers()), (vec![2], vec![9]));
+    relay.splice_with(&input, BID, 70, options()).unwrap();
+    let below = receiver(&source, &relays);
+    subscribe(&below, 70, ring_of(1 << 16));
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&out, BID, 1 << 18, 5_000));
+        assert_eq!(take(&below, 0, 1 << 18), 0);
+    });
 }

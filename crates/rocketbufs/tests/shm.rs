@@ -220,8 +220,7 @@ fn a_callback_is_given_the_publishers_memory() {
     out.create_buffer(1, 1 << 16).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
-    upstream.subscribe(1, 1 << 16).unwrap();
-    relay.splice(&upstream, 1).unwrap();
+    relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let (given, got) = std::sync::mpsc::sync_channel(16);
     input.set_data_in_cb(move |_, seg| {

@@ -33,8 +33,7 @@ impl Chain {
         out.create_buffer_with(1, options).unwrap();
         let (relay, relays) = sender(broker);
         let upstream = RIn::new(&connect(broker, &listener));
-        upstream.subscribe(1, ring).unwrap();
-        relay.splice(&upstream, 1).unwrap();
+        relay.splice_with(&upstream, 1, 1, ring_of(ring)).unwrap();
         let mut contexts = vec![ctx];
         let inputs = (0..subscribers).map(|_| {
             let ctx = context(SHM);
@@ -140,8 +139,7 @@ fn a_broker_lets_go_of_what_came_after_who_has_it() {
     out.create_buffer(1, RING).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
-    upstream.subscribe_with(1, SubscribeOptions { min_receivers: 1, ..ring_of(RING) }).unwrap();
-    relay.splice(&upstream, 1).unwrap();
+    relay.splice_with(&upstream, 1, 1, SubscribeOptions { min_receivers: 1, ..ring_of(RING) }).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let start = Start::Position(out.buffer_info(1).unwrap().epoch, 60_000);
     assert_eq!(subscribe(&input, 1, SubscribeOptions { start, ..ring_of(RING) }), 60_000);
@@ -290,8 +288,7 @@ fn a_broker_that_looks_late_knows_where_deliveries_end() {
     out.create_buffer_with(1, options).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
-    upstream.subscribe(1, 1 << 16).unwrap();
-    relay.splice(&upstream, 1).unwrap();
+    relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
     let input = RIn::new(&connect(&tcp, &relays));
     subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 13) });
     write(&out, 1, 100, 100);

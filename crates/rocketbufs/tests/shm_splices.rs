@@ -43,8 +43,7 @@ impl Chain {
         let upstream = RIn::new(&connect(&broker, &listener));
         let hold = if name.is_empty() { Duration::ZERO } else { WAIT };
         let options = SubscribeOptions { name: name.into(), hold, linger: Some(WAIT), ..ring_of(1 << 16) };
-        upstream.subscribe_with(1, options).unwrap();
-        relay.splice(&upstream, 1).unwrap();
+        relay.splice_with(&upstream, 1, 1, options).unwrap();
         let input = RIn::new(&connect(&other, &relays));
         subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
         Self { out, listener, broker, upstream, relay: (relay, relays), input, left, _contexts: [ctx, other] }

@@ -120,12 +120,15 @@ pub fn source(args: &Source) -> Result<(), BenchError> {
     control.finish(&[u64::from(args.bursts) * args.burst])
 }
 
-fn subscribe(context: &Context, args: &Hop) -> Result<RIn, BenchError> {
-    let input = RIn::new(&Conn::connect(context, &args.from, b"bench").map_err(failed)?);
-    let policy = if args.buffer.no_flow_control { Policy::Overwrite } else { Policy::Block };
-    let options = SubscribeOptions { policy, size_bytes: RING_BYTES, ..SubscribeOptions::default() };
-    input.subscribe_with(BID, options).map_err(failed)?;
-    Ok(input)
+impl Hop {
+    fn connect(&self, context: &Context) -> Result<RIn, BenchError> {
+        Ok(RIn::new(&Conn::connect(context, &self.from, b"bench").map_err(failed)?))
+    }
+
+    fn options(&self) -> SubscribeOptions {
+        let policy = if self.buffer.no_flow_control { Policy::Overwrite } else { Policy::Block };
+        SubscribeOptions { policy, size_bytes: RING_BYTES, ..SubscribeOptions::default() }
+    }
 }
 
 /// Hands on what comes, and says where.
@@ -136,8 +139,8 @@ pub fn hop(args: &Hop) -> Result<(), BenchError> {
     let control = Control::start();
     let context = args.buffer.context()?;
     let out = ROut::new(&context);
-    let input = subscribe(&context, args)?;
-    out.splice(&input, BID).map_err(failed)?;
+    let input = args.connect(&context)?;
+    out.splice_with(&input, BID, BID, args.options()).map_err(failed)?;
     let listener = listen(&context, &out)?;
     control.ready(&listener.local_addr());
     loop {
@@ -152,7 +155,8 @@ pub fn hop(args: &Hop) -> Result<(), BenchError> {
 pub fn sink(args: &Hop) -> Result<(), BenchError> {
     let control = Control::start();
     let context = args.buffer.context()?;
-    let input = subscribe(&context, args)?;
+    let input = args.connect(&context)?;
+    input.subscribe_with(BID, args.options()).map_err(failed)?;
     let pattern = Pattern::new(BID, args.size);
     let mut cursor = Cursor::new(&pattern);
     let mut copy = vec![0; pattern.record_bytes()];

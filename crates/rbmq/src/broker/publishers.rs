@@ -37,6 +37,7 @@ pub(super) fn not_subscribed(error: SubscribeError) -> Refused {
 /// Why the framework makes no buffer for subscribers.
 pub(super) fn no_buffer(error: BufferError) -> Refused {
     match error {
+        BufferError::NotSubscribed(error) => not_subscribed(error),
         BufferError::TooMany(_) => (RefuseCode::Limit, error.to_string()),
         // As it is told where the ring is made later.
         BufferError::Memory(error) => not_had(&error.into()),
@@ -176,7 +177,6 @@ impl Broker {
         session.mapping.insert(in_bid, out_bid);
         let options = SubscribeOptions {
             size_bytes,
-            // Said here, as the answer may come before the splice is made that would imply it.
             retain_bytes: Some(retain_bytes),
             // Everything that the publisher still has: it may have written before the broker came. A position of no
             // log at all begins at the oldest byte even where a place was kept for a broker that was restarted, whose
@@ -203,12 +203,7 @@ impl Broker {
         options: SubscribeOptions,
     ) -> Result<(), Refused> {
         let Some(session) = self.sessions.get(&key) else { return Ok(()) };
-        session.rin.subscribe_with(in_bid, options).map_err(not_subscribed)?;
-        match self.out.splice_as(&session.rin, in_bid, out_bid) {
-            // It has ended before it was spliced: its event is on the way and says why.
-            Err(BufferError::NoSuchBuffer(_)) => return Ok(()),
-            spliced => spliced.map_err(no_buffer)?,
-        }
+        self.out.splice_with(&session.rin, in_bid, out_bid, options).map_err(no_buffer)?;
         let terms = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).terms());
         // Nobody knows of the buffer yet.
         terms.map_or(Ok(()), |terms| self.out.set_terms(out_bid, terms).map_err(no_buffer))

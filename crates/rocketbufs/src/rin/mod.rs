@@ -136,7 +136,16 @@ impl RIn {
     ///
     /// # Errors
     /// As [`RIn::subscribe`].
-    pub fn subscribe_with(&self, bid: Bid, mut options: SubscribeOptions) -> Result<(), SubscribeError> {
+    pub fn subscribe_with(&self, bid: Bid, options: SubscribeOptions) -> Result<(), SubscribeError> {
+        self.ask(self.subscription(bid, options)?)
+    }
+
+    /// A subscription that nobody knows of yet.
+    pub(crate) fn subscription(
+        &self,
+        bid: Bid,
+        mut options: SubscribeOptions,
+    ) -> Result<Arc<InboundShared>, SubscribeError> {
         let inner = &self.shared.inner;
         if options.size_bytes == 0 {
             options.size_bytes = inner.config.buffers.size_bytes;
@@ -148,16 +157,20 @@ impl RIn {
         if options.size_bytes > max {
             return Err(SubscribeError::TooLarge { size: options.size_bytes, max });
         }
-        let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
-        if map.get(&bid).is_some_and(|known| !known.is_over()) {
-            return Err(SubscribeError::Exists(bid));
-        }
-        if options.policy != Policy::Block {
-            inner.note_keeps_up();
-        }
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
-        let inbound = Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options));
-        map.insert(bid, inbound.clone());
+        Ok(Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options)))
+    }
+
+    /// Adds a subscription, and asks the sender for it.
+    pub(crate) fn ask(&self, inbound: Arc<InboundShared>) -> Result<(), SubscribeError> {
+        let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
+        if map.get(&inbound.bid).is_some_and(|known| !known.is_over()) {
+            return Err(SubscribeError::Exists(inbound.bid));
+        }
+        if inbound.options.policy != Policy::Block {
+            self.shared.inner.note_keeps_up();
+        }
+        map.insert(inbound.bid, inbound.clone());
         drop(map);
         let conn = self.shared.conn();
         conn.send(Command::Subscribe { conn: conn.id, inbound });

@@ -35,16 +35,23 @@ impl Broker {
         let mut subs = Vec::new();
         for sub in &plan.subs {
             let start = if again { Start::Oldest } else { sub.start };
-            let asked = rin.subscribe_with(sub.up_bid, options(sub, start));
-            env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
-            subs.push(Spliced { plan: sub.clone(), spliced: false, over: false });
-        }
-        let mut broker = Self { node, rin, out, events, subs };
-        for at in 0..broker.subs.len() {
-            if !broker.subs[at].plan.splice_late {
-                broker.splice(env, at);
+            let (options, spliced) = (options(sub, start), !sub.splice_late);
+            if spliced {
+                let done = out.splice_with(&rin, sub.up_bid, sub.out_bid, options);
+                env.check("a buffer can be subscribed to and spliced", done.is_ok(), || format!("{done:?}"));
+            } else {
+                let asked = rin.subscribe_with(sub.up_bid, options);
+                env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
             }
+            subs.push(Spliced { plan: sub.clone(), spliced, over: false });
         }
+        let broker = Self { node, rin, out, events, subs };
+        broker
+            .subs
+            .iter()
+            .enumerate()
+            .filter(|(_, sub)| sub.spliced)
+            .for_each(|(at, _)| broker.splice_again(env, at));
         broker
     }
 
@@ -57,7 +64,12 @@ impl Broker {
         };
         sub.spliced = true;
         env.check("a subscription can be spliced", spliced.is_ok(), || format!("{spliced:?}"));
-        let again = self.out.splice_as(&self.rin, up, out);
+        self.splice_again(env, at);
+    }
+
+    fn splice_again(&self, env: &mut Env, at: usize) {
+        let SubPlan { up_bid, out_bid, .. } = self.subs[at].plan;
+        let again = self.out.splice_as(&self.rin, up_bid, out_bid);
         env.check("an id is spliced once", again.is_err(), || "spliced twice".into());
     }
 
