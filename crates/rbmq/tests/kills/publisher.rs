@@ -33,8 +33,7 @@ impl Publisher {
         let fed = Arc::<AtomicBool>::default();
         let (mut stdin, all_fed) = (process.stdin(), fed.clone());
         let feeder = std::thread::spawn(move || {
-            let filler = "x".repeat(shape.filler);
-            let line = |n: u64| format!("{index} {n} {filler}\n");
+            let line = |n: u64| shape.line(index, n) + "\n";
             let most: String = (0..shape.lines() - 1).map(line).collect();
             // It may be killed meanwhile.
             let written = stdin.write_all(most.as_bytes());

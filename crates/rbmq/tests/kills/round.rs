@@ -9,7 +9,7 @@ use rbmq::Observer;
 use crate::common::{BrokerProcess, LONG, Outcome, Process, client, until};
 use crate::publisher::Publisher;
 use crate::shape::{Rng, Shape};
-use crate::told::{Lines, Told, missing, numbers, told};
+use crate::told::{Lines, Told, lost, missing, numbers, told};
 
 /// How fast the writer's file may grow.
 const RATE: &str = "12MB";
@@ -63,7 +63,7 @@ impl Round {
             std::fs::create_dir(dir.path().join("out")).expect("a folder");
         }
         let writer = start_writer(last, dir.path(), shape);
-        let args = format!("-q {} --until-closed --ring-bytes 256k", shape.filter());
+        let args = format!("{} --until-closed --ring-bytes 256k", shape.filter());
         let mut reader = start_sub(last, &args, shape);
         let reads = Lines::of(reader.stdout());
         let publish = |index| Some(Publisher::start(index, &addrs[0], shape));
@@ -191,7 +191,6 @@ impl Round {
     /// a restart of the broker that merges: some may come again, and behind another broker one log beside the other.
     fn check_order(&self, who: &str, text: &str, said: &str, confirmed: &[Vec<Told>]) {
         let logs = if self.shape.merged { self.deaths(&[Victim::First]) } else { 0 };
-        let was_told = said.contains("lost") || said.contains("gone");
         for (publisher, confirmed) in confirmed.iter().enumerate() {
             let mut numbers = numbers(text, publisher);
             let again = numbers.windows(2).filter(|pair| pair[1] <= pair[0]).count();
@@ -200,11 +199,33 @@ impl Round {
             }
             numbers.sort_unstable();
             let gaps = numbers.windows(2).map(|pair| pair[0] + 1..pair[1]);
-            let mut gaps = gaps.filter(|gap| !gap.is_empty() && !self.may_lack(confirmed, gap.clone()));
-            if let Some(gap) = gaps.next().filter(|_| !was_told) {
+            let untold = |gap: &Range<u64>| {
+                !gap.is_empty()
+                    && !self.may_lack(confirmed, gap.clone())
+                    && !self.was_told(said, publisher, gap)
+            };
+            if let Some(gap) = gaps.into_iter().find(untold) {
                 self.fail(&format!("{who} lacks {gap:?} of publisher {publisher}, and was told: {said}"));
             }
         }
+    }
+
+    /// Whether a subscriber was told that it lacks these lines of a publisher.
+    fn was_told(&self, said: &str, publisher: usize, lines: &Range<u64>) -> bool {
+        let ranges = lost(said);
+        if self.shape.merged {
+            // Where they lie in which log only the broker knew.
+            return !ranges.is_empty() || said.contains("gone");
+        }
+        // Its log is its own, and begins with its first line.
+        let bytes = |n| self.shape.record_bytes(publisher, n);
+        let mut at: u64 = (0..lines.start).map(bytes).sum();
+        let told = |n| {
+            let from = at;
+            at += bytes(n);
+            ranges.iter().any(|lost| lost.start < at && from < lost.end)
+        };
+        lines.clone().all(told)
     }
 
     /// Whether a subscriber of a merged topic may lack these lines and not know it: where the broker that merges died with what

@@ -20,6 +20,9 @@ impl Rng {
 /// Lines that all publishers of a round publish together: some hundred milliseconds at the rate of the file.
 const LINES: u64 = 60_000;
 
+/// What stands before each record of a log.
+const RECORD_HEADER_BYTES: u64 = 4;
+
 /// Who publishes how to whom by way of how many brokers.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
@@ -60,6 +63,16 @@ impl Shape {
     /// Lines of each publisher.
     pub fn lines(&self) -> u64 {
         LINES / self.publishers as u64
+    }
+
+    /// What a publisher publishes as its line of that number.
+    pub fn line(&self, publisher: usize, n: u64) -> String {
+        format!("{publisher} {n} {}", "x".repeat(self.filler))
+    }
+
+    /// Bytes of that line as a record of a log.
+    pub fn record_bytes(&self, publisher: usize, n: u64) -> u64 {
+        RECORD_HEADER_BYTES + self.line(publisher, n).len() as u64
     }
 
     /// What is subscribed to.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -65,6 +66,16 @@ pub fn numbers(text: &str, publisher: usize) -> Vec<u64> {
         (from == publisher).then_some(number)
     };
     whole.lines().filter_map(of_publisher).collect()
+}
+
+/// The positions that a subscriber was told are lost.
+pub fn lost(said: &str) -> Vec<Range<u64>> {
+    let range = |line: &str| {
+        let (_, positions) = line.split_once("were lost (positions ")?;
+        let (from, to) = positions.strip_suffix(')')?.split_once(" to ")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    said.lines().filter_map(range).collect()
 }
 
 /// The first of the lines that are confirmed for the writer and not among these, with what was told.
