@@ -1,12 +1,16 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
+mod places;
 mod telling;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 
 use rocketring::{Hold, Ring, Writer};
+
+use places::Places;
+pub(crate) use places::{Held, Known, Leaving};
 
 use crate::confirm::Waits;
 use crate::context::{ContextInner, lock};
@@ -72,52 +76,6 @@ pub(crate) struct Buffer {
     pub(crate) terms: Mutex<Terms>,
     /// Of a buffer that the application writes: whether it moves, and where it rests.
     pub(crate) rest: Rest,
-}
-
-/// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
-/// never there twice.
-#[derive(Default)]
-struct Places {
-    subs: Vec<Arc<SubShared>>,
-    /// Kept for named subscriptions whose connection is gone. They count as subscribers: nobody is told that everybody
-    /// has what they do not have.
-    held: HashMap<Vec<u8>, Held>,
-    /// Those who count no more.
-    past: Count,
-    /// The buffer was removed: nobody can come back to it.
-    over: bool,
-}
-
-/// A place in a ring, kept until somebody of that name comes back.
-pub(crate) struct Held {
-    pub(crate) hold: Option<Hold>,
-    pub(crate) policy: Policy,
-    /// What it had confirmed, by level, and for whom that spoke.
-    pub(crate) levels: [Position; 3],
-    pub(crate) tally: Tally,
-    /// Where a delivery begins with which it can go on.
-    pub(crate) whole: Position,
-    pub(crate) until: Nanos,
-}
-
-/// What is to become of the place of a subscription that goes.
-pub(crate) enum Leaving {
-    /// It counts no more.
-    Gone,
-    /// It is kept under its name.
-    Kept(Held),
-}
-
-/// What is known of a subscription that comes back under its name.
-pub(crate) struct Known {
-    pub(crate) levels: [Position; 3],
-    pub(crate) tally: Tally,
-    /// Where it holds the ring.
-    pub(crate) holds: Option<Position>,
-    /// Where a delivery begins with which it can go on, if that is still there.
-    pub(crate) whole: Position,
-    /// The connection and worker that still have it; none: its place was kept.
-    pub(crate) live: Option<(u64, usize)>,
 }
 
 /// What a subscription shows to others than its worker.
@@ -308,7 +266,12 @@ impl Buffer {
         let keeps = match (leaving, kept) {
             (Leaving::Kept(mut held), Some(kept)) if !places.over && (placed || kept.take()) => {
                 kept.leaves();
-                held.hold = lock(&gone.hold).take();
+                if held.counts() {
+                    held.hold = lock(&gone.hold).take();
+                } else {
+                    held.tally = Tally::default();
+                    places.past = places.past.and(gone.count().gone());
+                }
                 places.held.insert(gone.name.clone(), held);
                 true
             }
@@ -362,7 +325,7 @@ impl Buffer {
     pub(crate) fn min_landed(&self) -> Position {
         let head = self.log().map_or(0, |log| log.ring.head());
         let places = lock(&self.places);
-        let held = places.held.values().map(|held| held.levels[0]).min().unwrap_or(head);
+        let held = places.waited_for().map(|held| held.levels[0]).min().unwrap_or(head);
         let landed = |sub: &Arc<SubShared>| sub.landed.load(Ordering::Acquire);
         places.subs.iter().map(landed).min().unwrap_or(head).min(held).min(head)
     }
@@ -370,12 +333,12 @@ impl Buffer {
     /// Shows every place that counts, and returns for whom all of them speak.
     pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Count {
         let places = lock(&self.places);
-        let held = places.held.values().map(|held| held.levels[2]);
+        let held = places.waited_for().map(|held| held.levels[2]);
         let least = places.subs.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
         // Nobody upstream is a ring further behind, and asks for what lies below.
         let floor = least.unwrap_or(0).saturating_sub(self.log().map_or(0, |log| log.ring.capacity()));
         let mut count = places.past;
-        for held in places.held.values() {
+        for held in places.waited_for() {
             show(held.levels);
             count = count.and_above(held.tally.count(), floor);
         }
@@ -462,7 +425,7 @@ impl Buffer {
         self.end().is_some_and(|end| {
             let places = lock(&self.places);
             places.subs.iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
-                && places.held.values().all(|held| held.levels[0] >= end.position())
+                && places.waited_for().all(|held| held.levels[0] >= end.position())
         })
     }
 

@@ -30,7 +30,9 @@ pub struct SubscribeOptions {
     pub block_timeout: Option<Duration>,
     /// Names the subscription, so that the sender keeps its place for `hold` when the connection is gone.
     pub name: Vec<u8>,
-    /// How long, after the connection is gone.
+    /// How long, after the connection is gone. Only with [`Policy::Block`] the sender waits for it meanwhile, and counts it for
+    /// what is confirmed: with the other policies it goes on with what the ring has of its history by then, and is told what was
+    /// lost.
     pub hold: Duration,
     /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; none:
     /// `session.linger_ms`.

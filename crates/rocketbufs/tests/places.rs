@@ -4,10 +4,11 @@ mod ends;
 
 use std::time::{Duration, Instant};
 
-use ends::{receiver, sender};
-use rocketbufs::{Bid, Config, Context, Listener, RIn, ROut, Received, SubscribeOptions};
+use ends::{pattern, receiver, sender, subscribe, take};
+use rocketbufs::{Bid, Config, Context, Listener, Policy, RIn, ROut, Received, Start, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
+const RING_BYTES: u64 = 64 << 10;
 
 struct Sender {
     ctx: Context,
@@ -29,7 +30,7 @@ fn served(places: usize) -> Sender {
     config.limits.max_held_subscriptions = places;
     let ctx = Context::new(config).unwrap();
     let (out, listener) = sender(&ctx);
-    (1..=3).for_each(|bid| out.create_buffer(bid, 64 << 10).unwrap());
+    (1..=3).for_each(|bid| out.create_buffer(bid, RING_BYTES).unwrap());
     Sender { ctx, out, listener }
 }
 
@@ -65,7 +66,7 @@ impl Sender {
 
 fn options(name: &str) -> SubscribeOptions {
     SubscribeOptions {
-        size_bytes: 64 << 10,
+        size_bytes: RING_BYTES,
         name: name.into(),
         hold: if name.is_empty() { Duration::ZERO } else { WAIT },
         ..SubscribeOptions::default()
@@ -165,4 +166,40 @@ fn who_had_everything_when_it_left_is_sent_nothing_twice() {
     let input = receiver(&sender.ctx, &sender.listener);
     input.subscribe_with(1, options("named")).unwrap();
     assert!(matches!(event(&input), Received::Subscribed { start, .. } if start == had));
+}
+
+/// Nobody waits for one that drops, or is to be cut off: not while it is away either. What the history has it gets, and it is
+/// told of the rest.
+#[test]
+fn who_does_not_block_holds_nobody_while_it_is_away() {
+    for policy in [Policy::Drop, Policy::Disconnect] {
+        let sender = served(1);
+        let mut writer = sender.out.writer(1).unwrap();
+        let wishes = || SubscribeOptions { policy, start: Start::Oldest, ..options("me") };
+        let away = receiver(&sender.ctx, &sender.listener);
+        assert_eq!(subscribe(&away, 1, wishes()), 0);
+        writer.append(&[&pattern(0, 1000)]).unwrap();
+        assert_eq!(take(&away, 0, 1000), 0);
+        away.conn().close("away");
+        sender.until_gone(1);
+        let kept = sender.out.kept_places(1);
+        assert!(kept.len() == 1 && kept[0].holds.is_none(), "{kept:?}");
+
+        let head = 10 * RING_BYTES;
+        (1000..head).step_by(1000).for_each(|at| {
+            let size = 1000.min(head - at) as usize;
+            writer
+                .append(&[&pattern(at, size)])
+                .unwrap_or_else(|error| panic!("{policy:?} at {at}: {error}"));
+        });
+        sender.out.wait_delivered(1, head, Duration::ZERO).expect("nobody is waited for");
+
+        let back = receiver(&sender.ctx, &sender.listener);
+        assert_eq!(subscribe(&back, 1, wishes()), 1000);
+        let lost = take(&back, 1000, head);
+        // A boundary of the history may be one that is not known.
+        assert!(lost > 0 && lost <= head - 1000 - RING_BYTES / 2 + 2000, "{policy:?}: {lost} bytes");
+        writer.append(&[&pattern(head, 1000)]).unwrap();
+        assert_eq!(take(&back, head, head + 1000), 0);
+    }
 }

@@ -119,7 +119,7 @@ pub struct Outbound {
     ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
-    /// `disconnect`: how far it was behind when it came, or the least that it was since.
+    /// `drop`, `disconnect`: how far it was behind when it came, or the least that it was since.
     catching_up: u64,
 }
 
@@ -152,7 +152,7 @@ impl Outbound {
     }
 
     /// It begins behind the log's end, and gets as much more lag as that: with `disconnect` it would be cut off again each
-    /// time it comes, before it has caught up.
+    /// time it comes, before it has caught up, and with `drop` it would lose at once what it came for.
     pub fn begin_behind(&mut self, log: &Ring) {
         self.catching_up = self.behind(log);
     }
@@ -165,7 +165,8 @@ impl Outbound {
     /// How far it is behind, in bytes. By what it holds: a receiver that stops reading blocks others by that, not by `sent`.
     pub fn behind(&self, log: &Ring) -> u64 {
         // Before its first CREDIT it holds more than it may need.
-        let needed = if self.credited { self.needed() } else { self.landed };
+        // Nor does it hold what was written over while it was away.
+        let needed = if self.credited { self.needed() } else { self.landed.max(log.tail()) };
         log.head().saturating_sub(needed)
     }
 
@@ -242,13 +243,11 @@ impl Outbound {
 
     /// Whether it lags so far that its policy must act (`drop`: [`Outbound::drop_to_boundary`]; `disconnect`).
     pub fn too_far_behind(&self, log: &Ring) -> bool {
-        let (behind, max_lag) = (self.behind(log), self.config.max_lag);
         match self.config.policy {
-            Policy::Drop => behind >= max_lag,
-            // More than the capacity it is never behind, as it holds that.
-            Policy::Disconnect => {
-                let most = self.catching_up.saturating_add(max_lag).min(log.capacity());
-                behind >= most && behind > self.catching_up
+            // Further behind it is never let be: a writer of large deliveries would have no room for the next.
+            Policy::Drop | Policy::Disconnect => {
+                let (behind, most) = (self.behind(log), self.catching_up.saturating_add(self.config.max_lag));
+                behind >= most.min(log.capacity() - log.max_delivery()) && behind > self.catching_up
             }
             Policy::Block | Policy::Overwrite => false,
         }
