@@ -93,6 +93,26 @@ fn a_place_is_kept_no_longer_than_the_rule_says() {
 }
 
 #[test]
+fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
+    let broker = broker_of(Vec::new());
+    for (name, policy) in [("drop", Policy::Drop), ("disconnect", Policy::Disconnect)] {
+        let mut writer = topic(&broker, name);
+        let builder = || Subscriber::builder().name("s").hold(HOUR).policy(policy);
+        let away = subscriber(&broker, name, builder());
+        writer.wait_subscribers(1, LONG).unwrap();
+        drop(away);
+        until("it is gone", || writer.subscribers() == 0);
+        fill(&mut writer, 1000, LONG).unwrap();
+        let mut back = subscriber(&broker, name, builder());
+        let lost = notice(&mut back, |notice| match notice {
+            Notice::Lost { from, to, .. } => Some(to - from),
+            _ => None,
+        });
+        assert!(lost > 0 && back.recv(LONG).unwrap().is_some(), "{name}: {lost} bytes are lost");
+    }
+}
+
+#[test]
 fn a_lag_is_no_larger_than_the_rule_says() {
     let large = |rule: &mut Rule| rule.ring_bytes = Some(1 << 20);
     let broker = broker_of(vec![
