@@ -1,5 +1,6 @@
 //! One buffer of an rOut: its log, its subscribers, who waits for them.
 
+mod ending;
 mod places;
 mod telling;
 
@@ -391,47 +392,6 @@ impl Buffer {
     pub(crate) fn is_abandoned(&self) -> bool {
         let places = lock(&self.places);
         places.subs.is_empty() && places.held.is_empty()
-    }
-
-    pub(crate) fn end(&self) -> Option<End> {
-        *lock(&self.end)
-    }
-
-    /// The log ends here. The first word counts.
-    pub(crate) fn set_end(self: &Arc<Self>, end: End) {
-        lock(&self.end).get_or_insert(end);
-        self.has_end.store(true, Ordering::Release);
-        if let Some(log) = self.log() {
-            log.ring.poke();
-        }
-        self.notify();
-        self.on_progress();
-        if self.log().is_none() {
-            self.unpark(); // It will never be known.
-        }
-    }
-
-    pub(crate) fn ended(&self) -> bool {
-        self.has_end.load(Ordering::Acquire)
-    }
-
-    /// Whether this is the first to hear that it has drained.
-    pub(crate) fn tell_ended(&self) -> bool {
-        self.drained() && !self.ended_told.swap(true, Ordering::AcqRel)
-    }
-
-    /// Whether the log has ended and every subscriber present has all of it.
-    pub(crate) fn drained(&self) -> bool {
-        self.end().is_some_and(|end| {
-            let places = lock(&self.places);
-            places.subs.iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
-                && places.waited_for().all(|held| held.levels[0] >= end.position())
-        })
-    }
-
-    /// Whether the log has ended and every subscriber present has all of it and has heard so.
-    pub(crate) fn everybody_heard_the_end(&self) -> bool {
-        self.drained() && lock(&self.places).subs.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
     }
 
     /// A subscriber moved on, came or went: whoever waits looks again.

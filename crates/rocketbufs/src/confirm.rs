@@ -169,6 +169,12 @@ impl Buffer {
         self.waits.any.store(true, Ordering::SeqCst);
     }
 
+    /// The delivery that ends there is not part of the log after all.
+    #[cold]
+    pub(crate) fn drop_context(&self, end: Position) {
+        lock(&self.contexts).retain(|(at, _)| *at != end);
+    }
+
     /// With nobody there a delivery counts as landed as soon as it is visible, which it may have become with a later
     /// one; the callback still runs on a worker.
     pub(crate) fn confirm_visible(self: &Arc<Self>) {

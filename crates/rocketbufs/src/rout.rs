@@ -207,10 +207,9 @@ impl ROut {
     /// No such buffer.
     pub fn destroy_buffer(&self, bid: Bid) -> Result<Position, BufferError> {
         let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        // Between two deliveries: what `deliver` said is delivered is part of the log.
+        // Between two deliveries of `deliver`; a `BufWriter` does not ask for this lock, and looks at the end itself.
         let writer = lock(&buffer.writer);
-        let end = buffer.log().map_or(0, |log| log.ring.boundary());
-        buffer.set_end(End::Closed(end));
+        let end = buffer.close();
         drop(writer);
         if buffer.source.is_some() {
             self.shared.remove(&buffer);

@@ -123,7 +123,8 @@ impl BufWriter {
         match writer.append(parts) {
             Ok(end) => {
                 self.buffer.notify_or_send();
-                Ok(end)
+                // It may have been ended meanwhile, without this one.
+                if self.buffer.has_in_log(end) { Ok(end) } else { Err(SegmentError::Closed) }
             }
             Err(error) => Err(self.refused(error)),
         }
@@ -348,6 +349,10 @@ pub(crate) fn deliver(
     }
     if delivered.published {
         buffer.notify_or_send();
+    }
+    if size > 0 && !buffer.has_in_log(delivered.to) {
+        buffer.drop_context(delivered.to);
+        return Err(DeliverError::Closed);
     }
     buffer.confirm_visible();
     Ok(delivered.to)

@@ -3,14 +3,15 @@
 mod ends;
 mod raw;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use ends::{receiver, sender};
 use raw::WAIT;
 use rocketbufs::{
-    Blocking, Config, Conn, ConnError, Context, ListenError, Listener, RIn, ROut, Received, RecvError,
-    SegmentError, SubscribeOptions, WaitError,
+    Blocking, BufWriter, Config, Conn, ConnError, Context, DeliverError, ListenError, Listener, RIn, ROut,
+    Received, RecvError, SegmentError, SubscribeOptions, WaitError,
 };
 
 fn subscribe(input: &RIn, bid: u32) {
@@ -296,5 +297,64 @@ fn destroying_while_others_write_and_wait() {
             assert_eq!(writing.join().unwrap(), SegmentError::Closed);
         });
         assert!(input.conn().is_up());
+    }
+}
+
+/// Writes until it is told that the buffer has ended, and counts `rounds`; returns where the last delivery ends that was told
+/// as delivered.
+fn write_to_the_end(writer: &mut BufWriter, by_segments: bool, rounds: &AtomicU32) -> u64 {
+    let mut last = 0;
+    loop {
+        let ended = if by_segments {
+            let delivered = writer.get_output_segment(16, Blocking::No);
+            delivered.map_err(|error| error == SegmentError::Closed).and_then(|segment| {
+                writer.deliver(segment, 16, None).map_err(|error| matches!(error, DeliverError::Closed))
+            })
+        } else {
+            writer.append(&[&[1; 16]]).map_err(|error| error == SegmentError::Closed)
+        };
+        match ended {
+            Ok(end) => last = end,
+            Err(true) => return last,
+            Err(false) => {}
+        }
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Gives everything back until the log ends.
+fn read_to_the_end(input: &RIn) {
+    loop {
+        match input.recv(Some(WAIT)).unwrap().expect("an end") {
+            Received::Data(view) => view.consume(),
+            Received::Closed { .. } => break,
+            received => panic!("{received:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_told_as_delivered_is_part_of_the_log() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    for bid in 0..400 {
+        out.create_buffer(bid, 1 << 16).unwrap();
+        // Where somebody follows the ring the barriers of its writer are light ones.
+        let input = (bid % 4 < 2).then(|| receiver(&ctx, &listener));
+        if let Some(input) = &input {
+            subscribe(input, bid);
+        }
+        let mut writer = out.writer(bid).unwrap();
+        let rounds = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| write_to_the_end(&mut writer, bid % 2 == 1, &rounds));
+            scope.spawn(|| input.as_ref().map(read_to_the_end));
+            while rounds.load(Ordering::Relaxed) < 10 + bid {
+                std::hint::spin_loop();
+            }
+            let end = out.destroy_buffer(bid).unwrap();
+            let last = writing.join().unwrap();
+            assert!(last <= end, "{last} was told as delivered, and the log of {bid} ended at {end}");
+        });
     }
 }
