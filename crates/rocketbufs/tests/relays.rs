@@ -5,6 +5,7 @@ mod ends;
 use std::time::Duration;
 
 use ends::{receiver, ring_of, sender, subscribe, take, write};
+use rocketbufs::config::TransportKind;
 use rocketbufs::{
     Budget, BufferError, Config, Conn, Context, Count, RIn, ROut, Received, SubscribeError, SubscribeOptions,
     WaitError,
@@ -147,4 +148,30 @@ fn what_cannot_be_spliced_is_not_subscribed_to_either() {
         scope.spawn(|| write(&out, BID, 1 << 18, 5_000));
         assert_eq!(take(&below, 0, 1 << 18), 0);
     });
+}
+
+#[test]
+fn who_resumes_twice_at_once_goes_on_over_the_last() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (writes, listener) = sender(&ctx);
+    writes.create_buffer(BID, 64 << 10).unwrap();
+    // Connections of several workers, which hear of it in any order.
+    let mut config = ends::config(TransportKind::Tcp);
+    config.tcp.tcp_num_threads = 3;
+    let broker = Context::new(config).unwrap();
+    let out = ROut::new(&broker);
+    let input = receiver(&broker, &listener);
+    out.splice_with(&input, BID, BID, ring_of(64 << 10)).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    for round in 1..=1500 {
+        let conns = [ends::connect(&broker, &listener), ends::connect(&broker, &listener)];
+        conns.iter().for_each(|conn| input.resume(conn));
+        write(&writes, BID, 100, 100);
+        let comes = || out.buffer_info(BID).unwrap().head == 100 * round;
+        let came = (0..20_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(u64::from(!comes())));
+            comes()
+        });
+        assert!(came, "nothing comes in round {round}, over a connection that is up: {}", conns[1].is_up());
+    }
 }

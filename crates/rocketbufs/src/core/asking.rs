@@ -28,6 +28,7 @@ impl<T: Transport> Core<T> {
         };
         let Some(there) = inbound.there.bid() else { return self.begin_linger(inbound) };
         let on_this_machine = self.transport.carrier(conn).name == "shm";
+        let rin = inbound.rin.upgrade();
         let mut state = lock(&inbound.state);
         if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
             return;
@@ -40,7 +41,10 @@ impl<T: Transport> Core<T> {
         let waits = moves && !state.log.as_mut().is_some_and(InLog::is_given_back);
         if state.wire.is_some() || waits {
             // The old connection still has the landing end, and is closing; or the application has not given back all.
-            state.resume_on = Some(number);
+            // Several workers say so in any order. One that the rIn has left by now is closed, and the newest says so itself.
+            if rin.is_none_or(|rin| rin.conn().id == number) {
+                state.resume_on = Some(number);
+            }
             return;
         }
         let wire = link.next_wire;
