@@ -196,6 +196,35 @@ fn broker(ctx: &Context) -> (ROut, Listener, RIn, Raw) {
 }
 
 #[test]
+fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
+    let ctx = Context::new(Config::default()).unwrap();
+    for (start, lost) in [(u64::MAX - 1000, None), (0, Some(u64::MAX - 1000)), (0, Some(u64::MAX))] {
+        let (out, listener, _input, mut publisher) = broker(&ctx);
+        out.create_buffer(71, 1 << 16).unwrap();
+        let wire = publisher.answer(start, true);
+        let leaf = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
+        for bid in [70, 71] {
+            leaf.subscribe(bid, 1 << 16).unwrap();
+            assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        }
+        if let Some(to) = lost {
+            publisher.say(&Message::Lost { wire, from: start, to });
+        }
+        // As much as there are positions for, and more.
+        (0..20).for_each(|_| publisher.data(wire, false, &[1; 100]));
+        // The broker's worker goes on.
+        out.writer(71).unwrap().append(&[b"honest"]).unwrap();
+        loop {
+            match leaf.recv(Some(WAIT)).unwrap().expect("the honest buffer's data") {
+                Received::Data(view) if view.bid() == 71 => break,
+                Received::ConnDown { why } => panic!("{start} {lost:?}: {why}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
 fn who_waits_for_a_log_that_never_comes_is_told() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener, _input, mut publisher) = broker(&ctx);

@@ -364,7 +364,7 @@ impl Outbound {
     fn write(&mut self, log: &Ring, limit: Position, room: u64) -> Step {
         let from = self.sent;
         self.before = (self.sent, self.sent_boundary, self.inside);
-        let reach = limit.min(from + self.config.max_transfer.min(room));
+        let reach = limit.min(from.saturating_add(self.config.max_transfer.min(room)));
         let end = self.end_to_tell(log, reach);
         let (to, more) = end.map_or((reach, true), |end| (end, false));
         #[cfg(feature = "planted-bugs")]

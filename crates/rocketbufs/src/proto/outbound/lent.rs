@@ -61,7 +61,7 @@ impl Outbound {
         if self.inside {
             // The first known end is told: passing over it for a later one would make the distance between told ends
             // grow with every hop of a chain, until a ring of twice the largest delivery holds none.
-            let first = log.boundary_at_or_after(from + 1).filter(|end| *end <= reach);
+            let first = log.boundary_at_or_after(from.saturating_add(1)).filter(|end| *end <= reach);
             return first.into_iter().chain(asked).min();
         }
         log.boundary_at_or_before(reach).filter(|end| *end > from).max(asked)
