@@ -42,7 +42,7 @@ impl<T: Transport> Core<T> {
         if state.wire.is_some() || waits {
             // The old connection still has the landing end, and is closing; or the application has not given back all.
             // Several workers say so in any order. One that the rIn has left by now is closed, and the newest says so itself.
-            if rin.is_none_or(|rin| rin.conn().id == number) {
+            if rin.as_ref().is_none_or(|rin| rin.conn().id == number) {
                 state.resume_on = Some(number);
             }
             return;
