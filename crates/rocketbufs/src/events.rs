@@ -82,6 +82,24 @@ pub enum Received {
     },
 }
 
+impl Received {
+    /// The buffer that it is of, if it is of one.
+    pub(crate) fn bid(&self) -> Option<Bid> {
+        match self {
+            Self::Data(view) => Some(view.bid()),
+            Self::Subscribed { bid, .. }
+            | Self::NoPlace { bid }
+            | Self::Lost { bid, .. }
+            | Self::Closed { bid, .. }
+            | Self::Gone { bid, .. }
+            | Self::Restarted { bid, .. }
+            | Self::Refused { bid, .. }
+            | Self::Asked { bid, .. } => Some(*bid),
+            Self::ConnDown { .. } => None,
+        }
+    }
+}
+
 /// What an event callback gets: every [`Received`] but data.
 pub type InEvent = Received;
 

@@ -377,7 +377,7 @@ impl InboundShared {
     }
 
     /// The sender waits until these are confirmed: so do those who have to confirm them.
-    pub(crate) fn want_confirmed(&self, [_, delivered, consumed]: [Position; 3]) {
+    pub(crate) fn want_confirmed(self: &Arc<Self>, [_, delivered, consumed]: [Position; 3]) {
         if delivered.max(consumed) == 0 {
             return;
         }
@@ -385,7 +385,7 @@ impl InboundShared {
             // What is to be delivered must have landed with those that hand it on, which they tell with it.
             buffer.want([0, delivered, consumed]);
         } else if let (true, Some(rin)) = (self.options.relays, self.rin.upgrade()) {
-            rin.tell(Received::Asked { bid: self.bid, delivered, consumed });
+            rin.tell_of(self, Received::Asked { bid: self.bid, delivered, consumed });
         }
     }
 

@@ -172,11 +172,11 @@ impl<T: Transport> Core<T> {
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell(Received::Restarted { bid: inbound.bid, epoch });
+                rin.tell_of(inbound, Received::Restarted { bid: inbound.bid, epoch });
             }
-            rin.tell(Received::Subscribed { bid: inbound.bid, epoch, start });
+            rin.tell_of(inbound, Received::Subscribed { bid: inbound.bid, epoch, start });
             if subscribed.placeless {
-                rin.tell(Received::NoPlace { bid: inbound.bid });
+                rin.tell_of(inbound, Received::NoPlace { bid: inbound.bid });
             }
             self.let_look(inbound);
         }
@@ -271,9 +271,10 @@ impl<T: Transport> Core<T> {
         offered: Option<Offered>,
     ) {
         let wire = subscribed.wire;
-        if let (true, Some(rin)) = (subscribed.placeless && !lock(&inbound.state).done, inbound.rin.upgrade())
-        {
-            rin.tell(Received::NoPlace { bid: inbound.bid });
+        // Not locked while its application is told.
+        let left = lock(&inbound.state).done;
+        if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
+            rin.tell_of(inbound, Received::NoPlace { bid: inbound.bid });
         }
         let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
         if moves && !inbound.is_spliced() {

@@ -177,26 +177,22 @@ impl RIn {
         Ok(())
     }
 
-    /// Ends a subscription. What was received and not read is gone; a buffer spliced from it ends with `Gone`.
+    /// Ends a subscription. What was received and not read is gone, and so is what was told of it and not heard: what
+    /// [`RIn::recv`] returns from now on is of the buffer's next subscription. A buffer spliced from it ends with `Gone`.
     pub fn unsubscribe(&self, bid: Bid) {
-        if let Some(inbound) = self.shared.inbound(bid) {
-            self.shared.forget(&inbound);
-            // From here on nothing of it is told: the buffer's next subscription must not be taken for this one.
+        let inbound = self.shared.inbound(bid);
+        if let Some(inbound) = &inbound {
+            self.shared.forget(inbound);
+            // From here on nothing of it is told.
             let mut state = lock(&inbound.state);
             state.done = true;
             if let Some(in_log) = &state.log {
                 in_log.ring().stop_following();
             }
-            drop(state);
-            let mut queue = lock(&self.shared.queue);
-            queue.notices.retain(|notice| match notice {
-                Received::Subscribed { bid: of, .. }
-                | Received::Restarted { bid: of, .. }
-                | Received::NoPlace { bid: of } => *of != bid,
-                _ => true,
-            });
-            self.shared.settle(&mut queue);
-            drop(queue);
+        }
+        // Also of one that is over: it has made place, and its end may not have been heard.
+        self.shared.untell(bid);
+        if let Some(inbound) = inbound {
             let conn = self.shared.conn();
             conn.send(Command::Unsubscribe { conn: conn.id, inbound });
         }

@@ -79,12 +79,15 @@ impl RInShared {
 
     /// A subscription that is over makes place for another of the same buffer.
     pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
+        self.make_place(inbound);
+        self.look_away(inbound);
+    }
+
+    fn make_place(&self, inbound: &Arc<InboundShared>) {
         let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
             map.remove(&inbound.bid);
         }
-        drop(map);
-        self.look_away(inbound);
     }
 
     /// Something happened to a subscription that its application should know of: runs the callbacks, or queues it.
@@ -124,8 +127,7 @@ impl RInShared {
     }
 
     fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
-        self.forget_if_over(inbound);
-        self.tell(event_of(inbound.bid, item));
+        self.tell_of(inbound, event_of(inbound.bid, item));
     }
 
     /// A subscription of which nothing is left to hear or to give back makes place.
@@ -161,6 +163,50 @@ impl RInShared {
         let mut queue = lock(&self.queue);
         queue.push_notice(event);
         self.signal(&mut queue);
+    }
+
+    /// The same for an event of a subscription, unless that was left meanwhile. One that is over has made place when its
+    /// application hears so.
+    pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: Received) {
+        self.run_event_backlog();
+        let is_left = || lock(&inbound.state).done;
+        if is_left() {
+            return;
+        }
+        let told = self.event_cb.run(event, |callback, event| {
+            self.forget_if_over(inbound);
+            callback(event);
+        });
+        let event = match told {
+            Ok(ran) => {
+                self.panicked(ran);
+                return;
+            }
+            Err(event) => event,
+        };
+        if self.data_cb.is_set() {
+            return self.forget_if_over(inbound);
+        }
+        // Under the lock under which `RIn::unsubscribe` takes back what waits: either that finds this event, or this sees
+        // that the subscription was left.
+        let mut queue = lock(&self.queue);
+        if is_left() {
+            return;
+        }
+        if inbound.is_finished() {
+            self.make_place(inbound);
+        }
+        queue.push_notice(event);
+        self.signal(&mut queue);
+        drop(queue);
+        self.forget_if_over(inbound);
+    }
+
+    /// Takes back what waits of a buffer's subscription: its next one must not be taken for it.
+    pub(super) fn untell(&self, bid: Bid) {
+        let mut queue = lock(&self.queue);
+        queue.notices.retain(|notice| notice.bid() != Some(bid));
+        self.settle(&mut queue);
     }
 
     /// After a callback that panicked nobody knows what its application saw: its connection ends, others go on.
