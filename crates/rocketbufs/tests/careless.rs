@@ -358,3 +358,31 @@ fn what_was_told_as_delivered_is_part_of_the_log() {
         });
     }
 }
+
+/// The data callback is set first, and the connection goes meanwhile.
+#[test]
+fn an_event_callback_that_is_set_late_hears_what_came_before() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (_out, listener) = sender(&ctx);
+    let input = receiver(&ctx, &listener);
+    input.set_data_in_cb(|_, _| {});
+    // More than are kept for an application that may never ask for them.
+    for _ in 0..300 {
+        input.subscribe(9, 1 << 16).unwrap();
+        eventually("it is refused", || input.subscriptions().is_empty());
+    }
+    input.conn().close("it goes");
+    input.conn().wait_down(WAIT).unwrap();
+    let (tells, told) = mpsc::channel();
+    input.set_event_cb(move |event| drop(tells.send(event)));
+    let mut refused = 0;
+    let last = loop {
+        match told.recv_timeout(WAIT).unwrap() {
+            Received::Refused { bid: 9, .. } => refused += 1,
+            other => break other,
+        }
+    };
+    // The connection's end is the last that waits, or is told right away.
+    assert!(matches!(last, Received::ConnDown { .. }), "{last:?}");
+    assert!((255..=256).contains(&refused), "{refused}");
+}

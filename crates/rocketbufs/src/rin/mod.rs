@@ -212,7 +212,8 @@ impl RIn {
     }
 
     /// Calls `callback` on a worker thread for every event that is not data, also for those that came before it was set
-    /// and were not received.
+    /// and were not received. Behind a data callback the newest 256 of them wait, and of holes in a buffer's data, where there
+    /// are more, only from where to where.
     pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
         self.shared.inner.note_callback();
         self.shared.event_cb.set(Box::new(callback));

@@ -19,6 +19,8 @@ use crate::worker::WorkerShared;
 
 /// Notices that wait from which on holes are merged.
 const MAX_HOLES_WAITING: usize = 1024;
+/// Notices that wait for the event callback of an application that gets its data by callback: it may never set one.
+const MAX_WAITING_FOR_CALLBACK: usize = 256;
 
 type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
 type ControlCallback = dyn FnMut(&RIn, &[u8]) + Send;
@@ -156,13 +158,17 @@ impl RInShared {
             }
             Err(event) => event,
         };
-        // Nobody listens: a callback application that set no event callback.
-        if self.data_cb.is_set() {
-            return;
+        self.push_notice(&mut lock(&self.queue), event);
+    }
+
+    fn push_notice(&self, queue: &mut Queue, notice: Received) {
+        let may_be_deaf = self.data_cb.is_set();
+        queue.push_notice(notice, if may_be_deaf { MAX_WAITING_FOR_CALLBACK } else { MAX_HOLES_WAITING });
+        while may_be_deaf && queue.notices.len() > MAX_WAITING_FOR_CALLBACK {
+            // The newest say most: how it is now.
+            queue.notices.pop_front();
         }
-        let mut queue = lock(&self.queue);
-        queue.push_notice(event);
-        self.signal(&mut queue);
+        self.signal(queue);
     }
 
     /// The same for an event of a subscription, unless that was left meanwhile. One that is over has made place when its
@@ -184,9 +190,6 @@ impl RInShared {
             }
             Err(event) => event,
         };
-        if self.data_cb.is_set() {
-            return self.forget_if_over(inbound);
-        }
         // Under the lock under which `RIn::unsubscribe` takes back what waits: either that finds this event, or this sees
         // that the subscription was left.
         let mut queue = lock(&self.queue);
@@ -196,8 +199,7 @@ impl RInShared {
         if inbound.is_finished() {
             self.make_place(inbound);
         }
-        queue.push_notice(event);
-        self.signal(&mut queue);
+        self.push_notice(&mut queue, event);
         drop(queue);
         self.forget_if_over(inbound);
     }
@@ -315,8 +317,8 @@ impl RInShared {
 impl Queue {
     /// Holes are merged with the last one of their buffer where too many wait for somebody who does not listen: a
     /// sender that tells of one after the other costs no memory.
-    pub(super) fn push_notice(&mut self, notice: Received) {
-        if self.notices.len() >= MAX_HOLES_WAITING
+    fn push_notice(&mut self, notice: Received, most: usize) {
+        if self.notices.len() >= most
             && let Received::Lost { bid, to, .. } = &notice
             && let Some(last) = self.notices.iter_mut().rev().find_map(|known| match known {
                 Received::Lost { bid: of, to, .. } if *of == *bid => Some(to),
