@@ -373,7 +373,7 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
     }
     input.conn().close("it goes");
     input.conn().wait_down(WAIT).unwrap();
-    let (tells, told) = mpsc::channel();
+    let (tells, told) = mpsc::sync_channel(512);
     input.set_event_cb(move |event| drop(tells.send(event)));
     let mut refused = 0;
     let last = loop {

@@ -81,7 +81,7 @@ fn an_event_callback_that_unsubscribes_hears_no_more_of_it() {
         out.create_buffer(bid, 1 << 16).unwrap();
     }
     let input = receiver(&ctx, &listener);
-    let (tells, told) = mpsc::channel();
+    let (tells, told) = mpsc::sync_channel(512);
     let leaves = input.clone();
     input.set_event_cb(move |event| {
         if let Received::Restarted { bid, .. } = event {
