@@ -200,7 +200,8 @@ impl InboundShared {
         self.is_spliced.store(true, Ordering::Release);
         drop(spliced);
         let mut state = lock(&self.state);
-        if state.log.as_ref().is_some_and(InLog::is_read_alone) {
+        // Left meanwhile: who left it may have looked for its buffer before there was one, and nobody else ends that.
+        if state.done || state.log.as_ref().is_some_and(InLog::is_read_alone) {
             drop(state);
             self.is_spliced.store(false, Ordering::Release);
             *lock(&self.spliced) = None;

@@ -298,8 +298,11 @@ impl ROut {
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
             self.remove_unused(&buffer);
-            let has_reader = input.has_reader();
-            return Err(if has_reader { BufferError::HasReader(bid) } else { BufferError::Spliced(bid) });
+            return Err(match lock(&inbound.state).done {
+                true => BufferError::NoSuchBuffer(bid),
+                false if input.has_reader() => BufferError::HasReader(bid),
+                false => BufferError::Spliced(bid),
+            });
         }
         Ok(buffer)
     }
@@ -462,5 +465,26 @@ impl ROut {
 impl std::fmt::Debug for ROut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ROut").field("buffers", &self.buffers().len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Listener};
+
+    #[test]
+    fn what_was_left_before_it_is_spliced_is_refused() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+        let conn = Conn::connect_start(&ctx, &listener.local_addr(), b"").unwrap();
+        let (input, out) = (RIn::new(&conn), ROut::new(&ctx));
+        input.subscribe(7, 1 << 16).unwrap();
+        // Found, and then left by another thread.
+        let inbound = input.shared.inbound(7).unwrap();
+        input.unsubscribe(7);
+        let spliced = out.splice_inbound(&input, &inbound, 70);
+        assert!(matches!(spliced, Err(BufferError::NoSuchBuffer(7))));
+        assert!(out.buffers().is_empty());
     }
 }
