@@ -65,6 +65,8 @@ pub(crate) struct Buffer {
     /// Contexts of deliveries that wait until they landed everywhere.
     pub(crate) contexts: Mutex<VecDeque<(Position, u64)>>,
     ended_told: AtomicBool,
+    /// What it is spliced from is told of the end, which comes before the buffer's is told.
+    ends_above: AtomicBool,
     pub(crate) waits: Waits,
     pub(crate) waiters: AtomicUsize,
     pub(crate) progressed: Condvar,
@@ -195,6 +197,7 @@ impl Buffer {
             has_end: AtomicBool::new(false),
             contexts: Mutex::default(),
             ended_told: AtomicBool::new(false),
+            ends_above: AtomicBool::new(false),
             waits: Waits::default(),
             waiters: AtomicUsize::new(0),
             progressed: Condvar::new(),

@@ -2,13 +2,14 @@
 
 mod ends;
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use ends::{receiver, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Budget, BufferError, Config, Conn, Context, Count, RIn, ROut, Received, SubscribeError, SubscribeOptions,
-    WaitError,
+    Budget, BufferError, Config, Conn, Context, Count, OutEvent, RIn, ROut, Received, SubscribeError,
+    SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -174,4 +175,30 @@ fn who_resumes_twice_at_once_goes_on_over_the_last() {
         });
         assert!(came, "nothing comes in round {round}, over a connection that is up: {}", conns[1].is_up());
     }
+}
+
+/// What a broker does whose publishers come and go.
+#[test]
+fn a_buffer_that_ended_is_spliced_again_in_the_callback_that_tells_so() {
+    let (source, broker) =
+        (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
+    let (out, listener) = sender(&source);
+    out.create_buffer(BID, 1 << 16).unwrap();
+    let input = receiver(&broker, &listener);
+    let relay = ROut::new(&broker);
+    let (tells, told) = mpsc::sync_channel(1);
+    let (relays, inputs) = (relay.clone(), input.clone());
+    let mut first = true;
+    relay.set_event_cb(move |event| {
+        // The next one may be refused, and ends as well.
+        if let (OutEvent::Ended { bid }, true) = (event, first) {
+            first = false;
+            relays.destroy_buffer(bid).unwrap();
+            tells.send(relays.splice_with(&inputs, bid, bid, ring_of(1 << 16))).unwrap();
+        }
+    });
+    relay.splice_with(&input, BID, BID, ring_of(1 << 16)).unwrap();
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    out.destroy_buffer(BID).unwrap();
+    told.recv_timeout(WAIT).unwrap().unwrap();
 }

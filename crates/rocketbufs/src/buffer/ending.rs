@@ -64,7 +64,20 @@ impl Buffer {
 
     /// Whether this is the first to hear that it has drained.
     pub(crate) fn tell_ended(&self) -> bool {
-        self.drained() && !self.ended_told.swap(true, Ordering::AcqRel)
+        let tells = self.drained() && !self.ends_above.load(Ordering::SeqCst);
+        tells && !self.ended_told.swap(true, Ordering::AcqRel)
+    }
+
+    /// The log ends with the subscription that it is spliced from: no worker tells so until `above` has told who has that
+    /// one, which then makes place for another.
+    pub(crate) fn end_with(self: &Arc<Self>, end: End, above: impl FnOnce()) {
+        self.ends_above.store(true, Ordering::SeqCst);
+        self.set_end(end);
+        above();
+        self.ends_above.store(false, Ordering::SeqCst);
+        if let Some(out) = self.out.upgrade() {
+            out.reap(self);
+        }
     }
 
     /// Whether the log has ended and every subscriber present has all of it.

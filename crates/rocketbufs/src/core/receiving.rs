@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rocketnet::{ConnId, Transport};
 
 use super::{Command, Core};
-use crate::buffer::Buffer;
 use crate::context::lock;
 use crate::error::RefusedError;
 use crate::inbound::{Ending, InLog, InboundShared};
@@ -240,18 +239,18 @@ impl<T: Transport> Core<T> {
         state.ending = Some(ending.clone());
         let boundary = state.log.as_ref().map_or(0, |l| l.ring().stop_following());
         drop(state);
-        if let Some(buffer) = inbound.spliced_to() {
-            end_buffer(
-                &buffer,
-                match ending {
-                    Ending::End(end) => end,
-                    Ending::Restarted(_) | Ending::Refused(_) => End::Gone(boundary),
-                },
-            );
-        }
-        if let Some(rin) = inbound.rin.upgrade() {
-            rin.on_news(inbound);
-        }
+        // The end stands before anybody hears of it: who removes the buffer then does not end it otherwise.
+        let tell = || {
+            if let Some(rin) = inbound.rin.upgrade() {
+                rin.on_news(inbound);
+            }
+        };
+        let Some(buffer) = inbound.spliced_to() else { return tell() };
+        let end = match ending {
+            Ending::End(end) => end,
+            Ending::Restarted(_) | Ending::Refused(_) => End::Gone(boundary),
+        };
+        buffer.end_with(end, tell);
     }
 
     pub(super) fn unsubscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
@@ -264,7 +263,7 @@ impl<T: Transport> Core<T> {
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.idle.forget(&inbound.rest);
         if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
-            end_buffer(&buffer, End::Gone(boundary));
+            buffer.end_with(End::Gone(boundary), || ());
         }
         if let (Some(&conn), Some((at, wire))) = (self.by_number.get(&number), wire)
             && at == number
@@ -372,12 +371,5 @@ impl<T: Transport> Core<T> {
             }
         }
         self.suspended.iter().map(|(_, at)| *at).min()
-    }
-}
-
-fn end_buffer(buffer: &Arc<Buffer>, end: End) {
-    buffer.set_end(end);
-    if let Some(out) = buffer.out.upgrade() {
-        out.reap(buffer);
     }
 }
