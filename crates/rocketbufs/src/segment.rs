@@ -331,18 +331,12 @@ pub(crate) fn deliver(
         write_marks(&mut bytes[..whole as usize], at);
     }
     let delivered = writer.deliver(segment.claim, whole).map_err(|error| {
-        let back = |mut claim: Claim| {
+        refused(error, size, |mut claim| {
             if marked && size > 0 {
                 claim.bytes()[tail].copy_from_slice(&under);
             }
             OutSegment { claim, bid, marked }
-        };
-        match error {
-            rocketring::DeliverError::ShortDeliver(claim) => DeliverError::ShortDeliver(back(claim)),
-            rocketring::DeliverError::TooLong(claim) => DeliverError::TooLong { size, segment: back(claim) },
-            rocketring::DeliverError::Foreign(claim) => DeliverError::Foreign(back(claim)),
-            _ => DeliverError::Closed,
-        }
+        })
     })?;
     if let Some(context) = context {
         buffer.push_context(delivered.to, context);
@@ -350,12 +344,27 @@ pub(crate) fn deliver(
     if delivered.published {
         buffer.notify_or_send();
     }
+    // It may have been ended meanwhile, without this one.
     if size > 0 && !buffer.has_in_log(delivered.to) {
         buffer.drop_context(delivered.to);
         return Err(DeliverError::Closed);
     }
     buffer.confirm_visible();
     Ok(delivered.to)
+}
+
+/// Why a segment was not delivered; it goes `back` to the application.
+fn refused(
+    error: rocketring::DeliverError,
+    size: u64,
+    back: impl FnOnce(Claim) -> OutSegment,
+) -> DeliverError {
+    match error {
+        rocketring::DeliverError::ShortDeliver(claim) => DeliverError::ShortDeliver(back(claim)),
+        rocketring::DeliverError::TooLong(claim) => DeliverError::TooLong { size, segment: back(claim) },
+        rocketring::DeliverError::Foreign(claim) => DeliverError::Foreign(back(claim)),
+        _ => DeliverError::Closed,
+    }
 }
 
 /// The ring of a buffer's log, for those who only read it.
