@@ -354,6 +354,7 @@ pub(crate) fn deliver(
 }
 
 /// Why a segment was not delivered; it goes `back` to the application.
+#[cold]
 fn refused(
     error: rocketring::DeliverError,
     size: u64,

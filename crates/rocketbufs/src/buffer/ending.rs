@@ -58,6 +58,7 @@ impl Buffer {
         }
     }
 
+    #[inline]
     pub(crate) fn ended(&self) -> bool {
         self.has_end.load(Ordering::Acquire)
     }
