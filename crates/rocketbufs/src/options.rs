@@ -45,8 +45,8 @@ pub struct SubscribeOptions {
     /// it says with [`RIn::confirm`](crate::RIn::confirm). When the sender waits for that,
     /// [`InEvent::Asked`](crate::InEvent::Asked) tells. No effect on a spliced subscription.
     pub relays: bool,
-    /// Of a spliced subscription: while fewer receivers than this are behind it (at the ends of all ways, those away whose
-    /// place is kept included), nothing more of it is confirmed as delivered or consumed, and all that is not stays in the
+    /// Of a spliced subscription: while fewer receivers than this are behind it (at the ends of all ways, those away included
+    /// that block and whose place is kept), nothing more of it is confirmed as delivered or consumed, and all that is not stays in the
     /// ring for those who come or come back. The writer waits for room meanwhile. With flow control only.
     pub min_receivers: u32,
     /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`), and one

@@ -61,8 +61,8 @@ pub struct Confirmed {
     pub level: Level,
     /// Everything below is confirmed: the position asked for, or more.
     pub position: Position,
-    /// How many subscribers that counts for: at the ends of all chains of brokers, those away whose place is kept
-    /// included. With 0 nobody needed to have it.
+    /// How many subscribers that counts for: at the ends of all chains of brokers, those away included that block
+    /// and whose place is kept. With 0 nobody needed to have it.
     pub subscribers: u32,
     /// How many have gone since the position was accepted: they count no more, and may not have it. A broker that dies
     /// leaves none of its subscribers, until they are back.

@@ -14,8 +14,8 @@ use crate::types::{Nanos, Policy, Position};
 #[derive(Default)]
 pub(super) struct Places {
     pub(super) subs: Vec<Arc<SubShared>>,
-    /// Kept for named subscriptions whose connection is gone. They count as subscribers: nobody is told that everybody
-    /// has what they do not have.
+    /// Kept for named subscriptions whose connection is gone. Those that block count as subscribers: nobody is told that
+    /// everybody has what they do not have.
     pub(super) held: HashMap<Vec<u8>, Held>,
     /// Those who count no more.
     pub(super) past: Count,
