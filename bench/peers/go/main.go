@@ -1,5 +1,5 @@
 // One end of an exchange over NATS or MessagePack-RPC; `cmq bench` starts it. The loop and what is said to the harness
-// are those of crates/benchkit (exchange.rs, ends.rs).
+// are those of bench/benchkit (exchange.rs, ends.rs).
 package main
 
 import (

@@ -26,7 +26,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod bench;
 pub mod broker;
 pub mod client;
 pub mod http;

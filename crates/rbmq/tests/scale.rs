@@ -1,5 +1,5 @@
 //! Thousands of topics and hundreds of connections: nobody is refused, and what does nothing costs next to nothing.
-//! `rbmq bench scale` does the same with the numbers that are promised.
+//! `rbmq-bench scale` does the same with the numbers that are promised.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! One of two processes that share memory by way of iceoryx2; `rbmq bench direct` starts it.
+//! One of two processes that share memory by way of iceoryx2; `rbmq-bench direct` starts it.
 //!
 //! ```text
 //!   publish: Publisher "there" ──▶ Subscriber: subscribe      ping: Publisher "back"  ──▶ Subscriber :pong

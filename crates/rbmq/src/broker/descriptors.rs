@@ -5,7 +5,7 @@ use tracing::{info, warn};
 
 /// Raises the soft limit on descriptors to the hard one, and says so. Programs are started with a low soft limit for
 /// the sake of those that use `select`; a broker does not, and its clients are not to be refused for it.
-pub(crate) fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
         return;

@@ -47,7 +47,7 @@ pub use config::{
     Setting, UpstreamSettings, file_parts,
 };
 use control::Event;
-pub(crate) use descriptors::raise_descriptor_limit;
+pub use descriptors::raise_descriptor_limit;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 use crate::wire::TopicStats;

@@ -72,16 +72,6 @@ enum Command {
     Config(config::Args),
     /// Say what of this machine will hurt a broker, and how to mend it
     Check(check::Args),
-    /// Measure the broker on this machine
-    #[command(
-        subcommand,
-        after_help = "Examples:
-  rbmq bench throughput --sizes 256 --subscribers 1 --seconds 1 --reps 1
-  rbmq bench latency --help
-
-Each starts what it needs, on free ports of this machine, and leaves nothing behind."
-    )]
-    Bench(rbmq::bench::BenchCommand),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   source <(rbmq completions bash)
@@ -161,7 +151,6 @@ fn run(cli: Cli, wishes: log::Wishes) -> Result<(), Failure> {
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
         Command::Top(args) => top::run(&args),
         Command::Topics(args) => top::list(&args),
-        Command::Bench(command) => rbmq::bench::run(command).map_err(Failure::failed),
         Command::Config(args) => config::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),

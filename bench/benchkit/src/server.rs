@@ -1,0 +1,96 @@
+//! Other people's programs, started for one measurement and never left behind.
+
+use std::{
+    fs, io,
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+
+use crate::sys;
+
+/// How a program is started.
+#[derive(Debug)]
+pub struct Start {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What is added to its environment.
+    pub env: Vec<(String, String)>,
+}
+
+/// Looks for a program: beside this program's folder (`target/peers`), in PATH, where packages put it.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let mut folders = Vec::new();
+    if let Ok(program) = std::env::current_exe() {
+        folders.extend(program.ancestors().skip(1).take(3).map(|folder| folder.join("peers")));
+    }
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    folders.extend(["/usr/bin".into(), "/usr/sbin".into()]);
+    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// A program and the processes it started, in a process group of its own. Dropping it kills them all; so does the
+/// kernel when the thread that started it ends: it is started through [`become_server`], which asks for that.
+#[derive(Debug)]
+pub struct Group {
+    child: Child,
+}
+
+impl Group {
+    /// Starts the program in this folder; what it says goes to the file `log` there.
+    ///
+    /// # Errors
+    /// The folder cannot be written to, or this program cannot be started.
+    pub fn start(start: &Start, folder: &Path, log: &str) -> io::Result<Group> {
+        let log = fs::File::create(folder.join(log))?;
+        let mut command = sys::worker()?;
+        command.args(["become-server", "--"]).arg(&start.program).args(&start.args);
+        command.envs(start.env.iter().map(|(name, value)| (name, value))).current_dir(folder);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        Ok(Group { child: command.spawn()? })
+    }
+
+    /// The number of the process, and of its group.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the program has ended by itself.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        // Fails only if nobody is left, which is what is wanted.
+        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+        let _ = self.child.wait();
+    }
+}
+
+/// Replaces this process by a program that dies with whoever started it. Returns only if there is no such program.
+///
+/// # Errors
+/// Why not.
+pub fn become_server(program: &Path, args: &[String]) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    Err(Command::new(program).args(args).exec())
+}
+
+/// A port that nobody has now. Somebody may take it before the server does: then the server says so and ends.
+///
+/// # Errors
+/// There is none.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,147 @@
+//! What the machine says about itself: CPU time, memory, processor and kernel.
+
+use std::{
+    fs, io,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// CPU time of one process and all its threads, in seconds, to the nanosecond unless threads have ended; 0 once it is
+/// gone.
+pub fn process_cpu_s(pid: u32) -> f64 {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
+    let of_thread = |thread: fs::DirEntry| {
+        let schedule = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        schedule.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let nanos: u64 = threads.flatten().filter_map(of_thread).sum();
+    (nanos as f64 / 1e9).max(process_ticks_s(pid))
+}
+
+/// The same in ticks of 10 ms, with what threads used that have ended; what is less than a tick is left out.
+fn process_ticks_s(pid: u32) -> f64 {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
+    // The second field is the command in parentheses and may hold anything; fields 14 and 15 count from there.
+    let Some((_, rest)) = stat.rsplit_once(')') else { return 0.0 };
+    let ticks: u64 =
+        rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks as f64 / ticks_per_s()
+}
+
+/// CPU time of all processes of a process group, in seconds.
+pub fn group_cpu_s(group: u32) -> f64 {
+    members(group).into_iter().map(process_cpu_s).sum()
+}
+
+/// Resident memory of all processes of a process group, in bytes; what they share counts for each.
+pub fn group_rss_bytes(group: u32) -> u64 {
+    members(group).into_iter().map(process_rss_bytes).sum()
+}
+
+/// Fewer than a millisecond for a machine with a few hundred processes.
+fn members(group: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the command: state, parent, group.
+        let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(2));
+        field.and_then(|field| field.parse().ok()) == Some(group)
+    })
+    .collect()
+}
+
+/// Resident memory of a process in bytes; 0 once it is gone.
+pub fn process_rss_bytes(pid: u32) -> u64 {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib =
+        line.and_then(|value| value.split_whitespace().next()).and_then(|value| value.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// CPU time that the whole machine spent on anything but idling, all cores together, in seconds. Time that a
+/// hypervisor took away counts: it was not ours.
+pub fn machine_busy_s() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let Some(line) = stat.lines().next() else { return 0.0 };
+    // user nice system idle iowait irq softirq steal; the guest fields after them are in user already.
+    let fields: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect();
+    let busy: u64 =
+        fields.iter().enumerate().filter(|(at, _)| !matches!(at, 3 | 4)).map(|(_, ticks)| ticks).sum();
+    busy as f64 / ticks_per_s()
+}
+
+fn ticks_per_s() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
+}
+
+/// A number that this process has not used before.
+pub fn unique_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The processor and how many of its cores there are.
+pub fn cpu() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown processor");
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{cores} cores of {model}")
+}
+
+/// The kernel's version.
+pub fn kernel() -> String {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {}", kernel.trim())
+}
+
+/// This same program as one of its own workers. `worker` is where the command that it was itself started with is: its
+/// first word, or the one behind `bench`.
+///
+/// # Errors
+/// The system does not say where this program is.
+pub fn worker() -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
+        command.arg("bench");
+    }
+    command.arg("worker");
+    Ok(command)
+}
+
+/// What this program was called with; its own name without folders.
+pub fn command() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
+        *program = name.unwrap_or_default();
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_process_uses_cpu_and_memory() {
+        let pid = std::process::id();
+        let busy = machine_busy_s();
+        while process_cpu_s(pid) == 0.0 {
+            std::hint::black_box(vec![1_u8; 1 << 20]);
+        }
+        assert!(process_rss_bytes(pid) > 100_000);
+        assert!(machine_busy_s() >= busy);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_counts_nothing() {
+        assert_eq!(process_cpu_s(u32::MAX), 0.0);
+        assert_eq!(process_rss_bytes(u32::MAX), 0);
+    }
+}

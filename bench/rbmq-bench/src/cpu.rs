@@ -1,0 +1,206 @@
+//! `rbmq-bench cpu`: what a message costs at a load that everybody carries.
+//!
+//! Publishers hand over so many messages per second, in ticks of a millisecond; what is compared is the CPU time
+//! of each side. With 8 KiB and four subscribers it is what Table 1 of paper 1 is about, and its figure 6 as far
+//! as subscribers go; both of them show shares of whole machines, which this does not.
+
+use std::{fmt::Write, str::FromStr};
+
+use benchkit::{output, plot, stats};
+use clap::Args;
+
+use super::{
+    Api, BenchError, Confirm, System,
+    campaign::{self, Common},
+    measure::Point,
+    report,
+    report::Row,
+    ways::Ways,
+};
+
+/// What `rbmq-bench cpu` can be told.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq-bench cpu --loads 256@100000 --seconds 1 --reps 1
+  rbmq-bench cpu --against relay --json cpu.json")]
+pub struct CpuArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    ways: Ways,
+    /// Loads: payload bytes @ messages per second of all publishers together
+    #[arg(long, value_delimiter = ',', default_value = "256@500000,8192@30000")]
+    loads: Vec<FixedLoad>,
+    /// One public call per message, or a segment filled with what is due; the relay knows batches only
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
+    api: Vec<Api>,
+    /// Publishers, each with its own topic, 1 to 64
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    publishers: u8,
+    /// Subscribers, each with all topics
+    #[arg(long, value_delimiter = ',', default_value = "1,4")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    subscribers: Vec<u32>,
+}
+
+/// Messages of one size at one rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct FixedLoad {
+    size: u32,
+    per_s: f64,
+}
+
+impl FromStr for FixedLoad {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FixedLoad, String> {
+        let wrong = || "it must be BYTES@MESSAGES_PER_SECOND, for example 256@500000".to_owned();
+        let (size, per_s) = text.split_once('@').ok_or_else(wrong)?;
+        let load = FixedLoad {
+            size: size.parse().map_err(|_| wrong())?,
+            per_s: per_s.parse().map_err(|_| wrong())?,
+        };
+        let sane = (1..=16 << 20).contains(&load.size) && (1.0..=1e9).contains(&load.per_s);
+        if sane { Ok(load) } else { Err("1 to 16777216 bytes, 1 to 1000000000 per second".to_owned()) }
+    }
+}
+
+/// Delivered less than this share of what was asked: the figures are no cost of that load.
+const REACHED: f64 = 0.97;
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &CpuArgs) -> Result<(), BenchError> {
+    const NAME: &str = "cpu";
+    let method = args.common.method()?;
+    let points = points(args, &args.common.systems());
+    if points.is_empty() {
+        return Err(BenchError::NothingToMeasure);
+    }
+    let rows = campaign::run(&points, &method, &args.common, NAME)?;
+    let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
+    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
+    Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
+}
+
+fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
+    let mut points = Vec::new();
+    for &subscribers in &args.subscribers {
+        for load in &args.loads {
+            let of = |system: System| {
+                let kinds = args.ways.of(system).iter().flat_map(move |&way| {
+                    let apis = system.own_of(&args.api, way, Confirm::None);
+                    apis.into_iter().map(move |api| (api, way))
+                });
+                kinds.map(move |(api, way)| Point {
+                    system,
+                    way,
+                    api,
+                    size: load.size as usize,
+                    publishers: args.publishers,
+                    publishers_auto: false,
+                    subscribers,
+                    confirm: Confirm::None,
+                    rate: Some(load.per_s),
+                })
+            };
+            points.push(systems.iter().flat_map(|&system| of(system)).collect::<Vec<Point>>());
+        }
+    }
+    points.retain(|load| !load.is_empty());
+    points
+}
+
+/// CPU seconds per million messages of each side, with intervals; the subscribers' and the broker's also as parts
+/// of Redis'.
+fn table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| size | msg/s asked | subs | system | reached | publisher s/M | subscriber s/M | 95 % | of Redis' \
+         | broker s/M | 95 % | of Redis' | others |\n|---:|---:|---:|---|---:|---:|---:|---|---:|---:|---|---:|---:|\n",
+    );
+    let seconds = |seconds: f64| format!("{seconds:.3}");
+    for point in report::points(rows) {
+        let same = report::repetitions(rows, point);
+        let subscriber = report::estimate(&same, |row| row.subscriber_cpu_s_per_million);
+        let broker = report::estimate(&same, |row| row.broker_cpu_s_per_million);
+        let share = reached(&same);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {}{:.0} % | {:.3} | {:.3} | {} | {} | {:.3} | {} | {} | {:.2} |",
+            point.size_bytes,
+            output::human(point.asked_per_s),
+            point.subscribers,
+            point.series(),
+            if share < REACHED { "**not** " } else { "" },
+            share * 100.0,
+            report::estimate(&same, |row| row.publisher_cpu_s_per_million).median,
+            subscriber.median,
+            output::span(subscriber.interval, seconds),
+            of_redis(rows, &same, |row| row.subscriber_cpu_s_per_million),
+            broker.median,
+            output::span(broker.interval, seconds),
+            of_redis(rows, &same, |row| row.broker_cpu_s_per_million),
+            same.iter().map(|row| row.other_cores).fold(0.0, f64::max),
+        );
+    }
+    out
+}
+
+/// The smallest share of the load that was delivered.
+fn reached(same: &[&Row]) -> f64 {
+    let shares =
+        same.iter().map(|row| row.delivered_per_s / (row.asked_per_s * f64::from(row.subscribers)).max(1.0));
+    shares.fold(f64::INFINITY, f64::min)
+}
+
+/// How many times Redis' figure it is, which was measured beside it.
+fn of_redis(rows: &[Row], same: &[&Row], of: impl Fn(&Row) -> f64) -> String {
+    let Some(ours) = same.first().filter(|row| row.system != System::Redis) else { return String::new() };
+    let redis = rows.iter().filter(|row| row.system == System::Redis && row.is_reference_of(ours));
+    let theirs: Vec<(u32, f64)> = redis.map(|row| (row.rep, of(row))).collect();
+    let ones: Vec<(u32, f64)> = same.iter().map(|row| (row.rep, of(row))).collect();
+    stats::times(&ones, &theirs).map_or_else(String::new, |times| format!("{times:.2}×"))
+}
+
+/// Subscribers' and broker's cost over sizes, for each number of subscribers.
+fn plots(rows: &[Row]) -> Vec<(String, String)> {
+    let mut subscribers: Vec<u32> = rows.iter().map(|row| row.subscribers).collect();
+    subscribers.dedup();
+    let mut plots = Vec::new();
+    for subs in subscribers {
+        let some: Vec<Row> = rows.iter().filter(|row| row.subscribers == subs).cloned().collect();
+        for side in ["subscriber", "broker"] {
+            let figure = |row: &Row| match side {
+                "broker" => row.broker_cpu_s_per_million,
+                _ => row.subscriber_cpu_s_per_million,
+            };
+            let title = format!("CPU of the {side} per million messages, {subs} subscribers");
+            let chart = plot::Chart::new(&title, "payload bytes", "CPU seconds").sizes().log_y();
+            let chart = chart.points(&some, Row::series, |row| row.size_bytes as f64, figure);
+            plots.push((format!("{side}-{subs}-subscribers"), chart.svg()));
+        }
+    }
+    plots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_bytes_and_a_rate() {
+        assert_eq!("256@500000".parse(), Ok(FixedLoad { size: 256, per_s: 500_000.0 }));
+        for wrong in ["256", "@5", "0@5", "8@0", "8@x", "8@inf", "8@nan"] {
+            assert!(wrong.parse::<FixedLoad>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_rows_make_an_empty_table_and_no_plots() {
+        assert_eq!(table(&[]).lines().count(), 2);
+        assert!(plots(&[]).is_empty());
+    }
+}

@@ -1,0 +1,267 @@
+//! `rbmq-bench`: what a broker between publishers and subscribers can carry, measured beside the least that
+//! could be there in its place.
+//!
+//! ```text
+//!   harness (this process) ──pipes──┬── publisher 0 ──┐                ┌── subscriber 0
+//!     counts, CPU, other load       ├── publisher 1 ──┴── broker, or ──┼── subscriber 1
+//!                                   └── …                 another      └── …
+//! ```
+//!
+//! Every box is a process of its own, joined by loopback TCP or by shared memory (`ways`); all but other systems' servers are made of this same
+//! program. Every byte that
+//! arrives is compared with what that topic has to hold at that place (`pattern`). Repetitions of the systems
+//! alternate, so that what disturbs the machine disturbs them alike. What is measured, and what cannot be
+//! seen this way, is written in bench/README.md.
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod clients;
+mod counters;
+mod counting;
+mod cpu;
+mod credit;
+mod direct;
+mod direct_peers;
+mod direct_systems;
+mod error;
+mod flow;
+mod flow_peers;
+mod latency;
+mod measure;
+mod memory;
+mod numbers;
+mod pace;
+mod pattern;
+mod peers;
+mod ping;
+mod proxy;
+mod rbmq_confirm;
+mod rbmq_peers;
+mod recovery;
+mod relay;
+mod relay_peers;
+mod report;
+mod scale;
+mod search;
+mod summary;
+mod throughput;
+mod units;
+mod ways;
+mod wire_peers;
+mod worker;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use benchkit::control;
+use clap::{Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use ways::Way;
+
+use cpu::CpuArgs;
+use error::BenchError;
+use latency::LatencyArgs;
+use recovery::RecoveryArgs;
+use summary::SummaryArgs;
+use throughput::ThroughputArgs;
+
+/// Measure RBMQ's broker and client library on this machine
+#[derive(Debug, Parser)]
+#[command(name = "rbmq-bench", version, arg_required_else_help = true, propagate_version = true)]
+#[command(after_help = "Examples:
+  rbmq-bench throughput --sizes 256 --subscribers 1 --seconds 1 --reps 1
+  rbmq-bench latency --help
+
+Each starts what it needs, on free ports of this machine, and leaves nothing behind.")]
+struct Cli {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Messages per second from publishers through the broker to subscribers, on one machine
+    Throughput(ThroughputArgs),
+    /// What ten thousand topics and a thousand connections cost while they do nothing
+    Scale(scale::ScaleArgs),
+    /// Round trips of small messages at given rates, from when each was to be sent
+    Latency(LatencyArgs),
+    /// CPU seconds per million messages of publishers, broker and subscribers, at fixed loads
+    Cpu(CpuArgs),
+    /// How long nothing comes after a connection was cut or the broker was killed, and what is lost
+    Recovery(RecoveryArgs),
+    /// Instructions and system calls per delivered MiB, with flow control and without
+    Flow(flow::FlowArgs),
+    /// Messages between two processes over shared memory, without a broker
+    Direct(direct::DirectArgs),
+    /// The tables that a README has room for, from a folder of results
+    Summary(SummaryArgs),
+    #[command(hide = true, subcommand)]
+    /// One process of a bench; started by the bench itself
+    Worker(worker::Worker),
+}
+
+/// Who is between publishers and subscribers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// RBMQ's broker and client library
+    Rbmq,
+    /// A bare fan-out relay: reads, and writes the same bytes to everybody
+    Relay,
+    /// Redis' publish and subscribe
+    Redis,
+    /// Redis with a thread for each core that reads and writes beside its own (paper 2, figure 3)
+    RedisThreads,
+    /// As many Redis servers as there are cores, which know nothing of each other; each topic is at one of them
+    RedisServers,
+    /// NATS without its streams
+    Nats,
+    /// RabbitMQ over AMQP 0-9-1
+    Rabbitmq,
+}
+
+impl System {
+    fn name(self) -> &'static str {
+        match self {
+            System::Rbmq => "rbmq",
+            System::Relay => "relay",
+            System::Redis => "redis",
+            System::RedisThreads => "redis-threads",
+            System::RedisServers => "redis-servers",
+            System::Nats => "nats",
+            System::Rabbitmq => "rabbitmq",
+        }
+    }
+
+    /// Whether it can be measured this way at all.
+    fn has(self, api: Api, confirm: Confirm) -> bool {
+        match self {
+            System::Rbmq => api != Api::Wire || confirm == Confirm::None,
+            System::Relay => api == Api::Batch && confirm == Confirm::None,
+            System::Redis | System::RedisThreads | System::RedisServers | System::Nats | System::Rabbitmq => {
+                confirm != Confirm::Consumed
+            }
+        }
+    }
+
+    /// What it has of this kind: of all but ours batches are on the wire already.
+    fn own(self, api: Api) -> Api {
+        if api == Api::Wire && self != System::Rbmq { Api::Batch } else { api }
+    }
+
+    /// What it has of these kinds over what carries it, each once.
+    fn own_of(self, apis: &[Api], way: Way, confirm: Confirm) -> Vec<Api> {
+        let mut own: Vec<Api> = apis.iter().map(|api| self.own(*api)).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.retain(|api| self.has(*api, confirm) && (*api != Api::Wire || way == Way::Tcp));
+        own
+    }
+
+    /// Of these systems those that are there; says aloud which are not.
+    fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
+        let mut there: Vec<System> = Vec::new();
+        for system in systems {
+            match peers::Peer::of(system) {
+                Some(peer) if peers::find(peer).is_none() => {
+                    eprintln!(
+                        "SKIPPED: {} is not installed (scripts/bench-peers installs it)",
+                        system.name()
+                    );
+                }
+                _ if there.contains(&system) => {}
+                _ => there.push(system),
+            }
+        }
+        there
+    }
+}
+
+/// How a program hands messages over and takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Api {
+    /// One public call per message published, one item per message received
+    Message,
+    /// Many messages are handed over and taken at once
+    Batch,
+    /// Batches without a client library, as other systems' are always: RBMQ's broker alone
+    Wire,
+}
+
+impl Api {
+    fn name(self) -> &'static str {
+        match self {
+            Api::Message => "message",
+            Api::Batch => "batch",
+            Api::Wire => "wire",
+        }
+    }
+}
+
+/// What a publisher waits to hear about its messages. At most a megabyte is on its way meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confirm {
+    /// Nothing
+    None,
+    /// The broker has them
+    Accepted,
+    /// Every subscriber has given them back
+    Consumed,
+}
+
+impl Confirm {
+    fn name(self) -> &'static str {
+        match self {
+            Confirm::None => "none",
+            Confirm::Accepted => "accepted",
+            Confirm::Consumed => "consumed",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody needs to be there to read it.
+            let _ = writeln!(std::io::stderr(), "rbmq-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the broker and the client library warn of; `RBMQ_LOG` says otherwise, as for `rbmq`.
+fn start_log() {
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.with_env_var("RBMQ_LOG").from_env_lossy())
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+/// Runs a bench, or one worker of it.
+///
+/// # Errors
+/// Why there is no result; nothing stays behind.
+fn run(command: BenchCommand) -> Result<(), BenchError> {
+    match command {
+        BenchCommand::Scale(args) => scale::run(&args),
+        BenchCommand::Throughput(args) => throughput::run(&args),
+        BenchCommand::Latency(args) => latency::run(&args),
+        BenchCommand::Cpu(args) => cpu::run(&args),
+        BenchCommand::Recovery(args) => recovery::run(&args),
+        BenchCommand::Flow(args) => flow::run(&args),
+        BenchCommand::Direct(args) => direct::run(&args),
+        BenchCommand::Summary(args) => summary::run(&args),
+        BenchCommand::Worker(worker) => worker::run(worker),
+    }
+}

@@ -1,0 +1,178 @@
+//! Redis: RESP version 2, `PUBLISH` and `SUBSCRIBE`.
+//!
+//! ```text
+//!   publisher   *3 $7 PUBLISH $9 bench.000 $8 payload        with replies off nothing comes back
+//!   subscriber  *3 $7 message $9 bench.000 $8 payload        (each item ends with CR LF)
+//! ```
+
+use std::{io::Write, net::TcpStream, path::Path};
+
+use benchkit::server::Start;
+
+use super::{Accepted, Next, Peer, line, number, push_number, socket::Reader, topic_name};
+use crate::BenchError;
+
+const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$";
+const MESSAGE: &[u8] = b"*3\r\n$7\r\nmessage\r\n$";
+const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$";
+
+/// Longer lines than this are no part of what is spoken here.
+const LINE: usize = 512;
+
+/// The server as the bench starts it: nothing is kept on disk, no subscriber is dropped for being slow. `threads` read
+/// and write, its own among them.
+pub fn start(program: &Path, folder: &Path, port: u16, threads: usize) -> Start {
+    let mut args: Vec<String> = Vec::new();
+    let mut set = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
+    set(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+    set(&["--save", "", "--appendonly", "no", "--databases", "1", "--loglevel", "warning"]);
+    set(&["--client-output-buffer-limit", "pubsub 0 0 0"]);
+    set(&["--dir", &folder.to_string_lossy()]);
+    if threads > 1 {
+        // It takes at most so many.
+        set(&["--io-threads", &threads.min(128).to_string(), "--io-threads-do-reads", "yes"]);
+    }
+    Start { program: program.to_owned(), args, env: Vec::new() }
+}
+
+#[inline]
+pub fn begin(to: &mut Vec<u8>, topic: &str, size: usize) {
+    to.extend_from_slice(PUBLISH);
+    channel_and_length(to, topic, size);
+}
+
+pub fn delivered(topic: &str, size: usize) -> Vec<u8> {
+    let mut prefix = MESSAGE.to_vec();
+    channel_and_length(&mut prefix, topic, size);
+    prefix
+}
+
+#[inline]
+fn channel_and_length(to: &mut Vec<u8>, topic: &str, size: usize) {
+    push_number(to, topic.len());
+    to.extend_from_slice(b"\r\n");
+    to.extend_from_slice(topic.as_bytes());
+    to.extend_from_slice(b"\r\n$");
+    push_number(to, size);
+    to.extend_from_slice(b"\r\n");
+}
+
+pub fn open_publisher(socket: &mut TcpStream, confirm: bool) -> Result<(), BenchError> {
+    ping(socket)?;
+    if !confirm {
+        // Has no answer.
+        socket.write_all(b"CLIENT REPLY OFF\r\n")?;
+    }
+    Ok(())
+}
+
+pub fn open_subscriber(socket: &mut TcpStream, reader: &mut Reader, topics: &[u8]) -> Result<(), BenchError> {
+    let names: Vec<String> = topics.iter().map(|topic| topic_name(*topic)).collect();
+    socket.write_all(format!("SUBSCRIBE {}\r\n", names.join(" ")).as_bytes())?;
+    for _ in topics {
+        reader.expect(Peer::Redis, socket, |next| matches!(next, Next::Other { .. }))?;
+    }
+    Ok(())
+}
+
+fn ping(socket: &mut TcpStream) -> Result<(), BenchError> {
+    socket.write_all(b"PING\r\n")?;
+    Reader::small().expect(Peer::Redis, socket, |next| matches!(next, Next::Other { .. }))
+}
+
+pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
+    socket.write_all(b"INFO server\r\n")?;
+    let text = Reader::small().until(socket, b"redis_mode")?;
+    let text = String::from_utf8_lossy(&text);
+    let version = text.lines().find_map(|line| line.trim().strip_prefix("redis_version:"));
+    version.map(str::to_owned).ok_or_else(|| Peer::Redis.malformed(text.as_bytes()))
+}
+
+#[inline]
+pub fn next(data: &[u8]) -> Option<Next<'_>> {
+    if data.starts_with(MESSAGE) {
+        return message(data);
+    }
+    if MESSAGE.starts_with(data) || SUBSCRIBED.starts_with(data) {
+        return Some(Next::More);
+    }
+    if data.starts_with(SUBSCRIBED) {
+        return subscribed(data);
+    }
+    reply(data)
+}
+
+/// `$9 bench.000 $8 payload`, from behind the first `$`.
+#[inline]
+fn message(data: &[u8]) -> Option<Next<'_>> {
+    let Some((topic, at)) = bulk(data, MESSAGE.len())? else { return Some(Next::More) };
+    match data.get(at) {
+        Some(b'$') => {}
+        None => return Some(Next::More),
+        Some(_) => return None,
+    }
+    let Some((payload, len)) = bulk(data, at + 1)? else { return Some(Next::More) };
+    Some(Next::Message { topic, payload, len })
+}
+
+/// A bulk string whose length is at `at`. Returns it and where it ends: nothing inside if it is incomplete.
+#[inline]
+fn bulk(data: &[u8], at: usize) -> Option<Option<(&[u8], usize)>> {
+    let Some((len, digits)) = number(&data[at..]) else {
+        return if data.len() == at { Some(None) } else { None };
+    };
+    let from = at + digits + 2;
+    let end = from + len;
+    if data.len() < end + 2 {
+        return Some(None);
+    }
+    let framed = &data[from - 2..from] == b"\r\n" && &data[end..end + 2] == b"\r\n";
+    framed.then_some(Some((&data[from..end], end + 2)))
+}
+
+/// `$9 bench.000 :1`
+fn subscribed(data: &[u8]) -> Option<Next<'_>> {
+    let Some((_, at)) = bulk(data, SUBSCRIBED.len())? else { return Some(Next::More) };
+    match line(&data[at..], LINE) {
+        Some(([b':', ..], len)) => Some(Next::ignored(at + len)),
+        Some(_) => None,
+        None => Some(Next::More),
+    }
+}
+
+/// What comes back for a command: `+OK`, or `:2` for two subscribers that a message went to.
+fn reply(data: &[u8]) -> Option<Next<'_>> {
+    match (data.first()?, line(data, LINE)) {
+        (b'+', Some((_, len))) => Some(Next::ignored(len)),
+        (b':', Some((_, len))) => Some(Next::Other { len, answer: None, accepted: Accepted::One }),
+        (b'+' | b':', None) if data.len() < LINE => Some(Next::More),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_what_the_server_sends() {
+        let sent = b"*3\r\n$7\r\nmessage\r\n$9\r\nbench.001\r\n$5\r\nhello\r\n";
+        assert_eq!(delivered("bench.001", 5), &sent[..sent.len() - 7]);
+        let mut published = Vec::new();
+        begin(&mut published, "bench.001", 5);
+        assert_eq!(published, b"*3\r\n$7\r\nPUBLISH\r\n$9\r\nbench.001\r\n$5\r\n");
+    }
+
+    #[test]
+    fn other_replies_are_told_apart() {
+        assert_eq!(next(b"+PONG\r\n"), Some(Next::ignored(7)));
+        let one = Next::Other { len: 4, answer: None, accepted: Accepted::One };
+        assert_eq!(next(b":4\r\n:"), Some(one));
+        assert_eq!(next(b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Some(Next::ignored(30)));
+        for part in [&b""[..], b":", b"+PON", b"*3\r\n$9\r\nsubscr"] {
+            assert!(matches!(next(part), Some(Next::More) | None), "{part:?}");
+        }
+        assert_eq!(next(b"-ERR unknown command\r\n"), None);
+        assert_eq!(next(b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhello\r\n"), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Connections to a peer's server, and what is read from them.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use super::{Next, Peer};
+use crate::{BenchError, clients, pace::CALL_BYTES};
+
+/// A server answers what is said at the beginning within this time.
+const GREETING_WITHIN: Duration = Duration::from_secs(20);
+
+/// A connection as every client here has it.
+///
+/// # Errors
+/// Nobody listens there.
+pub fn connect(addr: &str, congestion: Option<&str>) -> io::Result<TcpStream> {
+    let socket = clients::connect(addr, congestion)?;
+    socket.set_read_timeout(Some(GREETING_WITHIN))?;
+    Ok(socket)
+}
+
+/// The server that has a topic: of several, with commas between them, one after the other.
+pub fn server_of(addrs: &str, topic: u8) -> &str {
+    let servers = addrs.split(',').count();
+    addrs.split(',').nth(usize::from(topic) % servers).unwrap_or(addrs)
+}
+
+/// What arrived and was not used yet: always from the start of the buffer.
+pub struct Reader {
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl Reader {
+    /// For what is said at the beginning.
+    pub fn small() -> Reader {
+        Reader { buffer: vec![0; 64 << 10], filled: 0 }
+    }
+
+    /// For a stream of messages, of which at least `record_bytes` have to be together.
+    pub fn for_messages(record_bytes: usize) -> Reader {
+        Reader { buffer: vec![0; CALL_BYTES + 2 * record_bytes], filled: 0 }
+    }
+
+    /// Reads once; nothing is read where the socket's patience ended. Returns whether something came.
+    ///
+    /// # Errors
+    /// The connection failed or ended.
+    pub fn fill(&mut self, socket: &mut impl Read) -> io::Result<bool> {
+        let room = &mut self.buffer[self.filled..];
+        let offered = room.len().min(CALL_BYTES);
+        match socket.read(&mut room[..offered]) {
+            Ok(0) if offered == 0 => Err(io::Error::other("an item is larger than anything that was sent")),
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => {
+                self.filled += len;
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is there.
+    pub fn data(&self) -> &[u8] {
+        &self.buffer[..self.filled]
+    }
+
+    /// Forgets the first `len` bytes.
+    pub fn used(&mut self, len: usize) {
+        self.buffer.copy_within(len..self.filled, 0);
+        self.filled -= len;
+    }
+
+    /// Waits for the next item, which has to be what `right` says; it is used up.
+    ///
+    /// # Errors
+    /// The connection failed, nothing came, or something else did.
+    pub fn expect(
+        &mut self,
+        peer: Peer,
+        socket: &mut TcpStream,
+        right: impl Fn(&Next<'_>) -> bool,
+    ) -> Result<(), BenchError> {
+        loop {
+            let (len, answer) = match peer.next(self.data())? {
+                Next::More => (0, None),
+                next if !right(&next) => return Err(peer.malformed(self.data())),
+                Next::Message { len, .. } => (len, None),
+                Next::Other { len, answer, .. } => (len, answer),
+            };
+            if len > 0 {
+                self.used(len);
+                socket.write_all(answer.unwrap_or_default())?;
+                return Ok(());
+            }
+            self.fill_or_fail(socket)?;
+        }
+    }
+
+    /// Exactly the next `len` bytes; no byte behind them is read.
+    ///
+    /// # Errors
+    /// The connection failed, or nothing came.
+    pub fn exactly(&mut self, socket: &mut TcpStream, len: usize) -> Result<Vec<u8>, BenchError> {
+        let mut bytes = vec![0; len];
+        socket.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Everything up to and with `mark`.
+    ///
+    /// # Errors
+    /// The connection failed, nothing came, or too much came without it.
+    pub fn until(&mut self, socket: &mut TcpStream, mark: &[u8]) -> Result<Vec<u8>, BenchError> {
+        loop {
+            let found = self.data().windows(mark.len()).position(|bytes| bytes == mark);
+            if let Some(at) = found {
+                return Ok(self.data()[..at + mark.len()].to_vec());
+            }
+            self.fill_or_fail(socket)?;
+        }
+    }
+
+    fn fill_or_fail(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        if self.fill(socket)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
+    }
+}

@@ -1,0 +1,198 @@
+//! `rbmq-bench throughput`: how many messages per second get through.
+//!
+//! With 0 subscribers it is figure 5a and 5b of paper 1 and figure 1 of paper 2, with 1, 2 and 4 the rest of
+//! figure 5 and figure 2 of paper 2; figure 3 has also Redis with threads, and as several servers.
+
+use std::str::FromStr;
+
+use benchkit::plot;
+use clap::Args;
+
+use super::{
+    Api, BenchError, Confirm, System,
+    campaign::{self, Common},
+    measure::{Method, Point},
+    report::{self, Row},
+    search,
+    ways::{Way, Ways},
+};
+
+/// What `rbmq-bench throughput` can be told.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq-bench throughput --sizes 256 --subscribers 1 --seconds 1 --reps 1
+  rbmq-bench throughput --against relay,redis --out results")]
+pub struct ThroughputArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    ways: Ways,
+    /// One public call per message, a segment filled with many, or such batches without RBMQ's client library, as other
+    /// systems have none here; the relay knows batches only
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
+    api: Vec<Api>,
+    /// What publishers wait for; the relay knows none, other systems no consumed
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none")]
+    confirm: Vec<Confirm>,
+    /// Payload bytes of a message, 1 to 16777216
+    #[arg(long, value_delimiter = ',', default_value = "8,64,256,1024,4096,16384,65536,524288")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
+    sizes: Vec<u32>,
+    /// Publishers, each with its own topic: 1 to 64, or auto, the number that carries the most
+    #[arg(long, value_delimiter = ',', default_value = "2")]
+    publishers: Vec<Publishers>,
+    /// The most that auto tries
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    most_publishers: u8,
+    /// Subscribers, each with all topics; 0 measures what the broker takes in
+    #[arg(long, value_delimiter = ',', default_value = "1,4")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=256))]
+    subscribers: Vec<u32>,
+}
+
+/// How many publishers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Publishers {
+    Number(u8),
+    Auto,
+}
+
+impl FromStr for Publishers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Publishers, String> {
+        match text.parse() {
+            Ok(number @ 1..=64) => Ok(Publishers::Number(number)),
+            _ if text == "auto" => Ok(Publishers::Auto),
+            _ => Err("it must be 1 to 64, or auto".to_owned()),
+        }
+    }
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &ThroughputArgs) -> Result<(), BenchError> {
+    const NAME: &str = "throughput";
+    let method = args.common.method()?;
+    let mut loads = loads(args, &args.common.systems());
+    if loads.is_empty() {
+        return Err(BenchError::NothingToMeasure);
+    }
+    search_publishers(&mut loads, &method, args)?;
+    let rows = campaign::run(&loads, &method, &args.common, NAME)?;
+    let versions = rows.iter().map(|row| (row.system, row.setting.system_version.as_str()));
+    let text = format!("{}\n{}", args.common.head(&method, versions), report::table(&rows));
+    Ok(args.common.output.publish(NAME, &text, &plots(&rows))?)
+}
+
+/// All points, those with the same load together: they are measured in turn.
+fn loads(args: &ThroughputArgs, systems: &[System]) -> Vec<Vec<Point>> {
+    let mut loads = Vec::new();
+    for &subscribers in &args.subscribers {
+        for &publishers in &args.publishers {
+            for &size in &args.sizes {
+                let mut load: Vec<Point> = Vec::new();
+                for (system, way, confirm) in kinds(args, systems) {
+                    let apis = system.own_of(&args.api, way, confirm);
+                    load.extend(apis.into_iter().map(|api| Point {
+                        system,
+                        way,
+                        api,
+                        size: size as usize,
+                        // Of auto the number is found later.
+                        publishers: if let Publishers::Number(n) = publishers { n } else { 1 },
+                        publishers_auto: publishers == Publishers::Auto,
+                        subscribers,
+                        confirm,
+                        rate: None,
+                    }));
+                }
+                if !load.is_empty() {
+                    loads.push(load);
+                }
+            }
+        }
+    }
+    loads
+}
+
+/// Every system over everything that carries it, with and without confirmations.
+fn kinds(args: &ThroughputArgs, systems: &[System]) -> Vec<(System, Way, Confirm)> {
+    let ways = systems.iter().flat_map(|&system| args.ways.of(system).iter().map(move |&way| (system, way)));
+    ways.flat_map(|(system, way)| args.confirm.iter().map(move |&confirm| (system, way, confirm))).collect()
+}
+
+/// Finds for each point the number of publishers that carries the most, with one undisturbed measurement per number.
+fn search_publishers(
+    loads: &mut [Vec<Point>],
+    method: &Method,
+    args: &ThroughputArgs,
+) -> Result<(), BenchError> {
+    for point in loads.iter_mut().flatten().filter(|point| point.publishers_auto) {
+        point.publishers = search::best_number(args.most_publishers, |publishers| {
+            let some = Point { publishers, ..*point };
+            Ok::<_, BenchError>(campaign::least_disturbed(&some, method, 0, args.common.retries)?.rate())
+        })?;
+        eprintln!(
+            "{} B, {} subscribers: {} carries the most with {} publishers",
+            point.size,
+            point.subscribers,
+            point.system.name(),
+            point.publishers
+        );
+    }
+    Ok(())
+}
+
+/// One plot of messages and one of bytes for each number of subscribers, over sizes; and one over publishers, where
+/// several numbers of them were measured.
+fn plots(rows: &[Row]) -> Vec<(String, String)> {
+    let mut plots = Vec::new();
+    let mut subscribers: Vec<u32> = rows.iter().map(|row| row.subscribers).collect();
+    subscribers.dedup();
+    let mut publishers: Vec<u8> =
+        rows.iter().filter(|row| !row.publishers_auto).map(|row| row.publishers).collect();
+    publishers.sort_unstable();
+    publishers.dedup();
+    let sweep = publishers.len() > 1;
+    for subs in subscribers {
+        let of_plot = |row: &&Row| row.subscribers == subs && !(sweep && row.publishers_auto);
+        let some: Vec<Row> = rows.iter().filter(of_plot).cloned().collect();
+        let who = match subs {
+            0 => "no subscriber: taken in".to_owned(),
+            1 => "1 subscriber: delivered".to_owned(),
+            n => format!("{n} subscribers: delivered"),
+        };
+        if sweep {
+            let series = |row: &Row| format!("{}, {} B", row.series(), row.size_bytes);
+            let chart = plot::Chart::new(&format!("Messages per second, {who}"), "publishers", "messages/s")
+                .log_y()
+                .points(&some, series, |row| f64::from(row.publishers), Row::rate);
+            plots.push((format!("publishers-{subs}-subscribers"), chart.svg()));
+            continue;
+        }
+        let size = |row: &Row| row.size_bytes as f64;
+        let chart = plot::Chart::new(&format!("Messages per second, {who}"), "payload bytes", "messages/s");
+        let chart = chart.sizes().log_y().points(&some, Row::series, size, Row::rate);
+        plots.push((format!("messages-{subs}-subscribers"), chart.svg()));
+        let bits = |row: &Row| row.rate() * row.size_bytes as f64 * 8.0 / 1e9;
+        let chart = plot::Chart::new(&format!("Goodput, {who}"), "payload bytes", "Gbit/s");
+        let chart = chart.sizes().points(&some, Row::series, size, bits);
+        plots.push((format!("goodput-{subs}-subscribers"), chart.svg()));
+    }
+    plots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publishers_are_a_number_or_auto() {
+        let parsed = ["1", "64", "auto"].map(|text| text.parse::<Publishers>().unwrap());
+        assert_eq!(parsed, [Publishers::Number(1), Publishers::Number(64), Publishers::Auto]);
+        assert!(["0", "65", "many", ""].iter().all(|text| text.parse::<Publishers>().is_err()));
+    }
+}

@@ -1,0 +1,191 @@
+//! The processes that a bench consists of, each one of them this same program started as `rbmq-bench worker …`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use rocketbufs::config::TransportKind;
+
+use super::{
+    Api, BenchError, Confirm, System,
+    clients::Whom,
+    control::Control,
+    counting, direct_peers, flow_peers,
+    numbers::Numbers,
+    pace,
+    peers::{self, Peer},
+    ping::{self, Ping},
+    rbmq_peers, relay, relay_peers, scale, wire_peers,
+};
+
+/// One process of a bench. Started by the bench itself, told what to do on standard input.
+#[derive(Debug, Subcommand)]
+pub enum Worker {
+    /// The broker
+    Broker {
+        /// Where it listens
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: String,
+        /// What carries the bytes
+        #[arg(long, default_value_t)]
+        transport: TransportKind,
+        /// Congestion control to set on every socket
+        #[arg(long)]
+        congestion: Option<String>,
+    },
+    /// The bare fan-out relay
+    Relay {
+        /// Bytes read from a publisher at once
+        #[arg(long)]
+        read_bytes: usize,
+        /// Congestion control to set on every socket
+        #[arg(long)]
+        congestion: Option<String>,
+    },
+    /// The guard of another system's server
+    Server {
+        /// Which one
+        #[arg(long, value_enum)]
+        system: System,
+        /// Its folder, which is made now and removed at the end
+        #[arg(long)]
+        folder: PathBuf,
+    },
+    /// Becomes another system's server, which ends with whoever started this
+    BecomeServer {
+        /// Its program
+        program: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Sends, and measures how long it takes to come back
+    Ping(Ping),
+    /// Sends back
+    Echo(Whom),
+    /// Publishes numbers, also after it was cut off
+    PublishNumbers(Numbers),
+    /// Says which numbers came, also after it was cut off
+    CountNumbers(Whom),
+    /// Delivers with or without flow control
+    FlowSource(flow_peers::Source),
+    /// Hands that on
+    FlowHop(flow_peers::Hop),
+    /// Receives it
+    FlowSink(flow_peers::Hop),
+    /// One of two processes that share memory
+    Direct(benchkit::direct::End),
+    /// Receives all topics of a bench of scale
+    ScaleSubscriber(scale::All),
+    /// One publisher of one topic
+    Publisher {
+        #[command(flatten)]
+        load: Load,
+        /// Number of its topic
+        #[arg(long)]
+        topic: u8,
+    },
+    /// One subscriber of every topic
+    Subscriber {
+        #[command(flatten)]
+        load: Load,
+        /// How many topics there are
+        #[arg(long)]
+        topics: u8,
+        /// Which subscriber this is
+        #[arg(long)]
+        number: u32,
+    },
+}
+
+/// What publishers and subscribers have in common.
+#[derive(Debug, Args)]
+pub struct Load {
+    /// What is between publishers and subscribers
+    #[arg(long, value_enum)]
+    pub system: System,
+    /// Message by message, or in batches
+    #[arg(long, value_enum)]
+    pub api: Api,
+    /// Address of the broker or relay
+    #[arg(long)]
+    pub addr: String,
+    /// What carries RBMQ's bytes
+    #[arg(long, default_value_t)]
+    pub transport: TransportKind,
+    /// Bytes of a message
+    #[arg(long)]
+    pub size: usize,
+    /// How many subscribers there are
+    #[arg(long)]
+    pub subscribers: u32,
+    /// Bytes of a topic's ring, instead of what the configuration and the message size make of it
+    #[arg(long)]
+    pub ring_bytes: Option<u64>,
+    /// Congestion control to set on every socket
+    #[arg(long)]
+    pub congestion: Option<String>,
+    /// Messages per second of each publisher, instead of as many as go
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// What publishers wait for
+    #[arg(long, value_enum)]
+    pub confirm: Confirm,
+    /// Where publishers of other systems hear how far their subscribers are
+    #[arg(long)]
+    pub folder: Option<PathBuf>,
+}
+
+impl Load {
+    /// The folder, which other systems' workers are always given.
+    pub fn folder(&self) -> Result<&Path, BenchError> {
+        self.folder.as_deref().ok_or(BenchError::NoFolder)
+    }
+}
+
+/// Runs one worker until the harness ends it.
+///
+/// # Errors
+/// Whatever made the measurement impossible; the harness reports it and gives up.
+pub fn run(worker: Worker) -> Result<(), BenchError> {
+    match worker {
+        Worker::Server { system, folder } => match Peer::of(system) {
+            Some(peer) => peers::guard(system, peer, folder),
+            None => Err(BenchError::NothingToMeasure),
+        },
+        Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),
+        Worker::Broker { listen, transport, congestion } => {
+            rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
+        }
+        Worker::Relay { read_bytes, congestion } => {
+            relay::run(&Control::start(), read_bytes, congestion.as_deref())
+        }
+        Worker::Ping(args) => ping::ping(&args),
+        Worker::Echo(whom) => ping::echo(&whom),
+        Worker::PublishNumbers(args) => counting::publish_numbers(&args),
+        Worker::CountNumbers(whom) => counting::count_numbers(&whom),
+        Worker::FlowSource(args) => flow_peers::source(&args),
+        Worker::FlowHop(args) => flow_peers::hop(&args),
+        Worker::FlowSink(args) => flow_peers::sink(&args),
+        Worker::Direct(end) => direct_peers::run(&end),
+        Worker::ScaleSubscriber(args) => scale::subscribe(&args),
+        Worker::Publisher { load, topic } => {
+            pace::sleep_exactly()?;
+            let control = Control::start();
+            match (load.system, Peer::of(load.system)) {
+                (_, Some(peer)) => peers::publish(&control, &load, peer, topic),
+                (System::Relay, None) => relay_peers::publish(&control, &load, topic),
+                (_, None) if load.api == Api::Wire => wire_peers::publish(&control, &load, topic),
+                (_, None) => rbmq_peers::publish(&control, &load, topic),
+            }
+        }
+        Worker::Subscriber { load, topics, number } => {
+            let control = Control::start();
+            match (load.system, Peer::of(load.system)) {
+                (_, Some(peer)) => peers::subscribe(&control, &load, peer, topics, number),
+                (System::Relay, None) => relay_peers::subscribe(&control, &load, topics),
+                (_, None) if load.api == Api::Wire => wire_peers::subscribe(&control, &load, topics),
+                (_, None) => rbmq_peers::subscribe(&control, &load, topics),
+            }
+        }
+    }
+}
