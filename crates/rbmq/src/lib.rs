@@ -29,8 +29,17 @@
 pub mod broker;
 pub mod client;
 pub mod http;
-mod levels;
-pub mod wire;
+
+/// RBMQ's own bytes on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
+pub mod wire {
+    pub use rbmq_wire::{
+        BrokerSummary, BufferStage, BufferStats, Control, DecodeError, FilterError, Framing, Hello, Holds,
+        MAX_CLIENT_NAME_BYTES, MAX_TOPIC_BYTES, Observe, Piece, Place, RECORD_HEADER_BYTES, RUN_HEADER_BYTES,
+        RecordError, Records, RefuseCode, Role, Run, RunError, Runs, Slowest, SubscriptionStats, Terms,
+        Topic, TopicError, TopicFilter, TopicName, TopicStats, Unpack, UnpackError, push_record,
+        record_header, run_header,
+    };
+}
 
 pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules, UpstreamSettings};
 pub use client::{

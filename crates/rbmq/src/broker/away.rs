@@ -12,14 +12,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
+use rbmq_wire::Levels;
+use rbmq_wire::TopicFilter;
 use rocketbufs::Bid;
 use rocketnet::Seldom;
 use tracing::warn;
 
 use super::session::display_name;
 use super::topics::Buffer;
-use crate::levels::Levels;
-use crate::wire::TopicFilter;
 
 /// Filters and buffers that are kept of all who are away, and their names: about 20 MiB at the longest names. Whose hold
 /// is over first is forgotten first.

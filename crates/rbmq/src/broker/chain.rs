@@ -13,6 +13,8 @@
 
 use std::collections::HashMap;
 
+use rbmq_wire::connect::random;
+use rbmq_wire::{Control, Framing, Hello, Role, Topic, TopicName};
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Conn, Context, Epoch, Policy, Start, SubscribeOptions, SubscriberInfo};
 use tracing::{debug, info, warn};
@@ -24,8 +26,6 @@ use super::inbox::Sender;
 use super::session::{Session, SessionKey};
 use super::topics::{Buffer, Stage, TooManyTopics};
 use super::upstream::Dialer;
-use crate::client::link::random;
-use crate::wire::{Control, Framing, Hello, Role, Topic, TopicName};
 
 /// A buffer that another broker has.
 struct Offer {

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use rbmq_wire::{Control, Hello, Role, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent, ROut};
 use tracing::{debug, info, warn};
 
@@ -19,7 +20,6 @@ use super::observers::{ObserverEvent, Observers};
 use super::session::{Session, SessionKey, display_name};
 use super::topics::{Stage, Topics};
 use super::watchers::{TRY_AGAIN, Watcher};
-use crate::wire::{Control, Hello, Role, TopicStats};
 
 /// What happened.
 pub(super) enum Event {

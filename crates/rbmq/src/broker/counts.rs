@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use rbmq_wire::Control;
 use rocketbufs::Bid;
 
 use super::control::Broker;
 use super::session::SessionKey;
 use super::watchers::TRY_AGAIN;
-use crate::wire::Control;
 
 /// With so much in a queue numbers wait. The smallest queue has room for eight times as much.
 const LITTLE_BYTES: usize = 4096;

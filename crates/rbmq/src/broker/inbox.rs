@@ -11,11 +11,11 @@ use std::ops::Deref;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rbmq_wire::Control;
 use rocketbufs::Conn;
 
 use super::control::Event;
 use super::session::SessionKey;
-use crate::wire::Control;
 
 /// Bytes of one peer's messages that may wait at once: about 20,000 CREATEs.
 const MAX_WAITING_OF_PEER: usize = 4 << 20;

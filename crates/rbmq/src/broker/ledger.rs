@@ -11,11 +11,11 @@
 
 use std::collections::HashMap;
 
+use rbmq_wire::{RefuseCode, TopicName};
 use rocketbufs::{Bid, Policy, Traffic};
 use rocketnet::Seldom;
 
 use super::topics::Topics;
-use crate::wire::{RefuseCode, TopicName};
 
 /// Why somebody was refused, or disconnected for what it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rbmq_wire::TopicStats;
 use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
 
 pub use config::{
@@ -50,7 +51,6 @@ use control::Event;
 pub use descriptors::raise_descriptor_limit;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
-use crate::wire::TopicStats;
 pub use watch::Watch;
 
 /// Why a broker could not be started.

@@ -10,6 +10,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use rbmq_wire::{
+    BrokerSummary, BufferStage, BufferStats, Hello, Holds, Observe, Page, Place, SubscriptionStats,
+    TopicFilter, TopicName,
+};
 use rocketbufs::{Bid, BufferInfo, Conn, Context, KeptPlace, OutEvent, ROut, SubscriberInfo};
 use tracing::{info, warn};
 
@@ -19,10 +23,6 @@ use super::inbox::Sender;
 use super::ledger::Refusal;
 use super::session::display_name;
 use super::topics::{Buffer, Stage};
-use crate::wire::{
-    BrokerSummary, BufferStage, BufferStats, Hello, Holds, Observe, Page, Place, SubscriptionStats,
-    TopicFilter, TopicName,
-};
 
 /// Names that are looked at for one page.
 const MAX_NAMES: usize = 512;
@@ -180,7 +180,7 @@ impl Broker {
         max_bytes: usize,
         filter: Option<&TopicFilter>,
         after: Option<&TopicName>,
-    ) -> (Vec<crate::wire::TopicStats>, Option<TopicName>) {
+    ) -> (Vec<rbmq_wire::TopicStats>, Option<TopicName>) {
         let mut page = Page::new(max_bytes);
         let only = filter.and_then(TopicFilter::as_topic);
         if let Some(topic) = only {

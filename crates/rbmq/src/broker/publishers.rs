@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rbmq_wire::{Control, Framing, RefuseCode, TopicName};
 use rocketbufs::{
     Bid, BufferError, Conn, Epoch, InEvent, Policy, RefusedError, Start, SubscribeError, SubscribeOptions,
 };
@@ -12,7 +13,6 @@ use super::ledger::Refusal;
 use super::rules::{Rule, rounded};
 use super::session::{Session, SessionKey};
 use super::topics::{Buffer, Stage, TooManyTopics};
-use crate::wire::{Control, Framing, RefuseCode, TopicName};
 
 /// Under this name the broker holds its place in a publisher's buffer while a connection is lost, or while the broker
 /// restarts.

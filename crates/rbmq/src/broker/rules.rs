@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
+use rbmq_wire::{Terms, TopicFilter, TopicName};
 use rocketbufs::Policy;
 use serde::{Deserialize, Serialize};
 
 use super::config::BrokerConfigError;
 use super::config::sizes::{optional_bytes, optional_millis};
-use crate::wire::{Terms, TopicFilter, TopicName};
 
 /// Most rules: they are looked through one by one whenever a buffer appears.
 pub const MAX_RULES: usize = 1000;

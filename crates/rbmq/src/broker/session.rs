@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use rbmq_wire::Control;
 use rocketbufs::{Bid, Conn, RIn};
 
 use super::control::{Event, send};
 use super::inbox::Sender;
 use super::merge::MergedIn;
-use crate::wire::Control;
 
 /// Names a publisher over its reconnects: the process and the publisher in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

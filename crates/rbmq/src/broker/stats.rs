@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use rbmq_wire::{Slowest, TopicName, TopicStats};
 use rocketbufs::{Bid, BufferInfo, Policy};
 
 use super::control::Broker;
-use crate::wire::{Slowest, TopicName, TopicStats};
 
 /// The cursor that is furthest behind so far.
 struct Behind {

@@ -14,12 +14,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
+use rbmq_wire::Levels;
+use rbmq_wire::{Framing, TopicFilter, TopicName};
 use rocketbufs::{Bid, Epoch};
 
 use super::session::SessionKey;
 use super::wants::{MayWant, WantsTooMuch};
-use crate::levels::Levels;
-use crate::wire::{Framing, TopicFilter, TopicName};
 
 /// How far a buffer's life has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

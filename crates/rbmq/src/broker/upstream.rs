@@ -6,12 +6,13 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rbmq_wire::connect::{Backoff, LONGEST_DELAY, start};
+use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::{Conn, Context};
 use tracing::{info, warn};
 
 use super::control::Event;
 use super::inbox::Sender;
-use crate::client::link::{Backoff, LONGEST_DELAY, lock, start, wait_while};
 
 /// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
 const WATCH: Duration = Duration::from_secs(3600);

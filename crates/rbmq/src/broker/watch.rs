@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rbmq_wire::TopicStats;
 use rocketbufs::{Bid, Context, ROut};
 
 use super::control::Event;
@@ -12,7 +13,6 @@ use super::inbox::Sender;
 use super::ledger::Census;
 use super::merge::{TableLoad, Wakers};
 use super::strangers::Strangers;
-use crate::wire::TopicStats;
 
 /// Looks at a broker from other threads, also while it ends. Costs the broker's thread a look at its tables for each
 /// question; positions are read where they are kept, and the threads that move data are not asked.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use rbmq_wire::{Control, Terms, Topic, TopicFilter, TopicName};
 use rocketbufs::{Bid, Conn, ControlError};
 
 use super::chain::Hop;
@@ -15,7 +16,6 @@ use super::ledger::Refusal;
 use super::rules::Rules;
 use super::topics::Topics;
 use super::wants::{MayWant, WantsTooMuch};
-use crate::wire::{Control, Terms, Topic, TopicFilter, TopicName};
 
 /// How long until a full queue is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_millis(5);

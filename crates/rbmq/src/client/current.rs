@@ -101,11 +101,11 @@ impl Current {
                     error.offset += self.offset;
                     UnpackError::Run(error)
                 });
-                error.unwrap_or(UnpackError::Record(RecordError { offset: self.offset, missing: 0 }))
+                error.unwrap_or(UnpackError::Record(RecordError::new(self.offset, 0)))
             }
             (_, run) => {
                 let malformed = Records::new(rest).malformed();
-                let mut error = malformed.unwrap_or(RecordError { offset: 0, missing: 0 });
+                let mut error = malformed.unwrap_or(RecordError::new(0, 0));
                 error.offset += self.offset;
                 match run {
                     Some(RunAt { publisher, .. }) => UnpackError::Publisher { publisher, error },

@@ -4,18 +4,16 @@
 //! asked: the first attempt after 100 ms, then after twice as long each time, up to 5 s; each waits between half and
 //! all of that, so that the clients of a broker that restarts do not come back at the same moment.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Config, Conn, ConnError, Context, ContextError, ControlError};
+use rbmq_wire::connect::{self, Backoff, start};
+pub(super) use rbmq_wire::sync::{lock, wait_while};
+use rocketbufs::{Config, Conn, Context, ContextError, ControlError};
 use tracing::{debug, info, warn};
 
 use super::error::ConnectError;
 use crate::wire::{Control, Hello, Role};
-
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// The longest pause between two attempts to connect.
-pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// A broker that takes no control message for so long is not waited for.
 const STALLED: Duration = Duration::from_secs(10);
@@ -29,24 +27,6 @@ const WATCH: Duration = Duration::from_secs(3600);
 /// In the reason of a connection that was closed because another one took over its place: to connect again would take
 /// it back, and so on for ever.
 const TAKEN_OVER: &str = "(TakenOver)";
-
-/// Locks a mutex whose data stays valid when a holder panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Waits on a condition variable while `waiting` says so; false if `timeout` passed first.
-pub(crate) fn wait_while<T>(
-    mutex: &Mutex<T>,
-    changed: &Condvar,
-    timeout: Duration,
-    waiting: impl FnMut(&mut T) -> bool,
-) -> bool {
-    let waited = changed.wait_timeout_while(lock(mutex), timeout, waiting);
-    let (guard, result) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-    drop(guard);
-    !result.timed_out()
-}
 
 /// A context of a client's own. Its callbacks are all the client's, and wait for nothing that a call holds: a thread that
 /// waits for data, or for room, does the worker's work itself.
@@ -94,40 +74,7 @@ pub(super) fn send_patiently(conn: &Conn, message: &Control) -> Result<(), Contr
 
 /// A random number for a client's name.
 pub(crate) fn random() -> Result<u128, ConnectError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|e| ConnectError::Random(e.to_string()))?;
-    Ok(u128::from_le_bytes(bytes))
-}
-
-/// How long to wait before each attempt to connect again.
-pub(crate) struct Backoff(Duration);
-
-impl Backoff {
-    pub(crate) fn new() -> Self {
-        Self(FIRST_DELAY)
-    }
-
-    /// The next pause.
-    pub(crate) fn pause(&mut self) -> Duration {
-        let jitter = random().map_or(0, |n| n % 1000) as u32;
-        let pause = self.0 / 2 + self.0 * jitter / 2000;
-        self.0 = (self.0 * 2).min(LONGEST_DELAY);
-        pause
-    }
-}
-
-/// Begins a connection, and waits until it is up.
-pub(crate) fn start(
-    ctx: &Context,
-    addr: &str,
-    hello: &[u8],
-    on_start: &dyn Fn(&Conn),
-) -> Result<Conn, ConnError> {
-    let conn = Conn::connect_start(ctx, addr, hello)?;
-    on_start(&conn);
-    let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());
-    conn.wait_up(timeout).inspect_err(|_| conn.close("gave up connecting"))?;
-    Ok(conn)
+    connect::random().map_err(|e| ConnectError::Random(e.to_string()))
 }
 
 struct State {

@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rbmq_wire::Levels;
 use rocketbufs::{Bid, Epoch};
 
 use super::feed::StartFrom;
-use crate::levels::Levels;
 use crate::wire::{Framing, TopicFilter, TopicName};
 
 /// A filter that was asked for.

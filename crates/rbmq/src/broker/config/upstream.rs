@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use rbmq_wire::{TopicFilter, TopicName};
 use serde::{Deserialize, Serialize};
 
 use super::sizes::{millis, optional_bytes};
-use crate::wire::{TopicFilter, TopicName};
 
 /// Most other brokers that one receives from: each has a thread.
 pub(super) const MAX_UPSTREAMS: usize = 64;

@@ -12,11 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rbmq_wire::TopicName;
 use rocketbufs::{Bid, Epoch, Position};
 
 use super::super::session::SessionKey;
 use super::TopicMerge;
-use crate::wire::TopicName;
 
 /// How far a publisher of a merged topic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

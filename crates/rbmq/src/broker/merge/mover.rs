@@ -14,10 +14,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rbmq_wire::{RUN_HEADER_BYTES, run_header};
 use rocketbufs::{Count, MOST_PARTS, Part, Parts, Position};
 
 use super::table::{Level, Table, TableLoad};
-use crate::wire::{RUN_HEADER_BYTES, run_header};
 
 /// Most bytes of one call of [`Mover::advance`], and a bit: the worker that moves has connections of its own.
 const TURN_BYTES: usize = 4 << 20;

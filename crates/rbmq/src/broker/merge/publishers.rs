@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rbmq_wire::{Control, Framing, RUN_HEADER_BYTES, RefuseCode, TopicName};
 use rocketbufs::{Bid, BufferOptions, InEvent, Policy, Position, Start, SubscribeOptions};
 use tracing::{debug, info, warn};
 
@@ -15,7 +16,6 @@ use super::super::session::SessionKey;
 use super::super::topics::{Buffer, Stage as BufferStage, TooManyTopics};
 use super::feeds::{Due, Stage, TooManyFeeds};
 use super::{RingOf, TopicMerge};
-use crate::wire::{Control, Framing, RUN_HEADER_BYTES, RefuseCode, TopicName};
 
 impl Broker {
     /// Whether CREATE names a buffer that is merged, or is to be.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
+use rbmq_wire::{RUN_HEADER_BYTES, Runs};
 use rocketbufs::{Config, Conn, Context, Count, Part, Position, RIn, ROut};
 
 use super::super::inbox::inbox;
 use super::mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
 use super::{RingOf, TopicMerge, lock};
-use crate::wire::{RUN_HEADER_BYTES, Runs};
 
 /// A publisher's ring at the broker: what is complete, and from where on it was not given back.
 #[derive(Default)]

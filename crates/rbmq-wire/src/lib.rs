@@ -15,22 +15,28 @@
 //! accepts exactly what encoding makes, says what was wrong otherwise, and never panics. docs/RBMQ.md has the same
 //! byte for byte.
 
+#![forbid(unsafe_code)]
+
+pub mod connect;
 mod control;
 mod error;
 mod filter;
 mod hello;
+mod levels;
 mod observe;
 mod records;
 mod runs;
+pub mod sync;
 mod topic;
 
 pub use control::{Control, RefuseCode, Terms, Topic};
 pub use error::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
-pub(crate) use observe::Page;
+pub use levels::Levels;
 pub use observe::{
-    BrokerSummary, BufferStage, BufferStats, Holds, Observe, Place, Slowest, SubscriptionStats, TopicStats,
+    BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
+    TopicStats,
 };
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};

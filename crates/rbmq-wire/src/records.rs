@@ -17,12 +17,19 @@ pub struct RecordError {
     pub missing: usize,
 }
 
+impl RecordError {
+    /// A record that begins there and goes so many bytes past the end.
+    pub fn new(offset: usize, missing: usize) -> Self {
+        Self { offset, missing }
+    }
+}
+
 /// The records in the bytes of one or several deliveries, borrowed.
 ///
 /// The iterator ends at the end of the bytes, or at the first thing that is no record: [`Records::malformed`] tells.
 ///
 /// ```
-/// use rbmq::wire::{Records, push_record};
+/// use rbmq_wire::{Records, push_record};
 /// let mut bytes = Vec::new();
 /// push_record(&mut bytes, b"hello");
 /// push_record(&mut bytes, b"");

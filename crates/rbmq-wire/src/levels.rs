@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::wire::{TopicFilter, TopicName};
+use crate::{TopicFilter, TopicName};
 
 /// Stands between levels in a key.
 const BETWEEN: char = '\0';
@@ -28,7 +28,7 @@ const BEHIND: char = '\u{1}';
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(crate) struct Levels<T>(BTreeMap<Box<str>, T>);
+pub struct Levels<T>(BTreeMap<Box<str>, T>);
 
 impl<T> Default for Levels<T> {
     fn default() -> Self {
@@ -79,39 +79,45 @@ impl Path {
 }
 
 impl<T> Levels<T> {
-    pub(crate) fn get(&self, name: &str) -> Option<&T> {
+    /// The value of a name.
+    pub fn get(&self, name: &str) -> Option<&T> {
         self.0.get(&key(name))
     }
 
-    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut T> {
+    /// The same, to change it.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
         self.0.get_mut(&key(name))
     }
 
-    pub(crate) fn insert(&mut self, name: &str, value: T) -> Option<T> {
+    /// Gives a name a value; returns the one that it had.
+    pub fn insert(&mut self, name: &str, value: T) -> Option<T> {
         self.0.insert(key(name), value)
     }
 
-    pub(crate) fn remove(&mut self, name: &str) -> Option<T> {
+    /// Takes a name out, and returns its value.
+    pub fn remove(&mut self, name: &str) -> Option<T> {
         self.0.remove(&key(name))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+    /// All values, in order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         self.0.values()
     }
 
     /// The values in order, level by level, behind a name, which need not be there.
-    pub(crate) fn after(&self, name: Option<&str>) -> impl Iterator<Item = &T> {
+    pub fn after(&self, name: Option<&str>) -> impl Iterator<Item = &T> {
         let from = name.map(key);
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         self.0.range::<str, _>((from, Bound::Unbounded)).map(|(_, value)| value)
     }
 
     /// The value of a name, made if there is none.
-    pub(crate) fn entry(&mut self, name: &str) -> &mut T
+    pub fn entry(&mut self, name: &str) -> &mut T
     where
         T: Default,
     {
@@ -119,7 +125,7 @@ impl<T> Levels<T> {
     }
 
     /// In a table by topics: visits those that a filter matches, each once.
-    pub(crate) fn matched_by<'t>(&'t self, filter: &TopicFilter, visit: &mut impl FnMut(&'t T)) {
+    pub fn matched_by<'t>(&'t self, filter: &TopicFilter, visit: &mut impl FnMut(&'t T)) {
         let levels: Vec<&str> = filter.levels().collect();
         self.follow_filter(&mut Path::root(), &levels, visit);
     }
@@ -175,7 +181,7 @@ impl<T> Levels<T> {
     }
 
     /// In a table by filters: visits those that match a topic, each once, until `visit` says that it has enough.
-    pub(crate) fn matching<'t>(&'t self, topic: &TopicName, visit: &mut impl FnMut(&'t T) -> bool) -> bool {
+    pub fn matching<'t>(&'t self, topic: &TopicName, visit: &mut impl FnMut(&'t T) -> bool) -> bool {
         let levels: Vec<&str> = topic.as_str().split('/').collect();
         let hidden = topic.as_str().starts_with('$');
         self.follow_topic(&mut Path::root(), &levels, hidden, visit)
@@ -212,7 +218,7 @@ impl<T> Levels<T> {
     }
 
     /// In a table by filters: whether any matches a topic.
-    pub(crate) fn any_matches(&self, topic: &TopicName) -> bool {
+    pub fn any_matches(&self, topic: &TopicName) -> bool {
         self.matching(topic, &mut |_| true)
     }
 }

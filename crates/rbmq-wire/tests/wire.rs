@@ -1,11 +1,11 @@
 //! Whatever arrives is decoded or refused, never a panic; whatever is encoded comes back.
 
 use proptest::prelude::*;
-use rbmq::wire::{
+use rbmq_wire::{
     Control, Framing, Hello, Records, RefuseCode, Role, Terms, Topic, Unpack, UnpackError, push_record,
     run_header,
 };
-use rbmq::{TopicFilter, TopicName};
+use rbmq_wire::{TopicFilter, TopicName};
 
 fn topic() -> impl Strategy<Value = TopicName> {
     "[a-zA-Z0-9/äß日._-]{1,60}".prop_map(|text| text.parse().expect("only allowed characters"))

@@ -40,7 +40,7 @@ pub struct Run<'a> {
 /// thing that is no run: [`Runs::malformed`] tells.
 ///
 /// ```
-/// use rbmq::wire::{Runs, run_header};
+/// use rbmq_wire::{Runs, run_header};
 /// let bytes = [&run_header(3, 5).unwrap()[..], b"hello"].concat();
 /// let mut runs = Runs::new(&bytes);
 /// assert_eq!(runs.next().map(|run| (run.publisher, run.bytes)), Some((3, &b"hello"[..])));
@@ -245,7 +245,7 @@ impl<'a> Iterator for Unpack<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::push_record;
+    use crate::push_record;
 
     fn run(publisher: u32, bytes: &[u8]) -> Vec<u8> {
         [&run_header(publisher, bytes.len()).unwrap()[..], bytes].concat()

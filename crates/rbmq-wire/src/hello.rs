@@ -27,7 +27,7 @@ pub enum Role {
 /// First words of a client, in the application's part of the handshake.
 ///
 /// ```
-/// use rbmq::wire::{Hello, Role};
+/// use rbmq_wire::{Hello, Role};
 /// let hello = Hello { role: Role::Publisher, client: 7, name: "camera".into() };
 /// assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
 /// ```

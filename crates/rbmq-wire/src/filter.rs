@@ -53,7 +53,7 @@ pub enum FilterError {
 /// Which topics are meant: a name, or a name with wildcards. Cloning copies a pointer.
 ///
 /// ```
-/// use rbmq::{TopicFilter, TopicName};
+/// use rbmq_wire::{TopicFilter, TopicName};
 /// let filter: TopicFilter = "sensors/+/temp".parse()?;
 /// let topic: TopicName = "sensors/kitchen/temp".parse()?;
 /// assert!(filter.matches(&topic));

@@ -5,7 +5,7 @@ use rocketbufs::fields::Reader;
 use serde::Serialize;
 
 use super::buffers::Holds;
-use crate::wire::{DecodeError, TopicName};
+use crate::{DecodeError, TopicName};
 
 /// Most bytes of a name or an address in a row; longer ones are cut when encoded.
 const MAX_NAME_BYTES: usize = 255;
@@ -181,7 +181,7 @@ pub struct Place {
 }
 
 /// Something that lists consist of.
-pub(crate) trait Row: Sized {
+pub trait Row: Sized {
     fn put(&self, b: &mut Vec<u8>);
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }

@@ -5,7 +5,7 @@ use rocketbufs::fields::Reader;
 use serde::{Serialize, Serializer};
 
 use super::rows::{Row, get_bits, get_name, optional, put_bits, put_name, put_u32s, put_u64s};
-use crate::wire::{DecodeError, Framing};
+use crate::{DecodeError, Framing};
 
 /// What keeps a buffer's publisher from going on, if it is no subscriber that is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -1,11 +1,11 @@
 //! What observers and the broker say to each other comes back as it was; whatever else arrives is refused.
 
 use proptest::prelude::*;
-use rbmq::wire::{Observe, Place};
-use rbmq::{
+use rbmq_wire::{
     BrokerSummary, BufferStage, BufferStats, Framing, Holds, Slowest, SubscriptionStats, TopicName,
     TopicStats,
 };
+use rbmq_wire::{Observe, Place};
 use rocketbufs::Policy;
 
 fn topic() -> impl Strategy<Value = TopicName> {

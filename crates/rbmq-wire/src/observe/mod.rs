@@ -199,21 +199,22 @@ impl Observe {
 }
 
 /// Rows for one message: as many as it has room for.
-pub(crate) struct Page<T> {
-    pub(crate) rows: Vec<T>,
+pub struct Page<T> {
+    /// The rows.
+    pub rows: Vec<T>,
     left: usize,
     scratch: Vec<u8>,
 }
 
 impl<T: Row> Page<T> {
     /// For a peer that takes messages of at most so many bytes.
-    pub(crate) fn new(max_bytes: usize) -> Self {
+    pub fn new(max_bytes: usize) -> Self {
         let left = max_bytes.min(Control::MAX_BYTES).saturating_sub(PAGE_HEADER_BYTES);
         Self { rows: Vec::new(), left, scratch: Vec::new() }
     }
 
     /// Adds a row; false if there is no room for it. There is always room for one: every peer takes as much as that.
-    pub(crate) fn add(&mut self, row: T) -> bool {
+    pub fn add(&mut self, row: T) -> bool {
         self.scratch.clear();
         row.put(&mut self.scratch);
         let fits = self.scratch.len() <= self.left && self.rows.len() < usize::from(u16::MAX);
