@@ -9,8 +9,8 @@ help: ## list the targets
 setup: ## install what a build needs (only what is missing) and fetch the crates
 	@scripts/setup
 
-build: setup ## build the rbmq command and the libraries, optimised
-	cargo build --release --locked -p rbmq
+build: setup ## build the rbmq command, optimised
+	cargo build --release --locked -p rbmq-cli
 
 deb: setup ## the Debian package, with unit, manual pages and completions
 	@scripts/deb

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rbmq::{Broker, BrokerConfig, Ingest, Publisher, Rule, Subscriber, TopicOptions};
+use rbmq::{Publisher, Subscriber, TopicOptions};
+use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule};
 use rocketbufs::{Config, Context};
 
 const LONG: Duration = Duration::from_secs(60);

@@ -4,10 +4,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use rbmq::{Confirmation, Level, TopicWriter};
 use rocketbufs::Position;
 
 use super::{BenchError, Confirm, control::Control};
-use rbmq::{Confirmation, Level, TopicWriter};
 
 /// Bytes for which one confirmation is asked.
 const EVERY_BYTES: usize = 64 * 1024;

@@ -2,6 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use rbmq::{
+    Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
+    wire::{RECORD_HEADER_BYTES, push_record},
+};
+use rbmq_broker::{Broker, BrokerConfig};
 use rocketbufs::{Config, config::TransportKind};
 
 use super::{
@@ -12,10 +17,6 @@ use super::{
     pattern::{Cursor, Pattern},
     rbmq_confirm::Counted,
     worker::Load,
-};
-use rbmq::{
-    Broker, BrokerConfig, Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
-    wire::{RECORD_HEADER_BYTES, push_record},
 };
 
 /// A ring holds at least this many messages (paper 1, section 4.2, has ten). Rings are powers of two, and so are most sizes:

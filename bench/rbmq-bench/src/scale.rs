@@ -23,6 +23,7 @@ use benchkit::{
     stats, sys,
 };
 use clap::Args;
+use rbmq::{Publisher, Subscriber, TopicOptions, TopicWriter};
 use rocketbufs::{Config, Context, config::TransportKind};
 use serde::Serialize;
 
@@ -36,7 +37,6 @@ use super::{
     report::Setting,
     units,
 };
-use rbmq::{Publisher, Subscriber, TopicOptions, TopicWriter};
 
 /// Topics of one publisher: fewer than a broker allows one by default.
 const TOPICS_PER_PUBLISHER: usize = 1000;
@@ -190,7 +190,7 @@ impl<'a> Bench<'a> {
         add_congestion(&mut words_of_all, congestion.for_sockets());
         let subscriber = Process::start("subscriber of all topics", &words_of_all)?;
         subscriber.answer("ready")?;
-        rbmq::broker::raise_descriptor_limit();
+        rbmq_broker::raise_descriptor_limit();
         let mut config: Config = config(TransportKind::Tcp, congestion.for_sockets())?;
         config.limits.max_hold_ms = u32::MAX;
         let context = Context::new(config).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! The benches as smoke tests: that they measure, that every byte arrives, and what they write. Never a rate.
 
-#[path = "../../../crates/rbmq/tests/common/process.rs"]
+#[path = "../../../crates/rbmq-cli/tests/common/process.rs"]
 #[allow(dead_code, reason = "every test file uses a part of this")]
 mod process;
 

@@ -23,12 +23,14 @@ pub fn random() -> Result<u128, getrandom::Error> {
 /// How long to wait before each attempt to connect again.
 pub struct Backoff(Duration);
 
-impl Backoff {
+impl Default for Backoff {
     /// Begins with the shortest.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self(FIRST_DELAY)
     }
+}
 
+impl Backoff {
     /// The next pause.
     pub fn pause(&mut self) -> Duration {
         let jitter = random().map_or(0, |n| n % 1000) as u32;

@@ -104,6 +104,11 @@ impl<T> Levels<T> {
         self.0.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All values, in order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.0.values()

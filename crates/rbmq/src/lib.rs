@@ -1,12 +1,23 @@
 //! RBMQ: topic-based publish and subscribe in memory, on RocketBufs (paper 1, section 4.1).
 //!
 //! A broker takes publishers' topics in and gives them to subscribers; its memory holds the last bytes of each topic,
-//! and it never looks at a message. [`Publisher`] and [`Subscriber`] are the client library, [`Broker`] a broker
-//! inside any program, `rbmq` the command.
+//! and it never looks at a message. This is the client library: [`Publisher`] and [`Subscriber`], which reconnect by
+//! themselves, and [`Observer`]. The broker is `rbmq serve`, or the crate `rbmq-broker` inside any program.
+//!
+//! ```text
+//!  publish ──▶ ring here ══════▶ broker ══════▶ ring here ──▶ next_batch, recv
+//!              stays when the                   stays when the
+//!              connection is lost               connection is lost
+//! ```
+//!
+//! A publisher's rOut and its buffers outlive its connections: on a new one the topics are named again and the broker
+//! goes on where it stopped. A subscriber's rIn resumes in the same way; at a broker that was itself restarted it
+//! subscribes anew, at the positions up to which it had handed out each publisher's log.
 //!
 //! ```
 //! use std::time::Duration;
-//! use rbmq::{Broker, BrokerConfig, Publisher, Subscriber};
+//! use rbmq::{Publisher, Subscriber};
+//! use rbmq_broker::{Broker, BrokerConfig};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut config = BrokerConfig::default();
 //! # config.broker.listen = "127.0.0.1:0".into();
@@ -26,9 +37,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod broker;
-pub mod client;
-pub mod http;
+mod batch;
+mod builder;
+mod confirm;
+mod current;
+mod error;
+mod feed;
+mod ledger;
+mod link;
+mod lowered;
+mod notice;
+mod observer;
+mod output_state;
+mod places;
+mod publisher;
+mod subscriber;
+mod wanted;
+mod writer;
 
 /// RBMQ's own bytes on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
@@ -41,14 +66,21 @@ pub mod wire {
     };
 }
 
-pub use broker::{Broker, BrokerConfig, BrokerError, BrokerSettings, Ingest, Rule, Rules, UpstreamSettings};
-pub use client::{
-    Batch, BufferDetail, ConfirmError, Confirmation, Confirmed, ConnectError, Item, Kept, Level, Message,
-    MessageRef, Notice, ObserveError, Observer, OutputState, PublishError, Publisher, PublisherBuilder,
-    PublisherWaitError, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, SubscriberBuilder,
-    TopicDetail, TopicOpenError, TopicOptions, TopicWriter, WriteBatch,
+pub use batch::{Batch, Kept, Message, MessageRef};
+pub use builder::SubscriberBuilder;
+pub use confirm::{Confirmation, Confirmed, Level};
+pub use error::{
+    ConfirmError, ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError,
+    SubscribeTopicError, TopicOpenError,
 };
+pub use feed::StartFrom;
+pub use notice::{Item, Notice};
+pub use observer::{BufferDetail, Observer, TopicDetail};
+pub use output_state::OutputState;
+pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
+pub use subscriber::{Messages, Subscriber};
 pub use wire::{
     BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Holds, Slowest, SubscriptionStats,
     TopicError, TopicFilter, TopicName, TopicStats,
 };
+pub use writer::{Batch as WriteBatch, TopicWriter};

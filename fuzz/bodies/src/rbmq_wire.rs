@@ -1,6 +1,6 @@
 //! RBMQ's own messages: between client and broker, and the records inside deliveries.
 
-use rbmq::wire::{
+use rbmq_wire::{
     Control, Hello, Observe, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record,
     run_header,
 };

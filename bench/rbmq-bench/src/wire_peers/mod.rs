@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rbmq::wire::{self, Hello, Role};
 use rocketbufs::proto::{self, Message, VERSION};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
@@ -33,7 +34,6 @@ use super::{
     worker::Load,
 };
 use incoming::{Incoming, Part};
-use rbmq::wire::{self, Hello, Role};
 
 /// A broker that says nothing for so long, where something must come, is stuck.
 const WITHIN: Duration = Duration::from_secs(20);

@@ -1,0 +1,364 @@
+//! The metrics in the text format that Prometheus reads.
+//!
+//! A counter must never fall, or whoever takes its rate sees everything again. The sums that are read here can, for a
+//! moment: a buffer that is just being removed is counted neither with those that exist nor with those that did. What was
+//! told last is therefore remembered, and never less is told.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use rocketbufs::Traffic;
+
+use super::process::Process;
+use crate::Watch;
+use crate::ledger::{Census, POLICIES, Refusal, TopicAccount, add};
+
+/// The label of the sum of all topics that have none of their own; no topic can have this name.
+const OTHERS: &str = "#others";
+
+/// What was told last.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    all: Traffic,
+    /// By the topics' accounts; 0: the others.
+    topics: HashMap<u64, Traffic>,
+}
+
+/// A line of the topics' table.
+#[derive(Debug, Default)]
+struct Topic {
+    name: String,
+    traffic: Traffic,
+    lag_bytes: u64,
+    unsent_bytes: u64,
+    ring_bytes: u64,
+    publishers: u64,
+    subscribers: u64,
+    /// Entries of the tables of merged topics, and how many they may have; 0: it is not merged.
+    table_entries: u64,
+    table_limit: u64,
+}
+
+/// Everything at one moment.
+#[derive(Debug)]
+pub(super) struct Scrape {
+    census: Census,
+    topics: Vec<Topic>,
+    topic_count: u64,
+    buffer_count: u64,
+    traffic: Traffic,
+    ring_bytes: (u64, u64),
+    draining: bool,
+    /// Connections to the broker's address that were none of a client, by reason.
+    strangers: Vec<(&'static str, u64)>,
+    /// Requests, connections that were one too many, and lines of the log that nobody took.
+    http: [u64; 3],
+    process: Process,
+}
+
+impl Scrape {
+    /// Reads the positions of all that the census found.
+    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], memory: &mut Memory) -> Self {
+        let mut others = Topic { name: OTHERS.into(), traffic: census.others_past, ..Topic::default() };
+        let accounts = std::mem::take(&mut census.topics);
+        let (topic_count, mut buffer_count) = (accounts.len() as u64, 0);
+        let (mut topics, mut told) = (Vec::new(), HashMap::new());
+        for account in accounts {
+            buffer_count += account.bids.len() as u64;
+            let mut topic = Topic::read(watch, &account);
+            if account.own {
+                topic.traffic = at_least(topic.traffic, memory.topics.get(&account.number));
+                told.insert(account.number, topic.traffic);
+                topics.push(topic);
+            } else {
+                others.add(&topic);
+            }
+        }
+        others.traffic = at_least(others.traffic, memory.topics.get(&0));
+        told.insert(0, others.traffic);
+        topics.push(others);
+        memory.topics = told;
+        memory.all = at_least(watch.out().traffic(), Some(&memory.all));
+        Self {
+            census,
+            topics,
+            topic_count,
+            buffer_count,
+            traffic: memory.all,
+            ring_bytes: watch.ring_bytes(),
+            draining: watch.is_draining(),
+            strangers: watch.strangers().counts().collect(),
+            http,
+            process: Process::read(),
+        }
+    }
+
+    pub(super) fn encode(self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+impl Topic {
+    fn read(watch: &Watch, account: &TopicAccount) -> Self {
+        let mut topic = Self { name: account.name.clone(), traffic: account.past, ..Self::default() };
+        for bid in &account.bids {
+            let Some(info) = watch.out().buffer_info(*bid) else { continue };
+            add(&mut topic.traffic, info.traffic);
+            topic.publishers += u64::from(!info.ended);
+            topic.ring_bytes += info.capacity_bytes;
+            let (present, kept) = (watch.out().subscribers(*bid), watch.out().kept_places(*bid));
+            topic.subscribers += present.len() as u64;
+            let unsent = present.iter().map(|sub| sub.lag_bytes).max().unwrap_or(0);
+            topic.unsent_bytes = topic.unsent_bytes.max(unsent);
+            // Who is away and whose place is kept holds the publishers as well.
+            let landed = present.iter().map(|sub| sub.landed).chain(kept.iter().map(|place| place.landed));
+            let lag = landed.map(|landed| info.head.saturating_sub(landed)).max().unwrap_or(0);
+            topic.lag_bytes = topic.lag_bytes.max(lag);
+            if lag > 0 {
+                // What they answer is in the next scrape.
+                watch.out().ask_subscribers(*bid);
+            }
+            if let Some(load) = watch.table_load(*bid) {
+                topic.table_entries += load.entries as u64;
+                topic.table_limit += load.limit as u64;
+            }
+        }
+        topic
+    }
+
+    fn add(&mut self, other: &Self) {
+        add(&mut self.traffic, other.traffic);
+        self.lag_bytes = self.lag_bytes.max(other.lag_bytes);
+        self.unsent_bytes = self.unsent_bytes.max(other.unsent_bytes);
+        self.ring_bytes += other.ring_bytes;
+        self.publishers += other.publishers;
+        self.subscribers += other.subscribers;
+        self.table_entries += other.table_entries;
+        self.table_limit += other.table_limit;
+    }
+}
+
+fn at_least(now: Traffic, told: Option<&Traffic>) -> Traffic {
+    let told = told.copied().unwrap_or_default();
+    Traffic {
+        received_bytes: now.received_bytes.max(told.received_bytes),
+        delivered_bytes: now.delivered_bytes.max(told.delivered_bytes),
+        dropped_bytes: now.dropped_bytes.max(told.dropped_bytes),
+    }
+}
+
+/// Writes metrics one after the other.
+struct Writer<'a>(DescriptorEncoder<'a>);
+
+impl Writer<'_> {
+    fn metric(
+        &mut self,
+        (name, help, kind): (&str, &str, MetricType),
+        write: impl FnOnce(MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        write(self.0.encode_descriptor(name, help, None, kind)?)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.metric((name, help, MetricType::Counter), |to| ConstCounter::new(value).encode(to))
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.metric((name, help, MetricType::Gauge), |to| gauge(to, value))
+    }
+
+    /// A counter or gauge for each value of a label.
+    fn family<'v>(
+        &mut self,
+        about: (&str, &str, MetricType),
+        label: &str,
+        values: impl Iterator<Item = (&'v str, u64)>,
+    ) -> fmt::Result {
+        let counts = matches!(about.2, MetricType::Counter);
+        self.metric(about, |mut to| {
+            for (name, value) in values {
+                let labels = [(label, name)];
+                let member = to.encode_family(&labels)?;
+                if counts { ConstCounter::new(value).encode(member)? } else { gauge(member, value)? }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn gauge(to: MetricEncoder<'_>, value: u64) -> fmt::Result {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(to)
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut to = Writer(encoder);
+        self.broker(&mut to)?;
+        self.clients(&mut to)?;
+        self.losses(&mut to)?;
+        self.by_topic(&mut to)?;
+        self.by_merged_topic(&mut to)?;
+        self.process(&mut to)
+    }
+}
+
+const COUNTER: MetricType = MetricType::Counter;
+const GAUGE: MetricType = MetricType::Gauge;
+
+impl Scrape {
+    fn broker(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let version = [(env!("CARGO_PKG_VERSION"), 1)];
+        to.family(("rbmq_build_info", "The version that runs", GAUGE), "version", version.into_iter())?;
+        to.gauge("rbmq_draining", "1 while the broker is about to end", self.draining.into())?;
+        to.gauge("rbmq_topics", "Topics that have a buffer", self.topic_count)?;
+        to.gauge("rbmq_buffers", "Buffers of all topics", self.buffer_count)?;
+        let (in_use, most) = self.ring_bytes;
+        to.gauge("rbmq_ring_bytes", "Sum of the sizes of all rings", in_use)?;
+        let limits = self.census.limits.iter().copied().chain([("buffers.max_ring_bytes", most)]);
+        to.family(("rbmq_limit", "Configured limits", GAUGE), "setting", limits)?;
+        let help = "Bytes taken from publishers";
+        to.counter("rbmq_received_bytes", help, self.traffic.received_bytes)?;
+        let help = "Bytes that subscribers said have arrived, of all of them together";
+        to.counter("rbmq_delivered_bytes", help, self.traffic.delivered_bytes)?;
+        to.counter("rbmq_http_requests", "Requests to this endpoint", self.http[0])?;
+        let help = "Connections to this endpoint that were refused (http.max_connections)";
+        to.counter("rbmq_http_refused_connections", help, self.http[1])?;
+        let help = "Lines of the log that were dropped because its reader did not take them";
+        to.counter("rbmq_log_lines_dropped", help, self.http[2])
+    }
+
+    fn clients(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let Census { counts, publishers, publishers_away, subscribers, .. } = &self.census;
+        to.gauge("rbmq_publishers", "Connected publishers", *publishers as u64)?;
+        let help = "Publishers whose connection is lost and who may come back (session.linger_ms)";
+        to.gauge("rbmq_publishers_away", help, *publishers_away as u64)?;
+        to.gauge("rbmq_subscribers", "Connected subscribers", *subscribers as u64)?;
+        let roles = [("publisher", counts.publishers), ("subscriber", counts.subscribers)];
+        let about = (
+            "rbmq_connections",
+            "Clients that were taken; who reconnects counts again as subscriber",
+            COUNTER,
+        );
+        to.family(about, "role", roles.into_iter())?;
+        let reasons = Refusal::ALL.iter().map(|(_, name)| *name).zip(counts.refusals);
+        let about = (
+            "rbmq_refused_connections",
+            "Connections to the broker's address that ended before a valid hello",
+            COUNTER,
+        );
+        to.family(about, "reason", self.strangers.iter().copied())?;
+        to.family(("rbmq_refusals", "Requests and clients that were refused", COUNTER), "reason", reasons)
+    }
+
+    fn losses(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let counts = &self.census.counts;
+        let policies = || POLICIES.iter().map(|policy| policy.as_str());
+        let about = ("rbmq_lost_bytes", "Bytes that slow subscribers lost, by their policy", COUNTER);
+        to.family(about, "policy", policies().zip(counts.lost_bytes))?;
+        let about = (
+            "rbmq_too_slow_disconnects",
+            "Subscribers disconnected for being slow, by their policy",
+            COUNTER,
+        );
+        to.family(about, "policy", policies().zip(counts.too_slow))?;
+        let help = "Bytes that publishers' buffers lost before they came here";
+        to.counter("rbmq_publisher_lost_bytes", help, counts.lost_by_publishers)
+    }
+
+    fn by_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, MetricType, fn(&Topic) -> u64);
+        let columns: [Column; 8] = [
+            ("rbmq_topic_received_bytes", "Bytes taken from the topic's publishers", COUNTER, |t| {
+                t.traffic.received_bytes
+            }),
+            ("rbmq_topic_delivered_bytes", "Bytes that arrived at the topic's subscribers", COUNTER, |t| {
+                t.traffic.delivered_bytes
+            }),
+            ("rbmq_topic_lost_bytes", "Bytes that the topic's slow subscribers lost", COUNTER, |t| {
+                t.traffic.dropped_bytes
+            }),
+            (
+                "rbmq_topic_lag_bytes",
+                "How far the topic's slowest subscriber is behind, as it said last",
+                GAUGE,
+                |t| t.lag_bytes,
+            ),
+            (
+                "rbmq_topic_unsent_bytes",
+                "What was not yet sent to the topic's slowest subscriber",
+                GAUGE,
+                |t| t.unsent_bytes,
+            ),
+            ("rbmq_topic_ring_bytes", "Sum of the sizes of the topic's rings", GAUGE, |t| t.ring_bytes),
+            ("rbmq_topic_publishers", "Publishers that have not closed the topic", GAUGE, |t| t.publishers),
+            ("rbmq_topic_subscriptions", "Subscriptions of the topic's buffers", GAUGE, |t| t.subscribers),
+        ];
+        for (name, help, kind, value) in columns {
+            let values = self.topics.iter().map(|topic| (topic.name.as_str(), value(topic)));
+            to.family((name, help, kind), "topic", values)?;
+        }
+        Ok(())
+    }
+
+    fn by_merged_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let merged = || self.topics.iter().filter(|topic| topic.table_limit > 0);
+        let about = (
+            "rbmq_topic_merge_table_entries",
+            "Runs of the merged topic that not every subscriber has given back",
+            GAUGE,
+        );
+        to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_entries)))?;
+        let about = (
+            "rbmq_topic_merge_table_limit",
+            "At so many entries the merged topic's publishers wait (broker.merge_table_entries)",
+            GAUGE,
+        );
+        to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_limit)))
+    }
+
+    fn process(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let Process { cpu_seconds, resident_bytes, open_descriptors, max_descriptors, started_seconds } =
+            self.process;
+        if let Some(seconds) = cpu_seconds {
+            let about = ("process_cpu_seconds", "Processor time", COUNTER);
+            to.metric(about, |to| ConstCounter::new(seconds).encode(to))?;
+        }
+        if let Some(seconds) = started_seconds {
+            let about = ("process_start_time_seconds", "When the process was started (Unix time)", GAUGE);
+            to.metric(about, |to| ConstGauge::new(seconds).encode(to))?;
+        }
+        for (name, help, value) in [
+            ("process_resident_memory_bytes", "Resident memory", resident_bytes),
+            ("process_open_fds", "Open file descriptors", open_descriptors),
+            ("process_max_fds", "Limit on open file descriptors", max_descriptors),
+        ] {
+            if let Some(value) = value {
+                to.gauge(name, help, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sum_falls() {
+        let traffic = |n| Traffic { received_bytes: n, delivered_bytes: 2 * n, dropped_bytes: 0 };
+        assert_eq!(at_least(traffic(5), Some(&traffic(7))), traffic(7));
+        assert_eq!(at_least(traffic(9), Some(&traffic(7))), traffic(9));
+        assert_eq!(at_least(traffic(9), None), traffic(9));
+    }
+}

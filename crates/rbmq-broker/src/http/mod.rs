@@ -1,0 +1,199 @@
+//! What a broker tells monitoring over HTTP: metrics, health, topics.
+//!
+//! ```text
+//!   scraper ──▶ one thread of its own: hyper on a runtime for this thread alone
+//!                 ├─ /metrics ─▶ a question to the broker's thread (its tables), positions read where they are kept
+//!                 ├─ /health, /ready
+//!                 └─ /topics
+//! ```
+//!
+//! Nothing is counted for this per message. A scrape costs what exists (topics, buffers, subscriptions), and asks
+//! subscribers that have not said that they have everything how far they are. Whoever connects has so long to ask, and a connection lives at most
+//! [`MAX_CONNECTION_TIME`]; there are never more than `http.max_connections`.
+
+mod metrics;
+mod pages;
+mod process;
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rocketnet::Seldom;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::{HttpSettings, Watch};
+use pages::Pages;
+
+/// How long a connection may live, whatever is done with it: who reads an answer more slowly is cut off.
+pub const MAX_CONNECTION_TIME: Duration = Duration::from_secs(60);
+
+/// The largest head of a request, in bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// The most fields in a request's head.
+const MAX_HEADERS: usize = 64;
+
+/// How long to wait when the system has no descriptor for the next connection.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
+
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The address.
+    #[error("cannot listen for HTTP on {addr}: {source}; choose another address (http.listen, --http)")]
+    Listen {
+        /// The address that was asked for.
+        addr: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused a thread or descriptors.
+    #[error("cannot start the HTTP endpoint: {0}")]
+    Start(std::io::Error),
+}
+
+/// What an endpoint counts about itself.
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    refused_connections: AtomicU64,
+    /// Counted by whoever writes the program's log.
+    log_lines_dropped: Arc<AtomicU64>,
+}
+
+/// A running endpoint; dropping it ends it.
+///
+/// ```
+/// use rbmq_broker::http::Endpoint;
+/// # use rbmq_broker::{Broker, BrokerConfig};
+/// # let mut config = BrokerConfig::default();
+/// # config.broker.listen = "127.0.0.1:0".into();
+/// config.http.listen = "127.0.0.1:0".into();
+/// let broker = Broker::start(config)?;
+/// let endpoint = Endpoint::start(broker.watch(), &broker.config().http)?;
+/// println!("metrics on http://{}/metrics", endpoint.addr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Endpoint {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Listens on `settings.listen` and answers until it is dropped.
+    ///
+    /// # Errors
+    /// The address is taken or none of this machine, or the system refuses a thread.
+    pub fn start(watch: Watch, settings: &HttpSettings) -> Result<Self, EndpointError> {
+        Self::start_with_log(watch, settings, Arc::default())
+    }
+
+    /// As [`Endpoint::start`], in a program that drops lines of its log rather than wait for its reader, and counts them in
+    /// `dropped` (`rbmq_log_lines_dropped_total`).
+    ///
+    /// # Errors
+    /// As for [`Endpoint::start`].
+    pub fn start_with_log(
+        watch: Watch,
+        settings: &HttpSettings,
+        dropped: Arc<AtomicU64>,
+    ) -> Result<Self, EndpointError> {
+        let refused = |source| EndpointError::Listen { addr: settings.listen.clone(), source };
+        let listener = TcpListener::bind(&settings.listen).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(EndpointError::Start)?;
+        let addr = listener.local_addr().map_err(EndpointError::Start)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(EndpointError::Start)?;
+        let (stop, stopped) = oneshot::channel();
+        let settings = settings.clone();
+        let serve = move || {
+            runtime.block_on(async move {
+                tokio::spawn(accept(listener, watch, settings, dropped));
+                // Whoever drops the sender wants the end as well.
+                let _ = stopped.await;
+            });
+        };
+        let thread = std::thread::Builder::new().name("rbmq-http".into()).spawn(serve);
+        let thread = thread.map_err(EndpointError::Start)?;
+        Ok(Self { addr, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The address in use.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dropped: Arc<AtomicU64>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("the HTTP endpoint cannot start: {error}"),
+    };
+    let slots = Arc::new(Semaphore::new(settings.max_connections));
+    let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
+    let pages = Arc::new(Pages::new(watch, counters.clone()));
+    let mut refusals = Seldom::default();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                if let Some(more) = refusals.now(Instant::now()) {
+                    tracing::warn!(more, "cannot take an HTTP connection: {error}; trying again soon");
+                }
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
+            }
+        };
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            counters.refused_connections.fetch_add(1, Ordering::Relaxed);
+            continue;
+        };
+        let (pages, timeout) = (pages.clone(), settings.header_timeout());
+        tokio::spawn(async move {
+            // Too long or broken off: the connection is gone, and that is all there is to do.
+            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, serve(stream, pages, timeout)).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, pages: Arc<Pages>, header_timeout: Duration) {
+    let service = service_fn(move |request| {
+        let answer = pages.answer(&request);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!("an HTTP connection ended: {error}");
+    }
+}

@@ -1,0 +1,164 @@
+//! What there is to ask for, and the answers.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::Counters;
+use super::metrics::{Memory, Scrape};
+use crate::Watch;
+
+/// A broker whose thread does not answer for so long is not well.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+const JSON: &str = "application/json";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const INDEX: &str = "\
+rbmq
+
+/metrics  for Prometheus
+/health   whether the broker lives
+/ready    whether it takes clients
+/topics   the topics as JSON
+";
+
+/// Answers requests about one broker.
+pub(super) struct Pages {
+    watch: Watch,
+    counters: Arc<Counters>,
+    /// What was told last, so that no sum falls.
+    memory: Mutex<Memory>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Pages {
+    pub(super) fn new(watch: Watch, counters: Arc<Counters>) -> Self {
+        Self { watch, counters, memory: Mutex::default() }
+    }
+
+    pub(super) fn answer<B>(&self, request: &Request<B>) -> Answer {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "there is only GET and HEAD");
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        match request.uri().path() {
+            "/" => page(StatusCode::OK, "text/plain; charset=utf-8", INDEX.to_owned()),
+            "/metrics" => self.metrics(takes_open_metrics(request)),
+            "/health" => self.health(),
+            "/ready" => self.ready(),
+            "/topics" => self.topics(),
+            _ => refuse(StatusCode::NOT_FOUND, "there is /metrics, /health, /ready and /topics"),
+        }
+    }
+
+    fn metrics(&self, open: bool) -> Answer {
+        let Some(census) = self.watch.census(ANSWER_WITHIN) else { return no_answer() };
+        let scrape = {
+            let mut memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let counters = &self.counters;
+            let http = [&counters.requests, &counters.refused_connections, &*counters.log_lines_dropped];
+            let http = http.map(|counter| counter.load(Ordering::Relaxed));
+            Scrape::take(&self.watch, census, http, &mut memory)
+        };
+        match scrape.encode() {
+            Ok(text) if open => page(StatusCode::OK, OPEN_METRICS, text),
+            Ok(text) => page(StatusCode::OK, CLASSIC, classic(&text)),
+            Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written"),
+        }
+    }
+
+    /// It lives if the thread that owns its tables answers.
+    fn health(&self) -> Answer {
+        if !self.watch.is_alive(ANSWER_WITHIN) {
+            return no_answer();
+        }
+        json(StatusCode::OK, &serde_json::json!({ "healthy": true, "version": env!("CARGO_PKG_VERSION") }))
+    }
+
+    fn ready(&self) -> Answer {
+        let draining = self.watch.is_draining();
+        let status = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        json(status, &serde_json::json!({ "ready": !draining, "draining": draining }))
+    }
+
+    fn topics(&self) -> Answer {
+        let Some(topics) = self.watch.topics(ANSWER_WITHIN) else { return no_answer() };
+        let (memory, _) = self.watch.ring_bytes();
+        json(StatusCode::OK, &serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }))
+    }
+}
+
+/// Whether whoever asks reads OpenMetrics, as Prometheus does.
+fn takes_open_metrics<B>(request: &Request<B>) -> bool {
+    let mut accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.any(|value| value.contains("application/openmetrics-text"))
+}
+
+/// OpenMetrics in the form before it, which many tools know only: a counter is named with its `_total` everywhere, and
+/// the end is not said.
+fn classic(open: &str) -> String {
+    let is_counter = |line: &str| line.starts_with("# TYPE ") && line.ends_with(" counter");
+    let counters: HashSet<&str> =
+        open.lines().filter(|line| is_counter(line)).filter_map(|line| line.split(' ').nth(2)).collect();
+    let mut text = String::with_capacity(open.len());
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", what, name, rest] if counters.contains(name) => {
+                text.push_str(&format!("# {what} {name}_total {rest}\n"));
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+fn no_answer() -> Answer {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "the broker does not answer, or has ended")
+}
+
+fn refuse(status: StatusCode, why: &str) -> Answer {
+    json(status, &serde_json::json!({ "error": why }))
+}
+
+fn json(status: StatusCode, value: &serde_json::Value) -> Answer {
+    page(status, JSON, format!("{value}\n"))
+}
+
+fn page(status: StatusCode, content_type: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // What was true a moment ago is of no use, and a browser must not guess what it is.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_classic_form_names_counters_as_their_samples_are() {
+        let open = "# HELP a_bytes All bytes # TYPE\n# TYPE a_bytes counter\na_bytes_total{x=\"# TYPE y counter\"} 1\n\
+                    # HELP b Some\n# TYPE b gauge\nb 2\n# EOF\n";
+        let expected = "# HELP a_bytes_total All bytes # TYPE\n# TYPE a_bytes_total counter\n\
+                        a_bytes_total{x=\"# TYPE y counter\"} 1\n# HELP b Some\n# TYPE b gauge\nb 2\n";
+        assert_eq!(classic(open), expected);
+    }
+}

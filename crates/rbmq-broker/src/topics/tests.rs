@@ -1,0 +1,206 @@
+//! The table against plain lists.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) fn buffer(topic: &str, in_bid: Bid) -> Buffer {
+    let (topic, from) = (topic.parse().unwrap(), (SessionKey { instance: 1, client: 2 }, in_bid));
+    Buffer { stage: Stage::Live, ..Buffer::opening(topic, from, (Framing::Records, 1024)) }
+}
+
+#[test]
+fn several_buffers_of_a_topic_and_a_limit_on_topics() {
+    let mut table = Topics::default();
+    let a = table.add(buffer("x", 1), 1).unwrap();
+    let b = table.add(buffer("x", 1), 1).unwrap();
+    assert_ne!(a, b);
+    assert_eq!(table.add(buffer("y", 2), 1), Err(TooManyTopics { open: 1 }));
+    assert_eq!(table.after(None).collect::<Vec<_>>(), [(&"x".parse().unwrap(), [a, b].as_slice())]);
+    table.remove(a);
+    table.remove(b);
+    assert_eq!((table.len(), table.buffers()), (0, 0));
+    assert!(table.add(buffer("y", 2), 1).is_ok());
+}
+
+fn filter(text: &str) -> TopicFilter {
+    text.parse().unwrap()
+}
+
+fn may(filters: usize) -> MayWant {
+    MayWant { filters, patterns: filters }
+}
+
+#[test]
+fn topics_are_listed_by_name_from_anywhere() {
+    let mut table = Topics::default();
+    for name in ["c", "a", "b"] {
+        table.add(buffer(name, 1), 9).unwrap();
+    }
+    let after = |name: Option<&str>| {
+        let name = name.map(|name| name.parse().unwrap());
+        table.after(name.as_ref()).map(|(topic, _)| topic.to_string()).collect::<String>()
+    };
+    assert_eq!((after(None), after(Some("a"))), ("abc".into(), "bc".into()));
+    // The name need not exist any more.
+    assert_eq!((after(Some("aa")), after(Some("c"))), ("bc".into(), String::new()));
+}
+
+#[test]
+fn wants_are_counted_once_and_forgotten() {
+    let mut table = Topics::default();
+    let b = table.add(buffer("b", 1), 9).unwrap();
+    assert_eq!(table.want(7, vec![filter("a"), filter("a"), filter("b")], may(2)), Ok(vec![b]));
+    assert_eq!(table.want(7, vec![filter("b")], may(2)), Ok(vec![]));
+    assert_eq!(table.want(7, vec![filter("+")], may(2)), Err(WantsTooMuch::Filters(3)));
+    assert_eq!(table.watchers(&"a".parse().unwrap()), BTreeSet::from([7]));
+    table.forget(7);
+    assert!(table.watchers(&"a".parse().unwrap()).is_empty());
+    assert_eq!(table.wanted_by.len(), 0);
+}
+
+#[test]
+fn patterns_have_a_limit_of_their_own() {
+    let mut table = Topics::default();
+    let may = MayWant { filters: 9, patterns: 2 };
+    assert_eq!(table.want(7, ["a", "b", "a/+", "a/+"].map(filter).into(), may), Ok(vec![]));
+    let refused = table.want(7, ["c/#", "d", "+"].map(filter).into(), may);
+    assert_eq!(refused, Err(WantsTooMuch::Patterns(3)));
+    assert_eq!(table.want(7, ["c", "c/#"].map(filter).into(), may), Ok(vec![]));
+    assert_eq!(table.want(8, ["c/#", "+"].map(filter).into(), may), Ok(vec![]));
+}
+
+/// Each of the patterns would have to look at every topic, though none matches any.
+#[test]
+fn thousands_of_patterns_beside_thousands_of_topics() {
+    let mut table = Topics::default();
+    let bids: Vec<Bid> =
+        (0..10_000).map(|n| table.add(buffer(&format!("{n}/a/b"), 1), 10_000).unwrap()).collect();
+    let patterns = (0..10_000).map(|n| filter(&format!("+/{n}/b"))).collect();
+    assert_eq!(table.want(7, patterns, may(20_000)), Ok(vec![]));
+    let patterns = ["+/a/0", "+/a/1", "+/a/2", "+/a/3", "+/a/b"].map(filter);
+    assert_eq!(table.want(7, patterns.into(), may(20_000)).unwrap().len(), bids.len());
+}
+
+#[test]
+fn filters_that_overlap_want_each_buffer_once() {
+    let mut table = Topics::default();
+    let [x, y] = ["a/x", "a/y"].map(|topic| table.add(buffer(topic, 1), 9).unwrap());
+    let x2 = table.add(buffer("a/x", 2), 9).unwrap();
+    table.add(buffer("$a/x", 3), 9).unwrap();
+    assert_eq!(table.want(7, vec![filter("a/x"), filter("+/x")], may(9)), Ok(vec![x, x2]));
+    assert_eq!(table.want(7, vec![filter("#"), filter("a/#")], may(9)), Ok(vec![y]));
+    assert_eq!(table.want(8, vec![filter("#")], may(9)), Ok(vec![x, y, x2]));
+    assert_eq!(table.watchers(&"a/x".parse().unwrap()), BTreeSet::from([7, 8]));
+    assert!(table.watchers(&"$a/x".parse().unwrap()).is_empty());
+}
+
+#[test]
+fn buffers_are_told_in_the_order_in_which_they_came_up() {
+    let mut table = Topics::default();
+    let bids: Vec<Bid> =
+        (0..100).rev().map(|n| table.add(buffer(&format!("v/{n}"), 1), 100).unwrap()).collect();
+    // Not that of their ids either: what is asked for first may answer last.
+    let (late, early) = bids.split_at(50);
+    let came: Vec<Bid> = early.iter().chain(late).copied().collect();
+    came.iter().for_each(|bid| table.tell(*bid));
+    let opening = Buffer { stage: Stage::Opening, ..buffer("v/0", 2) };
+    table.add(opening, 100).unwrap();
+    assert_eq!(table.want(7, vec![filter("v/#")], may(9)), Ok(came.clone()));
+    assert_eq!(table.want(8, (0..100).map(|n| filter(&format!("v/{n}"))).collect(), may(100)), Ok(came));
+}
+
+#[test]
+fn ended_buffers_expire_in_order() {
+    let mut table = Topics::default();
+    let now = Instant::now();
+    let bid = table.add(buffer("x", 1), 9).unwrap();
+    let other = table.add(buffer("x", 2), 9).unwrap();
+    assert_eq!(table.next_expiry(), None);
+    let until = now + Duration::from_secs(5);
+    table.end(bid, 0, until);
+    table.end(other, 0, until + Duration::from_secs(1));
+    assert_eq!(table.next_expiry(), Some(until));
+    assert!(table.expired(now).is_empty());
+    assert_eq!(table.expired(until), [bid]);
+    table.remove(bid);
+    assert!(table.expired(until).is_empty());
+    table.remove(other);
+    assert_eq!(table.next_expiry(), None);
+}
+
+/// What a table is asked to do.
+#[derive(Debug, Clone)]
+enum Step {
+    Add(String),
+    Remove(usize),
+    Want(u64, Vec<String>),
+    Forget(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = || proptest::collection::vec("a|b|c|\\$a", 1..4).prop_map(|levels| levels.join("/"));
+    let filter = || {
+        let levels = proptest::collection::vec(r"a|b|\$a|\+", 0..3);
+        (levels, "[a#+]").prop_map(|(mut levels, last)| {
+            levels.push(last);
+            levels.join("/")
+        })
+    };
+    prop_oneof![
+        3 => name().prop_map(Step::Add),
+        1 => any::<usize>().prop_map(Step::Remove),
+        2 => (0..3_u64, proptest::collection::vec(filter(), 1..12)).prop_map(|(c, f)| Step::Want(c, f)),
+        1 => (0..3_u64).prop_map(Step::Forget),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, every subscriber is told of exactly the buffers that its filters match, each once.
+    #[test]
+    fn everybody_is_told_of_what_a_plain_list_says(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut table = Topics::default();
+        let mut topics: BTreeMap<Bid, TopicName> = BTreeMap::new();
+        let mut wants: BTreeMap<u64, BTreeSet<TopicFilter>> = BTreeMap::new();
+        let mut told: BTreeSet<(u64, Bid)> = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Add(name) => {
+                    let bid = table.add(buffer(&name, 1), 99).unwrap();
+                    topics.insert(bid, name.parse().unwrap());
+                    for conn in table.watchers(&topics[&bid]) {
+                        prop_assert!(told.insert((conn, bid)));
+                    }
+                }
+                Step::Remove(n) => {
+                    let Some(bid) = topics.keys().nth(n % topics.len().max(1)).copied() else { continue };
+                    prop_assert_eq!(table.remove(bid).map(|b| b.topic), topics.remove(&bid));
+                    told.retain(|(_, b)| *b != bid);
+                }
+                Step::Want(conn, filters) => {
+                    let filters: Vec<TopicFilter> = filters.iter().map(|text| filter(text)).collect();
+                    for bid in table.want(conn, filters.clone(), may(999)).unwrap() {
+                        prop_assert!(told.insert((conn, bid)), "{} is told of {} twice", conn, bid);
+                    }
+                    wants.entry(conn).or_default().extend(filters);
+                }
+                Step::Forget(conn) => {
+                    table.forget(conn);
+                    wants.remove(&conn);
+                    told.retain(|(c, _)| *c != conn);
+                }
+            }
+            let meant = |conn: &u64, topic| wants[conn].iter().any(|filter| filter.matches(topic));
+            let expected: BTreeSet<(u64, Bid)> = wants
+                .keys()
+                .flat_map(|conn| topics.iter().map(move |(bid, topic)| (*conn, *bid, topic)))
+                .filter(|(conn, _, topic)| meant(conn, topic))
+                .map(|(conn, bid, _)| (conn, bid))
+                .collect();
+            prop_assert_eq!(&told, &expected);
+        }
+    }
+}

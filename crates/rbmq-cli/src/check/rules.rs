@@ -1,0 +1,273 @@
+//! What facts mean for a broker with this configuration. No function here asks the system.
+
+use rbmq_broker::BrokerConfig;
+
+use super::facts::{Facts, Limit, Port};
+use super::{Finding, Level};
+use crate::bytes;
+
+/// Descriptors and mappings that a process needs besides those that are counted.
+const SPARE: u64 = 100;
+
+/// Everything, in the order in which it matters.
+pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
+    let mut findings = ports(facts);
+    findings.extend([descriptors(facts, config), memory(facts, config)]);
+    findings.extend(file_size(facts, config));
+    findings.extend(address_space(facts, config));
+    findings.extend(mappings(facts, config));
+    findings.extend(congestion(facts, config));
+    findings.extend(backlog(facts, config));
+    findings.extend(socket_buffers(facts, config));
+    findings.push(threads(facts, config));
+    findings.extend(huge_pages(facts));
+    findings.extend(governor(facts));
+    findings.extend(clock(facts));
+    findings.push(Finding::ok("locked memory", "none is needed: rings over TCP are not locked"));
+    findings
+}
+
+impl Finding {
+    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, found: found.into(), means: String::new(), mend: None }
+    }
+
+    pub(super) fn new(
+        check: &'static str,
+        level: Level,
+        found: String,
+        means: impl Into<String>,
+        mend: String,
+    ) -> Self {
+        Self { check, level, found, means: means.into(), mend: Some(mend) }
+    }
+}
+
+fn ports(facts: &Facts) -> Vec<Finding> {
+    let finding = |(name, addr, port): &(&'static str, String, Port)| match port {
+        Port::Free => Finding::ok("address", format!("{addr} is free")),
+        Port::Taken => Finding::new(
+            "address",
+            Level::Warn,
+            format!("{addr} is taken"),
+            "A broker that is started now cannot listen there; perhaps one runs already.",
+            format!("ss -ltnp 'sport = :{}'; or another {name}", addr.rsplit(':').next().unwrap_or_default()),
+        ),
+        Port::Refused(why) => Finding::new(
+            "address",
+            Level::Bad,
+            format!("{addr} cannot be had: {why}"),
+            "The broker will not start.",
+            format!("set {name} to an address of this machine (ip address)"),
+        ),
+    };
+    facts.ports.iter().map(finding).collect()
+}
+
+fn descriptors(facts: &Facts, config: &BrokerConfig) -> Finding {
+    let buffers = &config.framework.buffers;
+    let reservations = buffers.max_ring_bytes.div_ceil(buffers.reservation_bytes);
+    let clients = config.framework.limits.max_connections as u64 + config.http.max_connections as u64;
+    let needed = clients + reservations + SPARE;
+    let Limit { soft, hard } = facts.descriptors;
+    let Some(hard) = hard.filter(|hard| *hard < needed) else {
+        let soft = soft.map_or("unlimited".to_owned(), |soft| soft.to_string());
+        return Finding::ok("descriptors", format!("{soft}, raised as needed; {needed} are needed"));
+    };
+    let level = if hard < 256 { Level::Bad } else { Level::Warn };
+    let served = hard.saturating_sub(reservations + SPARE);
+    Finding::new(
+        "descriptors",
+        level,
+        format!("{hard} at most; {needed} are needed"),
+        format!("About {served} connections can be served; limits.max_connections promises more."),
+        format!("LimitNOFILE={needed} in the unit, or ulimit -Hn {needed} as root before the start"),
+    )
+}
+
+fn memory(facts: &Facts, config: &BrokerConfig) -> Finding {
+    let (most, name) = (config.framework.buffers.max_ring_bytes, "memory");
+    let show = |bytes: u64| bytes::show(bytes as f64);
+    let known = [(facts.memory_bytes, "this machine"), (facts.group_memory_bytes, "this control group")];
+    let limits = known.into_iter().filter_map(|(limit, what)| Some((limit?, what)));
+    let Some((limit, what)) = limits.min() else { return Finding::ok(name, "not known") };
+    let found = format!("{} in {what}; rings may take {}", show(limit), show(most));
+    let fits = limit / 10 * 8;
+    if most <= fits {
+        return Finding::ok(name, found);
+    }
+    let means =
+        "When rings fill up the kernel ends the broker, or another program, instead of the broker refusing.";
+    Finding::new(
+        name,
+        Level::Warn,
+        found,
+        means,
+        format!("[buffers] max_ring_bytes = {fits} in the configuration"),
+    )
+}
+
+fn file_size(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
+    let reservation = config.framework.buffers.reservation_bytes;
+    let name = "file size";
+    let Some(limit) = facts.file_size.soft.filter(|limit| *limit < reservation) else {
+        return Some(Finding::ok(name, "no limit that matters"));
+    };
+    Some(Finding::new(
+        name,
+        Level::Bad,
+        format!("{limit} bytes; rings are reserved {reservation} at a time"),
+        "No ring can be made: each lies in a file in memory, and files may not be so large.",
+        "ulimit -f unlimited, or LimitFSIZE=infinity in the unit".into(),
+    ))
+}
+
+fn address_space(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
+    let needed = config.framework.buffers.max_ring_bytes.saturating_mul(2);
+    let limit = facts.address_space.soft.filter(|limit| *limit < needed)?;
+    Some(Finding::new(
+        "address space",
+        Level::Warn,
+        format!("{limit} bytes; {needed} are needed"),
+        "Rings are mapped twice; they will be refused before buffers.max_ring_bytes is reached.",
+        "ulimit -v unlimited, or LimitAS=infinity in the unit".into(),
+    ))
+}
+
+fn mappings(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
+    let most = facts.max_map_count?;
+    // No more rings than topics are promised, and no more than their memory is there for.
+    let smallest = config.broker.min_ring_bytes.max(1);
+    let rings = (config.broker.max_topics as u64).min(config.framework.buffers.max_ring_bytes / smallest);
+    let needed = 2 * rings + 10 * SPARE;
+    let found = format!("{most}; {needed} are needed");
+    if most >= needed {
+        return Some(Finding::ok("memory mappings", found));
+    }
+    let means = format!("About {} topics can have a ring; broker.max_topics promises more.", most / 2);
+    let mend = format!("sysctl -w vm.max_map_count={needed}");
+    Some(Finding::new("memory mappings", Level::Warn, found, means, mend))
+}
+
+fn congestion(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
+    let name = "congestion control";
+    let configured = config.framework.tcp.congestion_control.as_ref();
+    let used = configured.or(facts.congestion_control.as_ref())?;
+    if configured.is_some()
+        && !facts.congestion_controls.is_empty()
+        && !facts.congestion_controls.contains(used)
+    {
+        return Some(Finding::new(
+            name,
+            Level::Bad,
+            format!("{used} is configured; the kernel has {}", facts.congestion_controls.join(", ")),
+            "The first socket fails.",
+            format!("modprobe tcp_{used}, or another tcp.congestion_control"),
+        ));
+    }
+    if !used.starts_with("bbr") {
+        return Some(Finding::ok(name, used.as_str()));
+    }
+    Some(Finding::new(
+        name,
+        Level::Warn,
+        used.clone(),
+        "It paces: within a machine and on short paths everything is 1.5 to 2.4 times slower. Good on long paths that lose packets.",
+        "[tcp] congestion_control = \"cubic\" in the configuration of the broker and its clients, or sysctl -w \
+         net.ipv4.tcp_congestion_control=cubic"
+            .into(),
+    ))
+}
+
+fn backlog(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
+    let (most, asked) = (facts.somaxconn?, u64::from(config.framework.tcp.backlog));
+    let found = format!("{most} connections may wait; tcp.backlog is {asked}");
+    if most >= asked {
+        return Some(Finding::ok("accept queue", found));
+    }
+    let means = "When many clients connect at once, after a restart, some wait for a second or more.";
+    let mend = format!("sysctl -w net.core.somaxconn={asked}");
+    Some(Finding::new("accept queue", Level::Warn, found, means, mend))
+}
+
+fn socket_buffers(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
+    let tcp = &config.framework.tcp;
+    let asked = [
+        ("net.core.wmem_max", facts.wmem_max, "tcp.send_buffer_bytes", tcp.send_buffer_bytes),
+        ("net.core.rmem_max", facts.rmem_max, "tcp.receive_buffer_bytes", tcp.receive_buffer_bytes),
+    ];
+    let small = asked.into_iter().filter_map(|(limit, most, setting, asked)| {
+        let (most, asked) = (most?, u64::from(asked?));
+        (asked > most).then(|| {
+            Finding::new(
+                "socket buffers",
+                Level::Warn,
+                format!("{limit} is {most}; {setting} is {asked}"),
+                "The kernel gives less than is configured, and says nothing.",
+                format!("sysctl -w {limit}={asked}, or leave {setting} out: the kernel then tunes it"),
+            )
+        })
+    });
+    let small: Vec<Finding> = small.collect();
+    if small.is_empty() { vec![Finding::ok("socket buffers", "as configured")] } else { small }
+}
+
+fn threads(facts: &Facts, config: &BrokerConfig) -> Finding {
+    let cores = facts.cores;
+    let threads = match config.framework.tcp.tcp_num_threads {
+        0 => cores,
+        threads => threads,
+    };
+    let found = format!("{threads} worker threads, {cores} cores may be used");
+    if threads <= cores {
+        return Finding::ok("threads", found);
+    }
+    let means = "Threads take turns on a core, and every turn costs a switch of context.";
+    Finding::new("threads", Level::Warn, found, means, format!("[tcp] tcp_num_threads = {cores}"))
+}
+
+fn huge_pages(facts: &Facts) -> Option<Finding> {
+    let word = facts.shmem_huge_pages.as_ref()?;
+    if !["always", "within_size", "force"].contains(&word.as_str()) {
+        return Some(Finding::ok("huge pages", format!("{word} for shared memory")));
+    }
+    Some(Finding::new(
+        "huge pages",
+        Level::Warn,
+        format!("{word} for shared memory"),
+        "The first byte of a ring takes 2 MiB: ten thousand quiet topics take 20 GiB instead of 40 MiB.",
+        "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled".into(),
+    ))
+}
+
+fn governor(facts: &Facts) -> Option<Finding> {
+    let word = facts.governor.as_ref()?;
+    if word != "powersave" {
+        return Some(Finding::ok("processor clock", word.as_str()));
+    }
+    Some(Finding::new(
+        "processor clock",
+        Level::Warn,
+        word.clone(),
+        "Cores that were idle are slow when a message comes: latency is higher and varies.",
+        "cpupower frequency-set -g performance".into(),
+    ))
+}
+
+fn clock(facts: &Facts) -> Option<Finding> {
+    let word = facts.clock.as_ref()?;
+    if !["hpet", "acpi_pm", "jiffies", "refined-jiffies"].contains(&word.as_str()) {
+        return Some(Finding::ok("clock", word.as_str()));
+    }
+    Some(Finding::new(
+        "clock",
+        Level::Warn,
+        word.clone(),
+        "Every look at the time is a system call of about a microsecond.",
+        "boot with clocksource=tsc where the processor's clock is steady (dmesg | grep -i tsc says)".into(),
+    ))
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! `rbmq serve`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use rbmq_broker::Broker;
+use rbmq_broker::http::Endpoint;
+use tracing::warn;
+
+use super::Failure;
+use super::bytes;
+use super::log::{BrokerLog, Wishes};
+use super::printer::Printer;
+use super::reload;
+use super::source::{self, Source};
+use super::stop::{Asked, Stop};
+use super::supervisor;
+use super::times;
+use super::top::screen;
+use super::top::table::{self, Before, Sort};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  rbmq serve
+  rbmq serve --stats 2s
+  rbmq serve --http 127.0.0.1:7412
+  rbmq config --default > rbmq.toml && rbmq serve --config rbmq.toml
+  rbmq serve --listen 127.0.0.1:7511 --upstream '127.0.0.1:7411=sensors/#,news'
+
+SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
+broker.drain_timeout_ms). SIGHUP reads the configuration file again and tells what is in force now and what needs a \
+restart.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Print a table of topics every so often
+    #[arg(long, value_name = "TIME", value_parser = times::parse_interval)]
+    stats: Option<Duration>,
+    /// With --stats: print the tables as one JSON object each, in a line
+    #[arg(long, requires = "stats")]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
+    let config = args.source.load().map_err(Failure::failed)?;
+    let log = wishes.start_broker(&config.log)?;
+    source::warn_of_unknown_variables();
+    let stop = Stop::install()?.with_reload()?;
+    let mut broker = Broker::start(config).map_err(Failure::failed)?;
+    // Whoever reads that it listens may count on all of it.
+    let http = start_http(&broker, &log)?;
+    let printer = Printer::start()?;
+    let addr = broker.addr();
+    printer.say(&format!("rbmq: listening on {addr}"));
+    if !is_loopback(&addr) {
+        warn!(
+            "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
+        );
+    }
+    if let Some(http) = &http {
+        tell_http(http, &printer);
+    }
+    supervisor::ready();
+    let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
+    loop {
+        match stop.wait_asked(stats.as_ref().map(Stats::due)) {
+            Some(Asked::End) => break,
+            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, &log),
+            None => {}
+        }
+        if stats.as_mut().is_some_and(|stats| !stats.show(&broker, &printer)) {
+            stats = None;
+        }
+    }
+    supervisor::stopping();
+    printer.say("rbmq: shutting down; subscribers receive what is there");
+    let left = broker.stop();
+    if left > 0 {
+        warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
+    }
+    // It answers until the end: whoever watches sees that the broker drains.
+    drop(http);
+    printer.finish();
+    Ok(())
+}
+
+/// Starts the HTTP endpoint, if one is configured.
+fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Failure> {
+    let settings = &broker.config().http;
+    if settings.listen.is_empty() {
+        return Ok(None);
+    }
+    let endpoint = Endpoint::start_with_log(broker.watch(), settings, log.dropped());
+    endpoint.map(Some).map_err(Failure::failed)
+}
+
+fn tell_http(endpoint: &Endpoint, printer: &Printer) {
+    let addr = endpoint.addr();
+    printer.say(&format!("rbmq: metrics on http://{addr}/metrics"));
+    if !addr.ip().is_loopback() {
+        warn!(
+            "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
+        );
+    }
+}
+
+fn is_loopback(addr: &str) -> bool {
+    addr.parse::<SocketAddr>().map(|a| a.ip()).is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// The table of topics that is printed every so often.
+struct Stats {
+    interval: Duration,
+    json: bool,
+    at: Instant,
+    before: Before,
+}
+
+impl Stats {
+    fn new(interval: Duration, json: bool) -> Self {
+        Self { interval, json, at: Instant::now(), before: Before::new() }
+    }
+
+    /// How long until the next one.
+    fn due(&self) -> Duration {
+        self.interval.saturating_sub(self.at.elapsed())
+    }
+
+    /// Prints it, if it is time. False if nothing can be printed any more.
+    fn show(&mut self, broker: &Broker, printer: &Printer) -> bool {
+        if !self.due().is_zero() {
+            return true;
+        }
+        let elapsed = self.at.elapsed();
+        self.at = Instant::now();
+        let topics = broker.topics();
+        let text = if self.json {
+            let memory = broker.memory_in_use();
+            serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }).to_string()
+        } else {
+            let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
+            // What no terminal shows is cut nowhere.
+            let width = if screen::is_terminal() { screen::width() } else { usize::MAX };
+            let mut lines = table::table(&lines, width, usize::MAX);
+            let memory = bytes::show(broker.memory_in_use() as f64);
+            lines.push(format!("{} topics, rings of {memory}", topics.len()));
+            lines.join("\n")
+        };
+        self.before = table::before(&topics);
+        printer.say(&text)
+    }
+}

@@ -1,0 +1,71 @@
+//! Where a broker's configuration comes from on the command line: the same for all commands that need it.
+
+use std::path::PathBuf;
+
+use rbmq::TopicFilter;
+use rbmq_broker::{BrokerConfig, UpstreamSettings};
+use rbmq_broker::{BrokerConfigError, file_parts};
+use rocketbufs::config::{Origin, unknown_variables};
+use tracing::warn;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Source {
+    /// Address to listen on [default: 127.0.0.1:7411, or broker.listen of the file]; there is no authentication yet, so
+    /// keep it on this machine unless the network is yours
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub(super) listen: Option<String>,
+    /// Receive topics of another broker and pass them on; may be given several times. ADDRESS, or ADDRESS=FILTER,FILTER
+    /// for some of its topics [default: those of broker.upstream in the file]
+    #[arg(short, long, value_name = "ADDRESS[=FILTERS]", value_parser = upstream)]
+    pub(super) upstream: Vec<UpstreamSettings>,
+    #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE", help = config_help())]
+    pub(super) config: Option<PathBuf>,
+    /// Tell metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
+    /// there is no authentication: whoever reaches it reads the names and rates of all topics
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) http: Option<String>,
+}
+
+fn config_help() -> String {
+    let (own, framework) = file_parts();
+    format!("TOML file: {own}, and RocketBufs' {framework}")
+}
+
+/// Warns of variables that look like settings and are none.
+pub(super) fn warn_of_unknown_variables() {
+    for name in unknown_variables() {
+        warn!("the environment variable {name} is no setting, and is not looked at");
+    }
+}
+
+impl Source {
+    /// The file, and over it what the command line says.
+    pub(super) fn load(&self) -> Result<BrokerConfig, BrokerConfigError> {
+        let mut config = BrokerConfig::load(self.config.as_deref())?;
+        if let Some(listen) = &self.listen {
+            config.broker.listen.clone_from(listen);
+            config.note_origin("broker.listen", Origin::Argument);
+        }
+        if let Some(http) = &self.http {
+            config.http.listen.clone_from(http);
+            config.note_origin("http.listen", Origin::Argument);
+        }
+        if !self.upstream.is_empty() {
+            config.broker.upstream.clone_from(&self.upstream);
+            config.note_origin("broker.upstream", Origin::Argument);
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+fn upstream(text: &str) -> Result<UpstreamSettings, String> {
+    let (address, filters) = text.split_once('=').unwrap_or((text, "#"));
+    if address.is_empty() {
+        return Err("an address is missing, as in 10.0.0.5:7411".into());
+    }
+    let mut upstream = UpstreamSettings::new(address);
+    let parse = |filter: &str| filter.parse::<TopicFilter>().map_err(|e| e.to_string());
+    upstream.topics = filters.split(',').map(parse).collect::<Result<_, _>>()?;
+    Ok(upstream)
+}

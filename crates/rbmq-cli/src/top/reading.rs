@@ -1,0 +1,437 @@
+//! What `rbmq top` reads from the broker, and what two readings say together.
+
+use std::time::{Duration, Instant};
+
+use rbmq::{
+    BrokerSummary, BufferDetail, ObserveError, Observer, TopicDetail, TopicFilter, TopicName, TopicStats,
+};
+use serde_json::{Value, json};
+
+use super::picture::{Rates, legend, picture, title};
+use super::screen;
+use super::table::{Before, Line, Sort, before, lines, table, table_from};
+use super::text;
+use crate::bytes;
+
+/// How long subscribers may take to say how far they are.
+const ANSWERS: Duration = Duration::from_millis(20);
+/// Topics that are looked at twice; of more, what subscribers answer is seen by the next look.
+const MAX_TWICE: usize = 1000;
+
+/// What is looked at.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    /// The table of the topics that it matches; none: all.
+    Topics(Option<TopicFilter>, Sort),
+    /// One topic's rings.
+    Topic(TopicName),
+}
+
+/// What the broker said at one moment.
+pub(super) struct Reading {
+    at: Instant,
+    summary: BrokerSummary,
+    what: What,
+}
+
+enum What {
+    Topics(Vec<TopicStats>),
+    Topic(TopicDetail),
+}
+
+impl Subject {
+    /// Reads. Looking makes the broker ask its subscribers how far they are, so what is small is looked at twice, and
+    /// shows their answers.
+    pub(super) fn read(&self, observer: &mut Observer) -> Result<Reading, ObserveError> {
+        let first = self.what(observer)?;
+        let small = !matches!(&first, What::Topics(topics) if topics.len() > MAX_TWICE);
+        let what = if small {
+            std::thread::sleep(ANSWERS);
+            self.what(observer)?
+        } else {
+            first
+        };
+        Ok(Reading { at: Instant::now(), summary: observer.summary()?, what })
+    }
+
+    fn what(&self, observer: &mut Observer) -> Result<What, ObserveError> {
+        Ok(match self {
+            Self::Topics(filter, _) => What::Topics(observer.topics(filter.as_ref())?),
+            Self::Topic(topic) => What::Topic(observer.topic(topic)?),
+        })
+    }
+}
+
+impl Reading {
+    /// Whether there is nothing of what was asked for by name.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(&self.what, What::Topic(detail) if detail.buffers.is_empty())
+    }
+
+    fn since(&self, old: Option<&Self>) -> Duration {
+        old.map_or(Duration::ZERO, |old| self.at.saturating_duration_since(old.at))
+    }
+
+    fn lines(&self, topics: &[TopicStats], old: Option<&Self>, sort: Sort) -> Vec<Line> {
+        let old_topics = match old.map(|old| &old.what) {
+            Some(What::Topics(topics)) => before(topics),
+            _ => Before::new(),
+        };
+        lines(topics.to_vec(), &old_topics, self.since(old), sort)
+    }
+
+    /// The rates of each buffer of a topic.
+    fn rates(&self, detail: &TopicDetail, old: Option<&Self>) -> Vec<Rates> {
+        let elapsed = self.since(old);
+        let rates = |buffer: &rbmq::BufferDetail| {
+            let old = match old.map(|old| &old.what) {
+                Some(What::Topic(old)) => old.buffers.iter().find(|b| b.buffer.bid == buffer.buffer.bid),
+                _ => None,
+            };
+            let (received, delivered) = (buffer.buffer.received_bytes, buffer.buffer.delivered_bytes);
+            Rates {
+                received: text::rate(received, old.map(|old| old.buffer.received_bytes), elapsed),
+                delivered: text::rate(delivered, old.map(|old| old.buffer.delivered_bytes), elapsed),
+            }
+        };
+        detail.buffers.iter().map(rates).collect()
+    }
+
+    /// All of it as text, in lines of at most `width`.
+    pub(super) fn text(
+        &self,
+        subject: &Subject,
+        old: Option<&Self>,
+        broker: &str,
+        width: usize,
+    ) -> Vec<String> {
+        let mut out = self.heading(old, broker, width);
+        out.push(String::new());
+        match (&self.what, subject) {
+            (What::Topics(topics), Subject::Topics(_, sort)) => {
+                // What no terminal shows is cut nowhere.
+                let width = if screen::is_terminal() { width } else { usize::MAX };
+                out.extend(table(&self.lines(topics, old, *sort), width, usize::MAX));
+            }
+            (What::Topic(detail), _) => out.extend(self.pictures(detail, old, width, Room::Any(SHOWN))),
+            (What::Topics(_), Subject::Topic(_)) => {}
+        }
+        out
+    }
+
+    /// As much as a window of so many columns and lines has room for: topics from `from`, or lines of pictures. From 0
+    /// pictures have as many subscriptions as fit.
+    pub(super) fn window(
+        &self,
+        subject: &Subject,
+        old: Option<&Self>,
+        broker: &str,
+        (width, height): (usize, usize),
+        scroll: &mut Scroll,
+    ) -> Vec<String> {
+        let mut out = self.heading(old, broker, width);
+        out.push(text::cut("?: keys and columns", width));
+        let room = height.saturating_sub(out.len());
+        match (&self.what, subject) {
+            (What::Topics(topics), Subject::Topics(_, sort)) => {
+                // Its head, and the sum of what is not shown.
+                let most = room.saturating_sub(2);
+                scroll.limit(topics.len().saturating_sub(most));
+                out.extend(table_from(&self.lines(topics, old, *sort), width, scroll.from, most));
+            }
+            (What::Topic(detail), _) => {
+                let all = self.pictures(detail, old, width, Room::Any(usize::MAX));
+                scroll.limit(all.len().saturating_sub(room));
+                match scroll.from {
+                    0 => out.extend(self.pictures(detail, old, width, Room::Lines(room))),
+                    from => out.extend(all.into_iter().skip(from).take(room)),
+                }
+            }
+            (What::Topics(_), Subject::Topic(_)) => {}
+        }
+        out
+    }
+
+    fn pictures(&self, detail: &TopicDetail, old: Option<&Self>, width: usize, room: Room) -> Vec<String> {
+        let name = text::name(detail.topic.as_str(), width.saturating_sub(16));
+        if detail.buffers.is_empty() {
+            return vec![text::cut(&format!("topic {name}: nobody publishes it now"), width)];
+        }
+        let all = detail.buffers.iter().zip(self.rates(detail, old));
+        // What lives comes first.
+        let (mut drawn, mut ended): (Vec<Drawn<'_>>, Vec<Drawn<'_>>) =
+            all.partition(|(detail, _)| !detail.buffer.has_ended());
+        if drawn.is_empty() || matches!(room, Room::Any(_)) {
+            drawn.append(&mut ended);
+        }
+        let legend = legend(width);
+        match room {
+            Room::Any(most) => {
+                drawn.iter().flat_map(|one| lines_of(one, width, most)).chain(legend).collect()
+            }
+            Room::Lines(room) => window(&drawn, &ended, legend, (width, room)),
+        }
+    }
+
+    fn heading(&self, old: Option<&Self>, broker: &str, width: usize) -> Vec<String> {
+        let (summary, elapsed) = (&self.summary, self.since(old));
+        let many = |n: u32, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+        let rate = |of: fn(&BrokerSummary) -> u64| {
+            text::bytes_or_dash(text::rate(of(summary), old.map(|old| of(&old.summary)), elapsed))
+        };
+        let words = [
+            format!("rbmq {} at {broker}", text::name(&summary.version, 20)),
+            format!("up {}", text::time(summary.uptime_ms)),
+            many(summary.topics, "topic"),
+            many(summary.publishers, "publisher"),
+            many(summary.subscribers, "subscriber"),
+            format!(
+                "rings {} of {}",
+                bytes::show(summary.ring_bytes as f64),
+                bytes::show(summary.max_ring_bytes as f64)
+            ),
+            format!("in {}/s", rate(|s| s.received_bytes)),
+            format!("out {}/s", rate(|s| s.delivered_bytes)),
+            format!("lost {}", bytes::show(summary.dropped_bytes as f64)),
+        ];
+        text::wrap(&words, 0, width).into_iter().map(|line| text::cut(&line, width)).collect()
+    }
+
+    /// The same as an object.
+    pub(super) fn json(&self, subject: &Subject, old: Option<&Self>, broker: &str) -> Value {
+        let mut object = json!({
+            "broker": broker,
+            "seconds": self.since(old).as_secs_f64(),
+            "summary": self.summary,
+        });
+        match (&self.what, subject) {
+            (What::Topics(topics), Subject::Topics(_, sort)) => {
+                object["topics"] = json!(self.lines(topics, old, *sort));
+            }
+            (What::Topic(detail), _) => {
+                object["topic"] = json!(detail.topic);
+                object["buffers"] = json!(detail.buffers);
+                for (n, rates) in self.rates(detail, old).into_iter().enumerate() {
+                    object["buffers"][n]["received_per_second"] = json!(rates.received);
+                    object["buffers"][n]["delivered_per_second"] = json!(rates.delivered);
+                }
+            }
+            (What::Topics(_), Subject::Topic(_)) => {}
+        }
+        object
+    }
+}
+
+/// Subscriptions of a buffer that are drawn one by one where the window does not say.
+const SHOWN: usize = 20;
+/// Logs that have ended, of which a window shows a line each.
+const ENDED: usize = 3;
+/// Lines that a picture has at least.
+const LEAST_LINES: usize = 6;
+
+/// Which part of what does not fit is seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Scroll {
+    /// The first topic, or line of pictures.
+    pub(super) from: usize,
+    /// The largest of these behind which the window is still full.
+    pub(super) last: usize,
+}
+
+impl Scroll {
+    fn limit(&mut self, last: usize) {
+        (self.last, self.from) = (last, self.from.min(last));
+    }
+}
+
+/// How many lines pictures may take.
+enum Room {
+    /// So many.
+    Lines(usize),
+    /// Any number, of so many subscriptions of each buffer.
+    Any(usize),
+}
+
+/// A buffer that is drawn.
+type Drawn<'a> = (&'a BufferDetail, Rates);
+
+fn lines_of((detail, rates): &Drawn<'_>, width: usize, most: usize) -> Vec<String> {
+    let mut lines = picture(detail, *rates, width, most);
+    lines.push(String::new());
+    lines
+}
+
+/// As many subscriptions of each as there is room for; then as many buffers, and the rest is summed.
+fn fit(drawn: &[Drawn<'_>], width: usize, room: usize) -> Vec<String> {
+    let few = drawn.len() <= room / LEAST_LINES;
+    for most in (1..=SHOWN).rev().filter(|_| few) {
+        let lines: Vec<String> = drawn.iter().flat_map(|one| lines_of(one, width, most)).collect();
+        if lines.len() <= room {
+            return lines;
+        }
+    }
+    let mut out = Vec::new();
+    for (n, one) in drawn.iter().enumerate() {
+        let lines = lines_of(one, width, 1);
+        // The first is drawn in any case, and a line is left for the rest.
+        if n > 0 && out.len() + lines.len() >= room {
+            let rest = &drawn[n..];
+            let lag = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
+            let more = format!("and {} more buffers, at most {} behind", rest.len(), bytes::show(lag as f64));
+            out.push(text::cut(&more, width));
+            break;
+        }
+        out.extend(lines);
+    }
+    out
+}
+
+/// How far the slowest subscription of a buffer is behind.
+fn furthest(detail: &BufferDetail) -> u64 {
+    detail.subscriptions.iter().map(|sub| sub.lag_bytes(detail.buffer.head)).max().unwrap_or(0)
+}
+
+/// What a window shows: where it is small what lives has the room of the rest, and the legend's last.
+fn window(
+    drawn: &[Drawn<'_>],
+    ended: &[Drawn<'_>],
+    legend: Vec<String>,
+    (width, room): (usize, usize),
+) -> Vec<String> {
+    for most in [ENDED, 0] {
+        let mut below = ended_lines(ended, width, most);
+        below.extend_from_slice(&legend);
+        let mut out = fit(drawn, width, room.saturating_sub(below.len()));
+        if most == 0 && out.len() + below.len() > room {
+            out.retain(|line| !line.is_empty());
+        }
+        out.extend(below);
+        if out.len() <= room {
+            return out;
+        }
+    }
+    let mut out = fit(drawn, width, room.saturating_sub(1));
+    out.extend(ended_lines(ended, width, 0));
+    out
+}
+
+fn ended_lines(ended: &[Drawn<'_>], width: usize, shown: usize) -> Vec<String> {
+    let lag = |lag| bytes::show(lag as f64);
+    let one =
+        |(detail, _): &Drawn<'_>| format!("{} · {} behind", title(&detail.buffer), lag(furthest(detail)));
+    let mut lines: Vec<String> = ended.iter().take(shown).map(one).collect();
+    if let Some(rest) = ended.get(shown..).filter(|rest| !rest.is_empty()) {
+        let most = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
+        let which = if shown == 0 { "buffers" } else { "more that" };
+        let and = if shown == 0 { "" } else { "and " };
+        lines.push(format!("{and}{} {which} have ended, at most {} behind", rest.len(), lag(most)));
+    }
+    lines.into_iter().map(|line| text::cut(&line, width)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rbmq::{BufferStage, BufferStats, SubscriptionStats};
+
+    use super::*;
+
+    fn reading(stages: &[BufferStage]) -> Reading {
+        let buffer = |(bid, stage): (usize, &BufferStage)| BufferDetail {
+            buffer: BufferStats {
+                bid: bid as u32,
+                publisher: "camera".into(),
+                connected: true,
+                stage: *stage,
+                head: 60_000,
+                horizon: 60_000,
+                capacity_bytes: 65_536,
+                ..BufferStats::default()
+            },
+            subscriptions: ["dash", "log"]
+                .map(|name| SubscriptionStats {
+                    client: name.into(),
+                    holds: Some(0),
+                    ..SubscriptionStats::default()
+                })
+                .into(),
+        };
+        let buffers = stages.iter().enumerate().map(buffer).collect();
+        let what = What::Topic(TopicDetail { topic: "t".parse().unwrap(), buffers });
+        Reading { at: Instant::now(), summary: BrokerSummary::default(), what }
+    }
+
+    fn shown(stages: &[BufferStage], (width, height): (usize, Option<usize>)) -> Vec<String> {
+        let (reading, subject) = (reading(stages), Subject::Topic("t".parse().unwrap()));
+        match height {
+            Some(height) => reading.window(&subject, None, "here", (width, height), &mut Scroll::default()),
+            None => reading.text(&subject, None, "here", width),
+        }
+    }
+
+    #[test]
+    fn a_window_goes_through_all_pictures_and_no_further() {
+        let (reading, subject) = (reading(&[BufferStage::Live; 9]), Subject::Topic("t".parse().unwrap()));
+        let all = reading.text(&subject, None, "here", 80);
+        let head = all.iter().position(String::is_empty).unwrap() + 1;
+        let window_of = |from, height| {
+            let mut scroll = Scroll { from, last: 0 };
+            (reading.window(&subject, None, "here", (80, height), &mut scroll), scroll.from)
+        };
+        let window = |from| window_of(from, 24);
+        let room = 24 - head;
+        for from in [1, 7, all.len() - head - room] {
+            let (lines, kept) = window(from);
+            assert_eq!((&lines[head..], kept), (&all[head + from..head + from + room], from));
+        }
+        assert_eq!(window(usize::MAX), window(all.len() - head - room));
+        // All there is fits: nothing to go through.
+        assert_eq!(window_of(5, 1000).1, 0);
+    }
+
+    #[test]
+    fn a_window_shows_what_lives_whole_and_a_line_of_what_has_ended() {
+        use BufferStage::{Closed, Live};
+        let lines = shown(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
+        assert!(lines.len() <= 24, "{}", lines.join("\n"));
+        let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect(part);
+        assert!(at("buffer 2 ·") < at("dash holds the publisher at") && at("dash holds") < at("buffer 0 ·"));
+        assert!(
+            at("buffer 0 · from camera · closed") < at("and 2 more that have ended, at most 60.0 kB behind")
+        );
+        assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
+        // A smaller one has a line for all that have ended.
+        let lines = shown(&[Closed, Live, Closed], (80, Some(20)));
+        assert!(lines.len() <= 20, "{}", lines.join("\n"));
+        for part in [
+            "log ",
+            "dash holds the publisher at",
+            "2 buffers have ended, at most 60.0 kB behind",
+            "several of them",
+        ] {
+            assert!(
+                lines.iter().any(|line| line.contains(part)),
+                "'{part}' is not in:\n{}",
+                lines.join("\n")
+            );
+        }
+        // Without a window all is drawn, what lives first.
+        let lines = shown(&[Closed, Live], (80, None));
+        assert_eq!(lines.iter().filter(|line| line.contains(" ring [")).count(), 2);
+        assert!(
+            lines.iter().position(|line| line.starts_with("buffer 1"))
+                < lines.iter().position(|line| line.starts_with("buffer 0"))
+        );
+    }
+
+    #[test]
+    fn buffers_that_do_not_fit_are_summed() {
+        for count in [2, 5, 300] {
+            let lines = shown(&vec![BufferStage::Live; count], (80, Some(30)));
+            assert!(lines.len() <= 30, "{}", lines.join("\n"));
+            assert!(lines.iter().any(|line| line.contains("holds the publisher at")));
+            assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
+            let summed = lines.iter().any(|line| line.contains(" more buffers, at most 60.0 kB behind"));
+            assert_eq!(summed, lines.iter().filter(|line| line.starts_with("buffer ")).count() < count);
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Brokers that receive from each other: every message once, in order, whatever way it takes.
+
+mod common;
+
+use std::io::BufRead;
+use std::time::Duration;
+
+use common::inside::{broker_with, rule};
+use common::proxy::Proxy;
+use common::raw::{Raw, introduction};
+use common::{BrokerProcess, LONG, Process, rbmq, until};
+use rbmq::wire::{Control, Hello, Role, Topic};
+use rbmq::{Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter};
+use rbmq_broker::{Broker, Ingest, UpstreamSettings};
+use rocketbufs::proto::{Message, RefuseCode, Subscribe, Subscribed};
+use rocketbufs::{Config, Conn, Context, Epoch, RIn};
+
+fn broker(upstreams: &[&str]) -> Broker {
+    broker_at("127.0.0.1:0", upstreams)
+}
+
+fn broker_at(addr: &str, upstreams: &[&str]) -> Broker {
+    broker_with(|config| {
+        config.broker.listen = addr.into();
+        config.broker.upstream = upstreams.iter().map(|addr| UpstreamSettings::new(addr)).collect();
+        // How long a log is waited for before it comes by another way.
+        config.framework.session.linger_ms = 500;
+    })
+}
+
+fn merging(pattern: &str) -> Broker {
+    broker_with(|config| {
+        config.broker.topics = vec![rule(pattern, |rule| rule.ingest = Ingest::Merge)].into();
+    })
+}
+
+fn topic(at: &Broker, name: &str) -> TopicWriter {
+    Publisher::connect(&at.addr()).unwrap().topic(name).unwrap()
+}
+
+fn subscriber(at: &Broker, name: &str) -> Subscriber {
+    let mut subscriber = Subscriber::connect(&at.addr()).unwrap();
+    subscriber.subscribe(name).unwrap();
+    subscriber
+}
+
+/// Waits until a broker knows another way to the only log of its only topic.
+fn has_spare_way(at: &Broker) {
+    until("another way", || at.topics().iter().any(|topic| topic.spare_ways == 1));
+}
+
+fn publish(topic: &mut TopicWriter, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        topic.publish(&n.to_le_bytes()).unwrap();
+    }
+}
+
+/// These and no others.
+fn expect(subscriber: &mut Subscriber, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        let message =
+            subscriber.recv(LONG).unwrap().unwrap_or_else(|| panic!("nothing came in place of {n}"));
+        assert_eq!(message.bytes, n.to_le_bytes(), "in place of {n}");
+    }
+}
+
+#[test]
+fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let c = broker(&[&b.addr()]);
+    let mut news = topic(&a, "news");
+    let mut end = subscriber(&c, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    assert_eq!(news.subscribers(), 1);
+    let mut near = subscriber(&a, "news");
+    news.wait_subscribers(2, LONG).unwrap();
+    let writer = std::thread::spawn(move || {
+        publish(&mut news, 0..50_000);
+        news.close().unwrap();
+    });
+    expect(&mut end, 0..50_000);
+    expect(&mut near, 0..50_000);
+    assert_eq!(end.recv(LONG).unwrap(), None);
+    assert!(end.ended() && near.recv(LONG).unwrap().is_none());
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other_brokers() {
+    let a = merging("news");
+    let b = broker(&[&a.addr()]);
+    let _ends = [(); 2].map(|()| subscriber(&b, "news"));
+    let first = topic(&a, "news");
+    first.wait_subscribers(2, LONG).unwrap();
+    let second = topic(&a, "news");
+    second.wait_subscribers(2, LONG).unwrap();
+    assert_eq!(second.subscribers(), 2);
+}
+
+#[test]
+fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
+    let a = merging("news");
+    let (_b, c) = (broker(&[&a.addr()]), broker(&[&a.addr()]));
+    let first = topic(&a, "news");
+    until("both brokers have it", || a.topics()[0].subscribers == 2);
+    let second = topic(&a, "news");
+    let waited = second.wait_subscribers(1, Duration::from_millis(200));
+    assert!(waited.is_err(), "there are {} subscribers", second.subscribers());
+    let _end = subscriber(&c, "news");
+    for writer in [first, second] {
+        writer.wait_subscribers(1, LONG).unwrap();
+        assert_eq!(writer.subscribers(), 1);
+    }
+}
+
+#[test]
+fn subscribers_behind_that_come_while_a_merged_topic_is_opened_are_counted() {
+    let a = merging("news/#");
+    let b = broker(&[&a.addr()]);
+    for n in 0..6 {
+        let name = format!("news/{n}");
+        let wait = || {
+            let writer = topic(&a, &name);
+            writer.wait_subscribers(3, LONG).unwrap();
+            writer
+        };
+        std::thread::scope(|scope| {
+            let writers = [(); 2].map(|()| scope.spawn(wait));
+            let _ends = [(); 3].map(|()| subscriber(&b, &name));
+            let writers = writers.map(|writer| writer.join().unwrap());
+            assert_eq!(writers.map(|writer| writer.subscribers()), [3; 2], "{name}");
+        });
+    }
+}
+
+#[test]
+fn brokers_may_start_in_any_order() {
+    let a = broker(&[]);
+    let addr = a.addr();
+    drop(a);
+    let b = broker(&[&addr]);
+    let mut end = subscriber(&b, "news");
+    let a = broker_at(&addr, &[]);
+    let mut news = topic(&a, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    publish(&mut news, 0..100);
+    expect(&mut end, 0..100);
+}
+
+#[test]
+fn a_ring_of_brokers_is_no_loop() {
+    let (a, b, c) = {
+        // Each knows the next one, so two addresses have to be known before anybody is there.
+        let reserved: Vec<Broker> = (0..3).map(|_| broker(&[])).collect();
+        let addrs: Vec<String> = reserved.iter().map(Broker::addr).collect();
+        drop(reserved);
+        (
+            broker_at(&addrs[0], &[&addrs[1], &addrs[2]]),
+            broker_at(&addrs[1], &[&addrs[2], &addrs[0]]),
+            broker_at(&addrs[2], &[&addrs[0], &addrs[1]]),
+        )
+    };
+    let mut everywhere: Vec<Subscriber> = [&a, &b, &c].map(|at| subscriber(at, "news")).into();
+    let mut writers: Vec<TopicWriter> = [&a, &b, &c].map(|at| topic(at, "news")).into();
+    for writer in &writers {
+        writer.wait_subscribers(3, LONG).unwrap();
+    }
+    for (n, writer) in (0_u32..).zip(&mut writers) {
+        publish(writer, n * 1000..(n + 1) * 1000);
+    }
+    for subscriber in &mut everywhere {
+        let mut next = [0_u32, 1000, 2000];
+        for _ in 0..3000 {
+            let message = subscriber.recv(LONG).unwrap().expect("three thousand");
+            let n = u32::from_le_bytes(message.bytes.as_slice().try_into().unwrap());
+            let expected = &mut next[n as usize / 1000];
+            assert_eq!(n, *expected);
+            *expected += 1;
+        }
+        assert_eq!(subscriber.recv(Duration::from_millis(50)).unwrap(), None, "one too many");
+    }
+}
+
+#[test]
+fn a_lost_way_is_replaced_by_another_without_a_gap_or_a_repetition() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let c = broker(&[&a.addr()]);
+    let d = broker(&[&b.addr(), &c.addr()]);
+    let mut news = topic(&a, "news");
+    let mut end = subscriber(&d, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(1);
+    let writer = std::thread::spawn(move || {
+        for part in 0..40 {
+            publish(&mut news, part * 1000..(part + 1) * 1000);
+            std::thread::sleep(Duration::from_millis(20));
+            // Not to its end before both ways were lost.
+            if part == 30 {
+                wait.recv().unwrap();
+            }
+        }
+        news.close().unwrap();
+    });
+    expect(&mut end, 0..5_000);
+    // Whichever it came by: one of the two is lost, and comes back as another process, then the other is lost.
+    has_spare_way(&d);
+    let addr = b.addr();
+    drop(b);
+    expect(&mut end, 5_000..12_000);
+    let b = broker_at(&addr, &[&a.addr()]);
+    expect(&mut end, 12_000..15_000);
+    has_spare_way(&d);
+    drop(c);
+    go_on.send(()).unwrap();
+    expect(&mut end, 15_000..40_000);
+    assert_eq!(end.recv(LONG).unwrap(), None);
+    writer.join().unwrap();
+    drop((a, b, d));
+}
+
+#[test]
+fn a_cut_between_brokers_loses_nothing() {
+    let a = broker(&[]);
+    let proxy = Proxy::to(&a.addr());
+    let b = broker(&[&proxy.addr]);
+    let mut news = topic(&a, "news");
+    let mut end = subscriber(&b, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    let writer = std::thread::spawn(move || {
+        for part in 0..30 {
+            publish(&mut news, part * 1000..(part + 1) * 1000);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        news.close().unwrap();
+    });
+    for part in 0..30 {
+        expect(&mut end, part * 1000..(part + 1) * 1000);
+        if part % 10 == 5 {
+            proxy.cut();
+            proxy.restore();
+        }
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let mut news = topic(&a, "news");
+    let mut first = subscriber(&b, "news");
+    news.wait_subscribers(1, LONG).unwrap();
+    publish(&mut news, 0..1000);
+    expect(&mut first, 0..499);
+    let last = first.recv(LONG).unwrap().expect("number 499");
+    drop(first);
+    let mut second = Subscriber::connect(&a.addr()).unwrap();
+    second.subscribe_from("news", StartFrom::Positions(vec![(last.epoch, last.end)])).unwrap();
+    expect(&mut second, 500..1000);
+}
+
+#[test]
+fn a_broker_that_names_itself_is_told_so() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = held.local_addr().unwrap().to_string();
+    drop(held);
+    let mut command = rbmq(["serve", "--listen", &addr, "--upstream", &addr]);
+    command.stdout(std::process::Stdio::null());
+    let mut broker = Process::start(command);
+    let told = broker
+        .stderr()
+        .lines()
+        .map(Result::unwrap)
+        .find(|line| line.contains("does not receive from itself"));
+    assert!(told.is_some_and(|line| line.contains(&addr)));
+}
+
+/// The id under which a broker names itself to others, as whoever says that it is a broker is told.
+fn told_id(broker: &Broker) -> u128 {
+    let ctx = Context::new(Config::default()).unwrap();
+    let hello = Hello { role: Role::Broker, client: 1, name: "curious".into() };
+    let conn = Conn::connect_start(&ctx, &broker.addr(), &hello.encode()).unwrap();
+    let rin = RIn::new(&conn);
+    conn.wait_up(LONG).unwrap();
+    conn.send_control(&Control::Topics { filters: vec![TopicFilter::all()] }.encode()).unwrap();
+    loop {
+        let message = rin.recv_control(LONG).expect("it is told");
+        if let Control::TopicVia { path, .. } = Control::decode(&message).unwrap() {
+            return path[1];
+        }
+    }
+}
+
+/// The next connection, of which the other end is told that it leads to the process `instance`.
+fn welcome(listener: &std::net::TcpListener, instance: u128) -> Raw {
+    let mut raw = Raw::of(listener.accept().unwrap().0);
+    assert!(matches!(raw.hear(), Some(Message::Hello(_))));
+    raw.say(&Message::Welcome(introduction(instance, 65_536, Vec::new())));
+    raw
+}
+
+/// A broker, and what it hears from as other ones, processes 1 and 2.
+fn below_two() -> (Broker, [Raw; 2]) {
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
+    let broker = broker(&[&a, &b]);
+    (broker, [0, 1].map(|n| welcome(&listeners[n], 1 + n as u128)))
+}
+
+/// Waits until it subscribes to something.
+fn subscribes(raw: &mut Raw) -> Subscribe {
+    raw.until("it subscribes", |message| match message {
+        Message::Subscribe(subscribe) => Some(subscribe),
+        _ => None,
+    })
+}
+
+/// An offer of a buffer.
+fn offer(bid: u32, topic: &str) -> Control {
+    let topic = Topic {
+        bid,
+        epoch: bid.into(),
+        framing: Framing::Records,
+        fresh: true,
+        max_delivery_bytes: 1024,
+        topic: topic.parse().unwrap(),
+    };
+    Control::TopicVia { topic, path: vec![1] }
+}
+
+#[test]
+fn nobody_takes_the_place_of_another_broker() {
+    let a = broker(&[]);
+    let b = broker(&[&a.addr()]);
+    let mut writer = topic(&a, "news");
+    let mut reader = subscriber(&b, "news");
+    writer.wait_subscribers(1, LONG).unwrap();
+    // Everything that can be known: the process of the one, and the id of the other.
+    let ctx = Context::new(Config::default()).unwrap();
+    let hello = Hello { role: Role::Subscriber, client: 1, name: "curious".into() };
+    let instance = Conn::connect(&ctx, &a.addr(), &hello.encode()).unwrap().peer_instance();
+    let hello = Hello { role: Role::Publisher, client: told_id(&b), name: "forger".into() };
+    let mut forger = Raw::connect(&b.addr(), instance, hello.encode());
+    forger.say(&Message::App(offer(77, "forged").encode()));
+    let why = forger.until("the end", |message| match message {
+        Message::Bye { text, .. } => Some(text),
+        Message::Subscribe(_) => panic!("it is taken for the other broker"),
+        _ => None,
+    });
+    assert!(why.contains("only subscribers or brokers send"), "{why}");
+    publish(&mut writer, 0..10);
+    expect(&mut reader, 0..10);
+}
+
+#[test]
+fn another_broker_gives_what_it_was_asked_for_and_no_more() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let _broker = broker_with(|config| {
+        let topics = vec!["a/#".parse().unwrap()];
+        config.broker.upstream = vec![UpstreamSettings { topics, ..UpstreamSettings::new(&addr) }];
+    });
+    let mut pushy = welcome(&listener, 1);
+    for (bid, topic) in [(1, "b"), (2, "a/x")] {
+        pushy.say(&Message::App(offer(bid, topic).encode()));
+    }
+    assert_eq!(subscribes(&mut pushy).bid, 2);
+}
+
+#[test]
+fn where_one_way_is_refused_another_one_is_taken() {
+    let (_broker, [mut first, mut second]) = below_two();
+    first.say(&Message::App(offer(5, "news").encode()));
+    let wire = subscribes(&mut first).wire;
+    // Once it takes the second of these, it has the first as another way.
+    for (bid, topic) in [(5, "news"), (6, "more")] {
+        second.say(&Message::App(offer(bid, topic).encode()));
+    }
+    assert_eq!(subscribes(&mut second).bid, 6);
+    first.say(&Message::Refused { wire, code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });
+    assert_eq!(subscribes(&mut second).bid, 5);
+}
+
+#[test]
+fn a_way_that_is_the_beginning_of_the_one_in_use_is_taken_instead() {
+    let (_broker, [mut near, mut far]) = below_two();
+    let Control::TopicVia { topic, .. } = offer(5, "news") else { panic!("an offer") };
+    far.say(&Message::App(Control::TopicVia { topic, path: vec![1, 2] }.encode()));
+    assert_eq!(subscribes(&mut far).bid, 5);
+    near.say(&Message::App(offer(5, "news").encode()));
+    assert_eq!(subscribes(&mut near).bid, 5);
+}
+
+#[test]
+fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let _broker = broker(&[&listener.local_addr().unwrap().to_string()]);
+    let mut wrong = welcome(&listener, 1);
+    wrong.say(&Message::App(offer(5, "news").encode()));
+    let wire = subscribes(&mut wrong).wire;
+    wrong.say(&Message::Subscribed(Subscribed {
+        wire,
+        epoch: Epoch(99),
+        start: 0,
+        flow_control: true,
+        restarted: false,
+        placeless: false,
+        capacity: 64 << 10,
+        max_delivery: 1024,
+    }));
+    // The log that buffer 5 was said to have.
+    let Control::TopicVia { topic, path } = offer(5, "more") else { panic!("an offer") };
+    let again = Control::TopicVia { topic: Topic { bid: 7, ..topic }, path };
+    wrong.say(&Message::App(again.encode()));
+    assert_eq!(subscribes(&mut wrong).bid, 7);
+}
+
+/// A subscriber that takes what it wanted and ends in order has had it, however many brokers lie between.
+#[test]
+fn who_ends_in_order_behind_brokers_is_confirmed_as_one_that_is_done() {
+    let first = BrokerProcess::start();
+    let mut brokers = vec![first];
+    for topic in ["one", "two"] {
+        let above = &brokers[brokers.len() - 1].addr;
+        let below = BrokerProcess::start_with(&["--upstream", above]);
+        let sub = below.sub(&format!("{topic} --count 1"));
+        let args = format!("{topic} --wait-subscribers 1 --confirm consumed --json");
+        let told = brokers[0].publish(&args, b"done\n").finish().good().text();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["confirmed"]["subscribers"], 1, "{told}");
+        assert_eq!(sub.finish().good().text(), "done\n");
+        brokers.push(below);
+    }
+}

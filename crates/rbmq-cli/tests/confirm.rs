@@ -1,0 +1,284 @@
+//! Confirmations with the client library: what each level promises, futures, brokers that die.
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use rbmq::{ConfirmError, Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq_broker::Broker;
+
+use common::inside::broker_with;
+use common::{BrokerProcess, LONG, Process, client, piped, random, until};
+
+const SHORT: Duration = Duration::from_millis(40);
+
+fn broker() -> Broker {
+    broker_with(|_| {})
+}
+
+fn subscriber(addr: &str) -> Subscriber {
+    let mut subscriber = Subscriber::connect(addr).unwrap();
+    subscriber.subscribe("t").unwrap();
+    subscriber
+}
+
+fn topic(addr: &str, options: TopicOptions) -> TopicWriter {
+    Publisher::connect(addr).unwrap().topic_with("t", options).unwrap()
+}
+
+/// Runs a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park_timeout(LONG);
+    }
+}
+
+#[test]
+fn each_level_is_what_it_says() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    // Without a subscriber nobody has to have it.
+    let first = topic.publish(b"for nobody").unwrap();
+    let confirmed = topic.confirm(first, Level::Consumed, LONG).unwrap();
+    assert_eq!((confirmed.position, confirmed.subscribers, confirmed.left), (first, 0, 0));
+    let mut subscribers = [subscriber(&broker.addr()), subscriber(&broker.addr())];
+    topic.wait_subscribers(2, LONG).unwrap();
+    let position = topic.publish(b"for two").unwrap();
+    assert!(topic.confirm(position, Level::Accepted, LONG).unwrap().position >= position);
+    // It lands with them whether or not they read.
+    let delivered = topic.confirm(position, Level::Delivered, LONG).unwrap();
+    assert_eq!((delivered.subscribers, delivered.left, delivered.lost), (2, 0, 0));
+    assert_eq!(subscribers[0].recv(LONG).unwrap().unwrap().bytes, b"for two");
+    let error = topic.confirm(position, Level::Consumed, SHORT).unwrap_err();
+    assert!(matches!(error, ConfirmError::TimedOut { confirmed, .. } if confirmed == first), "{error}");
+    let consumed = topic.confirmation(position, Level::Consumed);
+    assert_eq!(subscribers[1].recv(LONG).unwrap().unwrap().bytes, b"for two");
+    // What was received is released when the next is asked for.
+    for subscriber in &mut subscribers {
+        assert!(subscriber.recv(SHORT).unwrap().is_none());
+    }
+    assert_eq!(consumed.wait(LONG).unwrap().subscribers, 2);
+    // One that leaves with what it has not read counts no more.
+    let [stays, leaves] = subscribers;
+    let last = topic.publish(b"for one").unwrap();
+    let waiting = topic.confirmation(last, Level::Consumed);
+    leaves.close(LONG);
+    assert_eq!(waiting.try_get(), None);
+    let mut stays = stays;
+    assert_eq!(stays.recv(LONG).unwrap().unwrap().bytes, b"for one");
+    assert!(stays.recv(SHORT).unwrap().is_none());
+    let confirmed = waiting.wait(LONG).unwrap();
+    assert_eq!((confirmed.position, confirmed.left), (last, confirmed.left.max(1)));
+    assert_eq!(topic.confirmed(Level::Consumed), last);
+}
+
+/// It gives back far less than what makes it tell by itself.
+#[test]
+fn one_that_leaves_in_order_says_what_it_consumed() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    for _ in 0..20 {
+        let mut leaves = subscriber(&broker.addr());
+        until("it is there", || broker.topics()[0].subscribers == 1);
+        let position = topic.publish(b"read").unwrap();
+        assert_eq!(leaves.recv(LONG).unwrap().unwrap().bytes, b"read");
+        let consumed = topic.confirmation(position, Level::Consumed);
+        leaves.close(LONG);
+        let confirmed = consumed.wait(LONG).unwrap();
+        assert_eq!((confirmed.position, confirmed.subscribers), (position, 1), "{confirmed:?}");
+        until("it is gone", || broker.topics()[0].subscribers == 0);
+    }
+}
+
+/// It took three of the five deliveries that landed together, gives back far less than what makes it tell by itself, and goes
+/// on behind them.
+#[test]
+fn a_named_one_goes_on_behind_what_it_took() {
+    let broker = broker();
+    let connect = || Subscriber::builder().name("me").hold(LONG).connect(&broker.addr()).unwrap();
+    let mut first = connect();
+    first.subscribe("t").unwrap();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    topic.wait_subscribers(1, LONG).unwrap();
+    // The broker knows where a delivery ended in each 4 KiB of a ring, and these one by one.
+    let message = |n: u8| [n; 5000];
+    for n in 0..5 {
+        let position = topic.publish(&message(n)).unwrap();
+        topic.confirm(position, Level::Accepted, LONG).unwrap();
+    }
+    for n in 0..3 {
+        assert_eq!(first.recv(LONG).unwrap().unwrap().bytes, message(n));
+    }
+    first.close(LONG);
+    let mut second = connect();
+    second.subscribe("t").unwrap();
+    for n in 3..5 {
+        assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, message(n));
+    }
+}
+
+#[test]
+fn one_that_came_later_is_not_taken_to_have_what_was_before() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    let mut early = subscriber(&broker.addr());
+    topic.wait_subscribers(1, LONG).unwrap();
+    let before = topic.publish(b"for one").unwrap();
+    topic.confirm(before, Level::Accepted, LONG).unwrap();
+    let mut late = subscriber(&broker.addr());
+    topic.wait_subscribers(2, LONG).unwrap();
+    let after = topic.publish(b"for two").unwrap();
+    for expected in ["for one", "for two"] {
+        assert_eq!(early.recv(LONG).unwrap().unwrap().bytes, expected.as_bytes());
+    }
+    assert_eq!(late.recv(LONG).unwrap().unwrap().bytes, b"for two");
+    for subscriber in [&mut early, &mut late] {
+        assert!(subscriber.recv(SHORT).unwrap().is_none());
+    }
+    for (position, subscribers) in [(after, 2), (before, 1)] {
+        let confirmed = topic.confirm(position, Level::Consumed, LONG).unwrap();
+        assert_eq!((confirmed.subscribers, confirmed.left, confirmed.lost), (subscribers, 0, 0));
+    }
+}
+
+#[test]
+fn futures_need_no_runtime_and_come_in_order() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions::default());
+    let reader = subscriber(&broker.addr());
+    topic.wait_subscribers(1, LONG).unwrap();
+    let reading = std::thread::spawn(move || reader.into_iter().map(Result::unwrap).count());
+    let mut waiting = Vec::new();
+    for n in 0..20_000_u32 {
+        let position = topic.publish(&n.to_le_bytes()).unwrap();
+        waiting.push(topic.confirmation(position, Level::ALL[n as usize % 3]));
+    }
+    for confirmation in waiting {
+        let position = confirmation.position();
+        assert!(block_on(confirmation).unwrap().position >= position);
+    }
+    topic.close().unwrap();
+    assert_eq!(reading.join().unwrap(), 20_000);
+}
+
+#[test]
+fn limits_and_misuse_are_told() {
+    let broker = broker();
+    let mut topic = topic(&broker.addr(), TopicOptions { max_confirmations: 3, ..TopicOptions::default() });
+    let _reader = subscriber(&broker.addr());
+    topic.wait_subscribers(1, LONG).unwrap();
+    let position = topic.publish(b"unread").unwrap();
+    let error = topic.confirm(position + 1, Level::Accepted, LONG).unwrap_err();
+    assert!(matches!(error, ConfirmError::NotPublished { end, .. } if end == position), "{error}");
+    let mut waiting: Vec<_> = (0..3).map(|_| topic.confirmation(position, Level::Consumed)).collect();
+    let error = topic.confirm(position, Level::Consumed, LONG).unwrap_err();
+    assert!(matches!(error, ConfirmError::TooMany { waiting: 3, limit: 3, .. }), "{error}");
+    // Who does not want to know any more makes room.
+    waiting.pop();
+    let error = topic.confirm(position, Level::Consumed, SHORT).unwrap_err();
+    assert!(matches!(error, ConfirmError::TimedOut { .. }), "{error}");
+    drop(topic);
+    let error = waiting.remove(0).wait(LONG).unwrap_err();
+    assert!(matches!(error, ConfirmError::Closed { confirmed: 0, .. }), "{error}");
+}
+
+/// A publisher whose broker takes much that its subscriber does not read, and dies.
+fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, u64) {
+    let first = BrokerProcess::start();
+    let addr = first.addr.clone();
+    let small = TopicOptions { ring_bytes: Some(64 << 10), keep_until_delivered, ..TopicOptions::default() };
+    let mut topic = topic(&addr, small);
+    let mut reader =
+        Subscriber::builder().name("slow").hold(LONG).ring_bytes(64 << 10).connect(&addr).unwrap();
+    reader.subscribe_from("t", StartFrom::Oldest).unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    // The publisher's own ring, and before it the broker's if what it has is not kept.
+    let full: u64 = if keep_until_delivered { 64 << 10 } else { 128 << 10 };
+    until("the rings are full", || {
+        let _ = topic.publish_timeout(&[7; 1000], SHORT);
+        topic.position() + 1004 > full
+    });
+    let end = topic.position();
+    topic.confirm(if keep_until_delivered { 1004 } else { end / 2 }, Level::Accepted, LONG).unwrap();
+    assert!(topic.confirmed(Level::Delivered) < end / 2);
+    let (accepted, waiting) = (topic.confirmed(Level::Accepted), topic.confirmation(end, Level::Delivered));
+    first.process.signal("KILL");
+    first.process.finish();
+    let second = BrokerProcess::start_at(&addr, &[]);
+    assert!(topic.confirmed(Level::Accepted) >= accepted, "a position goes back");
+    if !keep_until_delivered {
+        let error = waiting.wait(LONG).unwrap_err();
+        assert!(matches!(error, ConfirmError::Lost { level: Level::Delivered, .. }), "{error}");
+    }
+    (topic, reader, second, end)
+}
+
+#[test]
+fn what_a_broker_took_with_it_is_told_as_lost() {
+    let (mut topic, reader, _broker, end) = dies(false);
+    drop(reader);
+    // The next one has all the rest, and has said so, before the application knows what is lost.
+    topic.flush(LONG).unwrap();
+    let (from, to) = topic.accept_lost(Level::Delivered).unwrap();
+    assert!(from < to && to < end, "{from} to {to} of {end}");
+    // Each level stops by itself: of a delivery that the broker had half the rest is of no use.
+    topic.accept_lost(Level::Accepted);
+    topic.confirm(end, Level::Accepted, LONG).unwrap();
+    let more = topic.publish(b"more").unwrap();
+    topic.confirm(more, Level::Delivered, LONG).unwrap();
+}
+
+#[test]
+fn what_is_kept_until_delivered_survives_its_broker() {
+    let (mut topic, mut reader, _broker, end) = dies(true);
+    let reading = std::thread::spawn(move || {
+        let mut count = 0_u64;
+        while reader.recv(LONG).unwrap().is_some() {
+            count += 1;
+        }
+        count
+    });
+    topic.confirm(end, Level::Delivered, LONG).unwrap();
+    assert_eq!(topic.accept_lost(Level::Delivered), None);
+    until("the subscriber is back", || topic.subscribers() == 1);
+    let last = topic.publish(b"last").unwrap();
+    topic.confirm(last, Level::Consumed, LONG).unwrap();
+    topic.close().unwrap();
+    assert_eq!(reading.join().unwrap(), end / 1004 + 1);
+}
+
+/// Over shared memory the broker's history is a part of the publisher's ring: with the largest delivery before it and small
+/// ones about its beginning there is still room for the largest.
+#[test]
+fn a_publisher_that_keeps_what_is_not_delivered_gets_room_in_a_ring_that_the_broker_maps() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines");
+    let mut lines = Vec::new();
+    for drawn in random(4, 6000).chunks_exact(2) {
+        let drawn = usize::from(u16::from_le_bytes([drawn[0], drawn[1]]));
+        let size = [16_380, (drawn / 5 * 5 / 4).min(16_380), 100, 0, 1][drawn % 5];
+        lines.resize(lines.len() + size, b'y');
+        lines.push(b'\n');
+    }
+    std::fs::write(&file, &lines).unwrap();
+    let variables = [("ROCKETBUFS_TRANSPORT", "shm")];
+    let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &variables);
+    let mut publisher = client("pub", &broker.addr, "t --ring-bytes 65536 --confirm accepted --file");
+    publisher.arg(&file).envs(variables);
+    Process::start(piped(publisher)).finish().good();
+}

@@ -1,0 +1,434 @@
+//! The client library against a broker in the same process.
+
+mod common;
+
+use std::time::Duration;
+
+use common::inside::{broker_with, rule};
+use common::{LONG, until};
+use rbmq::wire::RefuseCode;
+use rbmq::{
+    Framing, Item, Level, Notice, Observer, PublishError, Publisher, PublisherWaitError, ReceiveError,
+    StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+};
+use rbmq_broker::{Broker, Ingest};
+use rocketbufs::config::TransportKind;
+
+/// A broker, a publisher of a topic, and a subscriber that has its place.
+fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
+    let broker = broker_with(|_| {});
+    let topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    (broker, topic, subscriber)
+}
+
+#[test]
+fn batches_go_in_and_come_out() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let mut batch = topic.batch(64 << 10).unwrap();
+    let mut pushed = 0_u64;
+    while batch.push(&pushed.to_le_bytes()) {
+        pushed += 1;
+    }
+    assert_eq!(pushed, (64 << 10) / 12);
+    batch.deliver().unwrap();
+    // One that is not delivered leaves no trace.
+    let mut dropped = topic.batch(100).unwrap();
+    assert!(dropped.push(b"never"));
+    drop(dropped);
+    topic.publish(&pushed.to_le_bytes()).unwrap();
+    topic.close().unwrap();
+    let mut next = 0_u64;
+    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+        for record in batch.records() {
+            assert_eq!(record, next.to_le_bytes());
+            next += 1;
+        }
+    }
+    assert_eq!(next, pushed + 1);
+    assert!(subscriber.ended());
+}
+
+/// Who works slowly on what it gets from two topics keeps neither of them waiting for all that the other has.
+#[test]
+fn topics_take_turns_in_batches_of_a_bounded_size() {
+    const MOST: u64 = 64 << 10;
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let mut topics = ["a", "b"].map(|name| publisher.topic(name).unwrap());
+    let mut subscriber = Subscriber::builder().batch_bytes(MOST).connect(&broker.addr()).unwrap();
+    for name in ["a", "b"] {
+        subscriber.subscribe(name).unwrap();
+    }
+    for topic in &mut topics {
+        topic.wait_subscribers(1, LONG).unwrap();
+        for n in 0..300 {
+            // What is published in a row may come as one delivery.
+            let end = topic.publish(&[7; 1020]).unwrap();
+            if n % 20 == 19 {
+                topic.confirm(end, Level::Delivered, LONG).unwrap();
+            }
+        }
+        assert!(topic.publish(&[8; 2 * MOST as usize]).is_ok());
+    }
+    topics.into_iter().for_each(|topic| topic.close().unwrap());
+    let mut turns = Vec::new();
+    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+        let bytes = batch.end() - batch.position();
+        assert!(bytes <= MOST || batch.records().count() == 1, "{bytes} bytes at once");
+        turns.push(batch.topic().to_string());
+    }
+    // 300 KiB of each, 64 KiB at a time, and what is larger than that.
+    let first: Vec<_> = turns.iter().take(8).collect();
+    assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+    assert!(turns.len() >= 12, "{turns:?}");
+}
+
+#[test]
+fn messages_come_copied_or_borrowed_in_one_order() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let writer = std::thread::spawn(move || {
+        let ends: Vec<u64> = (0..20_000_u32).map(|i| topic.publish(&i.to_le_bytes()).unwrap()).collect();
+        topic.close().unwrap();
+        ends
+    });
+    let mut seen = Vec::new();
+    loop {
+        // Now one, now the other, across the ends of batches.
+        let next = match seen.len() % 3 {
+            0 => subscriber.recv(LONG).unwrap().map(|m| (m.bytes, m.end)),
+            _ => subscriber.recv_ref(LONG).unwrap().map(|m| (m.bytes.to_vec(), m.end)),
+        };
+        let Some((bytes, end)) = next else { break };
+        assert_eq!(bytes, (seen.len() as u32).to_le_bytes());
+        seen.push(end);
+    }
+    assert_eq!(seen, writer.join().unwrap());
+}
+
+#[test]
+fn messages_may_be_as_large_as_half_a_ring() {
+    let (ring_bytes, max_delivery_bytes) = (Some(4096), Some(32 << 10));
+    let options = TopicOptions { ring_bytes, max_delivery_bytes, ..TopicOptions::default() };
+    let (_broker, mut topic, mut subscriber) = joined(options);
+    let largest = vec![7; (32 << 10) - 4];
+    let too_large = PublishError::TooLarge { size: (32 << 10) - 3, max: 32 << 10 };
+    assert_eq!(topic.publish(&vec![7; (32 << 10) - 3]), Err(too_large));
+    let writer = std::thread::spawn(move || {
+        for n in 0..100 {
+            // Small ones between them, so that they begin anywhere in the ring.
+            topic.publish(&vec![8; n]).unwrap();
+            topic.publish(&largest).unwrap();
+        }
+        topic.close().unwrap();
+    });
+    let mut sizes = Vec::new();
+    while let Some(message) = subscriber.recv(LONG).unwrap() {
+        sizes.push(message.bytes.len());
+    }
+    writer.join().unwrap();
+    assert_eq!(sizes, (0..100).flat_map(|n| [n, (32 << 10) - 4]).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_kept_is_not_overwritten_until_it_is_released() {
+    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let broker = broker_with(|_| {});
+    let mut topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
+    let mut subscriber = Subscriber::builder().ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
+    subscriber.subscribe("t").unwrap();
+    topic.wait_subscribers(1, LONG).unwrap();
+    topic.publish(b"first").unwrap();
+    let kept = subscriber.next_batch(LONG).unwrap().unwrap().keep();
+    // Everybody's rings fill up behind it.
+    let full = loop {
+        match topic.publish_timeout(&[7; 1000], Duration::from_millis(100)) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, PublishError::TimedOut { last_error: None });
+    kept.release();
+    let writer = std::thread::spawn(move || {
+        for _ in 0..1000 {
+            topic.publish(&[8; 1000]).unwrap();
+        }
+        topic.close().unwrap();
+    });
+    let mut eights = 0;
+    while let Some(message) = subscriber.recv(LONG).unwrap() {
+        eights += usize::from(message.bytes == [8; 1000]);
+    }
+    assert_eq!(eights, 1000);
+    writer.join().unwrap();
+}
+
+#[test]
+fn raw_bytes_are_a_stream() {
+    let raw = TopicOptions { framing: Framing::Raw, ..TopicOptions::default() };
+    let (_broker, mut topic, mut subscriber) = joined(raw);
+    assert!(matches!(topic.publish(b"x"), Err(PublishError::WrongFraming { .. })));
+    assert!(matches!(topic.batch(10), Err(PublishError::WrongFraming { .. })));
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 / 3) as u8).collect();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || {
+        topic.publish_raw(&sent).unwrap();
+        topic.close().unwrap();
+    });
+    let mut got = Vec::new();
+    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+        assert_eq!(batch.framing(), Framing::Raw);
+        assert_eq!(batch.records().count(), 0);
+        got.extend_from_slice(batch.as_slice());
+    }
+    assert!(got == bytes);
+    writer.join().unwrap();
+}
+
+#[test]
+fn what_is_no_record_is_an_error_of_the_publisher() {
+    // A publisher that says records and writes something else: made with the framework, as the library has no way.
+    let broker = broker_with(|_| {});
+    let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
+    let hello = rbmq::wire::Hello { role: rbmq::wire::Role::Publisher, client: 9, name: String::new() };
+    let out = rocketbufs::ROut::new(&ctx);
+    out.create_buffer(1, 64 << 10).unwrap();
+    let conn = rocketbufs::Conn::connect(&ctx, &broker.addr(), &hello.encode()).unwrap();
+    out.add_conn(&conn);
+    let mut writer = out.writer(1).unwrap();
+    writer.append(&[b"\x03\0\0\0abc", b"\xff\xff\xff\xff\x00"]).unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    // Whichever of the two the broker hears first.
+    subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
+    let create = rbmq::wire::Control::Create {
+        bid: 1,
+        framing: Framing::Records,
+        ring_bytes: 64 << 10,
+        max_delivery_bytes: 16 << 10,
+        min_subscribers: 0,
+        topic: "t".parse().unwrap(),
+    };
+    conn.send_control(&create.encode()).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"abc");
+    assert!(matches!(subscriber.recv(LONG), Err(ReceiveError::Malformed { .. })));
+    writer.append(&[b"\x02\0\0\0ok"]).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"ok");
+}
+
+#[test]
+fn notices_come_in_order_with_messages() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    topic.publish(b"x").unwrap();
+    topic.close().unwrap();
+    let mut seen = Vec::new();
+    while !subscriber.ended() {
+        match subscriber.next(LONG).unwrap().unwrap() {
+            Item::Batch(batch) => seen.push(format!("batch to {}", batch.end())),
+            Item::Notice(Notice::Joined { start, .. }) => seen.push(format!("joined at {start}")),
+            Item::Notice(Notice::Closed { end, .. }) => seen.push(format!("closed at {end}")),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, ["joined at 0", "batch to 5", "closed at 5"]);
+}
+
+#[test]
+fn limits_are_refused_with_their_numbers() {
+    let broker = broker_with(|config| {
+        config.broker.max_topics = 2;
+        config.broker.max_publishers = 1;
+        config.broker.max_buffers_per_publisher = 3;
+        config.broker.max_topics_per_subscriber = 2;
+        config.broker.max_ring_bytes = 1 << 20;
+    });
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let refusal = |result: Result<TopicWriter, TopicOpenError>| match result {
+        Err(TopicOpenError::Refused { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let _open = [publisher.topic("a").unwrap(), publisher.topic("b").unwrap()];
+    assert!(
+        refusal(publisher.topic("c")).contains("the broker has 2 topics; its limit (broker.max_topics) is 2")
+    );
+    let _more = publisher.topic("a").unwrap();
+    assert!(refusal(publisher.topic("a")).contains("this publisher has 3 buffers"));
+    let second = Publisher::connect(&broker.addr()).unwrap_err().to_string();
+    assert!(
+        second.contains("the broker has 1 publishers; its limit (broker.max_publishers) is 1"),
+        "{second}"
+    );
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    for topic in ["a", "b", "c"] {
+        subscriber.subscribe(topic).unwrap();
+    }
+    let refused = loop {
+        match subscriber.recv(LONG) {
+            Ok(_) => {}
+            Err(ReceiveError::Refused(reason)) => break reason,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert!(refused.contains("broker.max_topics_per_subscriber"), "{refused}");
+}
+
+#[test]
+fn connections_beyond_the_limit_are_told_its_name_and_numbers() {
+    let broker = broker_with(|config| {
+        config.framework.tcp.tcp_num_threads = 1;
+        config.framework.limits.max_connections = 2;
+    });
+    let first = Publisher::connect(&broker.addr()).unwrap();
+    let second = Publisher::connect(&broker.addr()).unwrap();
+    let said = "2 connections are open; the limit (limits.max_connections) is 2";
+    for _ in 0..40 {
+        // More than there are places to say so in, if nobody left them.
+        let refused = Publisher::connect(&broker.addr()).unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    let refused = Subscriber::connect(&broker.addr()).unwrap_err().to_string();
+    assert!(refused.contains(said), "{refused}");
+    // Those who were refused take nobody's place.
+    drop(first);
+    until("there is a place", || Publisher::connect(&broker.addr()).is_ok());
+    second.topic("t").unwrap();
+}
+
+#[test]
+fn a_limit_on_all_rings_is_refused_as_such() {
+    let broker = broker_with(|config| {
+        config.framework.transport = TransportKind::Tcp;
+        config.framework.buffers.max_ring_bytes = 4 << 20;
+    });
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let asked = |ring_bytes| TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    let _first = publisher.topic_with("a", asked(4 << 20)).unwrap();
+    // Of the second only the sum is too large, of the third each by itself.
+    for ring_bytes in [1 << 20, 8 << 20] {
+        match publisher.topic_with("b", asked(ring_bytes)) {
+            Err(TopicOpenError::Refused { code, reason, .. }) => {
+                assert_eq!(code, RefuseCode::Limit, "{reason}");
+                assert!(reason.contains("buffers.max_ring_bytes") && reason.contains("4194304"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_publishers_own_limit_is_said_to_be_its_own() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let options = TopicOptions { ring_bytes: Some(100 << 30), ..TopicOptions::default() };
+    let error = publisher.topic_with("a", options).unwrap_err().to_string();
+    assert!(error.contains("here at the publisher") && error.contains("none of the broker's"), "{error}");
+    // What it rounds up to is asked of the broker, which says so once.
+    let options = TopicOptions { ring_bytes: Some(300 << 20), ..TopicOptions::default() };
+    let error = publisher.topic_with("a", options).unwrap_err().to_string();
+    assert!(error.contains("a ring of 536870912 bytes was asked for; this broker's are at most"), "{error}");
+}
+
+#[test]
+fn what_a_ring_takes_is_compared_with_the_limit() {
+    // No power of two.
+    let broker = broker_with(|config| config.broker.max_ring_bytes = 100_000);
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let asked = |ring_bytes| TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    publisher.topic_with("a", asked(65_536)).unwrap();
+    match publisher.topic_with("b", asked(70_000)) {
+        Err(TopicOpenError::Refused { reason, .. }) => {
+            assert!(
+                reason.contains("a ring of 131072 bytes was asked for;") && reason.contains("at most 100000"),
+                "{reason}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Publishers one after the other: those that are done take nobody's place, though what they said is still readable.
+fn one_after_the_other(merged: bool) {
+    let broker = broker_with(|config| {
+        config.broker.max_publishers = 2;
+        config.broker.closed_linger_ms = 3_600_000;
+        let ingest = if merged { Ingest::Merge } else { Ingest::Splice };
+        config.broker.topics = vec![rule("#", |rule| rule.ingest = ingest)].into();
+    });
+    for n in 0..5_u8 {
+        // The broker hears that the one before is away when its connection is.
+        let mut publisher = None;
+        until("those before are done", || {
+            publisher = Publisher::connect(&broker.addr()).ok();
+            publisher.is_some()
+        });
+        let publisher = publisher.expect("it was waited for");
+        let mut topic = publisher.topic("t").unwrap();
+        topic.publish(&[n]).unwrap();
+        topic.close().unwrap();
+        publisher.close();
+    }
+    let mut subscriber = Subscriber::builder().connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
+    let mut said: Vec<u8> =
+        (0..5).map(|_| subscriber.recv(LONG).unwrap().expect("it is kept").bytes[0]).collect();
+    said.sort_unstable();
+    assert_eq!(said, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn publishers_that_are_done_take_nobodys_place() {
+    one_after_the_other(false);
+}
+
+#[test]
+fn publishers_of_merged_topics_that_are_done_take_nobodys_place() {
+    one_after_the_other(true);
+}
+
+#[test]
+fn waits_tell_what_is_missing() {
+    let broker = broker_with(|_| {});
+    let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
+    let error = topic.wait_subscribers(2, Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error, PublisherWaitError::Subscribers { present: 0, wanted: 2, .. }));
+    let too_large = topic.publish(&vec![0; 1 << 20]).unwrap_err();
+    assert_eq!(too_large, PublishError::TooLarge { size: 1 << 20, max: 256 << 10 });
+    assert!(topic.publish(&vec![0; (256 << 10) - 4]).is_ok());
+}
+
+#[test]
+fn waits_may_be_for_ever() {
+    let (broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let end = topic.publish_timeout(b"x", Duration::MAX).unwrap();
+    assert_eq!(subscriber.recv(Duration::MAX).unwrap().unwrap().bytes, b"x");
+    topic.confirm(end, Level::Accepted, Duration::MAX).unwrap();
+    topic.flush(Duration::MAX).unwrap();
+    topic.close_timeout(Duration::MAX).unwrap();
+    assert_eq!(subscriber.recv(Duration::MAX).unwrap(), None);
+    let mut observer = Observer::connect(&broker.addr()).unwrap();
+    observer.set_patience(Duration::MAX);
+    assert_eq!(observer.summary().unwrap().topics, 1);
+}
+
+#[test]
+fn an_ended_topic_is_forgotten_with_its_memory() {
+    let broker = broker_with(|config| config.broker.closed_linger_ms = 1);
+    for _ in 0..20 {
+        let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
+        topic.publish(b"x").unwrap();
+        topic.close().unwrap();
+    }
+    until("nothing is left of it", || broker.memory_in_use() == 0 && broker.topics().is_empty());
+}
+
+#[test]
+fn positions_of_other_logs_do_no_harm() {
+    let broker = broker_with(|_| {});
+    let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
+    topic.publish(b"x").unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let other = vec![(rocketbufs::Epoch(77), 1_000_000)];
+    subscriber.subscribe_from("t", StartFrom::Positions(other)).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+}

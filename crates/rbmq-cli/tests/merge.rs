@@ -1,0 +1,487 @@
+//! Topics whose publishers share one ring: `ingest = "merge"`.
+
+mod common;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use common::inside::{broker_with, rule};
+use common::proxy::Proxy;
+use common::{BrokerProcess, LONG, until};
+use rbmq::wire::UnpackError;
+use rbmq::{
+    Framing, Level, Message, PublishError, Publisher, ReceiveError, StartFrom, Subscriber, TopicOpenError,
+    TopicOptions, TopicWriter,
+};
+use rbmq_broker::{Broker, BrokerConfig, Ingest};
+use rocketbufs::{Config, Context};
+
+/// A broker on which `m/#` is merged.
+fn merging_with(change: impl FnOnce(&mut BrokerConfig)) -> Broker {
+    broker_with(|config| {
+        config.broker.closed_linger_ms = 300;
+        config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
+        change(config);
+    })
+}
+
+fn broker() -> Broker {
+    merging_with(|_| {})
+}
+
+fn tiny() -> TopicOptions {
+    TopicOptions { ring_bytes: Some(16 << 10), timeout: LONG, ..TopicOptions::default() }
+}
+
+/// Publishers in one process, which share its threads.
+struct Crowd {
+    ctx: Context,
+    addr: String,
+}
+
+impl Crowd {
+    fn of(broker: &Broker) -> Self {
+        Self { ctx: Context::new(Config::default()).unwrap(), addr: broker.addr() }
+    }
+
+    fn join(&self, topic: &str) -> (Publisher, TopicWriter) {
+        let publisher = Publisher::builder().context(&self.ctx).connect(&self.addr).unwrap();
+        let writer = publisher.topic_with(topic, tiny()).unwrap();
+        (publisher, writer)
+    }
+}
+
+fn subscriber(addr: &str, topic: &str) -> Subscriber {
+    let mut subscriber = Subscriber::connect(addr).unwrap();
+    subscriber.subscribe_from(topic, StartFrom::Oldest).unwrap();
+    subscriber
+}
+
+/// A record that says whose it is and which.
+fn record(who: u32, which: u32) -> Vec<u8> {
+    let mut bytes = [who.to_le_bytes(), which.to_le_bytes()].concat();
+    bytes.resize(8 + (who as usize * 7 + which as usize) % 50, 0xaa);
+    bytes
+}
+
+/// Checks that every publisher's records come in order and once, under one number each.
+#[derive(Default)]
+struct Seen {
+    next: HashMap<u32, u32>,
+    numbers: HashMap<u32, u32>,
+    total: u32,
+}
+
+impl Seen {
+    fn take(&mut self, publisher: u32, bytes: &[u8]) {
+        let who = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+        let which = u32::from_le_bytes(bytes[4..8].try_into().unwrap());
+        let next = self.next.entry(who).or_default();
+        assert_eq!(which, *next, "of publisher {who}");
+        assert_eq!(bytes, record(who, which));
+        assert_eq!(*self.numbers.entry(publisher).or_insert(who), who, "a number of two publishers");
+        *next += 1;
+        self.total += 1;
+    }
+
+    fn message(&mut self, message: &Message) {
+        self.take(message.publisher.expect("merged messages have a publisher"), &message.bytes);
+    }
+}
+
+fn next(subscriber: &mut Subscriber) -> Message {
+    subscriber.recv(LONG).unwrap().expect("a message")
+}
+
+#[test]
+fn all_records_of_200_publishers_come_once_and_in_order_to_slow_and_fast_subscribers() {
+    const EACH: u32 = 200;
+    let broker = merging_with(|config| config.broker.merge_ring_bytes = 256 << 10);
+    let crowd = Crowd::of(&broker);
+    let mut writers: Vec<_> = (0..200_u32).map(|_| crowd.join("m/many")).collect();
+    let receive = |slow: bool| {
+        let addr = broker.addr();
+        std::thread::spawn(move || {
+            let mut subscriber = subscriber(&addr, "m/many");
+            let mut seen = Seen::default();
+            while seen.total < 200 * EACH {
+                let batch = subscriber.next_batch(LONG).unwrap().expect("more comes");
+                assert_eq!(batch.framing(), Framing::Merged);
+                let before = seen.total;
+                for record in batch.published_records() {
+                    let (publisher, record) = record.unwrap();
+                    seen.take(publisher, record);
+                }
+                assert_eq!(batch.records().count() as u32, seen.total - before);
+                if slow {
+                    drop(batch);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            assert!(seen.next.values().all(|next| *next == EACH));
+            assert_eq!(seen.numbers.len(), 200);
+            subscriber
+        })
+    };
+    let receivers = [receive(true), receive(false)];
+    writers[0].1.wait_subscribers(2, LONG).unwrap();
+    for which in 0..EACH {
+        for (who, (_, writer)) in writers.iter_mut().enumerate() {
+            writer.publish(&record(who as u32, which)).unwrap();
+        }
+    }
+    let mut subscribers = receivers.map(|receiver| receiver.join().unwrap());
+    assert_eq!(broker.topics()[0].publishers, 200);
+    for (_, writer) in writers {
+        writer.close().unwrap();
+    }
+    for subscriber in &mut subscribers {
+        assert!(subscriber.recv(LONG).unwrap().is_none(), "nothing more comes");
+        assert!(subscriber.ended());
+    }
+    until("the topic is over", || broker.topics().is_empty());
+}
+
+#[test]
+fn memory_is_a_small_ring_each_and_one_for_the_topic() {
+    let broker = broker();
+    let crowd = Crowd::of(&broker);
+    let mut writers: Vec<_> = (0..50).map(|_| crowd.join("m/x")).collect();
+    assert_eq!(broker.memory_in_use(), (4 << 20) + 50 * (32 << 10));
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    for (_, writer) in &mut writers {
+        writer.publish(b"x").unwrap();
+    }
+    for _ in 0..50 {
+        next(&mut receiver);
+    }
+    assert_eq!(receiver.context().memory_in_use(), 2 << 20, "one ring of twice the largest delivery");
+    for (publisher, writer) in writers {
+        writer.close().unwrap();
+        publisher.close();
+    }
+    assert!(receiver.recv(LONG).unwrap().is_none());
+    until("everything is given back", || broker.memory_in_use() == 0);
+}
+
+#[test]
+fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
+    let broker = merging_with(|config| config.framework.session.linger_ms = 200);
+    let proxy = Proxy::to(&broker.addr());
+    let crowd = Crowd::of(&broker);
+    let (_others, mut other) = crowd.join("m/x");
+    let (publisher, mut stalled) = {
+        let publisher = Publisher::connect(&proxy.addr).unwrap();
+        let writer = publisher.topic_with("m/x", tiny()).unwrap();
+        (publisher, writer)
+    };
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    other.wait_subscribers(1, LONG).unwrap();
+    stalled.publish(b"whole").unwrap();
+    stalled.flush(LONG).unwrap();
+    assert_eq!(next(&mut receiver).bytes, b"whole");
+    proxy.stall_after(1000);
+    stalled.publish(&[7; 3000]).unwrap();
+    until("it stalls", || proxy.is_stalled());
+    for n in 0..1000_u32 {
+        other.publish(&n.to_le_bytes()).unwrap();
+        assert_eq!(next(&mut receiver).bytes, n.to_le_bytes());
+    }
+    // It dies in the middle of the delivery.
+    proxy.cut();
+    proxy.go_on();
+    until("it is gone", || broker.topics()[0].publishers == 1);
+    other.publish(b"last").unwrap();
+    other.close().unwrap();
+    assert_eq!(next(&mut receiver).bytes, b"last");
+    assert!(receiver.recv(LONG).unwrap().is_none());
+    drop((publisher, stalled));
+}
+
+#[test]
+fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped() {
+    const ALL: u32 = 20_000;
+    // However late it comes back after the last cut, it is told that it has ended.
+    let broker = merging_with(|config| config.broker.closed_linger_ms = 5_000);
+    let proxy = Proxy::to(&broker.addr());
+    let publisher = Publisher::connect(&proxy.addr).unwrap();
+    let mut writer = publisher.topic_with("m/x", tiny()).unwrap();
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    writer.wait_subscribers(1, LONG).unwrap();
+    let publishing = std::thread::spawn(move || {
+        for which in 0..ALL {
+            writer.publish(&record(1, which)).unwrap();
+        }
+        writer.close().unwrap();
+    });
+    let (mut seen, mut cuts) = (Seen::default(), 0);
+    while seen.total < ALL {
+        seen.message(&next(&mut receiver));
+        if seen.total % 4000 == 0 {
+            proxy.cut();
+            proxy.restore();
+            cuts += 1;
+        }
+    }
+    publishing.join().unwrap();
+    assert_eq!((cuts, seen.numbers.len()), (5, 1));
+    assert!(receiver.recv(LONG).unwrap().is_none());
+}
+
+#[test]
+fn a_publisher_that_was_gone_comes_back_under_its_number_and_goes_on_where_it_stopped() {
+    let broker = merging_with(|config| config.framework.session.linger_ms = 100);
+    let proxy = Proxy::to(&broker.addr());
+    let crowd = Crowd::of(&broker);
+    let (_others, other) = crowd.join("m/x");
+    let publisher = Publisher::connect(&proxy.addr).unwrap();
+    let mut writer = publisher.topic_with("m/x", tiny()).unwrap();
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    other.wait_subscribers(1, LONG).unwrap();
+    let mut seen = Seen::default();
+    for round in 0..3 {
+        for which in round * 50..(round + 1) * 50 {
+            writer.publish(&record(1, which)).unwrap();
+        }
+        while seen.total < (round + 1) * 50 {
+            seen.message(&next(&mut receiver));
+        }
+        proxy.cut();
+        until("it is gone", || broker.topics()[0].publishers == 1);
+        proxy.restore();
+        until("it is back", || broker.topics()[0].publishers == 2);
+    }
+    assert_eq!(seen.numbers.len(), 1);
+    writer.close().unwrap();
+    other.close().unwrap();
+    assert!(receiver.recv(LONG).unwrap().is_none());
+}
+
+#[test]
+fn a_full_table_makes_publishers_wait_and_recovers() {
+    let broker = merging_with(|config| config.broker.merge_table_entries = 8);
+    let crowd = Crowd::of(&broker);
+    let (_publisher, mut writer) = crowd.join("m/x");
+    let (_other, mut other) = crowd.join("m/x");
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    writer.wait_subscribers(1, LONG).unwrap();
+    other.publish(&record(2, 0)).unwrap();
+    // Nothing of what is kept is given back, so the table fills up long before the topic's ring does.
+    let kept = receiver.next_batch(LONG).unwrap().unwrap().keep();
+    let mut published = 0;
+    let full = loop {
+        match writer.publish_timeout(&record(1, published), Duration::from_millis(300)) {
+            Ok(_) => {
+                published += 1;
+                if published < 100 {
+                    // A run each.
+                    let _ = writer.flush(Duration::from_millis(5));
+                }
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, PublishError::TimedOut { last_error: None });
+    assert!(
+        u64::from(published) * 60 < 200 << 10,
+        "its own ring and the small one at the broker: {published}"
+    );
+    kept.release();
+    let publishing = std::thread::spawn(move || {
+        for which in published..published + 1000 {
+            writer.publish(&record(1, which)).unwrap();
+        }
+        other.publish(&record(2, 1)).unwrap();
+        (writer, other)
+    });
+    let mut seen = Seen::default();
+    seen.take(9, &record(2, 0));
+    seen.numbers.clear();
+    while seen.total < published + 1002 {
+        seen.message(&next(&mut receiver));
+    }
+    publishing.join().unwrap();
+}
+
+#[test]
+fn a_slow_subscriber_makes_publishers_wait_and_all_go_on_when_it_does() {
+    let broker = merging_with(|config| {
+        config.broker.merge_ring_bytes = 64 << 10;
+        config.framework.session.block_timeout_ms = 0;
+    });
+    let crowd = Crowd::of(&broker);
+    let mut writers: Vec<_> = (0..4_u32).map(|_| crowd.join("m/x")).collect();
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    writers[0].1.wait_subscribers(1, LONG).unwrap();
+    let mut counts = [0_u32; 4];
+    for (who, (_, writer)) in writers.iter_mut().enumerate() {
+        while writer.publish_timeout(&record(who as u32, counts[who]), Duration::from_millis(100)).is_ok() {
+            counts[who] += 1;
+        }
+    }
+    let publishing = std::thread::spawn(move || {
+        for n in 0..2000 {
+            for (who, (_, writer)) in writers.iter_mut().enumerate() {
+                writer.publish(&record(who as u32, counts[who] + n)).unwrap();
+            }
+        }
+        writers.into_iter().for_each(|(_, writer)| writer.close().unwrap());
+    });
+    let mut seen = Seen::default();
+    while let Some(message) = receiver.recv(LONG).unwrap() {
+        seen.message(&message);
+    }
+    publishing.join().unwrap();
+    assert_eq!(seen.total, counts.iter().sum::<u32>() + 4 * 2000);
+}
+
+#[test]
+fn garbage_of_one_publisher_is_told_and_the_others_are_whole() {
+    let broker = broker();
+    let crowd = Crowd::of(&broker);
+    let (_good, mut good) = crowd.join("m/x");
+    let (_bad, mut bad) = crowd.join("m/x");
+    let mut receiver = subscriber(&broker.addr(), "m/x");
+    good.wait_subscribers(1, LONG).unwrap();
+    let mut batch = bad.batch(9).unwrap();
+    assert!(batch.push_encoded(&[1, 0, 0, 0, b'x', 0xff, 0xff, 0xff, 0xff]));
+    batch.deliver().unwrap();
+    let first = next(&mut receiver);
+    assert_eq!((first.bytes.as_slice(), first.publisher), (&b"x"[..], Some(1)));
+    let error = receiver.recv(LONG).unwrap_err();
+    assert!(
+        matches!(&error, ReceiveError::Malformed { error: UnpackError::Publisher { publisher: 1, .. }, .. }),
+        "{error}"
+    );
+    good.publish(b"good").unwrap();
+    let message = next(&mut receiver);
+    assert_eq!((message.bytes.as_slice(), message.publisher), (&b"good"[..], Some(0)));
+}
+
+#[test]
+fn what_cannot_be_merged_is_refused_with_the_reason() {
+    let broker = merging_with(|config| {
+        config.broker.merge_ring_bytes = 256 << 10;
+        config.broker.merge_max_publishers = 2;
+    });
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let refusal = |options: TopicOptions| match publisher.topic_with("m/x", options) {
+        Err(TopicOpenError::Refused { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let raw = refusal(TopicOptions { framing: Framing::Raw, ..tiny() });
+    assert!(raw.contains("must write records"), "{raw}");
+    let merged = refusal(TopicOptions { framing: Framing::Merged, ..tiny() });
+    assert!(merged.contains("must write records"), "{merged}");
+    let large = refusal(TopicOptions { ring_bytes: Some(1 << 20), ..tiny() });
+    assert!(large.contains("broker.merge_ring_bytes"), "{large}");
+    assert!(broker.topics().is_empty(), "a topic is opened by who was refused");
+    let two = [publisher.topic_with("m/x", tiny()).unwrap(), publisher.topic_with("m/x", tiny()).unwrap()];
+    let many = refusal(tiny());
+    assert!(many.contains("broker.merge_max_publishers) is 2"), "{many}");
+    drop(two);
+    // Elsewhere nothing changes, but that nobody may pretend to be a broker.
+    let options = TopicOptions { framing: Framing::Merged, ..tiny() };
+    assert!(matches!(publisher.topic_with("x", options), Err(TopicOpenError::Refused { .. })));
+    publisher.topic_with("x", TopicOptions { framing: Framing::Raw, ..tiny() }).unwrap();
+}
+
+#[test]
+fn publishers_that_come_and_go_use_one_log() {
+    let broker = merging_with(|config| config.broker.closed_linger_ms = 8000);
+    let crowd = Crowd::of(&broker);
+    let mut receiver = Subscriber::connect(&broker.addr()).unwrap();
+    receiver.subscribe("m/x").unwrap();
+    let mut epochs = Vec::new();
+    for n in 0..20_u32 {
+        let (publisher, mut writer) = crowd.join("m/x");
+        writer.publish(&n.to_le_bytes()).unwrap();
+        writer.close().unwrap();
+        publisher.close();
+        let message = next(&mut receiver);
+        assert_eq!((message.bytes.as_slice(), message.publisher), (&n.to_le_bytes()[..], Some(n)));
+        epochs.push(message.epoch);
+    }
+    epochs.dedup();
+    assert_eq!(epochs.len(), 1);
+    let waited = Instant::now();
+    assert!(receiver.recv(LONG).unwrap().is_none(), "the topic ends some time after the last");
+    assert!(receiver.ended() && waited.elapsed() < LONG);
+}
+
+#[test]
+fn a_broker_that_restarts_takes_what_publishers_still_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rbmq.toml");
+    std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let first = BrokerProcess::start_with(&config);
+    let addr = first.addr.clone();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut writer = publisher.topic_with("x", tiny()).unwrap();
+    let mut receiver = subscriber(&addr, "x");
+    writer.wait_subscribers(1, LONG).unwrap();
+    for which in 0..100 {
+        writer.publish(&record(1, which)).unwrap();
+    }
+    writer.flush(LONG).unwrap();
+    first.process.signal("KILL");
+    first.process.finish();
+    until("it knows", || !publisher.is_connected());
+    for which in 100..150 {
+        writer.publish(&record(1, which)).unwrap();
+    }
+    let _second = BrokerProcess::start_at(&addr, &config);
+    // What the old broker took comes from it or not at all; what it did not have comes in order, from somewhere before.
+    let mut last = None;
+    while last != Some(149) {
+        let message = match receiver.recv(LONG) {
+            Ok(message) => message.expect("more comes"),
+            // The old log is over, and what it had is not known of the new one.
+            Err(_) => continue,
+        };
+        let which = u32::from_le_bytes(message.bytes[4..8].try_into().unwrap());
+        assert!(
+            last.is_none_or(|last| which == last + 1 || (last < 100 && which <= 100)),
+            "{last:?}, {which}"
+        );
+        last = Some(which);
+    }
+}
+
+/// What the broker had from a publisher that keeps it, and nobody else, is not lost with the broker.
+#[test]
+fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rbmq.toml");
+    std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let mut broker = BrokerProcess::start_with(&config);
+    let addr = broker.addr.clone();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let options = TopicOptions { keep_until_delivered: true, ..tiny() };
+    let mut writer = publisher.topic_with("x", options).unwrap();
+    // It gives nothing back, so nothing counts as delivered.
+    let mut absent = Subscriber::builder().name("slow").hold(LONG).connect(&addr).unwrap();
+    absent.subscribe("x").unwrap();
+    writer.wait_subscribers(1, LONG).unwrap();
+    let mut last = 0;
+    for which in 0..100 {
+        last = writer.publish(&record(1, which)).unwrap();
+    }
+    writer.confirm(last, Level::Accepted, LONG).unwrap();
+    broker.process.signal("KILL");
+    until("it is dead", || !broker.process.is_running());
+    drop(absent);
+    until("it knows", || !publisher.is_connected());
+    broker = BrokerProcess::start_at(&addr, &config);
+    let mut receiver = Subscriber::connect(&addr).unwrap();
+    receiver.subscribe_from("x", StartFrom::Oldest).unwrap();
+    for which in 0..100 {
+        let message = receiver.recv(LONG).unwrap().unwrap();
+        assert_eq!(message.bytes[4..8], u32::to_le_bytes(which));
+    }
+    let confirmed = writer.confirm(last, Level::Delivered, LONG).unwrap();
+    assert_eq!((confirmed.position, confirmed.lost), (last, 0));
+    drop(broker);
+}

@@ -1,0 +1,137 @@
+//! A merged topic after a restart of its broker is another log: who had the one before gets it from its first byte.
+
+mod common;
+
+use std::path::Path;
+
+use common::inside::broker_with;
+use common::proxy::Proxy;
+use common::{BrokerProcess, LONG, until};
+use rbmq::{Item, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq_broker::{Broker, UpstreamSettings};
+use rocketbufs::{Epoch, Position};
+
+/// Larger than what a merged topic's ring has room for.
+const MANY: usize = 6000;
+
+struct Merging {
+    dir: tempfile::TempDir,
+    broker: Option<BrokerProcess>,
+    addr: String,
+}
+
+impl Merging {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(config(dir.path()), "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n")
+            .unwrap();
+        let broker = BrokerProcess::start_with(&["--config", &config(dir.path())]);
+        let addr = broker.addr.clone();
+        Self { dir, broker: Some(broker), addr }
+    }
+
+    fn restart(&mut self) {
+        let broker = self.broker.take().unwrap();
+        broker.process.signal("KILL");
+        broker.process.finish();
+        self.broker = Some(BrokerProcess::start_at(&self.addr, &["--config", &config(self.dir.path())]));
+    }
+
+    /// A publisher that had its one message received before this broker.
+    fn publisher(&self) -> (Publisher, TopicWriter) {
+        let publisher = Publisher::connect(&self.addr).unwrap();
+        let options = TopicOptions { ring_bytes: Some(65_536), ..TopicOptions::default() };
+        let writer = publisher.topic_with("x", options).unwrap();
+        (publisher, writer)
+    }
+}
+
+fn config(dir: &Path) -> String {
+    dir.join("rbmq.toml").to_str().unwrap().into()
+}
+
+fn publish(writer: &mut TopicWriter) {
+    for n in 0..MANY {
+        writer.publish(format!("{n:01000}").as_bytes()).unwrap();
+    }
+    writer.flush(LONG).unwrap();
+}
+
+/// What comes until the last message: what was lost before anything else of its log, and the first message.
+fn all(subscriber: &mut Subscriber) -> ((Position, Position), usize) {
+    let (mut lost, mut first) = (None, None);
+    loop {
+        match subscriber.next(LONG).unwrap().expect("more comes") {
+            Item::Notice(Notice::Lost { from, to, .. }) => {
+                assert!(lost.is_none() && first.is_none());
+                lost = Some((from, to));
+            }
+            Item::Batch(batch) => {
+                for bytes in batch.records() {
+                    let number: usize = std::str::from_utf8(bytes).unwrap().parse().unwrap();
+                    first = first.or(Some(number));
+                    if number == MANY - 1 {
+                        return (lost.expect("what is gone is told"), first.unwrap());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check(subscriber: &mut Subscriber) {
+    let ((from, to), first) = all(subscriber);
+    assert_eq!(from, 0);
+    assert!(to > first as u64 * 1000 && first > 0, "up to {to}, and then message {first}");
+}
+
+fn first_message(subscriber: &mut Subscriber, writer: &mut TopicWriter) {
+    writer.publish(b"before").unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"before");
+}
+
+/// More is published than is kept, by a broker that was restarted, while nothing passes the proxy.
+fn misses(merging: &mut Merging, proxy: &Proxy, subscriber: &mut Subscriber) {
+    let (publisher, mut writer) = merging.publisher();
+    first_message(subscriber, &mut writer);
+    proxy.cut();
+    merging.restart();
+    until("it knows", || publisher.is_connected());
+    publish(&mut writer);
+    proxy.restore();
+    check(subscriber);
+}
+
+#[test]
+fn who_is_back_late_is_told_what_is_gone() {
+    let mut merging = Merging::start();
+    let proxy = Proxy::to(&merging.addr);
+    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    subscriber.subscribe_from("x", StartFrom::Oldest).unwrap();
+    misses(&mut merging, &proxy, &mut subscriber);
+}
+
+#[test]
+fn who_was_started_again_meanwhile_is_told_too() {
+    let merging = Merging::start();
+    let (_publisher, mut writer) = merging.publisher();
+    publish(&mut writer);
+    let mut subscriber = Subscriber::connect(&merging.addr).unwrap();
+    subscriber.subscribe_from("x", StartFrom::Positions(vec![(Epoch(1), 5)])).unwrap();
+    check(&mut subscriber);
+}
+
+fn behind(addr: &str) -> Broker {
+    broker_with(|config| config.broker.upstream = vec![UpstreamSettings::new(addr)])
+}
+
+#[test]
+fn who_is_behind_another_broker_that_is_back_late_is_told_too() {
+    let mut merging = Merging::start();
+    let proxy = Proxy::to(&merging.addr);
+    let broker = behind(&proxy.addr);
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from("x", StartFrom::Oldest).unwrap();
+    misses(&mut merging, &proxy, &mut subscriber);
+}

@@ -1,0 +1,207 @@
+//! Brokers that receive from each other, one of which is restarted: what was published there comes back to it by the others
+//! before its publisher does, and goes on from that one as soon as it is there.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rbmq::{
+    Confirmed, Item, Level, Notice, Observer, Publisher, Subscriber, TopicOptions, TopicStats, TopicWriter,
+};
+
+use common::proxy::Proxy;
+use common::{BrokerProcess, LONG, until};
+
+/// What the rings hold, so that who is slow is felt by the publisher.
+const RING_BYTES: u64 = 64 << 10;
+
+/// For a look.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// How far one is ahead of the other at most, in fewer bytes than a ring has.
+const LATE: u32 = 5_000;
+
+/// As many as fit into the rings some times.
+const PART: u32 = 12_000;
+
+/// So many brokers, each of which receives from those that it knows by their numbers.
+struct Mesh<const N: usize> {
+    dir: tempfile::TempDir,
+    addrs: [String; N],
+    known: [&'static [usize]; N],
+    brokers: [Option<BrokerProcess>; N],
+}
+
+impl<const N: usize> Mesh<N> {
+    fn start(known: [&'static [usize]; N]) -> Self {
+        // Addresses have to be known before anybody is there, and nobody else may take them meanwhile.
+        let reserved = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addrs = reserved.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        let dir = tempfile::tempdir().unwrap();
+        let mut mesh = Self { dir, addrs, known, brokers: [(); N].map(|()| None) };
+        for (n, listener) in reserved.into_iter().enumerate() {
+            drop(listener);
+            mesh.run(n);
+        }
+        mesh
+    }
+
+    fn run(&mut self, n: usize) {
+        // Whoever waits until a broker or a publisher is given up waits for longer than the test; but the place of one
+        // that was killed is not kept for long.
+        let mut text = format!("[session]\nlinger_ms = 600000\n[buffers]\nsize_bytes = {RING_BYTES}\n");
+        for upstream in self.known[n] {
+            let address = &self.addrs[*upstream];
+            write!(text, "[[broker.upstream]]\naddress = \"{address}\"\nhold_ms = 100\n").unwrap();
+        }
+        let config = self.dir.path().join(format!("{n}.toml"));
+        std::fs::write(&config, text).unwrap();
+        let args = ["--config", config.to_str().expect("a name")];
+        self.brokers[n] = Some(BrokerProcess::start_at(&self.addrs[n], &args));
+    }
+
+    fn kill(&mut self, n: usize) {
+        let broker = self.brokers[n].take().expect("it runs");
+        broker.process.signal("KILL");
+        broker.process.finish();
+    }
+
+    /// The topic at a broker.
+    fn topic(&self, n: usize) -> Option<TopicStats> {
+        let mut observer = Observer::connect(&self.addrs[n]).expect("the broker runs");
+        observer.topics(None).expect("it answers").pop()
+    }
+}
+
+/// A subscriber with a name and a place, or one without.
+fn subscriber(addr: &str, name: &str) -> Subscriber {
+    let builder = Subscriber::builder().ring_bytes(RING_BYTES).name(name);
+    let hold = if name.is_empty() { Duration::ZERO } else { LONG };
+    let mut subscriber = builder.hold(hold).connect(addr).unwrap();
+    subscriber.subscribe("news").unwrap();
+    subscriber
+}
+
+fn topic(addr: &str, min_subscribers: u32) -> TopicWriter {
+    let options = TopicOptions { ring_bytes: Some(RING_BYTES), min_subscribers, ..TopicOptions::default() };
+    Publisher::connect(addr).unwrap().topic_with("news", options).unwrap()
+}
+
+/// Publishes numbers up to those that it is told, on a thread of its own, and waits for what becomes of them.
+fn publisher(mut topic: TopicWriter) -> (SyncSender<u32>, JoinHandle<Confirmed>) {
+    let (up_to, ends) = sync_channel::<u32>(8);
+    let thread = std::thread::spawn(move || {
+        let mut next = 0_u32;
+        for end in ends {
+            for n in next..end {
+                topic.publish(&n.to_le_bytes()).unwrap();
+            }
+            next = end;
+        }
+        let confirmed = topic.confirm(topic.position(), Level::Consumed, LONG).unwrap();
+        topic.close().unwrap();
+        confirmed
+    });
+    (up_to, thread)
+}
+
+/// These and no others, at each. They wait for each other in turns, as none of them may hold the rest.
+fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        for (which, subscriber) in subscribers.iter_mut().enumerate() {
+            let message = subscriber.recv(LONG).unwrap();
+            let message = message.unwrap_or_else(|| panic!("nothing came to {which} in place of {n}"));
+            assert_eq!(message.bytes, n.to_le_bytes(), "at {which} in place of {n}");
+        }
+    }
+}
+
+/// Waits until a subscriber has joined a log.
+fn joins(subscriber: &mut Subscriber) {
+    until("it joins", || {
+        matches!(subscriber.next(SHORT).unwrap(), Some(Item::Notice(Notice::Joined { .. })))
+    });
+}
+
+/// Waits until nothing more comes to the first broker, as its ring is full.
+fn rests<const N: usize>(mesh: &Mesh<N>) {
+    until("nothing more comes", || {
+        let head = || mesh.topic(0).map(|topic| topic.head_bytes);
+        let before = head();
+        std::thread::sleep(Duration::from_millis(100));
+        head() == before
+    });
+}
+
+/// Restarts the first of the brokers, where the publisher is, and has everybody back there before that one. Then the
+/// neighbours go.
+fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], min_subscribers: u32) {
+    let mut mesh = Mesh::start(known);
+    let proxy = Proxy::to(&mesh.addrs[0]);
+    let mut near = [subscriber(&mesh.addrs[0], ""), subscriber(&mesh.addrs[0], "named")];
+    let topic = topic(&proxy.addr, min_subscribers);
+    topic.wait_subscribers(2, LONG).unwrap();
+    until("it is everywhere", || (0..N).all(|n| mesh.topic(n).is_some()));
+    let (up_to, thread) = publisher(topic);
+    up_to.send(1000).unwrap();
+    expect(&mut near, 0..1000);
+
+    proxy.cut();
+    mesh.kill(0);
+    mesh.run(0);
+    // By the others.
+    near.iter_mut().for_each(joins);
+    proxy.restore();
+    until("the long way ends", || {
+        mesh.topic(0).is_some_and(|topic| topic.publishers == 1 && topic.ended == 1)
+    });
+    up_to.send(PART).unwrap();
+    // Who comes over late is waited for.
+    expect(&mut near[..1], 1000..LATE);
+    rests(&mesh);
+    expect(&mut near[1..], 1000..LATE);
+    expect(&mut near, LATE..PART);
+    until("nothing comes by others any more", || {
+        mesh.topic(0).is_some_and(|topic| topic.publishers == 1 && topic.ended == 0)
+    });
+    (1..N).for_each(|n| mesh.kill(n));
+    // So few that the place which is kept for those brokers holds nobody.
+    up_to.send(PART + 1000).unwrap();
+    expect(&mut near, PART..PART + 1000);
+    drop(up_to);
+    ends(&mut near, thread);
+}
+
+/// The publisher ends, and everybody has everything.
+fn ends(near: &mut [Subscriber], publisher: JoinHandle<Confirmed>) {
+    until("it has ended", || {
+        near.iter_mut().for_each(|near| assert_eq!(near.recv(SHORT).unwrap(), None, "one too many"));
+        near.iter().all(Subscriber::ended)
+    });
+    let Confirmed { subscribers, lost, .. } = publisher.join().unwrap();
+    assert_eq!((subscribers, lost), (2, 0));
+}
+
+#[test]
+fn a_publisher_that_is_back_is_received_from_and_not_by_the_neighbour() {
+    restart_where_the_publisher_is([&[1], &[0]], 0);
+}
+
+#[test]
+fn so_it_is_with_a_least_number_of_subscribers() {
+    restart_where_the_publisher_is([&[1], &[0]], 2);
+}
+
+#[test]
+fn so_it_is_in_a_ring_of_four() {
+    restart_where_the_publisher_is([&[3], &[0], &[1], &[2]], 2);
+}
+
+#[test]
+fn so_it_is_where_each_knows_all_others() {
+    restart_where_the_publisher_is([&[1, 2, 3], &[0, 2, 3], &[0, 1, 3], &[0, 1, 2]], 0);
+}

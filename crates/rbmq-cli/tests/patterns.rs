@@ -1,0 +1,299 @@
+//! Rules of topics, and subscriptions by pattern.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rbmq::{Publisher, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, TopicOptions};
+use rbmq_broker::Broker;
+
+use common::inside::{broker_with, rule};
+use common::{BrokerProcess, LONG, lines, until};
+
+/// How many of the messages of 1,000 bytes that a topic was filled with are there for who comes later.
+fn kept(broker: &Broker, topic: &str) -> usize {
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let mut writer = publisher.topic_with(topic, options).unwrap();
+    for _ in 0..1000 {
+        writer.publish(&[1; 1000]).unwrap();
+    }
+    writer.close().unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from(topic, StartFrom::Oldest).unwrap();
+    subscriber.into_iter().map(Result::unwrap).count()
+}
+
+#[test]
+fn a_rule_says_how_large_a_ring_is_and_how_much_of_it_is_history() {
+    let broker = broker_with(|config| {
+        let large = rule("large/#", |rule| rule.ring_bytes = Some(512 << 10));
+        let short = rule("short/+", |rule| {
+            rule.ring_bytes = Some(512 << 10);
+            rule.retain_bytes = Some(4096);
+        });
+        config.broker.topics = vec![large, short].into();
+    });
+    let before = broker.memory_in_use();
+    let large = kept(&broker, "large/a");
+    assert_eq!(broker.memory_in_use() - before, 512 << 10, "the rule counts, not what was asked for");
+    // Half of the ring; of it, as of any, the last few kilobytes more or less, as credit goes in steps.
+    assert!((200..350).contains(&large), "{large}");
+    let short = kept(&broker, "short/a");
+    assert!(short < 100, "{short}");
+    let other = kept(&broker, "other");
+    assert!(other < 66, "{other}");
+    assert_eq!(broker.memory_in_use() - before, 2 * (512 << 10) + (64 << 10));
+}
+
+#[test]
+fn deliveries_that_a_rule_has_no_room_for_get_the_ring_that_they_need() {
+    let broker = broker_with(|config| {
+        config.broker.topics = vec![rule("#", |rule| rule.ring_bytes = Some(64 << 10))].into();
+    });
+    let before = broker.memory_in_use();
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    // A quarter of a ring of 1 MiB is the largest delivery.
+    let mut writer = publisher.topic("t").unwrap();
+    writer.publish(&vec![7; 200 << 10]).unwrap();
+    assert_eq!(broker.memory_in_use() - before, 512 << 10);
+}
+
+/// What a subscriber receives until everything has ended, as "topic message", sorted.
+fn all(subscriber: Subscriber) -> Vec<String> {
+    let text = |m: rbmq::Message| format!("{} {}", m.topic, String::from_utf8(m.bytes).unwrap());
+    let mut all: Vec<String> = subscriber.into_iter().map(|m| text(m.unwrap())).collect();
+    all.sort_unstable();
+    all
+}
+
+fn publish(publisher: &Publisher, topic: &str, message: &str) {
+    let mut writer = publisher.topic(topic).unwrap();
+    writer.publish(message.as_bytes()).unwrap();
+    writer.close().unwrap();
+}
+
+/// A filter that is asked for when all that it matches was told for another one's sake waits for nothing more.
+#[test]
+fn a_filter_that_adds_nothing_ends_with_the_others() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    publish(&publisher, "a/b", "x");
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from("+/b", StartFrom::Oldest).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+    subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
+    assert!(subscriber.recv(LONG).unwrap().is_none());
+    assert!(subscriber.ended());
+}
+
+#[test]
+fn filters_that_overlap_deliver_each_topic_once() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    for topic in ["a", "a/b", "a/b/c", "b/b", "$a/b"] {
+        publish(&publisher, topic, "x");
+    }
+    let received = |filters: &[&str]| {
+        let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+        for filter in filters {
+            subscriber.subscribe_from(filter, StartFrom::Oldest).unwrap();
+        }
+        all(subscriber)
+    };
+    assert_eq!(received(&["a/#"]), ["a x", "a/b x", "a/b/c x"]);
+    assert_eq!(received(&["+/b", "a/+", "a/b", "#"]), ["a x", "a/b x", "a/b/c x", "b/b x"]);
+    assert_eq!(received(&["$a/+", "b/b"]), ["$a/b x", "b/b x"]);
+}
+
+#[test]
+fn topics_that_appear_later_come_by_themselves_from_their_beginning() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let mut old = publisher.topic("a/old").unwrap();
+    old.publish(b"before").unwrap();
+    old.flush(LONG).unwrap();
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    subscriber.subscribe("a/+").unwrap();
+    old.wait_subscribers(1, LONG).unwrap();
+    // The first is long written when the subscriber hears of the second.
+    let mut first = publisher.topic("a/first").unwrap();
+    for n in 0..100 {
+        first.publish(format!("{n}").as_bytes()).unwrap();
+    }
+    first.flush(LONG).unwrap();
+    let mut next = |expected: &str| {
+        let message = subscriber.recv(LONG).unwrap().unwrap();
+        assert_eq!(format!("{} {}", message.topic, String::from_utf8(message.bytes).unwrap()), expected);
+    };
+    (0..100).for_each(|n| next(&format!("a/first {n}")));
+    publish(&publisher, "a/second", "x");
+    next("a/second x");
+    old.publish(b"after").unwrap();
+    next("a/old after");
+    publish(&publisher, "b/other", "x");
+    first.close().unwrap();
+    old.close().unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap(), None);
+    assert!(subscriber.ended());
+}
+
+#[test]
+fn every_filter_must_have_matched_before_all_has_ended() {
+    let broker = broker_with(|_| {});
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    publish(&publisher, "a/b", "x");
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    assert!(!subscriber.ended());
+    subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
+    subscriber.subscribe_from("c/#", StartFrom::Oldest).unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().topic.as_str(), "a/b");
+    assert_eq!(subscriber.recv(Duration::from_millis(50)).unwrap(), None);
+    assert!(!subscriber.ended(), "nothing matched c/# yet");
+    publish(&publisher, "c", "x");
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().topic.as_str(), "c");
+    assert_eq!(subscriber.recv(LONG).unwrap(), None);
+    assert!(subscriber.ended());
+}
+
+#[test]
+fn wrong_filters_and_too_many_of_them_are_refused() {
+    let broker = broker_with(|config| config.broker.max_topics_per_subscriber = 2);
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let error = subscriber.subscribe("a/#/b").unwrap_err();
+    assert!(matches!(error, SubscribeTopicError::Filter(_)), "{error}");
+    let held = Subscriber::builder().name("").hold(LONG);
+    let error = held.connect(&broker.addr()).unwrap().subscribe("a").unwrap_err();
+    assert!(matches!(error, SubscribeTopicError::SubscriberName { bytes: 0, .. }), "{error}");
+    for filter in ["a/+", "a/+", "b/#", "c"] {
+        subscriber.subscribe(filter).unwrap();
+    }
+    match subscriber.recv(LONG).unwrap_err() {
+        ReceiveError::Refused(why) => assert!(why.contains("3 topics and filters were asked for"), "{why}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn too_many_patterns_are_refused_though_names_would_be_taken() {
+    let broker = broker_with(|config| config.broker.max_patterns_per_subscriber = 2);
+    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    for filter in ["a", "b", "c", "a/+", "b/#", "c/+"] {
+        subscriber.subscribe(filter).unwrap();
+    }
+    match subscriber.recv(LONG).unwrap_err() {
+        ReceiveError::Refused(why) => assert!(why.contains("may have 2 (broker.max_patterns"), "{why}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
+    let broker = broker_with(|_| {});
+    let addr = broker.addr();
+    let publisher = Publisher::connect(&addr).unwrap();
+    let mut writers: Vec<_> = (0..3).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
+    let mut subscriber = Subscriber::connect(&addr).unwrap();
+    subscriber.subscribe("t/#").unwrap();
+    for writer in &mut writers {
+        writer.wait_subscribers(1, LONG).unwrap();
+        writer.publish(b"1").unwrap();
+    }
+    for _ in 0..3 {
+        subscriber.recv(LONG).unwrap().unwrap();
+    }
+    drop(broker);
+    let _broker = broker_with(|config| config.broker.listen.clone_from(&addr));
+    for mut writer in writers {
+        writer.publish(b"2").unwrap();
+        writer.close().unwrap();
+    }
+    let mut left = BTreeSet::new();
+    while let Some(message) = subscriber.recv(LONG).unwrap() {
+        assert_eq!(message.bytes, b"2");
+        assert!(left.insert(message.topic.to_string()), "each once");
+    }
+    assert_eq!(left.len(), 3);
+}
+
+/// More topics than fit into a connection's queue of control messages, with names as long as they can be.
+#[test]
+fn more_topics_than_may_wait_in_a_connection_are_all_told() {
+    const TOPICS: usize = 4000;
+    let broker = broker_with(|config| {
+        // Also where it takes minutes until all of them were made.
+        config.broker.closed_linger_ms = 3_600_000;
+        config.broker.max_buffers_per_publisher = TOPICS;
+        config.broker.min_ring_bytes = 4096;
+        config.broker.topics = vec![rule("#", |rule| rule.ring_bytes = Some(4096))].into();
+    });
+    let publisher = Publisher::connect(&broker.addr()).unwrap();
+    let name = |n: usize| format!("t/{n:0>250}");
+    let options = TopicOptions { ring_bytes: Some(4096), ..TopicOptions::default() };
+    let mut writers: Vec<_> =
+        (0..TOPICS).map(|n| publisher.topic_with(&name(n), options.clone()).unwrap()).collect();
+    for (n, writer) in writers.iter_mut().enumerate() {
+        writer.publish(format!("{n}").as_bytes()).unwrap();
+    }
+    writers.into_iter().for_each(|writer| writer.close().unwrap());
+    let mut subscriber = Subscriber::builder().ring_bytes(4096).connect(&broker.addr()).unwrap();
+    subscriber.subscribe_from("t/+", StartFrom::Oldest).unwrap();
+    let mut numbers = BTreeSet::new();
+    while let Some(message) = subscriber.recv(LONG).unwrap() {
+        let n: usize = String::from_utf8(message.bytes).unwrap().parse().unwrap();
+        assert_eq!(message.topic.as_str(), name(n));
+        numbers.insert(n);
+    }
+    assert_eq!(numbers.len(), TOPICS);
+}
+
+#[test]
+fn sub_takes_patterns_and_writes_a_file_for_each_topic() {
+    let broker = BrokerProcess::start();
+    for topic in ["x/a", "x/b", "y/a"] {
+        broker.publish_all(topic, lines(topic, 3).as_bytes());
+    }
+    let outcome = broker.sub("x/# --from oldest --until-closed --print-topic").finish().good();
+    let mut found: Vec<String> = outcome.text().lines().map(str::to_owned).collect();
+    found.sort_unstable();
+    let expected = ["x/a\tx/a 0", "x/a\tx/a 1", "x/a\tx/a 2", "x/b\tx/b 0", "x/b\tx/b 1", "x/b\tx/b 2"];
+    assert_eq!(found, expected);
+
+    let dir = tempfile::tempdir().unwrap();
+    let args = format!("+/a --from oldest --until-closed --output {}", dir.path().display());
+    broker.sub(&args).finish().good();
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+    assert_eq!(read("x%2Fa"), lines("x/a", 3));
+    assert_eq!(read("y%2Fa"), lines("y/a", 3));
+    assert!(!dir.path().join("x%2Fb").exists());
+    // Started again it goes on where it stopped, with what came meanwhile too.
+    broker.publish_all("x/a", b"more\n");
+    broker.publish_all("z/a", b"new\n");
+    broker.sub(&args).finish().good();
+    assert_eq!(read("x%2Fa"), lines("x/a", 3) + "more\n");
+    assert_eq!(read("y%2Fa"), lines("y/a", 3));
+    assert_eq!(read("z%2Fa"), "new\n");
+
+    let refused = broker.sub("a/# --output /dev/null").finish();
+    assert!(refused.stderr.contains("the topics of 'a/#' need a directory"), "{}", refused.stderr);
+    let wrong = broker.sub("a/b#").finish();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stderr.contains("'#' must be a whole level"), "{}", wrong.stderr);
+}
+
+#[test]
+fn sub_says_for_which_pattern_nobody_publishes_yet() {
+    let broker = BrokerProcess::start();
+    broker.publish_all("x/a", b"1\n");
+    let mut sub = broker.sub("x/+ q/# --from oldest --count 2 --until-closed");
+    let mut told = String::new();
+    let mut stderr = sub.stderr();
+    until("it says whom it waits for", || {
+        std::io::BufRead::read_line(&mut stderr, &mut told).unwrap();
+        told.contains("waiting:")
+    });
+    assert!(told.contains("nobody publishes 'q/#' yet"), "{told}");
+    broker.publish_all("q", b"2\n");
+    assert_eq!(sub.finish().good().text(), "1\n2\n");
+}

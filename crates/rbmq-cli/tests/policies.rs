@@ -1,0 +1,245 @@
+//! What the broker's rules allow subscribers: allowed, refused and lowered, each told and each in force.
+
+mod common;
+
+use std::time::Duration;
+
+use common::inside::{broker_with, rule};
+use common::{BrokerProcess, LONG, lines, piped, rbmq, until};
+use rbmq::{
+    Item, Notice, PublishError, Publisher, ReceiveError, Subscriber, SubscriberBuilder, TopicOptions,
+    TopicWriter,
+};
+use rbmq_broker::{Broker, Rule};
+use rocketbufs::Policy;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn broker_of(rules: Vec<Rule>) -> Broker {
+    broker_with(|config| config.broker.topics = rules.into())
+}
+
+/// A topic whose deliveries are small, so that its subscriber's ring can be.
+fn topic(broker: &Broker, name: &str) -> TopicWriter {
+    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    Publisher::connect(&broker.addr()).unwrap().topic_with(name, options).unwrap()
+}
+
+fn subscriber(broker: &Broker, name: &str, builder: SubscriberBuilder) -> Subscriber {
+    let mut subscriber = builder.ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
+    subscriber.subscribe(name).unwrap();
+    subscriber
+}
+
+/// Publishes kilobytes; the error of the first that found no room for a while.
+fn fill(writer: &mut TopicWriter, kilobytes: usize, patience: Duration) -> Result<(), PublishError> {
+    (0..kilobytes).try_for_each(|_| writer.publish_timeout(&[7; 1020], patience).map(drop))
+}
+
+/// The next notice that is `wanted`; messages and other notices are passed over.
+fn notice<T>(subscriber: &mut Subscriber, mut wanted: impl FnMut(Notice) -> Option<T>) -> T {
+    loop {
+        if let Item::Notice(notice) = subscriber.next(LONG).unwrap().expect("something comes")
+            && let Some(found) = wanted(notice)
+        {
+            return found;
+        }
+    }
+}
+
+fn lowered(notice: Notice) -> Option<String> {
+    if let Notice::Lowered(text) = notice { Some(text) } else { None }
+}
+
+#[test]
+fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
+    let broker =
+        broker_of(vec![rule("fast/#", |rule| rule.policies = vec![Policy::Drop, Policy::Disconnect])]);
+    let (mut fast, mut other) = (topic(&broker, "fast/a"), topic(&broker, "other"));
+    for (policy, allowed) in [(Policy::Block, false), (Policy::Drop, true), (Policy::Disconnect, true)] {
+        let mut subscriber = subscriber(&broker, "fast/a", Subscriber::builder().policy(policy));
+        if allowed {
+            fast.wait_subscribers(1, LONG).unwrap();
+            fast.publish(b"x").unwrap();
+            assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+        } else {
+            let ReceiveError::Refused(why) = subscriber.recv(LONG).unwrap_err() else { panic!() };
+            assert!(why.contains("'fast/a'") && why.contains("allowed: drop, disconnect"), "{why}");
+            assert_eq!(fast.subscribers(), 0);
+        }
+        drop(subscriber);
+        until("it is gone", || fast.subscribers() == 0);
+    }
+    let mut subscriber = subscriber(&broker, "other", Subscriber::builder());
+    other.wait_subscribers(1, LONG).unwrap();
+    other.publish(b"y").unwrap();
+    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"y");
+}
+
+#[test]
+fn a_place_is_kept_no_longer_than_the_rule_says() {
+    let broker = broker_of(vec![rule("short", |rule| rule.max_hold_ms = Some(50))]);
+    for (name, short) in [("short", true), ("long", false)] {
+        let mut writer = topic(&broker, name);
+        let mut subscriber = subscriber(&broker, name, Subscriber::builder().name("s").hold(HOUR));
+        writer.wait_subscribers(1, LONG).unwrap();
+        let told = notice(&mut subscriber, lowered);
+        let kept = if short { "kept for 50ms" } else { "kept for 600s" };
+        assert!(told.contains(&format!("topic '{name}'")) && told.contains(kept), "{told}");
+        drop(subscriber);
+        // Its place holds the ring as long as it is kept.
+        let filled = fill(&mut writer, 1000, if short { LONG } else { Duration::from_millis(300) });
+        assert_eq!(filled.is_ok(), short, "{name}: {filled:?}");
+    }
+}
+
+#[test]
+fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
+    let broker = broker_of(Vec::new());
+    for (name, policy) in [("drop", Policy::Drop), ("disconnect", Policy::Disconnect)] {
+        let mut writer = topic(&broker, name);
+        let builder = || Subscriber::builder().name("s").hold(HOUR).policy(policy);
+        let away = subscriber(&broker, name, builder());
+        writer.wait_subscribers(1, LONG).unwrap();
+        drop(away);
+        until("it is gone", || writer.subscribers() == 0);
+        fill(&mut writer, 1000, LONG).unwrap();
+        let mut back = subscriber(&broker, name, builder());
+        let lost = notice(&mut back, |notice| match notice {
+            Notice::Lost { from, to, .. } => Some(to - from),
+            _ => None,
+        });
+        assert!(lost > 0 && back.recv(LONG).unwrap().is_some(), "{name}: {lost} bytes are lost");
+    }
+}
+
+#[test]
+fn a_lag_is_no_larger_than_the_rule_says() {
+    let large = |rule: &mut Rule| rule.ring_bytes = Some(1 << 20);
+    let broker = broker_of(vec![
+        rule("small", |rule| {
+            large(rule);
+            rule.max_lag_bytes = Some(8192);
+        }),
+        rule("#", large),
+    ]);
+    for (name, small) in [("small", true), ("large", false)] {
+        let mut writer = topic(&broker, name);
+        let builder = Subscriber::builder().policy(Policy::Drop).max_lag_bytes(400 << 10);
+        let mut subscriber = subscriber(&broker, name, builder);
+        writer.wait_subscribers(1, LONG).unwrap();
+        fill(&mut writer, 300, LONG).unwrap();
+        writer.close().unwrap();
+        let (mut lost, mut told) = (0, None);
+        notice(&mut subscriber, |notice| match notice {
+            Notice::Lost { from, to, .. } => {
+                lost += to - from;
+                None
+            }
+            Notice::Lowered(text) => {
+                told = Some(text);
+                None
+            }
+            Notice::Closed { .. } => Some(()),
+            _ => None,
+        });
+        assert_eq!(lost > 0, small, "{name}: {lost} bytes are lost");
+        assert_eq!(told.is_some_and(|told| told.contains("at a lag of 8192 bytes, not of 409600")), small);
+    }
+}
+
+#[test]
+fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_says() {
+    let broker = broker_of(vec![rule("short", |rule| rule.block_timeout_ms = Some(100))]);
+    for (name, short) in [("short", true), ("long", false)] {
+        let mut writer = topic(&broker, name);
+        let builder = Subscriber::builder().block_timeout(Duration::ZERO);
+        let mut subscriber = subscriber(&broker, name, builder);
+        writer.wait_subscribers(1, LONG).unwrap();
+        let filled = fill(&mut writer, 1000, if short { LONG } else { Duration::from_millis(500) });
+        assert_eq!(filled.is_ok(), short, "{name}: {filled:?}");
+        if short {
+            let told = notice(&mut subscriber, lowered);
+            assert!(told.contains("for 100ms, not for ever"), "{told}");
+            let why = notice(&mut subscriber, |notice| match notice {
+                Notice::Refused(why) => Some(why),
+                _ => None,
+            });
+            assert!(why.contains("too slow"), "{why}");
+            // It read nothing: what is told is what it held, not what it was not sent.
+            let behind: u64 = why.split(' ').find_map(|word| word.parse().ok()).unwrap();
+            assert!(behind >= 60_000, "{why}");
+        }
+    }
+}
+
+/// A broker process with these rules in its configuration.
+fn process(rules: &str) -> (tempfile::TempDir, BrokerProcess) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    std::fs::write(&path, rules).unwrap();
+    let broker = BrokerProcess::start_with(&["--config", path.to_str().unwrap()]);
+    (dir, broker)
+}
+
+#[test]
+fn a_publisher_that_is_away_is_gone_after_the_time_of_its_rule() {
+    let (_dir, broker) =
+        process("[session]\nlinger_ms = 3600000\n[[broker.topics]]\npattern = 'brief/#'\nlinger_ms = 50\n");
+    let mut writer = common::Process::start(piped(rbmq(["pub", "brief/a", "--broker", &broker.addr])));
+    let mut stdin = writer.stdin();
+    let sub = broker.sub("brief/# --from oldest --until-closed");
+    std::io::Write::write_all(&mut stdin, lines("x", 3).as_bytes()).unwrap();
+    let mut sub = sub;
+    let mut received = String::new();
+    let mut stdout = sub.stdout();
+    until("the messages are there", || {
+        std::io::BufRead::read_line(&mut stdout, &mut received).unwrap();
+        received.lines().count() == 3
+    });
+    writer.signal("KILL");
+    let outcome = sub.finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("its publisher is gone"), "{}", outcome.stderr);
+}
+
+#[test]
+fn sub_tells_what_was_refused_and_what_was_lowered() {
+    let (_dir, broker) =
+        process("[[broker.topics]]\npattern = 'fast'\npolicies = ['drop']\nmax_hold_ms = 2000\n");
+    broker.publish_all("fast", b"1\n");
+    broker.publish_all("slow", b"2\n");
+    let refused = broker.sub("fast --from oldest --until-closed").finish();
+    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("allowed: drop"), "{}", refused.stderr);
+    for (args, told) in [
+        ("fast --policy drop --name n --hold 60", Some("kept for 2s while it is away, not for 60s")),
+        ("slow --name n --hold 3600", Some("kept for 600s while it is away, not for 3600s")),
+        ("slow --name m --hold 60", None),
+    ] {
+        let outcome = broker.sub(&format!("{args} --from oldest --until-closed")).finish().good();
+        assert_eq!(outcome.text().len(), 2, "{args}");
+        match told {
+            Some(told) => assert!(outcome.stderr.contains(told), "{args}: {}", outcome.stderr),
+            None => assert!(!outcome.stderr.contains("less than was asked for"), "{}", outcome.stderr),
+        }
+    }
+}
+
+/// It takes longer for what a ring holds than anybody may go without progress, and makes progress in both all the time.
+#[test]
+fn a_slow_reader_of_two_publishers_is_waited_for() {
+    let (_dir, broker) = process("[session]\nblock_timeout_ms = 1200\n");
+    let texts = ["one", "two"].map(|name| lines(name, 40_000));
+    // Its output is read all the while: one that nobody reads is no slow reader, but one that stands still.
+    let sub = broker.sub("t --rate 200k --ring-bytes 256k -n 80000");
+    let sub = std::thread::spawn(|| sub.finish());
+    let publish = |text: &String| broker.publish("t --wait-subscribers 1 --ring-bytes 256k", text.as_bytes());
+    let publishers = texts.each_ref().map(publish);
+    publishers.into_iter().for_each(|publisher| drop(publisher.finish().good()));
+    let received = sub.join().unwrap().good().text();
+    for (name, text) in ["one", "two"].into_iter().zip(texts) {
+        let own = received.lines().filter(|line| line.starts_with(name));
+        assert_eq!(own.flat_map(|line| [line, "\n"]).collect::<String>(), text);
+    }
+}
