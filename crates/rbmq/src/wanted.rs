@@ -114,7 +114,7 @@ impl Wanted {
 
     /// Whether there are filters, and each has matched a buffer.
     pub(super) fn all_seen(&self) -> bool {
-        self.filters.len() > 0 && self.unseen == 0
+        !self.filters.is_empty() && self.unseen == 0
     }
 }
 
