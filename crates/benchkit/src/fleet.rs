@@ -27,13 +27,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts this same program as `bench worker ARGS`.
+    /// Starts this same program as `worker ARGS` ([`sys::worker`]).
     ///
     /// # Errors
     /// The program cannot be started.
     pub fn start(role: &'static str, args: &[String]) -> Result<Process, Error> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bench", "worker"]).args(args);
+        let mut command = sys::worker()?;
+        command.args(args);
         Process::spawn(role, command)
     }
 

@@ -11,8 +11,8 @@
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: what the machine says about itself.
 //!
-//! A program that uses [`fleet::Process::start`] has a command `bench worker`, and one that uses [`server::Group`] has
-//! `bench worker become-server`, which calls [`server::become_server`].
+//! A program that uses [`fleet::Process::start`] has a command `worker`, and one that uses [`server::Group`] has
+//! `worker become-server`, which calls [`server::become_server`].
 
 #![forbid(unsafe_code)]
 

@@ -10,6 +10,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 
+use crate::sys;
+
 /// How a program is started.
 #[derive(Debug)]
 pub struct Start {
@@ -46,8 +48,8 @@ impl Group {
     /// The folder cannot be written to, or this program cannot be started.
     pub fn start(start: &Start, folder: &Path, log: &str) -> io::Result<Group> {
         let log = fs::File::create(folder.join(log))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bench", "worker", "become-server", "--"]).arg(&start.program).args(&start.args);
+        let mut command = sys::worker()?;
+        command.args(["become-server", "--"]).arg(&start.program).args(&start.args);
         command.envs(start.env.iter().map(|(name, value)| (name, value))).current_dir(folder);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         Ok(Group { child: command.spawn()? })

@@ -1,8 +1,9 @@
 //! What the machine says about itself: CPU time, memory, processor and kernel.
 
 use std::{
-    fs,
+    fs, io,
     path::Path,
+    process::Command,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -97,6 +98,20 @@ pub fn cpu() -> String {
 pub fn kernel() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}", kernel.trim())
+}
+
+/// This same program as one of its own workers. `worker` is where the command that it was itself started with is: its
+/// first word, or the one behind `bench`.
+///
+/// # Errors
+/// The system does not say where this program is.
+pub fn worker() -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
+        command.arg("bench");
+    }
+    command.arg("worker");
+    Ok(command)
 }
 
 /// What this program was called with; its own name without folders.

@@ -17,10 +17,12 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates whose work is not memory, by folder, and what they say about `unsafe`: `forbid` where there is none at
 /// all, `deny` where one listed file has some.
-const SAFE_CRATES: [(&str, &str); 6] = [
+const SAFE_CRATES: [(&str, &str); 8] = [
     ("crates/rocketbufs", "deny"),
     ("crates/rbmq", "forbid"),
     ("crates/cmq", "forbid"),
+    ("crates/cmq-cli", "forbid"),
+    ("bench/cmq-bench", "forbid"),
     ("crates/benchkit", "forbid"),
     ("crates/tidy", "forbid"),
     ("fuzz/bodies", "forbid"),
