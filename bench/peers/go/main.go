@@ -1,4 +1,4 @@
-// One end of an exchange over NATS or MessagePack-RPC; `cmq bench` starts it. The loop and what is said to the harness
+// One end of an exchange over NATS or MessagePack-RPC; `cmq-bench` starts it. The loop and what is said to the harness
 // are those of bench/benchkit (exchange.rs, ends.rs).
 package main
 
@@ -46,7 +46,7 @@ func main() {
 
 func run() error {
 	if len(os.Args) < 3 {
-		return errors.New("usage: cmq-peers-go drive|answer SYSTEM OPTIONS; cmq bench calls it")
+		return errors.New("usage: cmq-peers-go drive|answer SYSTEM OPTIONS; cmq-bench calls it")
 	}
 	e := end{role: os.Args[1], system: os.Args[2]}
 	var every, outstanding, messages, timeMs, giveUpUs, ignored uint64

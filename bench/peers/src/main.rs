@@ -1,4 +1,4 @@
-//! One end of an exchange over ZeroMQ, nng or QUIC; `cmq bench` starts it. `has SYSTEM` says whether it can.
+//! One end of an exchange over ZeroMQ, nng or QUIC; `cmq-bench` starts it. `has SYSTEM` says whether it can.
 
 mod nng;
 mod quic;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cmq::{Cmq, Key, PushError};
 
-use super::{Done, Queue, any_like, resolve};
+use crate::options::{Done, Queue, any_like, resolve};
 
 /// What to send, and where.
 #[derive(Debug, clap::Args)]

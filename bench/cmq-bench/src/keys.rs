@@ -1,4 +1,4 @@
-//! `cmq bench keys`: what a push costs while the number of keys grows.
+//! `cmq-bench keys`: what a push costs while the number of keys grows.
 //!
 //! One process pushes messages of 4 bytes to its keys in turn, in three ways, and counts its own processor time:
 //!
@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use super::{BenchError, field::Field, point::CONGESTION};
 
-/// What `cmq bench keys` can be told
+/// What `cmq-bench keys` can be told
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Keys

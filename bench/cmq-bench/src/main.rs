@@ -1,4 +1,4 @@
-//! `cmq bench`: what messages cost with CMQ, and with what could be in its place.
+//! `cmq-bench`: what messages cost with CMQ, and with what could be in its place.
 //!
 //! ```text
 //!   harness (this process) ──pipes──┬── driver ── veth pair ── answerer
@@ -9,6 +9,8 @@
 //! their own (`field`); the loop that sends and counts is the same for every system (`benchkit::exchange`), and so is
 //! the number of messages outstanding. What is measured, and what cannot be seen this way, is in bench/README.md.
 
+#![forbid(unsafe_code)]
+
 mod field;
 mod figures;
 mod keys;
@@ -18,14 +20,22 @@ mod point;
 mod system;
 mod table;
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use benchkit::ends::End;
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 
 /// Measure CMQ beside others
+#[derive(Debug, Parser)]
+#[command(name = "cmq-bench", version, max_term_width = 100)]
+struct Args {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+/// What to measure.
 #[derive(Debug, Subcommand)]
-pub enum BenchCommand {
+enum BenchCommand {
     /// Exchanges of 1,000 messages of 4 B to 16 KiB without loss (figure 5 of the paper)
     Fig5(figures::Args),
     /// The same with 1.4 % of incoming packets dropped, and without (figure 6)
@@ -73,7 +83,7 @@ pub enum BenchError {
         said: String,
     },
     /// Namespaces need root.
-    #[error("cmq bench makes network namespaces: run it as root")]
+    #[error("cmq-bench makes network namespaces: run it as root")]
     NotRoot,
     /// Some measurements failed; the others are written.
     #[error("{failed} of {all} measurements failed; the table has the others, and says why")]
@@ -88,11 +98,21 @@ pub enum BenchError {
     Nothing,
 }
 
+fn main() -> ExitCode {
+    match run(&Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cmq-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs a bench, or one process of it.
 ///
 /// # Errors
 /// Why there is no result; nothing stays behind.
-pub fn run(command: &BenchCommand) -> Result<(), BenchError> {
+fn run(command: &BenchCommand) -> Result<(), BenchError> {
     if let BenchCommand::Worker(worker) = command {
         return Ok(match worker {
             Worker::End(end) => links::run(end),

@@ -1,4 +1,4 @@
-//! `cmq bench fig5` and `fig6`: exchanges of 1,000 messages, without and with loss.
+//! `cmq-bench fig5` and `fig6`: exchanges of 1,000 messages, without and with loss.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     table,
 };
 
-/// What `cmq bench fig5` and `fig6` can be told
+/// What `cmq-bench fig5` and `fig6` can be told
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Who carries the messages, in turn

@@ -1,6 +1,6 @@
 //! The command, as somebody types it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 fn cmq(args: &[&str]) -> Command {
@@ -68,26 +68,4 @@ fn errors_say_whose_fault_it_is() {
         assert!(errors.contains(says), "{args:?}: {errors}");
     }
     assert_eq!(cmq(&["receive"]).output().expect("it ends").status.code(), Some(2));
-}
-
-#[test]
-fn figures_two_and_three_of_the_paper() {
-    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_cmq")).with_file_name("examples");
-    let example = |name: &str, addr: &str| {
-        let mut command = Command::new(folder.join(name));
-        command.arg(addr).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("cargo builds examples with the tests")
-    };
-    let mut receiver = example("cmq_receive", "127.0.0.1:0");
-    let mut line = String::new();
-    BufReader::new(receiver.stderr.take().expect("piped")).read_line(&mut line).expect("where it is");
-    let addr = line.trim().strip_prefix("receiving at ").expect("its address");
-    assert!(example("cmq_send", addr).wait().expect("it ends").success());
-    let mut out = String::new();
-    receiver.stdout.take().expect("piped").read_to_string(&mut out).expect("what it counted");
-    assert!(receiver.wait().expect("it ends").success());
-    let numbers: Vec<u64> =
-        out.split_whitespace().filter_map(|w| w.trim_end_matches(':').parse().ok()).collect();
-    let [sent, received, lost] = numbers[..] else { panic!("{out}") };
-    assert_eq!((sent, received + lost), (10_000, 10_000), "{out}");
 }

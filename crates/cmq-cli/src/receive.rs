@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cmq::{Cmq, Event, Stats};
 use serde_json::json;
 
-use super::{Done, Queue, resolve};
+use crate::options::{Done, Queue, resolve};
 
 /// How long to look for messages before what was written is flushed.
 const LOOK: Duration = Duration::from_millis(50);

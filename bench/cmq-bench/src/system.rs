@@ -131,7 +131,7 @@ impl System {
     fn program(self) -> Option<(PathBuf, &'static [&'static str])> {
         match self {
             System::Cmq | System::CmqThroughput | System::CmqSpare | System::Udp | System::Gso => {
-                Some((std::env::current_exe().ok()?, &["bench", "worker", "end"]))
+                Some((std::env::current_exe().ok()?, &["worker", "end"]))
             }
             System::Zeromq | System::Nng | System::Quic => Some((server::find("cmq-peers")?, &[])),
             System::MsgpackRpc | System::Nats => Some((server::find("cmq-peers-go")?, &[])),

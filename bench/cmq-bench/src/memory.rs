@@ -1,4 +1,4 @@
-//! `cmq bench fig7`: the memory of both ends of a long exchange, over time.
+//! `cmq-bench fig7`: the memory of both ends of a long exchange, over time.
 
 use std::{
     fmt::Write,
@@ -16,7 +16,7 @@ use super::{
     system::{Pattern, System},
 };
 
-/// What `cmq bench fig7` can be told
+/// What `cmq-bench fig7` can be told
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds, each with loss and without; the paper's longest run was 18,000

@@ -2,8 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-mod bench;
-mod cli;
+mod options;
+mod receive;
+mod send;
 
 use std::process::ExitCode;
 
@@ -24,19 +25,15 @@ struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Send lines of standard input, or a number of messages.
-    Send(cli::send::Args),
+    Send(send::Args),
     /// Write what arrives to standard output, one message a line.
-    Receive(cli::receive::Args),
-    /// Measure CMQ beside others.
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
+    Receive(receive::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
-        Command::Send(args) => cli::send::run(&args),
-        Command::Receive(args) => cli::receive::run(&args),
-        Command::Bench(command) => bench::run(&command).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Send(args) => send::run(&args),
+        Command::Receive(args) => receive::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("cmq: {error}");

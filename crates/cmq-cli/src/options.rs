@@ -1,7 +1,4 @@
-//! The subcommands, and what they share.
-
-pub mod receive;
-pub mod send;
+//! What the subcommands share.
 
 use std::error::Error;
 use std::io;

@@ -1,0 +1,94 @@
+//! One message for many, between three network namespaces joined by a bridge (as root).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+/// Namespaces of this test, taken down with it.
+struct Net {
+    names: [String; 3],
+}
+
+fn run(command: &str) -> Result<(), String> {
+    let output = Command::new("sh").args(["-ec", command]).output().map_err(|e| e.to_string())?;
+    let error = || format!("{command}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    if output.status.success() { Ok(()) } else { Err(error()) }
+}
+
+impl Net {
+    /// The first namespace has a bridge, `net0`, to which the other two are wired, each with its end called `net0`.
+    fn new() -> Result<Net, String> {
+        let id = std::process::id();
+        let net = Net { names: ["a", "b", "c"].map(|name| format!("cmq-{id}-{name}")) };
+        let [a, b, c] = &net.names;
+        run(&format!("ip netns add {a}; ip netns add {b}; ip netns add {c}"))?;
+        run(&format!("ip -n {a} link add net0 type bridge mcast_snooping 0"))?;
+        for (port, other) in [("pb", b), ("pc", c)] {
+            run(&format!("ip -n {a} link add {port} type veth peer name net0 netns {other}"))?;
+            run(&format!("ip -n {a} link set {port} master net0 up"))?;
+        }
+        for (number, name) in net.names.iter().enumerate() {
+            let ip = format!("ip -n {name}");
+            run(&format!("{ip} addr add 10.78.0.{}/24 dev net0", number + 1))?;
+            run(&format!("{ip} addr add fd78::{}/64 dev net0 nodad", number + 1))?;
+            run(&format!("{ip} link set lo up; {ip} link set net0 up"))?;
+        }
+        Ok(net)
+    }
+
+    fn cmq(&self, at: usize, args: &[&str]) -> Child {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[at], env!("CARGO_BIN_EXE_cmq")]).args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("ip is there")
+    }
+
+    /// A member of the group, once it is one.
+    fn member(&self, at: usize, any: &str, group: &str) -> Child {
+        let args = ["receive", any, "--join", group, "--interface", "net0", "--closed", "--strict"];
+        let mut child = self.cmq(at, &args);
+        let mut errors = BufReader::with_capacity(1, child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        errors.read_line(&mut line).expect("it says where it is");
+        assert!(line.contains("receiving at"), "{line}");
+        child.stderr = Some(errors.into_inner());
+        child
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| drop(run(&format!("ip netns del {name}"))));
+    }
+}
+
+/// Says what is not tested here past the harness, which keeps what tests print: the summary of `scripts/test` has it.
+fn skip(why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error");
+}
+
+#[test]
+fn between_three_namespaces() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("multicast between network namespaces needs root");
+    }
+    let net = match Net::new() {
+        Ok(net) => net,
+        Err(error) => return skip(&format!("no network namespaces joined by a bridge here: {error}")),
+    };
+    for (any, group) in [("0.0.0.0:4711", "239.77.0.1"), ("[::]:4711", "ff15::77")] {
+        let to = if group.contains(':') { format!("[{group}]:4711") } else { format!("{group}:4711") };
+        for from in 0..3 {
+            let members = [(from + 1) % 3, (from + 2) % 3].map(|at| net.member(at, any, group));
+            let mut sender = net.cmq(from, &["send", &to, "--interface", "net0", "--ttl", "2"]);
+            sender.stdin.take().expect("piped").write_all(b"one\ntwo\n").expect("it reads");
+            let sent = sender.wait_with_output().expect("it ends");
+            assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+            for mut member in members {
+                let mut out = String::new();
+                member.stdout.take().expect("piped").read_to_string(&mut out).expect("its messages");
+                assert_eq!(out, "one\ntwo\n", "from {from} to {group}");
+                assert!(member.wait().expect("it ends").success());
+            }
+        }
+    }
+}
