@@ -14,6 +14,7 @@ use crate::buffer::Buffer;
 use crate::context::lock;
 use crate::core::Command;
 use crate::error::WaitError;
+use crate::events::OutEvent;
 use crate::proto::{AskedLevels, Count};
 use crate::rout::ROut;
 use crate::types::{Bid, Level, Position};
@@ -301,20 +302,27 @@ impl ROut {
 
     /// Calls `callback` on a worker thread whenever a subscriber has told how far it is.
     pub fn set_subscriber_progress_cb(&self, callback: impl FnMut(SubscriberProgress) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.progress_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.progress_cb, Box::new(callback));
+    }
+
+    /// Removes the callback of [`ROut::set_subscriber_progress_cb`], as [`ROut::unset_data_out_cb`] does.
+    pub fn unset_subscriber_progress_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.progress_cb);
     }
 }
 
 /// Shows a subscriber's positions to whoever wants to hear.
 pub(crate) fn tell_subscriber_progress(buffer: &Arc<Buffer>, conn: u64, levels: [Position; 3], count: Count) {
     let Some(out) = buffer.out.upgrade() else { return };
-    if !out.progress_cb.is_set() {
+    if !out.progress_cb.is_set() && !out.reads_events() {
         return;
     }
     let past = buffer.past_count();
     let [landed, delivered, consumed] = levels;
     let progress =
         SubscriberProgress { bid: buffer.bid, conn, landed, delivered, consumed, count: past.and(count) };
-    let _ = out.progress_cb.run(progress, |callback, progress| callback(progress));
+    let told = out.progress_cb.run(progress, |callback, progress| callback(progress));
+    if let (Err(progress), true) = (told, out.reads_events()) {
+        out.queue_event(OutEvent::SubscriberProgress(Box::new(progress)));
+    }
 }

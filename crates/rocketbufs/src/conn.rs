@@ -1,5 +1,6 @@
 //! Connections, before and after they are given to an rIn or the rOut.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use rocketnet::Carrier;
 use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
 use crate::error::{ConnError, ControlError};
+use crate::event_queue::EventQueue;
 use crate::proto::{ByeCode, Hello, MAX_HELLO_BYTES};
 use crate::worker::is_worker;
 
@@ -25,6 +27,22 @@ pub struct Conn {
     pub(crate) context: Context,
 }
 
+/// What happens to a connection: [`ConnEvent::Up`] at most once, then [`ConnEvent::Down`] once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnEvent {
+    /// Both ends have accepted the connection.
+    Up,
+    /// The connection is down for good.
+    Down {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// The most events of one connection.
+const CONN_EVENTS: usize = 2;
+
 /// As good as for ever, and within the clock's range.
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
 
@@ -35,6 +53,7 @@ pub(crate) struct ConnShared {
     pub(crate) inner: Arc<ContextInner>,
     state: Mutex<State>,
     changed: Condvar,
+    pub(crate) events: EventQueue<ConnEvent>,
     queued_control: AtomicUsize,
     /// The largest control message that both ends take.
     max_control: AtomicU32,
@@ -67,6 +86,7 @@ impl ConnShared {
             inner: inner.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            events: EventQueue::new(CONN_EVENTS),
             queued_control: AtomicUsize::new(0),
             max_control: AtomicU32::new(inner.config.limits.max_control_bytes),
         })
@@ -91,7 +111,7 @@ impl ConnShared {
         state.peer_hello = hello.hello;
         state.peer_instance = hello.instance;
         state.carrier = Some(carrier);
-        state.phase = phase;
+        self.enter(&mut state, phase);
         drop(state);
         self.changed.notify_all();
     }
@@ -99,10 +119,23 @@ impl ConnShared {
     pub(crate) fn set_phase(&self, phase: Phase) {
         let mut state = lock(&self.state);
         if !matches!(state.phase, Phase::Down(_)) {
-            state.phase = phase;
+            self.enter(&mut state, phase);
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    fn enter(&self, state: &mut State, phase: Phase) {
+        match &phase {
+            Phase::Up if state.phase != Phase::Up => {
+                self.events.push_newest(ConnEvent::Up);
+            }
+            Phase::Down(why) => {
+                self.events.push_newest(ConnEvent::Down { why: why.clone() });
+            }
+            _ => {}
+        }
+        state.phase = phase;
     }
 
     pub(crate) fn control_left(&self, bytes: usize) {
@@ -200,6 +233,37 @@ impl Conn {
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
+    }
+
+    /// The connection's next event, waiting at most `timeout` (none: no limit); none if nothing happened in that time. Each
+    /// event is given once, to one of the connection's handles. In a callback, which must not wait, this returns at once.
+    pub fn recv_event(&self, timeout: Option<Duration>) -> Option<ConnEvent> {
+        self.shared.events.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })
+    }
+
+    /// A descriptor that is readable while [`Conn::recv_event`] would return an event: for the application's own event
+    /// loop, which must only poll it. It lives as long as the connection's last handle.
+    ///
+    /// ```
+    /// use rocketbufs::{Config, Conn, ConnEvent, Context, Listener};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let ctx = Context::new(Config::default())?;
+    /// # let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
+    /// # let out = rocketbufs::ROut::new(&ctx);
+    /// # let addr = listener.local_addr();
+    /// # listener.set_conn_cb(move |conn| out.add_conn(&conn));
+    /// let conn = Conn::connect_start(&ctx, &addr, b"hello")?;
+    /// let descriptor = conn.pollable()?; // Readable when the connection is up, or could not be made.
+    /// # let _ = descriptor;
+    /// assert_eq!(conn.recv_event(None), Some(ConnEvent::Up));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.shared.events.pollable()
     }
 
     /// Whether both ends have accepted it and it is not down.

@@ -10,6 +10,7 @@ use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use rocketring::{Maps, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
+use crate::callback::Callback;
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::core::incoming::transport_connections;
 use crate::core::{Command, Core};
@@ -67,7 +68,7 @@ pub(crate) struct ContextInner {
     next_conn: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
-    /// How many callbacks the application has set.
+    /// How many callbacks are set.
     callbacks: AtomicUsize,
     callbacks_in_calls: AtomicBool,
     /// There was a subscription that loses something if what comes for it is not read at once.
@@ -228,11 +229,22 @@ impl ContextInner {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// The application sets a callback: threads of its own that do a worker's work leave that, unless callbacks may run
+    /// Sets a callback of the application: its threads that do a worker's work stop doing that, unless callbacks may run
     /// there.
-    pub(crate) fn note_callback(&self) {
+    pub(crate) fn set_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
+        // Counted first: no thread of the application runs the callback by mistake.
         self.callbacks.fetch_add(1, Ordering::Relaxed);
         self.look_who_drives();
+        if place.set(callback) {
+            self.callbacks.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes a callback of the application, and waits for a call that runs on another thread.
+    pub(crate) fn unset_callback<F: ?Sized>(&self, place: &Callback<F>) {
+        if place.unset() {
+            self.callbacks.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// There is a subscription with another policy than `block`: whoever does a worker's work and then has its own to do
@@ -249,7 +261,7 @@ impl ContextInner {
         }
     }
 
-    /// Whether the application has set any.
+    /// Whether a callback is set.
     pub(crate) fn has_callbacks(&self) -> bool {
         self.callbacks.load(Ordering::Relaxed) > 0
     }

@@ -1,5 +1,6 @@
 //! What the two ends tell their applications.
 
+use crate::confirm::SubscriberProgress;
 use crate::error::RefusedError;
 use crate::inbound::{Ending, Item};
 use crate::proto::End;
@@ -171,6 +172,30 @@ pub enum OutEvent {
     Progress {
         /// The buffer.
         bid: Bid,
+    },
+    /// A delivery that was given a context has landed with every subscriber that was there. Only by
+    /// [`ROut::recv_event`](crate::ROut::recv_event), where no [`ROut::set_data_out_cb`](crate::ROut::set_data_out_cb) is set.
+    DataOut {
+        /// The buffer.
+        bid: Bid,
+        /// What [`ROut::deliver`](crate::ROut::deliver) was given.
+        context: u64,
+    },
+    /// A subscriber has told how far it is. Only by [`ROut::recv_event`](crate::ROut::recv_event), where no
+    /// [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb) is set.
+    SubscriberProgress(Box<SubscriberProgress>),
+    /// A control message of the application at another end. Only by [`ROut::recv_event`](crate::ROut::recv_event), where no
+    /// [`ROut::set_control_msg_cb`](crate::ROut::set_control_msg_cb) is set.
+    Control {
+        /// By which connection.
+        conn: u64,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// So many events before the next one were dropped, as nobody took them.
+    Missed {
+        /// How many.
+        events: u64,
     },
     /// A spliced buffer's log has ended (closed or gone) and every subscriber present has all of it.
     Ended {

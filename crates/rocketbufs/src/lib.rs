@@ -36,6 +36,7 @@ mod context;
 pub mod core;
 mod drive;
 mod error;
+mod event_queue;
 mod events;
 pub mod fields;
 mod handover;
@@ -62,7 +63,7 @@ mod worker;
 pub use budget::Budget;
 pub use config::{Config, ConfigError};
 pub use confirm::{Confirmed, SubscriberProgress};
-pub use conn::Conn;
+pub use conn::{Conn, ConnEvent};
 pub use context::Context;
 pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,

@@ -1,14 +1,15 @@
 //! Listening for connections (paper 1, Listing 3).
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::Conn;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::core::Command;
 use crate::error::ListenError;
+use crate::event_queue::{EventQueue, NotQueued};
 use crate::proto::ByeCode;
 use crate::worker::is_worker;
 use rocketnet::Down;
@@ -105,9 +106,7 @@ pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     callback: Callback<ConnCallback>,
     strangers: Callback<StrangerCallback>,
-    waiting: Mutex<VecDeque<Conn>>,
-    arrived: Condvar,
-    max_waiting: usize,
+    waiting: EventQueue<Conn>,
 }
 
 impl ListenerShared {
@@ -115,18 +114,12 @@ impl ListenerShared {
     /// nobody takes connections fast enough.
     pub(crate) fn offer(&self, conn: Conn) -> Option<Conn> {
         let Err(conn) = self.call(conn) else { return None };
-        let mut waiting = lock(&self.waiting);
-        if self.callback.is_set() {
-            // Set since; whoever set it has taken those that waited, or waits for this lock to take them.
-            drop(waiting);
-            return self.call(conn).err();
+        // A callback that was set since has taken the connections that waited, or takes them after this.
+        match self.waiting.push_unless(conn, || self.callback.is_set()) {
+            Ok(()) => None,
+            Err(NotQueued::Refused(conn)) => self.offer(conn),
+            Err(NotQueued::Full(conn)) => Some(conn),
         }
-        if waiting.len() >= self.max_waiting {
-            return Some(conn);
-        }
-        waiting.push_back(conn);
-        self.arrived.notify_one();
-        None
     }
 
     /// A connection ended before it was offered.
@@ -173,9 +166,7 @@ impl Listener {
             id,
             callback: Callback::default(),
             strangers: Callback::default(),
-            waiting: Mutex::default(),
-            arrived: Condvar::new(),
-            max_waiting: context.config().tcp.backlog.max(1) as usize,
+            waiting: EventQueue::new(context.config().tcp.backlog as usize),
         });
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
@@ -190,36 +181,45 @@ impl Listener {
 
     /// Calls `callback` for every connection, on a worker thread; for those that wait already, on this one.
     pub fn set_conn_cb(&self, callback: impl FnMut(Conn) + Send + 'static) {
-        self.context.inner().note_callback();
-        self.shared.callback.set(Box::new(callback));
-        let waiting = std::mem::take(&mut *lock(&self.shared.waiting));
-        for conn in waiting {
-            // There is a callback, it was just set.
-            let _ = self.shared.call(conn);
+        self.context.inner().set_callback(&self.shared.callback, Box::new(callback));
+        while let Some(conn) = self.shared.waiting.recv(Some(Duration::ZERO)) {
+            if let Some(conn) = self.shared.offer(conn) {
+                // The callback was removed meanwhile, and as many connections wait as may.
+                conn.reject("too many connections wait to be accepted");
+            }
         }
+    }
+
+    /// Removes the callback of [`Listener::set_conn_cb`]: connections wait for [`Listener::accept`] again. What the callback
+    /// uses can be freed when this has returned: no call runs then, unless this is called inside the callback.
+    pub fn unset_conn_cb(&self) {
+        self.context.inner().unset_callback(&self.shared.callback);
     }
 
     /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
     /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
     pub fn set_stranger_cb(&self, callback: impl FnMut(&Stranger) + Send + 'static) {
-        self.context.inner().note_callback();
-        self.shared.strangers.set(Box::new(callback));
+        self.context.inner().set_callback(&self.shared.strangers, Box::new(callback));
+    }
+
+    /// Removes the callback of [`Listener::set_stranger_cb`], as [`Listener::unset_conn_cb`] does.
+    pub fn unset_stranger_cb(&self) {
+        self.context.inner().unset_callback(&self.shared.strangers);
     }
 
     /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever). In a callback, which must
     /// not wait, only what is there.
     pub fn accept(&self, timeout: Option<Duration>) -> Option<Conn> {
-        let timeout = if is_worker() { Some(Duration::ZERO) } else { timeout };
-        let waiting = lock(&self.shared.waiting);
-        let empty = |waiting: &mut VecDeque<Conn>| waiting.is_empty();
-        let mut waiting = match timeout {
-            None => self.shared.arrived.wait_while(waiting, empty).unwrap_or_else(|p| p.into_inner()),
-            Some(timeout) => {
-                let waited = self.shared.arrived.wait_timeout_while(waiting, timeout, empty);
-                waited.unwrap_or_else(|p| p.into_inner()).0
-            }
-        };
-        waiting.pop_front()
+        self.shared.waiting.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })
+    }
+
+    /// A descriptor that is readable while [`Listener::accept`] would return a connection: for the application's own event
+    /// loop, which must only poll it. It lives as long as the listener.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.shared.waiting.pollable()
     }
 }
 

@@ -1,6 +1,8 @@
 //! The sending end (paper 1, section 3.2, Listing 2).
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use crate::conn::Conn;
 use crate::context::{Context, ContextInner, lock};
 use crate::core::{Command, Role};
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
+use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
 use crate::inbound::InboundShared;
 use crate::inspect::Traffic;
@@ -51,7 +54,16 @@ pub(crate) struct ROutShared {
     control_cb: Callback<ControlCallback>,
     event_cb: Callback<EventCallback>,
     pub(crate) progress_cb: Callback<ProgressCallback>,
+    /// Events that no callback takes.
+    events: EventQueue<OutEvent>,
+    /// Events that had to make room in it for newer ones.
+    missed: AtomicU64,
+    /// The application reads the queue: what it did not ask for by a callback comes there too.
+    reads_events: AtomicBool,
 }
+
+/// The most events that wait for [`ROut::recv_event`].
+const MAX_EVENTS: usize = 4096;
 
 impl ROutShared {
     pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {
@@ -70,18 +82,61 @@ impl ROutShared {
 
     /// Tells an event, on a worker thread.
     pub(crate) fn tell(&self, event: OutEvent) {
+        self.run_event_backlog();
+        if let Err(event) = self.call(event) {
+            self.queue_event(event);
+        }
+    }
+
+    /// Gives an event to the callback; gives it back if there is none.
+    fn call(&self, event: OutEvent) -> Result<(), OutEvent> {
         let conn = event.conn();
-        let ran = self.event_cb.run(event, |callback, event| callback(event));
-        if let (Ok(Ran::Panicked), Some(conn)) = (ran, conn) {
+        let ran = self.event_cb.run(event, |callback, event| callback(event))?;
+        if let (Ran::Panicked, Some(conn)) = (ran, conn) {
             let worker = self.inner.worker_of(conn);
             let (code, why) = (ByeCode::Normal, CALLBACK_PANICKED.to_owned());
             self.inner.workers[worker].send(Command::Close { conn, code, why });
         }
+        Ok(())
+    }
+
+    /// An event for [`ROut::recv_event`]. The newest say most: how it is now.
+    pub(crate) fn queue_event(&self, event: OutEvent) {
+        if self.events.push_newest(event) {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the application reads the queue of events.
+    pub(crate) fn reads_events(&self) -> bool {
+        self.reads_events.load(Ordering::Relaxed)
+    }
+
+    fn take_event(&self, timeout: Option<Duration>) -> Option<OutEvent> {
+        if self.missed.load(Ordering::Relaxed) > 0 {
+            let events = self.missed.swap(0, Ordering::Relaxed);
+            return Some(OutEvent::Missed { events });
+        }
+        self.events.recv(timeout)
+    }
+
+    /// Gives the event callback what came before it was set, in order.
+    fn run_event_backlog(&self) {
+        while self.event_cb.is_set() {
+            let Some(event) = self.take_event(Some(Duration::ZERO)) else { return };
+            if let Err(event) = self.call(event) {
+                return self.queue_event(event);
+            }
+        }
     }
 
     pub(crate) fn on_control(&self, conn: &Conn, message: &[u8]) {
-        if let Ok(Ran::Panicked) = self.control_cb.run(message, |callback, message| callback(conn, message)) {
-            conn.close(CALLBACK_PANICKED);
+        match self.control_cb.run(message, |callback, message| callback(conn, message)) {
+            Ok(Ran::Panicked) => conn.close(CALLBACK_PANICKED),
+            Err(message) if self.reads_events() => {
+                self.queue_event(OutEvent::Control { conn: conn.id(), message: message.to_vec() });
+            }
+            Ok(Ran::Returned) | Err(_) => {}
         }
     }
 
@@ -91,9 +146,13 @@ impl ROutShared {
         if contexts.is_empty() {
             return;
         }
-        let _ = self.data_out_cb.run(contexts, |callback, contexts| {
-            contexts.into_iter().for_each(|context| callback(buffer.bid, context));
+        let bid = buffer.bid;
+        let told = self.data_out_cb.run(contexts, |callback, contexts| {
+            contexts.into_iter().for_each(|context| callback(bid, context));
         });
+        if let (Err(contexts), true) = (told, self.reads_events()) {
+            contexts.into_iter().for_each(|context| self.queue_event(OutEvent::DataOut { bid, context }));
+        }
     }
 
     pub(crate) fn conn_down(&self, conn: u64, why: &str) {
@@ -142,6 +201,9 @@ impl ROut {
             control_cb: Callback::default(),
             event_cb: Callback::default(),
             progress_cb: Callback::default(),
+            events: EventQueue::new(MAX_EVENTS),
+            missed: AtomicU64::new(0),
+            reads_events: AtomicBool::new(false),
         });
         lock(&context.inner().routs).push(Arc::downgrade(&shared));
         Self { shared, context: context.clone() }
@@ -388,20 +450,73 @@ impl ROut {
     /// Calls `callback(bid, context)` on a worker thread when a delivery that was given a context has landed with every
     /// subscriber that was there.
     pub fn set_data_out_cb(&self, callback: impl FnMut(Bid, u64) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.data_out_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.data_out_cb, Box::new(callback));
+    }
+
+    /// Removes the callback of [`ROut::set_data_out_cb`]. What the callback uses can be freed when this has returned: no call
+    /// runs then, unless this is called inside the callback.
+    pub fn unset_data_out_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.data_out_cb);
     }
 
     /// Calls `callback` on a worker thread for every control message of the application at another end.
     pub fn set_control_msg_cb(&self, callback: impl FnMut(&Conn, &[u8]) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.control_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
     }
 
-    /// Calls `callback` on a worker thread for every event.
+    /// Removes the callback of [`ROut::set_control_msg_cb`], as [`ROut::unset_data_out_cb`] does.
+    pub fn unset_control_msg_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.control_cb);
+    }
+
+    /// Calls `callback` on a worker thread for every event; for the events that wait already, on this thread.
     pub fn set_event_cb(&self, callback: impl FnMut(OutEvent) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.event_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.event_cb, Box::new(callback));
+        self.shared.run_event_backlog();
+    }
+
+    /// Removes the callback of [`ROut::set_event_cb`], as [`ROut::unset_data_out_cb`] does: events wait for
+    /// [`ROut::recv_event`].
+    pub fn unset_event_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.event_cb);
+    }
+
+    /// The synchronous way: the next event, waiting at most `timeout` (none: no limit); none if nothing happened in that time.
+    /// Events with a callback of their own do not come here. [`OutEvent::DataOut`], [`OutEvent::SubscriberProgress`] and
+    /// [`OutEvent::Control`] come from the first call of this or of [`ROut::pollable`] on; the others always wait, 4,096 at
+    /// most: then the oldest is dropped, and [`OutEvent::Missed`] tells how many were. In a callback, which must not wait, this
+    /// returns at once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rocketbufs::{Config, Conn, Context, Listener, OutEvent, RIn, ROut};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let ctx = Context::new(Config::default())?;
+    /// let out = ROut::new(&ctx);
+    /// out.create_buffer(7, 1 << 20)?;
+    /// # let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
+    /// # let to = out.clone();
+    /// # listener.set_conn_cb(move |conn| to.add_conn(&conn));
+    /// # let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
+    /// # input.subscribe(7, 1 << 20)?;
+    /// let event = out.recv_event(Some(Duration::from_secs(5)));
+    /// assert!(matches!(event, Some(OutEvent::Subscribed { bid: 7, .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recv_event(&self, timeout: Option<Duration>) -> Option<OutEvent> {
+        self.shared.reads_events.store(true, Ordering::Relaxed);
+        self.shared.take_event(if is_worker() { Some(Duration::ZERO) } else { timeout })
+    }
+
+    /// A descriptor that is readable while [`ROut::recv_event`] would return an event: for the application's own event loop,
+    /// which must only poll it. It lives as long as the rOut's last handle.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.shared.reads_events.store(true, Ordering::Relaxed);
+        self.shared.events.pollable()
     }
 
     /// Waits until every subscriber present has everything that was delivered, and of a destroyed buffer has heard that

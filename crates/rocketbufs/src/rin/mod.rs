@@ -6,10 +6,8 @@ mod shared;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::callback::Callback;
 use crate::conn::Conn;
@@ -17,6 +15,7 @@ use crate::context::{Context, lock};
 use crate::core::{Command, Role};
 use crate::drive::Waiting;
 use crate::error::{ControlError, RecvError, SubscribeError};
+use crate::event_queue::Readable;
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::options::SubscribeOptions;
@@ -82,7 +81,7 @@ impl RIn {
             queue: Mutex::default(),
             has_reader: AtomicBool::new(false),
             arrived: Condvar::new(),
-            pollable: OnceLock::new(),
+            readable: Readable::default(),
         });
         conn.attach(Role::In(shared.clone()));
         Self { shared, context: conn.context.clone() }
@@ -207,25 +206,40 @@ impl RIn {
     /// one. Set it before subscribing. Data stays until it is given back with [`RIn::data_consumed`]; the segment's
     /// bytes stay as they are until the callback returns.
     pub fn set_data_in_cb(&self, callback: impl FnMut(Bid, &BufSeg<'_>) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.data_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.data_cb, Box::new(callback));
+    }
+
+    /// Removes the callback of [`RIn::set_data_in_cb`]: what comes next waits for [`RIn::recv`]. What the callback uses can be
+    /// freed when this has returned: no call runs then, unless this is called inside the callback.
+    pub fn unset_data_in_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.data_cb);
+        self.shared.all_inbounds().iter().for_each(|inbound| self.shared.enqueue(inbound));
     }
 
     /// Calls `callback` on a worker thread for every event that is not data, also for those that came before it was set
     /// and were not received. Behind a data callback the newest 256 of them wait, and of holes in a buffer's data, where there
     /// are more, only from where to where.
     pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.event_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.event_cb, Box::new(callback));
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
+    }
+
+    /// Removes the callback of [`RIn::set_event_cb`], as [`RIn::unset_data_in_cb`] does: events wait for [`RIn::recv`].
+    pub fn unset_event_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.event_cb);
     }
 
     /// Calls `callback` on a worker thread for every control message of the application at the other end, also for
     /// those that came before it was set and were not read.
     pub fn set_control_msg_cb(&self, callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
-        self.shared.inner.note_callback();
-        self.shared.control_cb.set(Box::new(callback));
+        self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
+    }
+
+    /// Removes the callback of [`RIn::set_control_msg_cb`], as [`RIn::unset_data_in_cb`] does: messages wait for
+    /// [`RIn::recv_control`].
+    pub fn unset_control_msg_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.control_cb);
     }
 
     /// Gives back the oldest `size_bytes` of a buffer: the writer may use their space again (paper 1, section 3.3).
@@ -285,11 +299,11 @@ impl RIn {
         let mut queue = lock(&shared.queue);
         loop {
             if let Some(notice) = queue.notices.pop_front() {
-                shared.settle(&mut queue);
+                shared.settle(&queue);
                 return Ok(Some(notice));
             }
             if let Some(inbound) = queue.ready.pop_front() {
-                shared.settle(&mut queue);
+                shared.settle(&queue);
                 drop(queue);
                 if let Some(received) = self.take_from(&inbound) {
                     return Ok(Some(received));
@@ -376,29 +390,19 @@ impl RIn {
         let queue = lock(&self.shared.queue);
         let waited = self.shared.arrived.wait_timeout_while(queue, timeout, |queue| queue.control.is_empty());
         let (mut queue, _) = waited.unwrap_or_else(|p| p.into_inner());
-        queue.take_control()
+        let message = queue.take_control();
+        self.shared.settle(&queue);
+        message
     }
 
-    /// A descriptor that is readable while [`RIn::recv`] would return something: for somebody else's event loop. Only
-    /// poll it.
+    /// A descriptor that is readable while [`RIn::recv`] or [`RIn::recv_control`] would return something: for the
+    /// application's own event loop, which must only poll it. It lives as long as the rIn's last handle.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// The process has no descriptor left.
     pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
-        let mut queue = lock(&self.shared.queue);
-        if self.shared.pollable.get().is_none() {
-            let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-            let _ = self.shared.pollable.set(fd);
-            if !queue.is_empty() {
-                self.shared.signal(&mut queue);
-            }
-        }
-        drop(queue);
-        match self.shared.pollable.get() {
-            Some(fd) => Ok(fd.as_fd()),
-            None => Err(std::io::Error::other("no descriptor")),
-        }
+        let queue = lock(&self.shared.queue);
+        self.shared.readable.descriptor(queue.has_something())
     }
 
     /// Sends one of the application's own control messages to the other end, in order with the data.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 use super::RIn;
 use super::direct::Sights;
@@ -10,6 +10,7 @@ use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::ConnShared;
 use crate::context::{Context, ContextInner, lock};
 use crate::core::Command;
+use crate::event_queue::Readable;
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::proto::ByeCode;
@@ -37,8 +38,8 @@ pub(crate) struct RInShared {
     /// One [`InReader`](super::InReader) receives for all.
     pub(super) has_reader: AtomicBool,
     pub(super) arrived: Condvar,
-    /// Readable while something waits in the queue; made when it is first asked for.
-    pub(super) pollable: OnceLock<std::os::fd::OwnedFd>,
+    /// Readable while something waits in the queue.
+    pub(super) readable: Readable,
 }
 
 /// What waits for [`RIn::recv`] and [`RIn::recv_control`].
@@ -53,12 +54,16 @@ pub(super) struct Queue {
     pub(super) driven: u64,
     /// Subscriptions whose rings are looked at by whoever waits here.
     pub(super) sights: Sights,
-    signalled: bool,
 }
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.ready.is_empty()
+    }
+
+    /// Whether anything waits, control messages included.
+    pub(super) fn has_something(&self) -> bool {
+        !(self.is_empty() && self.control.is_empty())
     }
 }
 
@@ -121,9 +126,15 @@ impl RInShared {
             };
             let Some((view, epoch)) = view_of(inbound, from, to) else { continue };
             let view = InView::new(view, inbound.clone(), epoch, pin, to);
-            let ran = self.data_cb.run(&view, |callback, view| callback(inbound.bid, &BufSeg::of(view)));
-            if ran.is_ok_and(|ran| self.panicked(ran)) {
-                return;
+            let ran = self.data_cb.run(view, |callback, view| callback(inbound.bid, &BufSeg::of(&view)));
+            match ran {
+                Ok(ran) if self.panicked(ran) => return,
+                Ok(_) => {}
+                Err(view) => {
+                    // The callback was removed after the data was taken.
+                    self.push_notice(&mut lock(&self.queue), Received::Data(view));
+                    return self.enqueue(inbound);
+                }
             }
         }
     }
@@ -145,7 +156,7 @@ impl RInShared {
         }
         let mut queue = lock(&self.queue);
         queue.ready.push_back(inbound.clone());
-        self.signal(&mut queue);
+        self.signal(&queue);
     }
 
     /// Tells an event: by callback, or in the queue of [`RIn::recv`].
@@ -208,7 +219,7 @@ impl RInShared {
     pub(super) fn untell(&self, bid: Bid) {
         let mut queue = lock(&self.queue);
         queue.notices.retain(|notice| notice.bid() != Some(bid));
-        self.settle(&mut queue);
+        self.settle(&queue);
     }
 
     /// After a callback that panicked nobody knows what its application saw: its connection ends, others go on.
@@ -220,7 +231,7 @@ impl RInShared {
         ran == Ran::Panicked
     }
 
-    pub(super) fn signal(&self, queue: &mut Queue) {
+    pub(super) fn signal(&self, queue: &Queue) {
         if queue.waiting > 0 {
             self.arrived.notify_all();
         }
@@ -230,13 +241,7 @@ impl RInShared {
             self.inner.workers[driven.trailing_zeros() as usize].seat.wake();
             driven &= driven - 1;
         }
-        if let Some(fd) = self.pollable.get()
-            && !queue.signalled
-        {
-            queue.signalled = true;
-            // An eventfd takes a write unless it is at its maximum, where it is readable anyway.
-            let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
-        }
+        self.readable.raise();
     }
 
     /// Wakes those who wait, though nothing came.
@@ -254,12 +259,9 @@ impl RInShared {
         Some(&self.inner.workers[self.inner.worker_of(self.conn().id)])
     }
 
-    pub(super) fn settle(&self, queue: &mut Queue) {
-        if queue.signalled && queue.is_empty() {
-            queue.signalled = false;
-            if let Some(fd) = self.pollable.get() {
-                let _ = rustix::io::read(fd, &mut [0_u8; 8]);
-            }
+    pub(super) fn settle(&self, queue: &Queue) {
+        if !queue.has_something() {
+            self.readable.lower();
         }
     }
 
@@ -284,6 +286,7 @@ impl RInShared {
         queue.control_bytes = bytes;
         queue.control.push_back(message);
         self.arrived.notify_all();
+        self.readable.raise();
         true
     }
 }
