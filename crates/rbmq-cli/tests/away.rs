@@ -19,7 +19,7 @@ fn published(publisher: &Publisher, topic: &str, message: &str) -> TopicWriter {
 }
 
 fn named(addr: &str, filters: &[&str]) -> Subscriber {
-    let mut subscriber = Subscriber::builder().name("n").hold(LONG).connect(addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).name("n").hold(LONG).connect(addr).unwrap();
     for filter in filters {
         subscriber.subscribe(filter).unwrap();
     }
@@ -120,7 +120,7 @@ fn what_is_asked_for_after_a_reconnect_begins_where_it_was_asked_to() {
     let proxy = Proxy::to(&broker.addr());
     let _known = published(&publisher, "known", "1");
     let mut other = published(&publisher, "other", "old");
-    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
     subscriber.subscribe_from("known", StartFrom::Oldest).unwrap();
     assert_eq!(next(&mut subscriber), "known 1");
     proxy.cut();
@@ -157,7 +157,8 @@ fn who_gets_no_place_is_told_so_once_and_who_comes_back_has_its_own() {
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let mut writers = ["a", "b", "c"].map(|topic| published(&publisher, topic, "1"));
     let from = |filter: &str| {
-        let mut subscriber = Subscriber::builder().name("n").hold(LONG).connect(&broker.addr()).unwrap();
+        let mut subscriber =
+            Subscriber::builder().until_ended(true).name("n").hold(LONG).connect(&broker.addr()).unwrap();
         subscriber.subscribe_from(filter, StartFrom::Oldest).unwrap();
         subscriber
     };
@@ -167,7 +168,8 @@ fn who_gets_no_place_is_told_so_once_and_who_comes_back_has_its_own() {
         leave(first, &mut observer);
         writers[0].publish(b"2").unwrap();
     }
-    let mut other = Subscriber::builder().name("m").hold(LONG).connect(&broker.addr()).unwrap();
+    let mut other =
+        Subscriber::builder().until_ended(true).name("m").hold(LONG).connect(&broker.addr()).unwrap();
     other.subscribe_from("#", StartFrom::Oldest).unwrap();
     let mut told = Vec::new();
     (0..3).for_each(|_| told.extend(lowered(&mut other)));

@@ -39,7 +39,7 @@ fn topic(at: &Broker, name: &str) -> TopicWriter {
 }
 
 fn subscriber(at: &Broker, name: &str) -> Subscriber {
-    let mut subscriber = Subscriber::connect(&at.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&at.addr()).unwrap();
     subscriber.subscribe(name).unwrap();
     subscriber
 }
@@ -256,7 +256,7 @@ fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
     expect(&mut first, 0..499);
     let last = first.recv(LONG).unwrap().expect("number 499");
     drop(first);
-    let mut second = Subscriber::connect(&a.addr()).unwrap();
+    let mut second = Subscriber::builder().until_ended(true).connect(&a.addr()).unwrap();
     second.subscribe_from("news", StartFrom::Positions(vec![(last.epoch, last.end)])).unwrap();
     expect(&mut second, 500..1000);
 }

@@ -21,7 +21,7 @@ fn broker() -> Broker {
 }
 
 fn subscriber(addr: &str) -> Subscriber {
-    let mut subscriber = Subscriber::connect(addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(addr).unwrap();
     subscriber.subscribe("t").unwrap();
     subscriber
 }
@@ -110,7 +110,8 @@ fn one_that_leaves_in_order_says_what_it_consumed() {
 #[test]
 fn a_named_one_goes_on_behind_what_it_took() {
     let broker = broker();
-    let connect = || Subscriber::builder().name("me").hold(LONG).connect(&broker.addr()).unwrap();
+    let connect =
+        || Subscriber::builder().until_ended(true).name("me").hold(LONG).connect(&broker.addr()).unwrap();
     let mut first = connect();
     first.subscribe("t").unwrap();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
@@ -203,8 +204,13 @@ fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, 
     let addr = first.addr.clone();
     let small = TopicOptions { ring_bytes: Some(64 << 10), keep_until_delivered, ..TopicOptions::default() };
     let mut topic = topic(&addr, small);
-    let mut reader =
-        Subscriber::builder().name("slow").hold(LONG).ring_bytes(64 << 10).connect(&addr).unwrap();
+    let mut reader = Subscriber::builder()
+        .until_ended(true)
+        .name("slow")
+        .hold(LONG)
+        .ring_bytes(64 << 10)
+        .connect(&addr)
+        .unwrap();
     reader.subscribe_from("t", StartFrom::Oldest).unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
     // The publisher's own ring, and before it the broker's if what it has is not kept.

@@ -147,7 +147,7 @@ fn a_publisher_whose_broker_is_gone_tells_up_to_where_it_had_confirmed() {
 #[test]
 fn a_publisher_whose_broker_is_there_waits_for_slow_subscribers_at_its_end() {
     let broker = BrokerProcess::start();
-    let mut slow = Subscriber::connect(&broker.addr).unwrap();
+    let mut slow = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     slow.subscribe("t").unwrap();
     let mut publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
     // Longer than the time-out, which is for the broker.
@@ -314,7 +314,7 @@ fn a_subscriber_that_is_asked_to_end_writes_what_it_has_for_who_reads() {
 /// A publisher of a line that its only subscriber has and is not done with.
 fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
     let broker = BrokerProcess::start();
-    let mut slow = Subscriber::connect(&broker.addr).unwrap();
+    let mut slow = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     slow.subscribe("t").unwrap();
     let publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
     assert_eq!(slow.recv(common::LONG).unwrap().unwrap().bytes, b"one");

@@ -47,7 +47,7 @@ fn thousands_of_long_names_are_asked_for_and_told_again_after_a_cut() {
     let proxy = Proxy::to(&broker.addr);
     const MANY: usize = 8_000;
     let name = |n: usize| format!("{n:0>250}");
-    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
     for n in 0..MANY {
         subscriber.subscribe(&name(n)).unwrap();
     }
@@ -77,7 +77,7 @@ fn what_is_published_while_the_broker_is_away_arrives() {
     let proxy = Proxy::to(&broker.addr);
     let publisher = Publisher::connect(&proxy.addr).unwrap();
     let mut topic = publisher.topic("t").unwrap();
-    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
     topic.publish(b"before").unwrap();
@@ -99,7 +99,7 @@ fn a_broker_that_restarts_is_gone_on_with() {
     let addr = first.addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();
     let mut topic = publisher.topic("t").unwrap();
-    let mut subscriber = Subscriber::connect(&addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("t").unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
     for n in 0..100_u32 {
@@ -129,7 +129,7 @@ fn a_broker_that_restarts_is_gone_on_with() {
 fn a_subscriber_of_many_topics_comes_back_to_a_broker_that_takes_only_small_messages() {
     let broker = broker_with(|config| config.framework.limits.max_control_bytes = 2048);
     let proxy = Proxy::to(&broker.addr());
-    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
     let names: Vec<String> = (0..100).map(|n| format!("{n:0>200}")).collect();
     names.iter().for_each(|name| subscriber.subscribe(name).unwrap());
     proxy.cut();
@@ -149,7 +149,8 @@ fn a_broker_that_is_told_to_end_lets_subscribers_finish() {
     let broker = BrokerProcess::start();
     let text = lines("x", 50_000);
     let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
-    let mut subscriber = Subscriber::builder().ring_bytes(512 << 10).connect(&broker.addr).unwrap();
+    let mut subscriber =
+        Subscriber::builder().until_ended(true).ring_bytes(512 << 10).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     publisher.wait_subscribers(1, LONG).unwrap();
     for line in text.lines() {
@@ -254,7 +255,8 @@ fn a_publisher_that_dies_is_told() {
 fn a_place_is_kept_for_a_name() {
     let broker = BrokerProcess::start();
     let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
-    let connect = || Subscriber::builder().name("me").hold(LONG).connect(&broker.addr).unwrap();
+    let connect =
+        || Subscriber::builder().until_ended(true).name("me").hold(LONG).connect(&broker.addr).unwrap();
     let mut subscriber = connect();
     subscriber.subscribe("t").unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
@@ -276,7 +278,8 @@ fn a_place_has_one_owner() {
     let broker = BrokerProcess::start();
     let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
     let connect = || {
-        let mut subscriber = Subscriber::builder().name("me").hold(LONG).connect(&broker.addr).unwrap();
+        let mut subscriber =
+            Subscriber::builder().until_ended(true).name("me").hold(LONG).connect(&broker.addr).unwrap();
         subscriber.subscribe("t").unwrap();
         subscriber
     };

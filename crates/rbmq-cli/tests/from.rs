@@ -12,7 +12,7 @@ use common::inside::{broker_with, rule};
 use common::{BrokerProcess, LONG, Process, client, lines, piped, until};
 
 fn subscriber(at: &Broker, topic: &str, from: StartFrom) -> Subscriber {
-    let mut subscriber = Subscriber::connect(&at.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&at.addr()).unwrap();
     subscriber.subscribe_from(topic, from).unwrap();
     subscriber
 }

@@ -41,7 +41,7 @@ fn a_subscriber_that_vanished_stops_holding_its_publisher() {
     let broker = broker(3000);
     let proxy = Proxy::to(&broker.addr());
     let mut writer = topic(&Publisher::connect(&broker.addr()).unwrap(), "t");
-    let builder = Subscriber::builder().block_timeout(Duration::ZERO).ring_bytes(64 << 10);
+    let builder = Subscriber::builder().until_ended(true).block_timeout(Duration::ZERO).ring_bytes(64 << 10);
     let mut subscriber = builder.config(wordless()).connect(&proxy.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     writer.wait_subscribers(1, LONG).unwrap();
@@ -62,7 +62,7 @@ fn the_topic_of_a_publisher_that_vanished_ends_and_others_go_on() {
     let vanishing = Publisher::builder().config(wordless()).connect(&proxy.addr).unwrap();
     let mut lost = topic(&vanishing, "lost");
     let mut stays = topic(&Publisher::connect(&broker.addr()).unwrap(), "stays");
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     for (writer, name) in [(&mut lost, "lost"), (&mut stays, "stays")] {
         subscriber.subscribe(name).unwrap();
         writer.wait_subscribers(1, LONG).unwrap();
@@ -85,7 +85,8 @@ fn a_client_that_only_answers_is_kept() {
     let broker = broker(2400);
     let proxy = Proxy::to(&broker.addr());
     let mut writer = topic(&Publisher::connect(&broker.addr()).unwrap(), "t");
-    let mut subscriber = Subscriber::builder().config(wordless()).connect(&proxy.addr).unwrap();
+    let mut subscriber =
+        Subscriber::builder().until_ended(true).config(wordless()).connect(&proxy.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     writer.wait_subscribers(1, LONG).unwrap();
     writer.publish(b"before").unwrap();

@@ -90,7 +90,7 @@ fn a_flood_of_refusals_is_told_as_what_it_is() {
         flood(conn, (0..3000).map(|_| reason()));
         flood(conn, std::iter::once(Control::Told));
     });
-    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     let mut refused = 0;
     while let Some(item) = subscriber.next(Duration::from_secs(1)).unwrap() {
@@ -122,7 +122,7 @@ fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
         flood(conn, (0..200).map(|bid| Control::TopicGone { bid, topic: "t".parse().unwrap() }));
         flood(conn, std::iter::once(Control::Told));
     });
-    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     match subscriber.recv(LONG) {
         Err(ReceiveError::Refused(why)) => assert!(why.contains("cannot subscribe to topic 't'"), "{why}"),
@@ -135,7 +135,7 @@ fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
 #[test]
 fn what_the_broker_cannot_be_told_is_a_refusal_and_no_reason_to_come_back() {
     let addr = terse(20);
-    let mut subscriber = Subscriber::connect(&addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("a/topic/with/a/long/name").unwrap();
     match subscriber.next(LONG).unwrap() {
         Some(Item::Notice(Notice::Refused(why))) => assert!(why.contains("at most 19"), "{why}"),
@@ -151,7 +151,7 @@ fn what_the_broker_cannot_be_told_is_a_refusal_and_no_reason_to_come_back() {
 #[test]
 fn nonsense_ends_the_connection_and_names_the_broker() {
     let broker = Impostor::start(|conn, _| drop(conn.send_control(b"\xee nonsense")));
-    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     match subscriber.next(LONG).unwrap() {
         Some(Item::Notice(Notice::Disconnected(why))) => {
@@ -160,7 +160,7 @@ fn nonsense_ends_the_connection_and_names_the_broker() {
         other => panic!("{other:?}"),
     }
     let broker = Impostor::start(|conn, _| flood(conn, std::iter::once(Control::Created { bid: 0 })));
-    let mut subscriber = Subscriber::connect(&broker.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     match subscriber.next(LONG).unwrap() {
         Some(Item::Notice(Notice::Disconnected(why))) => {

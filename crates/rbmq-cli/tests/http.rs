@@ -171,7 +171,7 @@ fn the_table_of_a_merged_topic_is_told_with_its_limit() {
     let text = "[broker]\nmerge_table_entries = 8\n[[broker.topics]]\npattern = \"m\"\ningest = \"merge\"\n";
     std::fs::write(&path, text).unwrap();
     let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
-    let mut sub = rbmq::Subscriber::connect(&broker.addr).unwrap();
+    let mut sub = rbmq::Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     sub.subscribe("m").unwrap();
     let publisher = rbmq::Publisher::connect(&broker.addr).unwrap();
     let mut writer = publisher.topic("m").unwrap();

@@ -25,7 +25,7 @@ fn topic(addr: &str, min_subscribers: u32) -> TopicWriter {
 }
 
 fn subscriber(addr: &str, from: StartFrom) -> Subscriber {
-    let mut subscriber = Subscriber::connect(addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(addr).unwrap();
     subscriber.subscribe_from("t", from).unwrap();
     subscriber
 }

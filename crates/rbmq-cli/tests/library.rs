@@ -18,7 +18,7 @@ use rocketbufs::config::TransportKind;
 fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
     let broker = broker_with(|_| {});
     let topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe("t").unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
     (broker, topic, subscriber)
@@ -58,7 +58,8 @@ fn topics_take_turns_in_batches_of_a_bounded_size() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let mut topics = ["a", "b"].map(|name| publisher.topic(name).unwrap());
-    let mut subscriber = Subscriber::builder().batch_bytes(MOST).connect(&broker.addr()).unwrap();
+    let mut subscriber =
+        Subscriber::builder().until_ended(true).batch_bytes(MOST).connect(&broker.addr()).unwrap();
     for name in ["a", "b"] {
         subscriber.subscribe(name).unwrap();
     }
@@ -137,7 +138,8 @@ fn what_is_kept_is_not_overwritten_until_it_is_released() {
     let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
-    let mut subscriber = Subscriber::builder().ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
+    let mut subscriber =
+        Subscriber::builder().until_ended(true).ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
     subscriber.subscribe("t").unwrap();
     topic.wait_subscribers(1, LONG).unwrap();
     topic.publish(b"first").unwrap();
@@ -199,7 +201,7 @@ fn what_is_no_record_is_an_error_of_the_publisher() {
     out.add_conn(&conn);
     let mut writer = out.writer(1).unwrap();
     writer.append(&[b"\x03\0\0\0abc", b"\xff\xff\xff\xff\x00"]).unwrap();
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     // Whichever of the two the broker hears first.
     subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
     let create = rbmq::wire::Control::Create {
@@ -259,7 +261,7 @@ fn limits_are_refused_with_their_numbers() {
         second.contains("the broker has 1 publishers; its limit (broker.max_publishers) is 1"),
         "{second}"
     );
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     for topic in ["a", "b", "c"] {
         subscriber.subscribe(topic).unwrap();
     }
@@ -287,7 +289,7 @@ fn connections_beyond_the_limit_are_told_its_name_and_numbers() {
         let refused = Publisher::connect(&broker.addr()).unwrap_err().to_string();
         assert!(refused.contains(said), "{refused}");
     }
-    let refused = Subscriber::connect(&broker.addr()).unwrap_err().to_string();
+    let refused = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap_err().to_string();
     assert!(refused.contains(said), "{refused}");
     // Those who were refused take nobody's place.
     drop(first);
@@ -368,7 +370,7 @@ fn one_after_the_other(merged: bool) {
         topic.close().unwrap();
         publisher.close();
     }
-    let mut subscriber = Subscriber::builder().connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
     let mut said: Vec<u8> =
         (0..5).map(|_| subscriber.recv(LONG).unwrap().expect("it is kept").bytes[0]).collect();
@@ -427,7 +429,7 @@ fn positions_of_other_logs_do_no_harm() {
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
     topic.publish(b"x").unwrap();
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     let other = vec![(rocketbufs::Epoch(77), 1_000_000)];
     subscriber.subscribe_from("t", StartFrom::Positions(other)).unwrap();
     assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");

@@ -52,7 +52,7 @@ impl Crowd {
 }
 
 fn subscriber(addr: &str, topic: &str) -> Subscriber {
-    let mut subscriber = Subscriber::connect(addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(addr).unwrap();
     subscriber.subscribe_from(topic, StartFrom::Oldest).unwrap();
     subscriber
 }
@@ -390,7 +390,7 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
 fn publishers_that_come_and_go_use_one_log() {
     let broker = merging_with(|config| config.broker.closed_linger_ms = 8000);
     let crowd = Crowd::of(&broker);
-    let mut receiver = Subscriber::connect(&broker.addr()).unwrap();
+    let mut receiver = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     receiver.subscribe("m/x").unwrap();
     let mut epochs = Vec::new();
     for n in 0..20_u32 {
@@ -462,7 +462,7 @@ fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     let options = TopicOptions { keep_until_delivered: true, ..tiny() };
     let mut writer = publisher.topic_with("x", options).unwrap();
     // It gives nothing back, so nothing counts as delivered.
-    let mut absent = Subscriber::builder().name("slow").hold(LONG).connect(&addr).unwrap();
+    let mut absent = Subscriber::builder().until_ended(true).name("slow").hold(LONG).connect(&addr).unwrap();
     absent.subscribe("x").unwrap();
     writer.wait_subscribers(1, LONG).unwrap();
     let mut last = 0;
@@ -475,7 +475,7 @@ fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     drop(absent);
     until("it knows", || !publisher.is_connected());
     broker = BrokerProcess::start_at(&addr, &config);
-    let mut receiver = Subscriber::connect(&addr).unwrap();
+    let mut receiver = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     receiver.subscribe_from("x", StartFrom::Oldest).unwrap();
     for which in 0..100 {
         let message = receiver.recv(LONG).unwrap().unwrap();

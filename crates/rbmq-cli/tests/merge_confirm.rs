@@ -61,10 +61,10 @@ fn a_place_that_is_given_up_is_waited_for_no_more() {
     });
     let ctx = Context::new(Config::default()).unwrap();
     let publisher = Bare::join(&ctx, &broker.addr(), 1, "m");
-    let named = Subscriber::builder().name("gone").hold(Duration::from_millis(500));
+    let named = Subscriber::builder().until_ended(true).name("gone").hold(Duration::from_millis(500));
     let mut away = named.connect(&broker.addr()).unwrap();
     away.subscribe("m").unwrap();
-    let mut there = Subscriber::connect(&broker.addr()).unwrap();
+    let mut there = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     there.subscribe("m").unwrap();
     until("both subscribe", || broker.topics()[0].subscribers == 2);
     drop(away);
@@ -84,7 +84,8 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
     assert_eq!(first.out.confirmed(BARE_BID).unwrap().count.receivers, 0);
 
-    let mut receivers = [0, 1].map(|_| Subscriber::connect(&broker.addr()).unwrap());
+    let mut receivers =
+        [0, 1].map(|_| Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap());
     for receiver in &mut receivers {
         receiver.subscribe("m/x").unwrap();
     }
@@ -133,8 +134,9 @@ fn one_subscriber_that_loses_takes_no_other_from_the_count() {
             subscriber.subscribe(name).unwrap();
             subscriber
         };
-        let reader = subscriber(Subscriber::builder());
-        let lossy = subscriber(Subscriber::builder().policy(Policy::Drop).max_lag_bytes(8 << 10));
+        let reader = subscriber(Subscriber::builder().until_ended(true));
+        let lossy =
+            subscriber(Subscriber::builder().until_ended(true).policy(Policy::Drop).max_lag_bytes(8 << 10));
         let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
         let publisher = Publisher::connect(&broker.addr()).unwrap();
         let mut topic = publisher.topic_with(name, options).unwrap();

@@ -107,7 +107,7 @@ fn misses(merging: &mut Merging, proxy: &Proxy, subscriber: &mut Subscriber) {
 fn who_is_back_late_is_told_what_is_gone() {
     let mut merging = Merging::start();
     let proxy = Proxy::to(&merging.addr);
-    let mut subscriber = Subscriber::connect(&proxy.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
     subscriber.subscribe_from("x", StartFrom::Oldest).unwrap();
     misses(&mut merging, &proxy, &mut subscriber);
 }
@@ -117,7 +117,7 @@ fn who_was_started_again_meanwhile_is_told_too() {
     let merging = Merging::start();
     let (_publisher, mut writer) = merging.publisher();
     publish(&mut writer);
-    let mut subscriber = Subscriber::connect(&merging.addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&merging.addr).unwrap();
     subscriber.subscribe_from("x", StartFrom::Positions(vec![(Epoch(1), 5)])).unwrap();
     check(&mut subscriber);
 }
@@ -131,7 +131,7 @@ fn who_is_behind_another_broker_that_is_back_late_is_told_too() {
     let mut merging = Merging::start();
     let proxy = Proxy::to(&merging.addr);
     let broker = behind(&proxy.addr);
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("x", StartFrom::Oldest).unwrap();
     misses(&mut merging, &proxy, &mut subscriber);
 }

@@ -79,7 +79,7 @@ impl<const N: usize> Mesh<N> {
 
 /// A subscriber with a name and a place, or one without.
 fn subscriber(addr: &str, name: &str) -> Subscriber {
-    let builder = Subscriber::builder().ring_bytes(RING_BYTES).name(name);
+    let builder = Subscriber::builder().until_ended(true).ring_bytes(RING_BYTES).name(name);
     let hold = if name.is_empty() { Duration::ZERO } else { LONG };
     let mut subscriber = builder.hold(hold).connect(addr).unwrap();
     subscriber.subscribe("news").unwrap();

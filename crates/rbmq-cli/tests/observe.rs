@@ -40,7 +40,8 @@ fn an_empty_broker() {
 fn sees_who_is_slow_and_whom_that_holds() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
-    let slow = Subscriber::builder().name("slow").policy(Policy::Block).ring_bytes(64 << 10);
+    let slow =
+        Subscriber::builder().until_ended(true).name("slow").policy(Policy::Block).ring_bytes(64 << 10);
     // However long this takes.
     let slow = slow.block_timeout(Duration::ZERO);
     let mut slow = slow.connect(&broker.addr()).unwrap();
@@ -85,7 +86,8 @@ fn sees_who_is_slow_and_whom_that_holds() {
 fn sees_what_a_dropping_subscriber_lost() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
-    let lossy = Subscriber::builder().name("lossy").policy(Policy::Drop).ring_bytes(64 << 10);
+    let lossy =
+        Subscriber::builder().until_ended(true).name("lossy").policy(Policy::Drop).ring_bytes(64 << 10);
     let mut lossy = lossy.connect(&broker.addr()).unwrap();
     lossy.subscribe("t").unwrap();
     writer.wait_subscribers(1, LONG).unwrap();
@@ -107,7 +109,7 @@ fn sees_what_a_dropping_subscriber_lost() {
 fn sees_places_of_those_who_are_away() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
-    let named = Subscriber::builder().name("attic").hold(LONG).connect(&broker.addr());
+    let named = Subscriber::builder().until_ended(true).name("attic").hold(LONG).connect(&broker.addr());
     let mut named = named.unwrap();
     named.subscribe_from("t", StartFrom::Oldest).unwrap();
     writer.wait_subscribers(1, LONG).unwrap();
@@ -154,7 +156,8 @@ fn many_subscriptions_come_in_pages_the_slowest_first() {
     let name = |n: usize| format!("{n:03}{}", "n".repeat(200));
     let subscribers: Vec<Subscriber> = (0..60)
         .map(|n| {
-            let builder = Subscriber::builder().context(&ctx).name(&name(n)).ring_bytes(32 << 10);
+            let builder =
+                Subscriber::builder().until_ended(true).context(&ctx).name(&name(n)).ring_bytes(32 << 10);
             let mut subscriber = builder.connect(&broker.addr()).unwrap();
             subscriber.subscribe("t").unwrap();
             subscriber
@@ -296,7 +299,7 @@ fn a_full_merge_table_is_what_holds_its_publishers() {
         config.broker.merge_table_entries = 8;
     });
     let mut writer = topic(&broker, "t");
-    let mut reader = Subscriber::builder().name("dash").connect(&broker.addr()).unwrap();
+    let mut reader = Subscriber::builder().until_ended(true).name("dash").connect(&broker.addr()).unwrap();
     reader.subscribe("t").unwrap();
     writer.wait_subscribers(1, LONG).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
@@ -324,7 +327,8 @@ fn a_least_number_of_subscribers_is_what_holds_a_publisher() {
     let options = TopicOptions { min_subscribers: 2, ring_bytes: Some(64 << 10), ..TopicOptions::default() };
     let mut writer = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
     let reader = || {
-        let mut reader = Subscriber::builder().policy(Policy::Drop).connect(&broker.addr()).unwrap();
+        let mut reader =
+            Subscriber::builder().until_ended(true).policy(Policy::Drop).connect(&broker.addr()).unwrap();
         reader.subscribe("t").unwrap();
         reader
     };

@@ -20,7 +20,7 @@ fn kept(broker: &Broker, topic: &str) -> usize {
         writer.publish(&[1; 1000]).unwrap();
     }
     writer.close().unwrap();
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from(topic, StartFrom::Oldest).unwrap();
     subscriber.into_iter().map(Result::unwrap).count()
 }
@@ -80,7 +80,7 @@ fn a_filter_that_adds_nothing_ends_with_the_others() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     publish(&publisher, "a/b", "x");
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("+/b", StartFrom::Oldest).unwrap();
     assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
     subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
@@ -96,7 +96,7 @@ fn filters_that_overlap_deliver_each_topic_once() {
         publish(&publisher, topic, "x");
     }
     let received = |filters: &[&str]| {
-        let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+        let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
         for filter in filters {
             subscriber.subscribe_from(filter, StartFrom::Oldest).unwrap();
         }
@@ -114,7 +114,7 @@ fn topics_that_appear_later_come_by_themselves_from_their_beginning() {
     let mut old = publisher.topic("a/old").unwrap();
     old.publish(b"before").unwrap();
     old.flush(LONG).unwrap();
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe("a/+").unwrap();
     old.wait_subscribers(1, LONG).unwrap();
     // The first is long written when the subscriber hears of the second.
@@ -144,7 +144,7 @@ fn every_filter_must_have_matched_before_all_has_ended() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     publish(&publisher, "a/b", "x");
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     assert!(!subscriber.ended());
     subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
     subscriber.subscribe_from("c/#", StartFrom::Oldest).unwrap();
@@ -160,10 +160,10 @@ fn every_filter_must_have_matched_before_all_has_ended() {
 #[test]
 fn wrong_filters_and_too_many_of_them_are_refused() {
     let broker = broker_with(|config| config.broker.max_topics_per_subscriber = 2);
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     let error = subscriber.subscribe("a/#/b").unwrap_err();
     assert!(matches!(error, SubscribeTopicError::Filter(_)), "{error}");
-    let held = Subscriber::builder().name("").hold(LONG);
+    let held = Subscriber::builder().until_ended(true).name("").hold(LONG);
     let error = held.connect(&broker.addr()).unwrap().subscribe("a").unwrap_err();
     assert!(matches!(error, SubscribeTopicError::SubscriberName { bytes: 0, .. }), "{error}");
     for filter in ["a/+", "a/+", "b/#", "c"] {
@@ -178,7 +178,7 @@ fn wrong_filters_and_too_many_of_them_are_refused() {
 #[test]
 fn too_many_patterns_are_refused_though_names_would_be_taken() {
     let broker = broker_with(|config| config.broker.max_patterns_per_subscriber = 2);
-    let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     for filter in ["a", "b", "c", "a/+", "b/#", "c/+"] {
         subscriber.subscribe(filter).unwrap();
     }
@@ -194,7 +194,7 @@ fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
     let addr = broker.addr();
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writers: Vec<_> = (0..3).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
-    let mut subscriber = Subscriber::connect(&addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("t/#").unwrap();
     for writer in &mut writers {
         writer.wait_subscribers(1, LONG).unwrap();
@@ -237,7 +237,8 @@ fn more_topics_than_may_wait_in_a_connection_are_all_told() {
         writer.publish(format!("{n}").as_bytes()).unwrap();
     }
     writers.into_iter().for_each(|writer| writer.close().unwrap());
-    let mut subscriber = Subscriber::builder().ring_bytes(4096).connect(&broker.addr()).unwrap();
+    let mut subscriber =
+        Subscriber::builder().until_ended(true).ring_bytes(4096).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("t/+", StartFrom::Oldest).unwrap();
     let mut numbers = BTreeSet::new();
     while let Some(message) = subscriber.recv(LONG).unwrap() {

@@ -57,7 +57,8 @@ fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
         broker_of(vec![rule("fast/#", |rule| rule.policies = vec![Policy::Drop, Policy::Disconnect])]);
     let (mut fast, mut other) = (topic(&broker, "fast/a"), topic(&broker, "other"));
     for (policy, allowed) in [(Policy::Block, false), (Policy::Drop, true), (Policy::Disconnect, true)] {
-        let mut subscriber = subscriber(&broker, "fast/a", Subscriber::builder().policy(policy));
+        let mut subscriber =
+            subscriber(&broker, "fast/a", Subscriber::builder().until_ended(true).policy(policy));
         if allowed {
             fast.wait_subscribers(1, LONG).unwrap();
             fast.publish(b"x").unwrap();
@@ -70,7 +71,7 @@ fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
         drop(subscriber);
         until("it is gone", || fast.subscribers() == 0);
     }
-    let mut subscriber = subscriber(&broker, "other", Subscriber::builder());
+    let mut subscriber = subscriber(&broker, "other", Subscriber::builder().until_ended(true));
     other.wait_subscribers(1, LONG).unwrap();
     other.publish(b"y").unwrap();
     assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"y");
@@ -81,7 +82,8 @@ fn a_place_is_kept_no_longer_than_the_rule_says() {
     let broker = broker_of(vec![rule("short", |rule| rule.max_hold_ms = Some(50))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
-        let mut subscriber = subscriber(&broker, name, Subscriber::builder().name("s").hold(HOUR));
+        let mut subscriber =
+            subscriber(&broker, name, Subscriber::builder().until_ended(true).name("s").hold(HOUR));
         writer.wait_subscribers(1, LONG).unwrap();
         let told = notice(&mut subscriber, lowered);
         let kept = if short { "kept for 50ms" } else { "kept for 600s" };
@@ -98,7 +100,7 @@ fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
     let broker = broker_of(Vec::new());
     for (name, policy) in [("drop", Policy::Drop), ("disconnect", Policy::Disconnect)] {
         let mut writer = topic(&broker, name);
-        let builder = || Subscriber::builder().name("s").hold(HOUR).policy(policy);
+        let builder = || Subscriber::builder().until_ended(true).name("s").hold(HOUR).policy(policy);
         let away = subscriber(&broker, name, builder());
         writer.wait_subscribers(1, LONG).unwrap();
         drop(away);
@@ -125,7 +127,7 @@ fn a_lag_is_no_larger_than_the_rule_says() {
     ]);
     for (name, small) in [("small", true), ("large", false)] {
         let mut writer = topic(&broker, name);
-        let builder = Subscriber::builder().policy(Policy::Drop).max_lag_bytes(400 << 10);
+        let builder = Subscriber::builder().until_ended(true).policy(Policy::Drop).max_lag_bytes(400 << 10);
         let mut subscriber = subscriber(&broker, name, builder);
         writer.wait_subscribers(1, LONG).unwrap();
         fill(&mut writer, 300, LONG).unwrap();
@@ -153,7 +155,7 @@ fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_says() {
     let broker = broker_of(vec![rule("short", |rule| rule.block_timeout_ms = Some(100))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
-        let builder = Subscriber::builder().block_timeout(Duration::ZERO);
+        let builder = Subscriber::builder().until_ended(true).block_timeout(Duration::ZERO);
         let mut subscriber = subscriber(&broker, name, builder);
         writer.wait_subscribers(1, LONG).unwrap();
         let filled = fill(&mut writer, 1000, if short { LONG } else { Duration::from_millis(500) });

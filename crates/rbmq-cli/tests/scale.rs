@@ -88,7 +88,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     let (broker, _dir) = broker(&format!("[buffers]\nidle_retain_bytes = {IDLE_BYTES}\nidle_trim_ms = 50\n"));
     let context = Context::new(Config::default()).unwrap();
     let (publishers, mut topics) = topics(&context, &broker.addr);
-    let mut first = Subscriber::connect(&broker.addr).unwrap();
+    let mut first = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     for topic in 0..TOPICS {
         first.subscribe(&name(topic)).unwrap();
     }
@@ -119,7 +119,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     );
 
     // One that comes late hears of all topics at once, and finds at least the last delivery of each.
-    let mut late = Subscriber::connect(&broker.addr).unwrap();
+    let mut late = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     late.subscribe_from("scale/#", StartFrom::Oldest).unwrap();
     let mut bytes = 0;
     hear_of_all(&mut late, &mut bytes);
@@ -127,7 +127,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     late.close(LONG);
     first.close(LONG);
     // What rested goes on.
-    let mut again = Subscriber::connect(&broker.addr).unwrap();
+    let mut again = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     again.subscribe_from(&name(0), StartFrom::Oldest).unwrap();
     topics[0].publish(b"after the rest").unwrap();
     while again.recv(LONG).unwrap().expect("it goes on").bytes != b"after the rest" {}
@@ -137,7 +137,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
 /// A subscriber with memory of its own, so that it can be told apart from the publishers'.
 fn subscriber_of_all(addr: &str, budget_bytes: u64) -> Subscriber {
     let context = Context::new(Config::default()).unwrap();
-    let builder = Subscriber::builder().context(&context).budget_bytes(budget_bytes);
+    let builder = Subscriber::builder().until_ended(true).context(&context).budget_bytes(budget_bytes);
     let mut subscriber = builder.connect(addr).unwrap();
     subscriber.subscribe("scale/#").unwrap();
     subscriber
@@ -201,7 +201,9 @@ fn hundreds_of_connections_cost_little() {
     let mut connect = |count: usize| {
         for _ in 0..count / 2 {
             publishers.push(Publisher::builder().context(&context).connect(&broker.addr).unwrap());
-            subscribers.push(Subscriber::builder().context(&context).connect(&broker.addr).unwrap());
+            subscribers.push(
+                Subscriber::builder().until_ended(true).context(&context).connect(&broker.addr).unwrap(),
+            );
         }
     };
     // Whatever is made once is there already.

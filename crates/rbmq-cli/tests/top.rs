@@ -22,7 +22,11 @@ fn slow(topic: &str) -> (BrokerProcess, TopicWriter, Subscriber) {
     let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
     let publisher = Publisher::builder().name("camera").connect(&broker.addr).unwrap();
     let mut writer = publisher.topic_with(topic, options).unwrap();
-    let slow = Subscriber::builder().name("dash").ring_bytes(64 << 10).block_timeout(Duration::ZERO);
+    let slow = Subscriber::builder()
+        .until_ended(true)
+        .name("dash")
+        .ring_bytes(64 << 10)
+        .block_timeout(Duration::ZERO);
     let mut slow = slow.connect(&broker.addr).unwrap();
     slow.subscribe(topic).unwrap();
     writer.wait_subscribers(1, common::LONG).unwrap();
@@ -313,8 +317,11 @@ fn a_ring_with_more_subscribers_than_lines_is_scrolled() {
     let mut terminal = Terminal::open();
     let _others: Vec<Subscriber> = (0..30)
         .map(|n| {
-            let mut other =
-                Subscriber::builder().name(&format!("other{n:02}")).connect(&broker.addr).unwrap();
+            let mut other = Subscriber::builder()
+                .until_ended(true)
+                .name(&format!("other{n:02}"))
+                .connect(&broker.addr)
+                .unwrap();
             other.subscribe("sensors/kitchen").unwrap();
             other
         })

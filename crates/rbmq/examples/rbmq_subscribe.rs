@@ -1,4 +1,4 @@
-//! Receives until the topic is closed: `cargo run -p rbmq --example rbmq_subscribe -- 127.0.0.1:7411`
+//! Receives until Ctrl-C, from one publisher after the other: `cargo run -p rbmq --example rbmq_subscribe -- 127.0.0.1:7411`
 use rbmq::Subscriber;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -50,6 +50,14 @@ impl SubscriberBuilder {
         self
     }
 
+    /// With true, the calls that wait for messages return none as soon as every topic has ended ([`Subscriber::ended`]), the
+    /// iterator ends then, and a publisher that is gone without closing its topic is an error. By default they wait for the
+    /// next publisher of the topic, whatever became of the last one; [`Subscriber::next`] tells of ends in both cases.
+    pub fn until_ended(mut self, until_ended: bool) -> Self {
+        self.options.until_ended = until_ended;
+        self
+    }
+
     /// What happens when this subscriber is slow. Default: [`Policy::Block`], nothing is lost.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.options.policy = policy;

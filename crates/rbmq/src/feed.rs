@@ -63,6 +63,7 @@ pub(super) struct Options {
     pub(super) name: String,
     pub(super) hold: Duration,
     pub(super) confirm_released: bool,
+    pub(super) until_ended: bool,
     /// Of the rings of topics that were asked for by patterns.
     pub(super) budget: Option<Budget>,
 }

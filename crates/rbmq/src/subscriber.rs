@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// # let mut news = publisher.topic("news")?;
 /// use rbmq::Subscriber;
 ///
-/// let mut subscriber = Subscriber::connect(&addr)?;
+/// let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr)?;
 /// subscriber.subscribe("news")?;
 /// # news.wait_subscribers(1, std::time::Duration::from_secs(10))?;
 /// # news.publish(b"hello")?;
@@ -175,7 +175,8 @@ impl Subscriber {
     }
 
     /// The next messages, several at once and borrowed where they landed, waiting at most `timeout`; none if nothing
-    /// came, or if every topic has ended ([`Subscriber::ended`]).
+    /// came. A topic without a publisher is waited for: its next publisher may come. With
+    /// [`SubscriberBuilder::until_ended`] this returns none as soon as every topic has ended.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -198,7 +199,7 @@ impl Subscriber {
         Ok(next.map(|(bytes, topic, framing)| Batch { bytes: Some(bytes), topic, framing, spare }))
     }
 
-    /// The next message, copied, waiting at most `timeout`; none if nothing came, or if every topic has ended.
+    /// The next message, copied, waiting at most `timeout`; none if nothing came, as for [`Subscriber::next_batch`].
     ///
     /// # Errors
     /// As [`Subscriber::next_batch`].
@@ -206,8 +207,8 @@ impl Subscriber {
         Ok(self.recv_ref(timeout)?.map(|message| message.to_message()))
     }
 
-    /// The next message, borrowed where it landed, waiting at most `timeout`; none if nothing came, or if every topic
-    /// has ended. Its space is given back when the last message of its batch was followed by another call.
+    /// The next message, borrowed where it landed, waiting at most `timeout`; none if nothing came, as for
+    /// [`Subscriber::next_batch`]. Its space is given back when the last message of its batch was followed by another call.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -284,7 +285,8 @@ impl Subscriber {
     fn wait_bytes(&mut self, timeout: Duration) -> Result<Option<(Bytes, TopicName, Framing)>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
-            if self.ended() {
+            let until_ended = self.feed.options.until_ended;
+            if until_ended && self.ended() {
                 return Ok(None);
             }
             let left = deadline.left();
@@ -299,6 +301,8 @@ impl Subscriber {
                         return Ok(Some((bytes, topic, framing)));
                     }
                 }
+                // Another publisher of the topic may come.
+                Some(Item::Notice(Notice::Gone { .. })) if !until_ended => {}
                 Some(Item::Notice(notice)) => notice.into_error().map_or(Ok(()), Err)?,
             }
         }
@@ -466,7 +470,8 @@ impl IntoIterator for Subscriber {
     }
 }
 
-/// The messages of a subscriber until every topic has ended; see [`Subscriber`].
+/// The messages of a subscriber, without an end; with [`SubscriberBuilder::until_ended`], until every topic has ended. See
+/// [`Subscriber`].
 pub struct Messages {
     subscriber: Subscriber,
 }
@@ -478,7 +483,9 @@ impl Iterator for Messages {
         loop {
             match self.subscriber.recv(Duration::from_secs(3600)) {
                 Ok(Some(message)) => return Some(Ok(message)),
-                Ok(None) if self.subscriber.ended() => return None,
+                Ok(None) if self.subscriber.feed.options.until_ended && self.subscriber.ended() => {
+                    return None;
+                }
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
             }
