@@ -57,7 +57,7 @@ pub struct Dropped {
 impl Dropped {
     /// Messages of CMQ that were in them. Others' messages may begin with the same byte, and are not counted.
     pub fn messages_of(&self, system: System) -> u64 {
-        match (system.is_ours(), system.has_spare()) {
+        match (system.is_ours(), system.has_parity()) {
             (true, true) => self.messages + self.more_pieces,
             (true, false) => self.messages + self.one_piece + self.more_pieces,
             (false, _) => 0,
@@ -220,7 +220,7 @@ mod tests {
         ]});
         let dropped = read(&listed);
         assert_eq!(dropped, Dropped { packets: 7, messages: 307, one_piece: 2, more_pieces: 1 });
-        let of = [System::CmqThroughput, System::CmqSpare, System::Udp].map(|s| dropped.messages_of(s));
+        let of = [System::CmqPaper, System::CmqParity, System::Udp].map(|s| dropped.messages_of(s));
         assert_eq!(of, [310, 308, 0]);
     }
 }

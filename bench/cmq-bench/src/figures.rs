@@ -21,7 +21,7 @@ use super::{
 pub struct Args {
     /// Who carries the messages, in turn
     #[arg(long, value_enum, value_delimiter = ',')]
-    #[arg(default_value = "cmq,cmq-throughput,cmq-spare,udp,gso,zeromq,msgpack-rpc,nng,nats,quic")]
+    #[arg(default_value = "cmq,cmq-paper,cmq-parity,udp,gso,zeromq,msgpack-rpc,nng,nats,quic")]
     systems: Vec<System>,
     /// From where to where
     #[arg(long, value_enum, value_delimiter = ',', default_value = "pingpong,pingping,oneway")]

@@ -181,7 +181,7 @@ fn ps_each(time: Duration, messages: u64) -> u64 {
 pub fn push(pushes: &Pushes) -> io::Result<()> {
     let to = |id| Key::new(pushes.to, id);
     let open = |timeout| {
-        let config = Config::default().batches(Config::default().qthresh, timeout);
+        let config = Config::paper().batches(Config::paper().qthresh, timeout);
         cmq::new_raw_rq(pushes.bind, config).map_err(io::Error::other)
     };
     // Nothing grows old.

@@ -29,7 +29,7 @@ const CALL_SEGMENTS: usize = 64;
 /// There is no such system here, or its sockets failed.
 pub fn run(end: &End) -> io::Result<()> {
     match end.system.as_str() {
-        "cmq" | "cmq-spare" => end.run(&mut Queue::open(end)?),
+        "cmq" | "cmq-paper" | "cmq-parity" => end.run(&mut Queue::open(end)?),
         "udp" => end.run(&mut Plain::open(end)?),
         "gso" => end.run(&mut Batched::open(end)?),
         other => Err(io::Error::other(format!("no link is called {other}"))),
@@ -45,14 +45,10 @@ struct Queue {
 
 impl Queue {
     fn open(end: &End) -> io::Result<Queue> {
-        let config = match (end.timeout_us, end.qthresh) {
-            (0, _) => Config::immediate(),
-            (_, qthresh) if qthresh == Config::default().qthresh => Config::default(),
-            _ => Config::throughput(),
-        };
+        let config = if end.system == "cmq-paper" { Config::paper() } else { Config::default() };
         let mut config = config.batches(end.qthresh, Duration::from_micros(end.timeout_us));
         config.receive_buffer = Some(RECEIVE_BUFFER);
-        config.spare_pieces = end.system == "cmq-spare";
+        config.spare_pieces = end.system == "cmq-parity";
         // As every link here: before it waits, everything leaves.
         config.flush_on_wait = true;
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;

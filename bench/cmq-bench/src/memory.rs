@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
 fn one(args: &Args, lossy: bool) -> Result<(Vec<Row>, u64), BenchError> {
     let time = Duration::from_secs(args.seconds);
     let point = Point {
-        system: System::Cmq,
+        system: System::CmqPaper,
         pattern: Pattern::Pingping,
         size: args.size,
         lossy,

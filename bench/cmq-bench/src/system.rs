@@ -10,12 +10,12 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
-    /// CMQ: batches of 512 bytes or 200 ms; every message at once where one is outstanding
+    /// CMQ with its default settings
     Cmq,
-    /// CMQ with the pair that is better for throughput
-    CmqThroughput,
-    /// The same with spare pieces for messages in pieces
-    CmqSpare,
+    /// CMQ with the paper's: batches of 512 bytes or 200 ms; every message at once where one is outstanding
+    CmqPaper,
+    /// CMQ with its default settings and parity fragments
+    CmqParity,
     /// Plain UDP sockets: a call for each message
     Udp,
     /// The bare minimum with UDP_SEGMENT and UDP_GRO, one way only
@@ -60,8 +60,8 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             System::Cmq => "cmq",
-            System::CmqThroughput => "cmq-throughput",
-            System::CmqSpare => "cmq-spare",
+            System::CmqPaper => "cmq-paper",
+            System::CmqParity => "cmq-parity",
             System::Udp => "udp",
             System::Gso => "gso",
             System::Zeromq => "zeromq",
@@ -74,21 +74,12 @@ impl System {
 
     /// Whether it is CMQ in one of its settings.
     pub fn is_ours(self) -> bool {
-        matches!(self, System::Cmq | System::CmqThroughput | System::CmqSpare)
+        matches!(self, System::Cmq | System::CmqPaper | System::CmqParity)
     }
 
-    /// Whether a message in pieces may lose one of them; those that are measured have one spare piece each.
-    pub fn has_spare(self) -> bool {
-        self == System::CmqSpare
-    }
-
-    /// The word that its program knows it by.
-    fn link(self) -> &'static str {
-        match self {
-            System::CmqSpare => "cmq-spare",
-            _ if self.is_ours() => "cmq",
-            _ => self.name(),
-        }
+    /// Whether a fragmented message may lose one fragment; those that are measured have one parity fragment each.
+    pub fn has_parity(self) -> bool {
+        self == System::CmqParity
     }
 
     /// Whether a message is repeated until it arrives.
@@ -99,10 +90,9 @@ impl System {
     /// Whether it can carry messages of this size this way.
     pub fn carries(self, pattern: Pattern, size: u32, lossy: bool) -> bool {
         match self {
-            System::Cmq | System::Udp => true,
-            System::CmqThroughput => pattern != Pattern::Pingpong,
-            // Smaller ones are in no pieces, and larger ones have several spare ones.
-            System::CmqSpare => pattern != Pattern::Pingpong && (1_473..=22_000).contains(&size),
+            System::Cmq | System::CmqPaper | System::Udp => true,
+            // Smaller messages are not fragmented, and larger ones have several parity fragments.
+            System::CmqParity => pattern != Pattern::Pingpong && (1_473..=22_000).contains(&size),
             // It does not put messages together, so nothing but whole messages may come.
             System::Gso => pattern == Pattern::Oneway && !lossy,
             // A datagram of QUIC fits into a packet.
@@ -114,8 +104,8 @@ impl System {
     /// Bytes of a batch, and how long a message waits in it.
     pub fn batches(self, pattern: Pattern) -> (usize, Duration) {
         let config = match self {
-            System::CmqThroughput | System::CmqSpare => cmq::Config::throughput(),
-            _ if pattern == Pattern::Pingpong => cmq::Config::immediate(),
+            System::CmqPaper if pattern == Pattern::Pingpong => cmq::Config::immediate(),
+            System::CmqPaper => cmq::Config::paper(),
             _ => cmq::Config::default(),
         };
         (config.qthresh, config.timeout)
@@ -130,7 +120,7 @@ impl System {
     /// The program that runs an end of it, and the words it begins with.
     fn program(self) -> Option<(PathBuf, &'static [&'static str])> {
         match self {
-            System::Cmq | System::CmqThroughput | System::CmqSpare | System::Udp | System::Gso => {
+            System::Cmq | System::CmqPaper | System::CmqParity | System::Udp | System::Gso => {
                 Some((std::env::current_exe().ok()?, &["worker", "end"]))
             }
             System::Zeromq | System::Nng | System::Quic => Some((server::find("cmq-peers")?, &[])),
@@ -148,7 +138,7 @@ impl System {
                 // It knows whether the library that it loads is there.
                 let external = matches!(self, System::Zeromq | System::Nng);
                 let there = !external
-                    || Command::new(program).args(["has", self.link()]).status().is_ok_and(|s| s.success());
+                    || Command::new(program).args(["has", self.name()]).status().is_ok_and(|s| s.success());
                 (!there).then_some("its library")
             }
         }
@@ -176,7 +166,7 @@ impl System {
     pub fn command(self, role: &str, bind: SocketAddr, to: SocketAddr) -> Option<Command> {
         let (program, words) = self.program()?;
         let mut command = Command::new(program);
-        command.args(words).args([role, self.link()]);
+        command.args(words).args([role, self.name()]);
         command.args(["--bind", &bind.to_string(), "--to", &to.to_string()]);
         Some(command)
     }

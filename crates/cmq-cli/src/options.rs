@@ -15,12 +15,15 @@ pub type Done = Result<ExitCode, Box<dyn Error>>;
 /// Settings of a queue.
 #[derive(Debug, clap::Args)]
 pub struct Queue {
-    /// A batch leaves at this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
-    qthresh: usize,
-    /// A batch leaves when its oldest message is this many milliseconds old; 0 sends every message at once
-    #[arg(long, value_name = "MS", default_value_t = 200)]
-    timeout: u64,
+    /// Use the paper's settings: batches of 512 bytes or 200 ms
+    #[arg(long)]
+    paper: bool,
+    /// A batch leaves at this many bytes [default: 60000]
+    #[arg(long, value_name = "BYTES")]
+    qthresh: Option<usize>,
+    /// A batch leaves when its oldest message is this many milliseconds old; 0 sends every message at once [default: 5]
+    #[arg(long, value_name = "MS")]
+    timeout: Option<u64>,
     /// The network interface for multicast, by name or address
     #[arg(long, value_name = "NAME|ADDRESS")]
     interface: Option<Interface>,
@@ -32,11 +35,11 @@ pub struct Queue {
 impl Queue {
     /// Opens a queue at an address.
     pub fn open(&self, addr: SocketAddr, reuse_address: bool) -> Result<Cmq<Bytes>, Box<dyn Error>> {
-        let config = Config {
-            receive_buffer: self.receive_buffer,
-            reuse_address,
-            ..Config::default().batches(self.qthresh, Duration::from_millis(self.timeout))
-        };
+        let mut config = if self.paper { Config::paper() } else { Config::default() };
+        config.qthresh = self.qthresh.unwrap_or(config.qthresh);
+        config.timeout = self.timeout.map_or(config.timeout, Duration::from_millis);
+        config.receive_buffer = self.receive_buffer.or(config.receive_buffer);
+        config.reuse_address = reuse_address;
         Ok(cmq::new_raw_rq(addr, config).map_err(|error| format!("{addr}: {error}"))?)
     }
 

@@ -55,24 +55,25 @@ pub enum Order {
     },
 }
 
-/// Everything that can be set. [`Config::default`] is the paper's: few datagrams, up to 200 ms of delay.
+/// Everything that can be set. [`Config::default`] is the fastest preset, [`Config::paper`] has the paper's values, and
+/// [`Config::immediate`] sends each message at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// A key's messages leave once they are this many bytes, counted as they travel (with two bytes for each). Default
-    /// 512, the paper's. 1 to 60,000. Larger batches cost fewer system calls for each message; each key that has
+    /// 60,000, the maximum: what one system call sends. 1 to 60,000; the paper's is 512. Larger batches cost fewer system calls for each message; each key that has
     /// messages waiting holds a buffer of about this size.
     pub qthresh: usize,
-    /// A key's messages leave once there are this many. Default `usize::MAX`: only their bytes count, as in the paper; 400
-    /// in [`Config::throughput`]. Of small messages a batch of `qthresh` bytes has thousands, and the receiver would have
+    /// A key's messages leave once there are this many. Default 400. In [`Config::paper`] `usize::MAX`: only their bytes
+    /// count. Of small messages a batch of `qthresh` bytes has thousands, and the receiver would have
     /// nothing to do while they are pushed. At least 1.
     pub qmessages: usize,
-    /// A key's messages leave once the oldest of them has waited this long. Default 200 ms, the paper's. Zero sends every
+    /// A key's messages leave once the oldest of them has waited this long. Default 5 ms; the paper's is 200 ms. Zero sends every
     /// message at once, from the thread that pushes it: the shortest way, and one system call for each message.
     pub timeout: Duration,
     /// Whether everything pushed leaves when a thread begins to wait for a message of this queue: whoever waits has
     /// nothing more to push for now, and perhaps waits for an answer to it. Batches then are as large as what is pushed
     /// between two waits, and neither `qthresh` nor `timeout` must fit to how many messages are outstanding. Default
-    /// false, as in the paper; true in [`Config::throughput`].
+    /// true; false in [`Config::paper`].
     pub flush_on_wait: bool,
     /// How long a thread that waits for a message looks for it again and again before it sleeps, if its last wait was not
     /// much longer: a sleep and its end cost 5 to 50 µs, of the message and of the processor. At most 1 ms. Default 0: it
@@ -122,7 +123,7 @@ pub struct Config {
     /// Events that wait to be read, about 100 bytes each. Default 4,096. Past it new ones are only counted.
     pub max_events: usize,
     /// Size of the socket's receive buffer in bytes (SO_RCVBUF; the kernel doubles it and caps it at `net.core.rmem_max`).
-    /// Default `None`: the system's default, which holds some 160 small datagrams: what comes faster than it is taken
+    /// Default 4 MiB. `None`: the system's default, which holds some 160 small datagrams. What comes faster than it is taken
     /// is lost, and reported.
     pub receive_buffer: Option<usize>,
     /// Size of the socket's send buffer in bytes (SO_SNDBUF). Default `None`: the system's default.
@@ -135,10 +136,10 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            qthresh: 512,
-            qmessages: usize::MAX,
-            timeout: Duration::from_millis(200),
-            flush_on_wait: false,
+            qthresh: MAX_QTHRESH,
+            qmessages: 400,
+            timeout: Duration::from_millis(5),
+            flush_on_wait: true,
             spin: Duration::ZERO,
             pending_bytes: 64 << 20,
             mailbox_messages: 1 << 20,
@@ -156,7 +157,7 @@ impl Default for Config {
             max_senders: 1 << 17,
             max_destinations: 1 << 17,
             max_events: 4096,
-            receive_buffer: None,
+            receive_buffer: Some(4 << 20),
             send_buffer: None,
             reuse_address: false,
         }
@@ -164,22 +165,22 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A pair that is better for throughput than the paper's: as much as leaves in one call (60,000 bytes) or 5 ms, or 400
-    /// messages, or at once when a thread begins to wait; and a receive buffer of 4 MiB.
-    pub fn throughput() -> Config {
+    /// The paper's settings: batches of 512 bytes or 200 ms, and the system's default receive buffer. Few datagrams, with
+    /// a delay of up to 200 ms; from messages of 64 bytes on slower than [`Config::default`] by a factor.
+    pub fn paper() -> Config {
         Config {
-            qthresh: MAX_QTHRESH,
-            qmessages: 400,
-            timeout: Duration::from_millis(5),
-            flush_on_wait: true,
-            receive_buffer: Some(4 << 20),
+            qthresh: 512,
+            qmessages: usize::MAX,
+            timeout: Duration::from_millis(200),
+            flush_on_wait: false,
+            receive_buffer: None,
             ..Config::default()
         }
     }
 
     /// Every message leaves at once.
     pub fn immediate() -> Config {
-        Config { timeout: Duration::ZERO, ..Config::default() }
+        Config { timeout: Duration::ZERO, flush_on_wait: false, ..Config::default() }
     }
 
     /// Sets [`Config::qthresh`] and [`Config::timeout`].

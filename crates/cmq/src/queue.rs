@@ -22,7 +22,7 @@ use crate::proto::receiver::Account;
 #[cfg(feature = "stream")]
 use crate::stream::MessageStream;
 
-/// Makes a queue with the paper's settings at a local address (paper, `newRq`). Port 0 takes any that is free.
+/// Makes a queue with [`Config::default`] at a local address (paper, `newRq`). Port 0 takes any that is free.
 ///
 /// # Errors
 /// [`OpenError`]: the address cannot be taken, or the system refuses.

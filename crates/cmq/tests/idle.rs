@@ -21,7 +21,7 @@ fn sleeps() -> u64 {
 #[test]
 fn the_threads_behind_idle_queues_sleep() {
     let queues: Vec<Cmq<u64>> =
-        (0..4).map(|_| new_rq_with("127.0.0.1:0", Config::throughput()).expect("a queue")).collect();
+        (0..4).map(|_| new_rq_with("127.0.0.1:0", Config::default()).expect("a queue")).collect();
     // Traffic of every kind: batches by age, pops that wait, a mailbox, many keys.
     let to = queues[1].local_addr();
     for number in 0..1000 {

@@ -29,7 +29,8 @@ fn exchange(
     let receiver = queue(config);
     let proxy = Proxy::start(receiver.local_addr(), fate);
     let from = proxy.addr();
-    let sender = queue(Config::default());
+    // Small batches: many datagrams for the proxy to decide about.
+    let sender = queue(Config::paper());
     let mut popped = Vec::new();
     for number in 0..count {
         sender.cw_push((from, 0), &number).expect("room");

@@ -15,8 +15,13 @@ fn queue(config: Config) -> Cmq<u32> {
 
 #[test]
 fn ten_thousand_messages_come_in_order_or_are_reported() {
-    let receiver = queue(Config::default());
-    let sender = queue(Config::default());
+    for config in [Config::default(), Config::paper(), Config::immediate()] {
+        ten_thousand(config);
+    }
+}
+
+fn ten_thousand(config: Config) {
+    let (receiver, sender) = (queue(config.clone()), queue(config));
     for number in 0..10_000_u32 {
         sender.cw_push((receiver.local_addr(), 0), &number).expect("room");
     }
@@ -33,6 +38,16 @@ fn ten_thousand_messages_come_in_order_or_are_reported() {
     let counts = receiver.sender(from)[0].counts;
     assert_eq!(counts.received, received);
     assert_eq!(counts.received + counts.lost + counts.missed, 10_000);
+}
+
+/// What a program gets that asks for nothing, and the paper's pair.
+#[test]
+fn presets_have_their_batches() {
+    let (default, paper) = (Config::default(), Config::paper());
+    assert_eq!((default.qthresh, default.timeout), (60_000, Duration::from_millis(5)));
+    assert!(default.flush_on_wait, "an answer is not kept waiting");
+    assert_eq!((paper.qthresh, paper.timeout), (512, Duration::from_millis(200)));
+    assert_eq!((paper.qmessages, paper.flush_on_wait, paper.receive_buffer), (usize::MAX, false, None));
 }
 
 #[test]
@@ -194,8 +209,8 @@ fn a_push_that_panics_leaves_nothing_behind() {
 #[test]
 fn a_batch_of_many_datagrams_arrives_whole() {
     for offload in [true, false] {
-        let config = Config { offload, max_datagram: Some(1200), ..Config::throughput() };
-        let receiver = queue(Config::throughput());
+        let config = Config { offload, max_datagram: Some(1200), ..Config::default() };
+        let receiver = queue(Config::default());
         let sender = queue(config.batches(60_000, LONG));
         for number in 0..20_000 {
             sender.cw_push((receiver.local_addr(), 0), &number).expect("room");
@@ -211,7 +226,7 @@ fn a_batch_of_many_datagrams_arrives_whole() {
 
 #[test]
 fn a_hundred_thousand_keys() {
-    let receiver = queue(Config::throughput());
+    let receiver = queue(Config::default());
     let sender = queue(Config::default().batches(60_000, LONG));
     for id in 0..100_000 {
         sender.cw_push((receiver.local_addr(), id), &id).expect("room");
@@ -248,9 +263,9 @@ const END: u32 = u32::MAX;
 
 #[test]
 fn several_threads_push_and_pop() {
-    let spins = Config { spin: Duration::from_micros(50), ..Config::throughput() };
+    let spins = Config { spin: Duration::from_micros(50), ..Config::default() };
     let receiver = queue(spins);
-    let sender = queue(Config::throughput());
+    let sender = queue(Config::default());
     let to: SocketAddr = receiver.local_addr();
     let popped = std::thread::scope(|scope| {
         // Each until it pops an end: there is one for each of them, and nothing ends by waiting.
