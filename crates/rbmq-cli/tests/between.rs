@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use common::LONG;
@@ -33,11 +34,11 @@ fn after_the_first(addr: &str, goes: Goes) -> Subscriber {
     first.publish(b"first").unwrap();
     assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"first");
     match goes {
-        Goes::Closes => drop(first.close().unwrap()),
+        Goes::Closes => first.close().unwrap(),
         Goes::Dies => {
             // For the broker it is dead: it cannot come back.
             proxy.cut();
-            std::mem::forget((first, publisher, proxy));
+            let _stays = ManuallyDrop::new((first, publisher, proxy));
         }
     }
     subscriber
