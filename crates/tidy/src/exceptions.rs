@@ -6,9 +6,6 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exceptions {
-    /// Files that are longer than the limit.
-    #[serde(default)]
-    pub file: Vec<LongFile>,
     /// Functions that are longer than the limit.
     #[serde(default)]
     pub function: Vec<LongFunction>,
@@ -18,16 +15,6 @@ pub struct Exceptions {
     /// Files that may name the standard library's atomics.
     #[serde(default)]
     pub std_atomics: Vec<Allowed>,
-}
-
-/// A file that is longer than the limit.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LongFile {
-    /// Relative to the root of the repository.
-    pub path: String,
-    /// Why it is one file all the same.
-    pub reason: String,
 }
 
 /// A function that is longer than the limit.
