@@ -4,14 +4,20 @@
 //! * [`rust`]: Rust source without its comments and literals, and the functions in it;
 //! * [`licence`]: SPDX expressions against an allow-list;
 //! * [`links`]: the relative links of a Markdown file;
-//! * [`exceptions`]: who may break a limit, and why.
+//! * [`exceptions`]: who may break a limit, and why;
+//! * [`imports`]: which file imports from which; [`circles`] among them; [`layers`]: their declared order;
+//! * [`report`]: all of that as a table, JSON and a drawing.
 //!
 //! The rules themselves are in `tests/`, one test each, so that a failure names its rule.
 
 #![forbid(unsafe_code)]
 
+pub mod circles;
 pub mod exceptions;
+pub mod imports;
+pub mod layers;
 pub mod licence;
 pub mod links;
+pub mod report;
 pub mod rust;
 pub mod tree;
