@@ -14,10 +14,11 @@ use places::Places;
 pub(crate) use places::{Held, Known, Leaving};
 
 use crate::confirm::Waits;
-use crate::context::{ContextInner, lock};
+use crate::context::ContextInner;
 use crate::core::{Parked, Rest};
 use crate::inbound::InboundShared;
 use crate::kept::PlaceCount;
+use crate::lock::lock;
 use crate::progress::ProgressWatch;
 use crate::proto::{Count, End, Outbound, Tally};
 use crate::rout::ROutShared;

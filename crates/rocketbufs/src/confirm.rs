@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::core::Command;
 use crate::error::WaitError;
 use crate::events::OutEvent;
+use crate::lock::lock;
 use crate::proto::{AskedLevels, Count};
 use crate::rout::ROut;
 use crate::types::{Bid, Level, Position};

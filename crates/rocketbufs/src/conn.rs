@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use rocketnet::Carrier;
 
-use crate::context::{Context, ContextInner, lock};
+use crate::context::{Context, ContextInner};
 use crate::core::{Command, Role};
 use crate::error::{ConnError, ControlError};
 use crate::event_queue::EventQueue;
+use crate::lock::lock;
 use crate::proto::{ByeCode, Hello, MAX_HELLO_BYTES};
 use crate::worker::is_worker;
 

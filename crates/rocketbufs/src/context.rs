@@ -1,7 +1,7 @@
 //! The memory and the threads of a process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,10 @@ use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::core::incoming::transport_connections;
 use crate::core::{Command, Core};
 use crate::error::ContextError;
+use crate::lock::lock;
 use crate::rout::ROutShared;
 use crate::types::Nanos;
 use crate::worker::{self, WorkerShared};
-
-/// Locks a mutex whose data stays valid when a holder panicked (a panic in an application's callback must not take
-/// the other connections down).
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// Where a context gets random numbers from: the system, or a seed in the simulator.
 pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 use rocketring::{Position, Ring};
 
 use crate::buffer::Buffer;
-use crate::context::{ContextInner, lock};
+use crate::context::ContextInner;
 use crate::core::inline::Inline;
+use crate::lock::lock;
 use crate::rin::RInShared;
 use crate::types::Nanos;
 use crate::worker::{Borrow, WorkerShared, after, as_worker, nanos_since};

@@ -23,11 +23,12 @@ use rocketring::{Hold, Inlet, Quiet, Ring, View};
 
 use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
-use crate::context::{ContextInner, lock};
+use crate::context::ContextInner;
 use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
 use crate::events::Received;
 use crate::least::Least;
+use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::proto::{Count, End, Inbound};
 use crate::rin::RInShared;

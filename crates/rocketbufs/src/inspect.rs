@@ -8,7 +8,7 @@ use std::time::Duration;
 use rocketring::Hold;
 
 use crate::buffer::{Buffer, Held, SubShared};
-use crate::context::lock;
+use crate::lock::lock;
 use crate::rin::RIn;
 use crate::rout::ROut;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};

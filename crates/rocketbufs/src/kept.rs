@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rocketnet::Seldom;
 
-use crate::context::lock;
+use crate::lock::lock;
 
 /// See the module.
 pub(crate) struct PlaceCount {

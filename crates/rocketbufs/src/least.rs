@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 
 use crate::confirm::Confirmed;
-use crate::context::lock;
+use crate::lock::lock;
 use crate::types::Position;
 
 /// See [the module](self).

@@ -45,6 +45,7 @@ mod inspect;
 mod kept;
 mod least;
 mod listener;
+mod lock;
 mod options;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]

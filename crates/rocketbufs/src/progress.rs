@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::core::Command;
 use crate::error::BufferError;
+use crate::lock::lock;
 use crate::rout::ROut;
 use crate::types::{Bid, Position};
 

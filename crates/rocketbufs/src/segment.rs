@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rocketring::{Claim, ClaimError, Ring, Writer, write_marks};
 
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::error::{DeliverError, SegmentError};
+use crate::lock::lock;
 use crate::types::{Bid, Position};
 use crate::worker::is_worker;
 use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES};

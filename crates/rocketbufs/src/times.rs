@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocketring::Ring;
 
-use crate::context::lock;
+use crate::lock::lock;
 use crate::types::{Nanos, Position};
 
 /// Entries are at least so far apart.

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rocketnet::{Pollable, Transport};
 use rocketring::{PendingSet, Seat};
 
-use crate::context::lock;
 use crate::core::inline::{Inline, Sent, run_shared};
 use crate::core::{Command, Core};
 use crate::drive::Waiters;
+use crate::lock::lock;
 use crate::rin::Looks;
 use crate::types::Nanos;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Buffer;
-use crate::context::lock;
+use crate::lock::lock;
 use crate::proto::End;
 use crate::types::Position;
 

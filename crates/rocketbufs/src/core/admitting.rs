@@ -8,9 +8,9 @@ use rocketring::{Hold, Ring};
 
 use super::{Command, Core, Follows, OutSub, Parked, Role};
 use crate::buffer::{Buffer, Known, Log, SubShared};
-use crate::context::lock;
 use crate::events::OutEvent;
 use crate::fields::printable;
+use crate::lock::lock;
 use crate::proto::{
     ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed, Tally,
 };

@@ -7,10 +7,10 @@ use rocketring::{Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::Log;
-use crate::context::lock;
 use crate::error::RefusedError;
 use crate::events::Received;
 use crate::inbound::{Ending, InLog, InboundShared, Loan};
+use crate::lock::lock;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::terms::millis;
 use crate::types::{Bid, Position, WireId};

@@ -18,9 +18,9 @@ use rocketring::PeerBell;
 
 use super::{Core, LinkPhase, OutSub};
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::core::Command;
 use crate::inbound::InboundShared;
+use crate::lock::lock;
 use crate::proto::Credit;
 use crate::types::{Nanos, Policy, Position, WireId};
 

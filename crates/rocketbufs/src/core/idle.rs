@@ -37,8 +37,8 @@ use rocketring::{Inlet, Ring, Trimmed};
 use super::{Command, Core};
 use crate::buffer::Buffer;
 use crate::config::Config;
-use crate::context::lock;
 use crate::inbound::InboundShared;
+use crate::lock::lock;
 use crate::types::{Nanos, Position};
 
 /// Rings trimmed and rings looked at in one turn of the worker: a system call or two each, and some nanoseconds.

@@ -20,8 +20,8 @@ use std::time::Duration;
 use rocketnet::{ConnId, Pollable, Transport};
 
 use super::{Core, LinkPhase};
-use crate::context::lock;
 use crate::drive::LOOK_PERIOD;
+use crate::lock::lock;
 use crate::types::{Nanos, WireId};
 use crate::worker::{WorkerShared, after};
 

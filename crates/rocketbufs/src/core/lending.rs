@@ -7,9 +7,9 @@ use rocketring::{PoolError, Ring, RingConfig};
 
 use super::Core;
 use crate::budget::{Share, page_bytes};
-use crate::context::lock;
 use crate::error::RefusedError;
 use crate::inbound::{Ending, InboundShared, Loan, LoanStep};
+use crate::lock::lock;
 use crate::proto::{ByeCode, Message, Subscribed};
 use crate::types::{Position, WireId};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rocketnet::{ConnId, Transport};
 
 use super::{Command, Core};
-use crate::context::lock;
 use crate::error::RefusedError;
 use crate::inbound::{Ending, InLog, InboundShared};
+use crate::lock::lock;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
 use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};

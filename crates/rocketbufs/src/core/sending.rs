@@ -418,7 +418,7 @@ fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Pos
 fn place_of((outbound, sub): (&Outbound, &SubShared), until: Nanos) -> Leaving {
     #[cfg(feature = "planted-bugs")]
     if let (true, Some(hold)) =
-        (crate::planted::is(crate::planted::PLACE_NOT_HELD), &*crate::context::lock(&sub.hold))
+        (crate::planted::is(crate::planted::PLACE_NOT_HELD), &*crate::lock::lock(&sub.hold))
     {
         hold.advance(Position::MAX);
     }

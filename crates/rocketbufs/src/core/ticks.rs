@@ -7,8 +7,8 @@ use std::sync::Weak;
 use rocketnet::Transport;
 
 use super::Core;
-use crate::context::lock;
 use crate::events::OutEvent;
+use crate::lock::lock;
 use crate::types::Nanos;
 
 /// How often connections are looked at, unless their heartbeat is shorter than four times this, or the silence that

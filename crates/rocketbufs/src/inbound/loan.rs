@@ -11,7 +11,7 @@ use rocketring::{Inlet, Ring};
 
 use super::{InLog, InboundShared};
 use crate::budget::{Calls, Membership, Need, Share};
-use crate::context::lock;
+use crate::lock::lock;
 use crate::proto::Credit;
 use crate::types::Position;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rocketring::{Quiet, Ring};
 
 use super::{InLog, InboundShared};
-use crate::context::lock;
+use crate::lock::lock;
 use crate::types::{Epoch, Position};
 
 /// What a reader goes on with by itself.

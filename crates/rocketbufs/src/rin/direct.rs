@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::{RIn, RInShared};
-use crate::context::lock;
 use crate::events::{Received, event_of};
 use crate::inbound::{Followed, InboundShared};
+use crate::lock::lock;
 use crate::types::Nanos;
 use crate::view::InView;
 use crate::worker::WorkerShared;

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use crate::callback::Callback;
 use crate::conn::Conn;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::core::{Command, Role};
 use crate::drive::Waiting;
 use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::event_queue::Readable;
 use crate::events::{InEvent, Received, event_of};
 use crate::inbound::{InboundShared, Item};
+use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::proto::{Count, MAX_NAME_BYTES};
 use crate::types::{Bid, Epoch, Policy, Position};

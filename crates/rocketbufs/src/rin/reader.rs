@@ -16,10 +16,10 @@ use rocketring::Quiet;
 
 use super::direct::{Sights, TAKEN};
 use super::{RIn, Received};
-use crate::context::lock;
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::inbound::{InboundShared, Readable};
+use crate::lock::lock;
 use crate::types::{Bid, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::WorkerShared;
