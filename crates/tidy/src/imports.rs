@@ -1,15 +1,15 @@
-//! Which file of a crate imports from which, as a graph.
+//! The import graph of a package: which file imports from which.
 //!
 //! ```text
-//!   src/rout.rs ── use crate::buffer::Buffer; ──▶ src/buffer.rs      an arrow: "needs"
-//!   src/lib.rs     mod rout; pub use rout::ROut;                     none: declaring and re-exporting needs nothing
-//!   src/a.rs    ── use crate::ROut; ──▶ src/rout.rs                  to the file that defines, past re-exports
+//!   src/rout.rs ── use crate::buffer::Buffer; ──▶ src/buffer.rs      an import
+//!   src/lib.rs     mod rout; pub use rout::ROut;                     no import: a declaration and a re-export
+//!   src/a.rs    ── use crate::ROut; ──▶ src/rout.rs                  leads to the file with the definition
 //! ```
 //!
-//! Counted are private `use` declarations and paths in code, also in the arguments and bodies of macros: not what is
-//! compiled for tests only, not comments, literals and attributes. A `use` of a module counts by the paths that go
-//! through it. Methods that are called need no import, and are no arrows: how many methods a type has, and in how many
-//! files, is counted beside the graph.
+//! The sources of imports are private `use` declarations and paths in code, also in the arguments and bodies of macros.
+//! Code for tests (`#[cfg(test)]`), comments, literals and attributes are ignored. A `use` of a module is no import by
+//! itself; the paths through the module are. A method call names no path and is therefore no import; [`Type`] has the
+//! number of methods and the files that define them.
 
 mod modules;
 mod paths;
@@ -29,7 +29,7 @@ pub use workspace::packages;
 /// A package of the workspace with its sources.
 #[derive(Debug, Clone)]
 pub struct Package {
-    /// What Cargo calls it.
+    /// The name of the package.
     pub name: String,
     /// Its folder, relative to the root of the repository.
     pub folder: String,
@@ -37,70 +37,71 @@ pub struct Package {
     pub sources: BTreeMap<String, String>,
 }
 
-/// One file needs another.
+/// An import of one file from another of the same package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Arrow {
-    /// The file that imports.
+pub struct Import {
+    /// The importing file.
     pub from: String,
-    /// The file that defines what is imported.
+    /// The file that defines the imported item.
     pub to: String,
-    /// The first line of `from` that says so.
+    /// The first line of `from` with such a path.
     pub line: usize,
     /// The path in that line.
-    pub import: String,
+    pub path: String,
 }
 
-/// The files of a package, what they need of each other, and how large it all is.
+/// The files of a package with their imports and sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Graph {
-    /// What Cargo calls the package.
+    /// The name of the package.
     pub name: String,
     /// Its folder, relative to the root of the repository.
     pub folder: String,
-    /// Lines of each file, without those that are compiled for tests only.
+    /// The number of lines of each file. Files for tests only are left out.
     pub files: BTreeMap<String, usize>,
-    /// Lines of all files in `src/`.
+    /// The number of lines in `src/`, with tests.
     pub lines: usize,
     /// One for each pair of files, sorted.
-    pub arrows: Vec<Arrow>,
-    /// Every type, those with the most methods first.
+    pub imports: Vec<Import>,
+    /// The types, the one with the most methods first.
     pub types: Vec<Type>,
-    /// The names that the library shows at its root.
+    /// The public names at the root of the library.
     pub exported: Vec<String>,
 }
 
-/// Reads the sources of a package.
+/// Builds the import graph of a package.
 ///
 /// # Errors
-/// A file that cannot be parsed, with its line.
+/// The path and line of a file that cannot be parsed.
 pub fn graph(package: &Package) -> Result<Graph, String> {
     let modules = Modules::parse(&package.sources).map_err(|error| format!("{}/{error}", package.folder))?;
     let resolver = Resolver { modules: &modules, library: package.name.replace('-', "_") };
     let lines = |file: &str| package.sources[file].lines().count();
-    let mut arrows = BTreeMap::new();
+    let mut imports = BTreeMap::new();
     for id in 0..modules.all.len() {
-        add_arrows(&resolver, id, &mut arrows);
+        add_imports(&resolver, id, &mut imports);
     }
     Ok(Graph {
         name: package.name.clone(),
         folder: package.folder.clone(),
         files: modules.all.iter().map(|module| (module.file.clone(), lines(&module.file))).collect(),
         lines: package.sources.keys().map(|file| lines(file)).sum(),
-        arrows: arrows.into_values().collect(),
+        imports: imports.into_values().collect(),
         types: types::all(&resolver),
         exported: types::exported(&resolver),
     })
 }
 
-/// Adds what a module needs of other files, the first line for each.
-fn add_arrows(resolver: &Resolver<'_>, id: Id, arrows: &mut BTreeMap<(String, String), Arrow>) {
+/// Adds the imports of a module, with the first line for each imported file.
+fn add_imports(resolver: &Resolver<'_>, id: Id, imports: &mut BTreeMap<(String, String), Import>) {
     let module = &resolver.modules.all[id];
     let mut add = |to: &str, line: usize, path: &[String]| {
         if to != module.file {
-            let arrow = Arrow { from: module.file.clone(), to: to.into(), line, import: path.join("::") };
-            let first = arrows.entry((arrow.from.clone(), arrow.to.clone())).or_insert_with(|| arrow.clone());
+            let import = Import { from: module.file.clone(), to: to.into(), line, path: path.join("::") };
+            let first =
+                imports.entry((import.from.clone(), import.to.clone())).or_insert_with(|| import.clone());
             if line < first.line {
-                *first = arrow;
+                *first = import;
             }
         }
     };

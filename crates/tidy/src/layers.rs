@@ -1,9 +1,9 @@
-//! The declared order of files, and what breaks it.
+//! The declared layers of each package, and the imports that violate them.
 //!
-//! A file imports from its own layer and from those below. An arrow from a lower layer to a higher one *climbs*; files
-//! that need each other are a *circle*, within a layer too. The order is in [`FILE`]. What breaks it and is not mended
-//! yet is listed in [`KNOWN_FILE`], which only gets shorter: [`complaints`] names what is new in the code, and what is
-//! listed and gone.
+//! A file may import from its own layer and from the layers below. An import from a lower layer to a higher one is an
+//! *upward* import. Files that import each other are a *cycle*, also inside one layer. [`FILE`] declares the layers.
+//! [`KNOWN_FILE`] lists the violations that exist today. The list can only get shorter: [`violations`] reports every
+//! violation that is not listed, and every listed violation that no longer exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,74 +12,75 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::circles::{Circle, circles, shortest};
-use crate::imports::{Arrow, Graph};
+use crate::cycles::{Cycle, cycles, shortest};
+use crate::imports::{Graph, Import};
 
-/// The declared order, relative to the root of the repository.
+/// The declared layers, relative to the root of the repository.
 pub const FILE: &str = "crates/tidy/layers.toml";
-/// What is known to break it, relative to the root of the repository.
+/// The violations that exist today, relative to the root of the repository.
 pub const KNOWN_FILE: &str = "crates/tidy/layers-known.toml";
-/// Where the packages lie whose order is checked: nobody builds on benches and fuzz targets.
+/// The folder of the packages that are checked. Benches and fuzz targets are free: no package depends on them.
 const CHECKED: &str = "crates/";
 
-/// What is declared, by the name of the package.
+/// The declared layers of each package, by package name.
 pub type Declared = BTreeMap<String, Order>;
 
-/// What is known to break it, by the name of the package.
+/// The known violations of each package, by package name.
 pub type Known = BTreeMap<String, Exceptions>;
 
-/// The order of one package's files.
+/// The layers of one package.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// From the ground to the top; none if only circles are looked for.
+    /// The lowest layer first.
     pub layers: Vec<Layer>,
 }
 
-/// What breaks the order of one package.
+/// The known violations of one package.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exceptions {
-    /// The files of each circle.
+    /// The files of each cycle.
     #[serde(default)]
-    pub circles: Vec<Vec<String>>,
-    /// Arrows that climb: `src/a.rs -> src/b.rs`.
+    pub cycles: Vec<Vec<String>>,
+    /// Upward imports: `src/a.rs -> src/b.rs`.
     #[serde(default)]
-    pub climbs: Vec<String>,
+    pub upward: Vec<String>,
 }
 
-/// Files that may import from each other and from the layers below.
+/// A set of files that may import from each other and from the layers below.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// What it is called.
+    /// The name of the layer.
     pub name: String,
-    /// Files, and folders with a `/` at the end, from the package's folder. The longest that fits a file counts.
+    /// Files, and folders (with a `/` at the end), relative to the package. The longest entry that matches a file
+    /// decides its layer.
     pub files: Vec<String>,
 }
 
-/// An arrow that climbs.
+/// An import from a lower layer to a higher one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Climb {
-    /// Which.
-    pub arrow: Arrow,
-    /// The layer that it comes from.
+pub struct Upward {
+    /// The import.
+    pub import: Import,
+    /// The layer of the importing file.
     pub from_layer: String,
-    /// The layer that it goes to.
+    /// The layer of the imported file.
     pub to_layer: String,
 }
 
 /// Reads [`FILE`] ([`Declared`]) or [`KNOWN_FILE`] ([`Known`]).
 ///
 /// # Errors
-/// It cannot be read, or says something else.
+/// The file cannot be read or parsed.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 impl Order {
-    /// The layer of a file, counted from the ground.
+    /// The layer of a file; 0 is the lowest.
     pub fn layer(&self, file: &str) -> Option<usize> {
         let entries = self.layers.iter().enumerate().flat_map(|(at, l)| l.files.iter().map(move |e| (e, at)));
         entries
@@ -88,17 +89,17 @@ impl Order {
             .map(|(_, at)| at)
     }
 
-    /// The arrows that climb.
-    pub fn climbing(&self, graph: &Graph) -> Vec<Climb> {
-        let climbs = graph.arrows.iter().filter_map(|arrow| {
-            let (from, to) = (self.layer(&arrow.from)?, self.layer(&arrow.to)?);
-            (from < to).then(|| Climb {
-                arrow: arrow.clone(),
+    /// The upward imports.
+    pub fn upward(&self, graph: &Graph) -> Vec<Upward> {
+        let upward = graph.imports.iter().filter_map(|import| {
+            let (from, to) = (self.layer(&import.from)?, self.layer(&import.to)?);
+            (from < to).then(|| Upward {
+                import: import.clone(),
                 from_layer: self.layers[from].name.clone(),
                 to_layer: self.layers[to].name.clone(),
             })
         });
-        climbs.collect()
+        upward.collect()
     }
 }
 
@@ -106,32 +107,35 @@ fn covers(entry: &str, file: &str) -> bool {
     entry == file || (entry.ends_with('/') && file.starts_with(entry))
 }
 
-fn pair(arrow: &Arrow) -> String {
-    format!("{} -> {}", arrow.from, arrow.to)
+fn pair(import: &Import) -> String {
+    format!("{} -> {}", import.from, import.to)
 }
 
 /// `crates/x/src/a.rs:3 imports crate::b::B from src/b.rs`.
-fn show(folder: &str, arrow: &Arrow) -> String {
-    format!("{folder}/{}:{} imports {} from {}", arrow.from, arrow.line, arrow.import, arrow.to)
+fn show(folder: &str, import: &Import) -> String {
+    format!("{folder}/{}:{} imports {} from {}", import.from, import.line, import.path, import.to)
 }
 
-/// Everything in which the code differs from what is declared and known, each with what to do.
-pub fn complaints(graphs: &[Graph], declared: &Declared, known: &Known) -> Vec<String> {
+/// Every difference between the imports and the declared layers with their known violations. Each text names the file,
+/// the line and the remedy.
+pub fn violations(graphs: &[Graph], declared: &Declared, known: &Known) -> Vec<String> {
     let mut found = Vec::new();
     for (file, names) in [(FILE, Vec::from_iter(declared.keys())), (KNOWN_FILE, Vec::from_iter(known.keys()))]
     {
         for name in names.iter().filter(|name| checked(graphs).all(|graph| graph.name != ***name)) {
-            found.push(format!("{file}: [{name}] is no package in {CHECKED}: rename or remove it"));
+            found.push(format!(
+                "{file}: [{name}] names no package in {CHECKED}: rename or remove the section"
+            ));
         }
     }
     let none = Exceptions::default();
     for graph in checked(graphs) {
         let known = known.get(&graph.name).unwrap_or(&none);
         if let Some(order) = declared.get(&graph.name) {
-            placed(graph, order, &mut found);
+            check_files(graph, order, &mut found);
         }
-        climbs(graph, &climbing(graph, declared), known, &mut found);
-        known_circles(graph, known, &mut found);
+        check_upward(graph, &upward(graph, declared), known, &mut found);
+        check_cycles(graph, known, &mut found);
     }
     found
 }
@@ -140,104 +144,102 @@ fn checked(graphs: &[Graph]) -> impl Iterator<Item = &Graph> {
     graphs.iter().filter(|graph| graph.folder.starts_with(CHECKED))
 }
 
-fn climbing(graph: &Graph, declared: &Declared) -> Vec<Climb> {
-    declared.get(&graph.name).map_or_else(Vec::new, |order| order.climbing(graph))
+fn upward(graph: &Graph, declared: &Declared) -> Vec<Upward> {
+    declared.get(&graph.name).map_or_else(Vec::new, |order| order.upward(graph))
 }
 
-/// Every file has a layer, and every entry a file.
-fn placed(graph: &Graph, order: &Order, found: &mut Vec<String>) {
+/// Every file needs a layer, and every entry needs a file.
+fn check_files(graph: &Graph, order: &Order, found: &mut Vec<String>) {
     for file in graph.files.keys().filter(|file| order.layer(file).is_none()) {
         found.push(format!(
-            "{}/{file} is in no layer: add it to one of [{}] in {FILE}",
+            "{}/{file} has no layer: add the file to a layer of [{}] in {FILE}",
             graph.folder, graph.name
         ));
     }
     for entry in order.layers.iter().flat_map(|layer| &layer.files) {
         if !graph.files.keys().any(|file| covers(entry, file)) {
-            found.push(format!("{FILE}: [{}]: {entry} has no file: remove it", graph.name));
+            found.push(format!("{FILE}: [{}]: {entry} matches no file: remove the entry", graph.name));
         }
     }
 }
 
-fn climbs(graph: &Graph, climbing: &[Climb], known: &Exceptions, found: &mut Vec<String>) {
-    for Climb { arrow, from_layer, to_layer } in climbing {
-        if !known.climbs.contains(&pair(arrow)) {
+fn check_upward(graph: &Graph, upward: &[Upward], known: &Exceptions, found: &mut Vec<String>) {
+    for Upward { import, from_layer, to_layer } in upward {
+        if !known.upward.contains(&pair(import)) {
             found.push(format!(
-                "{}: this climbs from layer {from_layer} to {to_layer}\n    move what both need into {from_layer} or \
-                 below, hand it in as an argument, or put the file into the layer where it belongs in {FILE}",
-                show(&graph.folder, arrow),
+                "{}: an upward import, from layer {from_layer} to {to_layer}\n    remedy: move the shared item to layer \
+                 {from_layer} or below, or pass it as an argument; if the file is in the wrong layer, change {FILE}",
+                show(&graph.folder, import),
             ));
         }
     }
-    for entry in known.climbs.iter().filter(|entry| climbing.iter().all(|c| pair(&c.arrow) != **entry)) {
-        found.push(gone(graph, &format!("{entry} does not climb any more")));
+    for entry in known.upward.iter().filter(|entry| upward.iter().all(|c| pair(&c.import) != **entry)) {
+        found.push(gone(graph, &format!("{entry} is no longer an upward import")));
     }
 }
 
 fn gone(graph: &Graph, what: &str) -> String {
     let name = &graph.name;
-    format!(
-        "{KNOWN_FILE}: [{name}]: {what}: remove it (scripts/import-graph --known prints the file as it is now)"
-    )
+    format!("{KNOWN_FILE}: [{name}]: {what}: remove the entry")
 }
 
-fn known_circles(graph: &Graph, known: &Exceptions, found: &mut Vec<String>) {
-    let now = circles(graph);
-    for circle in &now {
-        new_circle(graph, known, circle, found);
+fn check_cycles(graph: &Graph, known: &Exceptions, found: &mut Vec<String>) {
+    let now = cycles(graph);
+    for cycle in &now {
+        check_cycle(graph, known, cycle, found);
     }
-    for file in known.circles.iter().flatten().filter(|file| now.iter().all(|c| !c.files.contains(file))) {
-        found.push(gone(graph, &format!("{file} is in no circle any more")));
+    for file in known.cycles.iter().flatten().filter(|file| now.iter().all(|c| !c.files.contains(file))) {
+        found.push(gone(graph, &format!("{file} is no longer in a cycle")));
     }
 }
 
-/// A circle is known if one that is listed has all of its files. Otherwise what is new in it is told, by the shortest
-/// way around.
-fn new_circle(graph: &Graph, known: &Exceptions, circle: &Circle, found: &mut Vec<String>) {
-    let common = |known: &&Vec<String>| known.iter().filter(|file| circle.files.contains(file)).count();
-    let known = known.circles.iter().max_by_key(common).filter(|known| common(known) > 0);
+/// A cycle is known if one listed cycle contains all of its files. Otherwise each file that is not listed is reported,
+/// with the shortest cycle through it.
+fn check_cycle(graph: &Graph, known: &Exceptions, cycle: &Cycle, found: &mut Vec<String>) {
+    let common = |known: &&Vec<String>| known.iter().filter(|file| cycle.files.contains(file)).count();
+    let known = known.cycles.iter().max_by_key(common).filter(|known| common(known) > 0);
     let new: Vec<&String> =
-        circle.files.iter().filter(|file| known.is_none_or(|known| !known.contains(file))).collect();
+        cycle.files.iter().filter(|file| known.is_none_or(|known| !known.contains(file))).collect();
     let mut told = BTreeSet::new();
     for file in new {
         let way = shortest(graph, file);
-        // The same way, begun at another of its files, is no news.
-        let mut files: Vec<&str> = way.iter().map(|arrow| arrow.from.as_str()).collect();
+        // Another file of the same cycle has been reported already.
+        let mut files: Vec<&str> = way.iter().map(|import| import.from.as_str()).collect();
         files.sort_unstable();
         if !told.insert(files) {
             continue;
         }
         let mut text = match known {
-            Some(_) => format!("{}/{file} is now in a circle that was there without it:", graph.folder),
-            None => format!("{}/{file} is in an import circle:", graph.folder),
+            Some(_) => format!("{}/{file} has joined a known import cycle:", graph.folder),
+            None => format!("{}/{file} is in an import cycle:", graph.folder),
         };
-        for arrow in way {
-            let _ = write!(text, "\n      {}", show(&graph.folder, arrow));
+        for import in way {
+            let _ = write!(text, "\n      {}", show(&graph.folder, import));
         }
-        text += "\n    cut it: move what both need into a file below both, or hand it in as an argument";
+        text += "\n    remedy: move the shared item to a file that both import, or pass it as an argument";
         found.push(text);
     }
 }
 
-/// What [`KNOWN_FILE`] says if everything that breaks the order now is known.
-pub fn known(graphs: &[Graph], declared: &Declared) -> String {
+/// The contents of [`KNOWN_FILE`] that list every violation of these graphs.
+pub fn known_violations(graphs: &[Graph], declared: &Declared) -> String {
     let mut text = String::from(
-        "# What breaks the order of layers.toml and is not mended yet: import circles of files, and imports that climb to a\n\
-         # higher layer. crates/tidy/tests/layers.rs fails when there is more, and when something listed here is gone.\n\
+        "# The import cycles, and the upward imports (see layers.toml), that exist today. crates/tidy/tests/layers.rs fails for\n\
+         # every violation that is not listed, and for every entry that is out of date.\n\
          # Written by `scripts/import-graph --known`.\n",
     );
     for graph in checked(graphs) {
-        let (climbing, circles) = (climbing(graph, declared), circles(graph));
-        if !climbing.is_empty() || !circles.is_empty() {
+        let (upward, cycles) = (upward(graph, declared), cycles(graph));
+        if !upward.is_empty() || !cycles.is_empty() {
             let _ = writeln!(text, "\n[{}]", graph.name);
         }
-        if !circles.is_empty() {
-            let lists = circles.iter().map(|circle| format!("  {},\n", list(circle.files.iter(), "    ")));
-            let _ = writeln!(text, "circles = [\n{}]", lists.collect::<String>());
+        if !cycles.is_empty() {
+            let lists = cycles.iter().map(|cycle| format!("  {},\n", list(cycle.files.iter(), "    ")));
+            let _ = writeln!(text, "cycles = [\n{}]", lists.collect::<String>());
         }
-        if !climbing.is_empty() {
-            let pairs: Vec<String> = climbing.iter().map(|climb| pair(&climb.arrow)).collect();
-            let _ = writeln!(text, "climbs = {}", list(pairs.iter(), "  "));
+        if !upward.is_empty() {
+            let pairs: Vec<String> = upward.iter().map(|upward| pair(&upward.import)).collect();
+            let _ = writeln!(text, "upward = {}", list(pairs.iter(), "  "));
         }
     }
     text

@@ -5,14 +5,14 @@
 //! * [`licence`]: SPDX expressions against an allow-list;
 //! * [`links`]: the relative links of a Markdown file;
 //! * [`exceptions`]: who may break a limit, and why;
-//! * [`imports`]: which file imports from which; [`circles`] among them; [`layers`]: their declared order;
-//! * [`report`]: all of that as a table, JSON and a drawing.
+//! * [`imports`]: the import graph of a package; [`cycles`]: its cycles; [`layers`]: the declared layers;
+//! * [`report`]: the graph as a table, JSON and a drawing.
 //!
 //! The rules themselves are in `tests/`, one test each, so that a failure names its rule.
 
 #![forbid(unsafe_code)]
 
-pub mod circles;
+pub mod cycles;
 pub mod exceptions;
 pub mod imports;
 pub mod layers;

@@ -4,23 +4,23 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::circles::{Circle, circles};
-use crate::imports::{Arrow, Graph, Type};
-use crate::layers::{Climb, Declared, Order};
+use crate::cycles::{Cycle, cycles};
+use crate::imports::{Graph, Import, Type};
+use crate::layers::{Declared, Order, Upward};
 
-/// How many types are told of each package.
+/// The number of types that are listed for each package.
 const TYPES: usize = 5;
 
-/// What is told of one package.
+/// The report on one package.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
-    /// Its files, arrows, types and exported names.
+    /// Files, imports, types and exported names.
     #[serde(flatten)]
     pub graph: &'a Graph,
-    /// Circles, the largest first.
-    pub circles: Vec<Circle>,
-    /// Arrows that climb; None if no order is declared.
-    pub climbing: Option<Vec<Climb>>,
+    /// Import cycles, the largest first.
+    pub cycles: Vec<Cycle>,
+    /// Upward imports; None if the package has no declared layers.
+    pub upward: Option<Vec<Upward>>,
     #[serde(skip)]
     order: Option<&'a Order>,
 }
@@ -29,43 +29,34 @@ pub struct Report<'a> {
 pub fn reports<'a>(graphs: &'a [Graph], declared: &'a Declared) -> Vec<Report<'a>> {
     let report = |graph: &'a Graph| {
         let order = declared.get(&graph.name).filter(|order| !order.layers.is_empty());
-        let climbing = order.map(|order| order.climbing(graph));
-        Report { graph, circles: circles(graph), climbing, order }
+        let upward = order.map(|order| order.upward(graph));
+        Report { graph, cycles: cycles(graph), upward, order }
     };
     graphs.iter().map(report).collect()
 }
 
-/// Everything, for programs.
+/// All reports as JSON.
 pub fn json(reports: &[Report<'_>]) -> String {
     serde_json::to_string_pretty(reports).expect("maps have strings for keys")
 }
 
 /// A line for each package.
 pub fn table(reports: &[Report<'_>]) -> String {
-    let heads = [
-        "package",
-        "files",
-        "lines",
-        "arrows",
-        "circles",
-        "in circles",
-        "climbing",
-        "exported",
-        "largest type",
-    ];
+    let heads =
+        ["package", "files", "lines", "imports", "cycles", "in cycles", "upward", "exported", "largest type"];
     let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_owned).to_vec()];
     for report in reports {
         let graph = report.graph;
-        let circling: usize = report.circles.iter().map(|circle| circle.files.len()).sum();
-        let lines: usize = report.circles.iter().map(|circle| circle.lines).sum();
+        let cycling: usize = report.cycles.iter().map(|cycle| cycle.files.len()).sum();
+        let lines: usize = report.cycles.iter().map(|cycle| cycle.lines).sum();
         rows.push(vec![
             graph.name.clone(),
             graph.files.len().to_string(),
             graph.lines.to_string(),
-            graph.arrows.len().to_string(),
-            report.circles.len().to_string(),
-            if circling == 0 { "-".into() } else { format!("{circling} files, {lines} lines") },
-            report.climbing.as_ref().map_or("-".into(), |climbing| climbing.len().to_string()),
+            graph.imports.len().to_string(),
+            report.cycles.len().to_string(),
+            if cycling == 0 { "-".into() } else { format!("{cycling} files, {lines} lines") },
+            report.upward.as_ref().map_or("-".into(), |upward| upward.len().to_string()),
             if graph.exported.is_empty() { "-".into() } else { graph.exported.len().to_string() },
             graph.types.first().map_or("-".into(), methods),
         ]);
@@ -88,25 +79,25 @@ fn aligned(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Everything about one package, for people: its layers, circles, climbing arrows, types and exported names.
+/// The details of one package: layers, cycles, upward imports, types and exported names.
 pub fn details(report: &Report<'_>) -> String {
     let graph = report.graph;
     let mut text = format!("{} ({})\n", graph.name, graph.folder);
     if let Some(order) = report.order {
         text += &layers(graph, order);
     }
-    for circle in &report.circles {
-        let (files, lines, arrows) = (circle.files.len(), circle.lines, circle.arrows.len());
-        let _ = writeln!(text, "\ncircle of {files} files, {lines} lines, {arrows} arrows");
-        for file in &circle.files {
+    for cycle in &report.cycles {
+        let (files, lines, imports) = (cycle.files.len(), cycle.lines, cycle.imports.len());
+        let _ = writeln!(text, "\ncycle of {files} files, {lines} lines, {imports} imports");
+        for file in &cycle.files {
             let _ = writeln!(text, "  {file}  {} lines", graph.files[file]);
         }
     }
-    if let Some(climbing) = &report.climbing {
-        let _ = writeln!(text, "\n{} arrows climb", climbing.len());
-        for Climb { arrow, from_layer, to_layer } in climbing {
-            let (from, to) = (format!("{}:{}", arrow.from, arrow.line), &arrow.to);
-            let _ = writeln!(text, "  {from} -> {to}  {}  ({from_layer} -> {to_layer})", arrow.import);
+    if let Some(upward) = &report.upward {
+        let _ = writeln!(text, "\n{} upward imports", upward.len());
+        for Upward { import, from_layer, to_layer } in upward {
+            let (from, to) = (format!("{}:{}", import.from, import.line), &import.to);
+            let _ = writeln!(text, "  {from} -> {to}  {}  ({from_layer} -> {to_layer})", import.path);
         }
     }
     text += "\nlargest types\n";
@@ -120,7 +111,7 @@ pub fn details(report: &Report<'_>) -> String {
     text
 }
 
-/// The layers, the top first, each with what its files import from which.
+/// The layers, the highest first, and the number of imports from each layer to each.
 fn layers(graph: &Graph, order: &Order) -> String {
     let names = order.layers.iter().map(|layer| layer.name.clone());
     let mut rows =
@@ -132,19 +123,19 @@ fn layers(graph: &Graph, order: &Order) -> String {
         for below in (0..order.layers.len()).rev() {
             let between =
                 |from: &str, to: &str| order.layer(from) == Some(at) && order.layer(to) == Some(below);
-            let arrows = graph.arrows.iter().filter(|arrow| between(&arrow.from, &arrow.to)).count();
-            row.push(match arrows {
+            let imports = graph.imports.iter().filter(|import| between(&import.from, &import.to)).count();
+            row.push(match imports {
                 0 => ".".into(),
-                _ if below > at => format!("{arrows} climb"),
-                _ => arrows.to_string(),
+                _ if below > at => format!("{imports} upward"),
+                _ => imports.to_string(),
             });
         }
         rows.push(row);
     }
-    format!("arrows from the layer of a row to the layer of a column\n{}", aligned(&rows))
+    format!("imports from the layer in the row to the layer in the column\n{}", aligned(&rows))
 }
 
-/// A drawing for Graphviz: a box of files for each layer, the top first; red what climbs, orange what is in a circle.
+/// A drawing for Graphviz: a box for each layer; upward imports are red, files in cycles are orange.
 pub fn dot(reports: &[Report<'_>]) -> String {
     let mut text = String::from("digraph imports {\n  rankdir=TB; node [shape=box, fontsize=10];\n");
     for report in reports {
@@ -162,15 +153,15 @@ pub fn dot(reports: &[Report<'_>]) -> String {
             );
         }
         for file in graph.files.keys() {
-            let circling = report.circles.iter().any(|circle| circle.files.contains(file));
-            let color = if circling { ", color=orange" } else { "" };
+            let cycling = report.cycles.iter().any(|cycle| cycle.files.contains(file));
+            let color = if cycling { ", color=orange" } else { "" };
             let label = file.strip_prefix("src/").unwrap_or(file);
             let _ = writeln!(text, "    \"{}\" [label=\"{label}\"{color}];", node(graph, file));
         }
-        let climbing = |arrow: &Arrow| report.climbing.iter().flatten().any(|climb| climb.arrow == *arrow);
-        for arrow in &graph.arrows {
-            let color = if climbing(arrow) { " [color=red]" } else { "" };
-            let (from, to) = (node(graph, &arrow.from), node(graph, &arrow.to));
+        let upward = |import: &Import| report.upward.iter().flatten().any(|upward| upward.import == *import);
+        for import in &graph.imports {
+            let color = if upward(import) { " [color=red]" } else { "" };
+            let (from, to) = (node(graph, &import.from), node(graph, &import.to));
             let _ = writeln!(text, "    \"{from}\" -> \"{to}\"{color};");
         }
         text += "  }\n";

@@ -1,4 +1,4 @@
-//! `import-graph`: which file imports from which, and where that breaks the declared order.
+//! `import-graph`: the import graph of a checkout.
 
 #![forbid(unsafe_code)]
 
@@ -8,26 +8,26 @@ use std::process::ExitCode;
 use clap::Parser;
 use tidy::{imports, layers, report, tree};
 
-/// The import graph of a checkout: circles, arrows that climb, the largest types, exported names.
+/// The import graph of a checkout: import cycles, upward imports, the largest types, exported names
 ///
-/// Without names there is a line for each package, with names everything about those.
+/// Without package names: a table with one line for each package. With names: the details of these packages.
 #[derive(Parser)]
 struct Options {
-    /// Packages to look at, by the names that Cargo has for them
+    /// Names of packages
     packages: Vec<String>,
-    /// Root of the checkout [default: the one that this program was built in]
+    /// Root of the checkout [default: the checkout of this program]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Declared order of layers [default: crates/tidy/layers.toml of the root, or of where this program was built]
+    /// Declared layers [default: crates/tidy/layers.toml of DIR, or of this program if DIR has none]
     #[arg(long, value_name = "FILE")]
     layers: Option<PathBuf>,
-    /// Everything as JSON
+    /// Print JSON, with every file and import
     #[arg(long, conflicts_with_all = ["dot", "known"])]
     json: bool,
-    /// A drawing: `… --dot rocketbufs | dot -Tsvg > layers.svg`
+    /// Print a drawing for Graphviz: `import-graph --dot rocketbufs | dot -Tsvg > layers.svg`
     #[arg(long, conflicts_with = "known")]
     dot: bool,
-    /// What crates/tidy/layers-known.toml says if everything that breaks the order now is known
+    /// Print crates/tidy/layers-known.toml with the violations of now
     #[arg(long)]
     known: bool,
 }
@@ -62,7 +62,7 @@ fn run(options: &Options) -> Result<String, String> {
     Ok(match options {
         Options { json: true, .. } => report::json(&reports) + "\n",
         Options { dot: true, .. } => report::dot(&reports),
-        Options { known: true, .. } => layers::known(&graphs, &declared),
+        Options { known: true, .. } => layers::known_violations(&graphs, &declared),
         Options { packages, .. } if packages.is_empty() => report::table(&reports),
         _ => reports.iter().map(report::details).collect::<Vec<_>>().join("\n"),
     })

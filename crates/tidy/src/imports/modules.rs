@@ -1,6 +1,6 @@
-//! The modules of a crate: which file each lies in, the names it has, and the items it is made of.
+//! The modules of a package: the file, the names and the items of each.
 //!
-//! Compiled tests (`#[cfg(test)]`) are left out, whatever they are: a module, a `use`, a method.
+//! Items for tests (`#[cfg(test)]`) are left out.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,29 +8,29 @@ use proc_macro2::TokenTree;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// A module's place in [`Modules::all`].
+/// The index of a module in [`Modules::all`].
 pub(super) type Id = usize;
 
-/// Every module of a crate.
+/// The modules of a package.
 #[derive(Default)]
 pub(super) struct Modules {
     pub(super) all: Vec<Module>,
-    /// The files that crates begin with: `lib.rs`, `main.rs`, programs in `bin/`.
+    /// The root modules: `lib.rs`, `main.rs`, the programs in `bin/`.
     pub(super) roots: Vec<Id>,
-    /// `macro_rules!` by name, each with its file: their scope is textual, and no path leads to it.
+    /// The file of each `macro_rules!`, by name: macros have textual scope, not a path.
     pub(super) macros: HashMap<String, String>,
 }
 
-/// A module: a file, or a part of one.
+/// A module: a file, or an inline module of a file.
 pub(super) struct Module {
     pub(super) file: String,
     pub(super) root: Id,
     pub(super) parent: Option<Id>,
     pub(super) children: BTreeMap<String, Child>,
-    /// What is defined here, and whether it is `pub`.
+    /// The names of the items, and whether each is `pub`.
     pub(super) names: BTreeMap<String, bool>,
     pub(super) uses: Vec<Use>,
-    /// Everything but `use` and modules.
+    /// The items, without `use` declarations and modules.
     pub(super) items: Vec<Item>,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Child {
 
 /// One name of a `use` declaration.
 pub(super) struct Use {
-    /// The name it gets here; None if it is `*`.
+    /// The imported name; None for `*`.
     pub(super) name: Option<String>,
     pub(super) path: Vec<String>,
     pub(super) line: usize,
     pub(super) visibility: Reach,
 }
 
-/// How far a name is visible.
+/// The visibility of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     Private,
@@ -57,10 +57,10 @@ pub(super) enum Reach {
 }
 
 impl Modules {
-    /// Parses the files of a crate, beginning with its roots. `sources` are texts by path (`src/lib.rs`).
+    /// Parses the files of a package, beginning with the roots. `sources` maps paths (`src/lib.rs`) to texts.
     ///
     /// # Errors
-    /// A file that is no Rust, with its name and line.
+    /// The path and line of a file that cannot be parsed.
     pub(super) fn parse(sources: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut modules = Self::default();
         for path in sources.keys().filter(|path| is_root(path)) {
@@ -121,7 +121,7 @@ impl Modules {
         Ok(id)
     }
 
-    /// A module of its own file or inside this one; None if there is no such file: then the compiler says so.
+    /// Adds an inline module or the file of a module. None if the file does not exist.
     fn add_child(
         &mut self,
         sources: &BTreeMap<String, String>,
@@ -169,22 +169,22 @@ impl Modules {
     }
 }
 
-/// Where a module belongs.
+/// The position of a module in the tree.
 #[derive(Clone, Copy)]
 struct Place {
     root: Id,
     parent: Option<Id>,
 }
 
-/// What a module is read from.
+/// The source of a module.
 struct Part<'a> {
     file: &'a str,
-    /// Where the files of its child modules lie.
+    /// The folder of the files of its child modules.
     folder: &'a str,
     items: Vec<Item>,
 }
 
-/// The names of a `use` declaration; none where it begins with `::`, which leads to other crates only.
+/// The names of a `use` declaration. A path with a leading `::` names another crate and is left out.
 fn uses(declaration: &syn::ItemUse) -> Vec<Use> {
     let visibility = match declaration.vis {
         Visibility::Inherited => Reach::Private,
@@ -198,7 +198,7 @@ fn uses(declaration: &syn::ItemUse) -> Vec<Use> {
     found
 }
 
-/// `use` declarations inside of functions: taken as the module's, which is where they are looked up.
+/// `use` declarations inside functions. They are treated as declarations of the module.
 struct InnerUses(Vec<Use>);
 
 impl<'ast> Visit<'ast> for InnerUses {
@@ -242,7 +242,7 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, visibility: Reach, found: &
     }
 }
 
-/// The files that crates begin with.
+/// Whether a file is a root module.
 fn is_root(path: &str) -> bool {
     matches!(path, "src/lib.rs" | "src/main.rs")
         || path.strip_prefix("src/bin/").is_some_and(|rest| !rest.contains('/') || rest.ends_with("/main.rs"))
@@ -252,7 +252,7 @@ fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// What an item is called, and from where it may be used; None for what has no name.
+/// The name and visibility of an item; None for an item without a name.
 pub(super) fn defined(item: &Item) -> Option<(&syn::Ident, &Visibility)> {
     match item {
         Item::Const(item) => Some((&item.ident, &item.vis)),
@@ -285,7 +285,7 @@ pub(super) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether this is compiled for tests only: `#[cfg(test)]`, `#[cfg(all(test, …))]`.
+/// Whether an item is for tests only: `#[cfg(test)]`, `#[cfg(all(test, …))]`.
 pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     attributes
         .iter()
@@ -305,7 +305,7 @@ fn requires_test(condition: proc_macro2::TokenStream) -> bool {
     })
 }
 
-/// Whether the documentation leaves it out: `#[doc(hidden)]`.
+/// Whether an item is hidden from the documentation: `#[doc(hidden)]`.
 pub(super) fn is_hidden(attributes: &[Attribute]) -> bool {
     attributes
         .iter()

@@ -1,19 +1,19 @@
-//! The paths that code is written with, each with its line.
+//! The paths in the code of an item.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
 use super::modules::{attributes, is_test};
 
-/// A path as it is written, without generic arguments.
+/// A path in the source, without generic arguments.
 pub(super) struct Found {
     pub(super) path: Vec<String>,
     pub(super) line: usize,
-    /// Whether a macro is called by it.
+    /// Whether the path names a macro that is called.
     pub(super) is_macro: bool,
 }
 
-/// Every path of an item outside of compiled tests, also in the arguments and bodies of macros.
+/// The paths of an item, also in the arguments and bodies of macros, without code for tests.
 pub(super) fn of(item: &syn::Item) -> Vec<Found> {
     let mut paths = Paths(Vec::new());
     paths.visit_item(item);
@@ -33,7 +33,7 @@ impl Paths {
         }
     }
 
-    /// A macro's tokens are no syntax yet, but a path in them looks like one.
+    /// Finds paths in the tokens of a macro, which are not parsed into expressions.
     fn scan(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;
@@ -62,7 +62,7 @@ impl Paths {
         self.add_tokens(&mut path, line);
     }
 
-    /// A single small word may be anything: a field, a variable.
+    /// Adds a path from tokens. A single word in lower case is left out: it may be a field or a variable.
     fn add_tokens(&mut self, path: &mut Vec<String>, line: usize) {
         let path = std::mem::take(path);
         if path.len() > 1 || path.first().is_some_and(|word| word.starts_with(char::is_uppercase)) {
@@ -94,7 +94,7 @@ impl<'ast> Visit<'ast> for Paths {
         }
     }
 
-    // Names in `use` are resolved with their module; attributes and visibilities import nothing.
+    // `Modules` has the `use` declarations; attributes and visibilities are no imports.
     fn visit_item_use(&mut self, _: &'ast syn::ItemUse) {}
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}

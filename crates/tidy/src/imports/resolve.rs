@@ -1,28 +1,28 @@
-//! From a path as it is written to the file that defines what it names.
+//! Name resolution: from a path in the source to the module that defines the item.
 
 use super::modules::{Id, Modules};
 
-/// Longer chains of re-exports are circles of names.
+/// The longest chain of re-exports that is followed. It ends chains that never reach a definition.
 const MOST_STEPS: usize = 32;
 
-/// What a path names.
+/// The result of resolving a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Module(Id),
-    /// Anything else of this crate: the module whose file defines it, and its name there.
+    /// Any other item of this package: the module that defines the item, and the name.
     Item(Id, String),
 }
 
-/// Finds names in the modules of a crate.
+/// Resolves names in the modules of a package.
 pub(super) struct Resolver<'a> {
     pub(super) modules: &'a Modules,
-    /// What programs of the same package call its library.
+    /// The crate name of the library, for programs of the same package.
     pub(super) library: String,
 }
 
 impl Resolver<'_> {
-    /// What a path names where it is written in `module`; None if that is no part of this crate. What comes behind a
-    /// type (a variant, a constant, a method) belongs to the type.
+    /// Resolves a path that stands in `module`; None if the item belongs to another crate. A variant, constant or method
+    /// resolves to its type.
     pub(super) fn resolve(&self, module: Id, path: &[String]) -> Option<Target> {
         self.step(module, path, MOST_STEPS)
     }
@@ -47,7 +47,7 @@ impl Resolver<'_> {
             at = if name == "super" {
                 Target::Module(self.modules.all[id].parent?)
             } else {
-                // A name that is nowhere is made by a macro: it is the module's.
+                // A name without a definition comes from a macro in that module.
                 self.lookup(id, name, rest.is_empty(), steps)
                     .or_else(|| (!self.is_foreign(id, name)).then(|| Target::Item(id, name.clone())))?
             };
@@ -55,7 +55,7 @@ impl Resolver<'_> {
         Some(at)
     }
 
-    /// A name in a module: what is defined there, brought there by `use`, or by `use …::*`.
+    /// Looks a name up in a module: items, then child modules, `use` declarations and `use …::*`.
     fn lookup(&self, module: Id, name: &str, last: bool, steps: usize) -> Option<Target> {
         let steps = steps.checked_sub(1)?;
         let here = &self.modules.all[module];
@@ -77,7 +77,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Whether a module has a name from another crate.
+    /// Whether a module imports a name from another crate.
     fn is_foreign(&self, module: Id, name: &str) -> bool {
         self.modules.all[module].uses.iter().any(|found| found.name.as_deref() == Some(name))
     }

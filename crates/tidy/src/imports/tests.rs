@@ -1,6 +1,6 @@
-//! The graph of small crates, each written down here.
+//! Import graphs of small packages.
 
-use super::{Arrow, Graph, Package, graph};
+use super::{Graph, Import, Package, graph};
 
 fn package(sources: &[(&str, &str)]) -> Package {
     let sources = sources.iter().map(|(path, text)| (format!("src/{path}"), (*text).to_owned())).collect();
@@ -12,27 +12,27 @@ fn read(sources: &[(&str, &str)]) -> Graph {
 }
 
 /// `a.rs:3 crate::b::B b.rs`.
-fn arrows(sources: &[(&str, &str)]) -> Vec<String> {
+fn imports(sources: &[(&str, &str)]) -> Vec<String> {
     let short = |path: &str| path.trim_start_matches("src/").to_owned();
-    let show = |arrow: &Arrow| {
-        format!("{}:{} {} {}", short(&arrow.from), arrow.line, arrow.import, short(&arrow.to))
+    let show = |import: &Import| {
+        format!("{}:{} {} {}", short(&import.from), import.line, import.path, short(&import.to))
     };
-    read(sources).arrows.iter().map(show).collect()
+    read(sources).imports.iter().map(show).collect()
 }
 
 const LIB: (&str, &str) = ("lib.rs", "mod a;\nmod b;\npub use a::A;\npub use b::{B, Other as Renamed};\n");
 const B: (&str, &str) = ("b.rs", "pub struct B;\npub struct Other;\npub fn make() {}\n");
 
 #[test]
-fn declaring_and_re_exporting_needs_nothing() {
-    assert!(arrows(&[LIB, ("a.rs", "pub struct A;"), B]).is_empty());
+fn declarations_and_re_exports_are_no_imports() {
+    assert!(imports(&[LIB, ("a.rs", "pub struct A;"), B]).is_empty());
 }
 
 #[test]
-fn imports_lead_to_the_file_that_defines() {
+fn imports_lead_to_the_file_with_the_definition() {
     for import in ["crate::b::B", "crate::B", "super::b::B", "super::B", "crate::Renamed"] {
         let a = format!("pub struct A;\n\nuse {import};\n");
-        assert_eq!(arrows(&[LIB, ("a.rs", &a), B]), [format!("a.rs:3 {import} b.rs")]);
+        assert_eq!(imports(&[LIB, ("a.rs", &a), B]), [format!("a.rs:3 {import} b.rs")]);
     }
 }
 
@@ -44,7 +44,7 @@ fn paths_in_code_are_imports() {
         "impl crate::B {}",
         "type T = Vec<crate::B>;",
     ] {
-        assert_eq!(arrows(&[LIB, ("a.rs", code), B]).len(), 1, "{code}");
+        assert_eq!(imports(&[LIB, ("a.rs", code), B]).len(), 1, "{code}");
     }
 }
 
@@ -52,22 +52,22 @@ fn paths_in_code_are_imports() {
 fn paths_in_macros_are_imports() {
     for code in ["fn f() { println!(\"{}\", crate::b::make()) }", "macro_rules! m { () => { $crate::b::B } }"]
     {
-        assert_eq!(arrows(&[LIB, ("a.rs", code), B]).len(), 1, "{code}");
+        assert_eq!(imports(&[LIB, ("a.rs", code), B]).len(), 1, "{code}");
     }
 }
 
 #[test]
-fn a_macro_lies_where_it_is_written() {
+fn a_macro_belongs_to_the_file_with_its_rules() {
     let lib = ("lib.rs", "#[macro_use]\nmod b;\nmod a;");
     let b = ("b.rs", "macro_rules! ours { () => {} }");
-    assert_eq!(arrows(&[lib, b, ("a.rs", "ours!();\nmod inner { other!(); }")]), ["a.rs:1 ours b.rs"]);
+    assert_eq!(imports(&[lib, b, ("a.rs", "ours!();\nmod inner { other!(); }")]), ["a.rs:1 ours b.rs"]);
 }
 
 #[test]
-fn an_imported_module_counts_by_what_is_used_of_it() {
+fn paths_through_an_imported_module_are_imports() {
     let lib = ("lib.rs", "mod a;\nmod b;");
     let tree = [lib, ("b/mod.rs", "pub mod deep;\npub struct B;"), ("b/deep.rs", "pub fn make() {}")];
-    let with = |a| arrows(&[&tree[..], &[("a.rs", a)]].concat());
+    let with = |a| imports(&[&tree[..], &[("a.rs", a)]].concat());
     assert!(with("use crate::b;").is_empty());
     assert_eq!(with("use crate::b;\nfn f() { b::deep::make() }"), ["a.rs:2 b::deep::make b/deep.rs"]);
     assert_eq!(with("use crate::b::*;\nfn f(_: B) {}"), ["a.rs:2 B b/mod.rs"]);
@@ -78,49 +78,49 @@ fn an_imported_module_counts_by_what_is_used_of_it() {
 }
 
 #[test]
-fn a_parent_that_uses_its_child_needs_it() {
-    let with = |lib| arrows(&[("lib.rs", lib), B]);
+fn a_parent_may_import_from_its_child() {
+    let with = |lib| imports(&[("lib.rs", lib), B]);
     assert_eq!(with("mod b;\nfn f() -> b::B { b::B }"), ["lib.rs:2 b::B b.rs"]);
     assert_eq!(with("mod b;\npub use b::B;\nfn f(_: B) {}"), ["lib.rs:3 B b.rs"]);
 }
 
 #[test]
-fn tests_comments_literals_and_attributes_import_nothing() {
+fn tests_comments_literals_and_attributes_are_no_imports() {
     let a = "//! [`crate::b::B`]\n/* crate::b::B */\nconst TEXT: &str = \"crate::b::B\";\n\
              #[cfg(test)]\nuse crate::b::B;\n\
              #[cfg(test)]\nmod tests { use crate::b::B; }\n\
              #[cfg(all(test, feature = \"x\"))]\nfn f() { crate::b::make() }\n\
              struct A;\nimpl A { #[cfg(test)] fn g() { crate::b::make() } }\n\
              #[doc = \"crate::b\"]\npub(in crate::a) fn h() {}\n";
-    assert!(arrows(&[LIB, ("a.rs", a), B]).is_empty());
+    assert!(imports(&[LIB, ("a.rs", a), B]).is_empty());
     assert_eq!(
-        arrows(&[LIB, ("a.rs", "#[cfg(not(test))]\nuse crate::b::B;"), B]),
+        imports(&[LIB, ("a.rs", "#[cfg(not(test))]\nuse crate::b::B;"), B]),
         ["a.rs:2 crate::b::B b.rs"]
     );
 }
 
 #[test]
-fn modules_inside_a_file_are_part_of_it() {
+fn inline_modules_belong_to_their_file() {
     let a = "pub struct A;\nmod inner {\n    use super::A;\n    use super::super::b::B;\n}";
-    assert_eq!(arrows(&[LIB, ("a.rs", a), B]), ["a.rs:4 super::super::b::B b.rs"]);
+    assert_eq!(imports(&[LIB, ("a.rs", a), B]), ["a.rs:4 super::super::b::B b.rs"]);
 }
 
 #[test]
-fn other_crates_are_no_files() {
+fn other_crates_are_no_imports() {
     let a = "use std::fmt;\nuse ::b::B;\nfn f() -> fmt::Result { other::b::make() }";
-    assert!(arrows(&[LIB, ("a.rs", a), B]).is_empty());
+    assert!(imports(&[LIB, ("a.rs", a), B]).is_empty());
 }
 
 #[test]
-fn programs_of_a_package_use_its_library() {
+fn a_program_imports_from_the_library_of_its_package() {
     let main = ("main.rs", "use small_crate::B;");
-    assert_eq!(arrows(&[LIB, ("a.rs", "pub struct A;"), B, main]), ["main.rs:1 small_crate::B b.rs"]);
+    assert_eq!(imports(&[LIB, ("a.rs", "pub struct A;"), B, main]), ["main.rs:1 small_crate::B b.rs"]);
 }
 
 #[test]
-fn re_exports_in_circles_end() {
+fn cyclic_re_exports_end() {
     assert!(
-        arrows(&[
+        imports(&[
             ("lib.rs", "mod a;\nmod b;"),
             ("a.rs", "pub use crate::b::X;"),
             ("b.rs", "use crate::a::X;")
@@ -130,7 +130,7 @@ fn re_exports_in_circles_end() {
 }
 
 #[test]
-fn methods_are_counted_over_files() {
+fn methods_are_counted_over_all_files() {
     let a = "pub struct A { pub x: u8, y: u8 }\nimpl A { pub fn one() {} fn two() {} }\n\
              impl Clone for A { fn clone(&self) -> A { todo() } }\n#[cfg(test)]\nimpl A { fn three() {} }";
     let found = read(&[LIB, ("a.rs", a), ("b.rs", "impl crate::A { fn four() {} }")]);
@@ -141,7 +141,7 @@ fn methods_are_counted_over_files() {
 }
 
 #[test]
-fn exported_is_what_the_root_shows() {
+fn exported_names_are_those_of_the_root() {
     let lib = "mod a;\npub mod shown;\n#[doc(hidden)]\npub mod hidden;\npub use a::*;\npub(crate) use a::A as Inner;\npub fn f() {}";
     let a = "pub struct A;\nstruct Hidden;";
     let found = read(&[("lib.rs", lib), ("a.rs", a), ("shown.rs", ""), ("hidden.rs", "")]);
@@ -149,7 +149,7 @@ fn exported_is_what_the_root_shows() {
 }
 
 #[test]
-fn what_is_no_rust_is_told_with_its_line() {
+fn a_syntax_error_is_reported_with_its_line() {
     let error = graph(&package(&[("lib.rs", "mod a;"), ("a.rs", "fn f() {}\nfn {")])).unwrap_err();
     assert!(error.starts_with("crates/small/src/a.rs:2: "), "{error}");
 }

@@ -1,4 +1,4 @@
-//! How large types are, and what a library shows.
+//! The size of types, and the public names of a library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,28 @@ use syn::{ImplItem, Item, Visibility};
 use super::modules::{Id, Reach, attributes, is_test};
 use super::resolve::{Resolver, Target};
 
-/// A type with what belongs to it, wherever in the crate that is written.
+/// A type with its methods from all files of the package.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Type {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The file that defines it.
     pub file: String,
-    /// Methods and associated functions of its own.
+    /// Inherent methods and associated functions.
     pub methods: usize,
-    /// Those of them that are `pub`.
+    /// The `pub` ones of `methods`.
     pub public_methods: usize,
-    /// Methods that it has by traits.
+    /// Methods of trait implementations.
     pub trait_methods: usize,
-    /// Fields of a struct, variants of an enum.
+    /// Fields of a struct or variants of an enum.
     pub fields: usize,
-    /// Fields that are `pub`; all variants of an enum.
+    /// `pub` fields of a struct or variants of an enum.
     pub public_fields: usize,
-    /// The files that hold methods of its own.
+    /// The files that define inherent methods.
     pub files: BTreeSet<String>,
 }
 
-/// Every type of the crate that has methods or fields, those with the most methods first.
+/// The types of the package, the one with the most methods first.
 pub(super) fn all(resolver: &Resolver<'_>) -> Vec<Type> {
     let mut types: BTreeMap<(Id, String), Type> = BTreeMap::new();
     for (id, module) in resolver.modules.all.iter().enumerate() {
@@ -64,7 +64,7 @@ pub(super) fn all(resolver: &Resolver<'_>) -> Vec<Type> {
     types
 }
 
-/// The type of this crate that a block of methods is for.
+/// The type that an `impl` block belongs to; None if the type is from another crate.
 fn implemented(resolver: &Resolver<'_>, module: Id, block: &syn::ItemImpl) -> Option<(Id, String)> {
     let syn::Type::Path(path) = &*block.self_ty else { return None };
     let path: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -90,7 +90,7 @@ fn add_methods(found: &mut Type, block: &syn::ItemImpl, file: &str) {
     }
 }
 
-/// The names that a library shows at its root, in order; none if the package has no library.
+/// The public names at the root of the library, sorted; empty if the package has no library.
 pub(super) fn exported(resolver: &Resolver<'_>) -> Vec<String> {
     let modules = &resolver.modules.all;
     let root = resolver.modules.roots.iter().copied().find(|root| modules[*root].file == "src/lib.rs");

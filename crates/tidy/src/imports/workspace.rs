@@ -1,4 +1,4 @@
-//! The packages of a workspace with their sources.
+//! The packages of a workspace and their sources.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ struct Named {
 /// Reads every member of the workspace at `root`, in the order of its manifest.
 ///
 /// # Errors
-/// A manifest or source that cannot be read.
+/// A manifest or source file cannot be read.
 pub fn packages(root: &Path) -> Result<Vec<Package>, String> {
     let Some(workspace) = manifest(root)?.workspace else {
         return Err(format!("{}/Cargo.toml has no [workspace]: name the root of a checkout", root.display()));
@@ -50,7 +50,7 @@ fn manifest(folder: &Path) -> Result<Manifest, String> {
     toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Every Rust file under a folder of the package, by its path from there.
+/// Reads the Rust files in a folder of the package. Paths are relative to the package.
 fn read(package: &Path, folder: &str, sources: &mut BTreeMap<String, String>) -> Result<(), String> {
     let failed = |path: &str, error| format!("{}/{path}: {error}", package.display());
     for entry in std::fs::read_dir(package.join(folder)).map_err(|e| failed(folder, e))?.flatten() {

@@ -1,7 +1,7 @@
-//! What breaks a declared order, planted in a small crate.
+//! Violations of declared layers, planted in a small crate.
 
-use super::{Declared, Known, complaints, known};
-use crate::circles::{circles, shortest};
+use super::{Declared, Known, known_violations, violations};
+use crate::cycles::{cycles, shortest};
 use crate::imports::{Graph, Package, graph};
 
 const LAYERS: &str = "[small]\nlayers = [\n\
@@ -28,46 +28,46 @@ fn sound() -> Vec<Graph> {
     crate_with("pub struct T;", "pub struct A;\nuse crate::types::T;", "pub struct B;\nuse super::a::A;")
 }
 
-fn circle() -> Vec<Graph> {
+fn cycle() -> Vec<Graph> {
     crate_with("pub struct T;", "pub struct A;\nuse super::b::B;", "pub struct B;\nuse super::a::A;")
 }
 
 fn check(graphs: &[Graph], layers: &str, known: &str) -> Vec<String> {
     let declared: Declared = toml::from_str(layers).unwrap();
     let known: Known = toml::from_str(known).unwrap();
-    complaints(graphs, &declared, &known)
+    violations(graphs, &declared, &known)
 }
 
 #[test]
-fn arrows_down_and_within_a_layer_are_sound() {
+fn imports_down_and_within_a_layer_are_allowed() {
     assert_eq!(check(&sound(), LAYERS, ""), [""; 0]);
-    assert!(circles(&sound()[0]).is_empty());
+    assert!(cycles(&sound()[0]).is_empty());
     assert!(shortest(&sound()[0], "src/proto/a.rs").is_empty());
 }
 
 #[test]
-fn an_arrow_that_climbs_is_told_with_its_line_and_layers() {
+fn an_upward_import_is_reported_with_its_line_and_layers() {
     let graphs = crate_with("pub struct T;\nuse crate::proto::b::B;", "pub struct A;", "pub struct B;");
     let found = check(&graphs, LAYERS, "");
-    let [climb] = &found[..] else { panic!("{found:?}") };
-    let text = "crates/small/src/types.rs:2 imports crate::proto::b::B from src/proto/b.rs: this climbs from layer ground to \
-                proto";
-    assert!(climb.starts_with(text), "{climb}");
-    assert_eq!(check(&graphs, LAYERS, "[small]\nclimbs = [\"src/types.rs -> src/proto/b.rs\"]"), [""; 0]);
+    let [upward] = &found[..] else { panic!("{found:?}") };
+    let text = "crates/small/src/types.rs:2 imports crate::proto::b::B from src/proto/b.rs: an upward import, from layer \
+                ground to proto";
+    assert!(upward.starts_with(text), "{upward}");
+    assert_eq!(check(&graphs, LAYERS, "[small]\nupward = [\"src/types.rs -> src/proto/b.rs\"]"), [""; 0]);
 }
 
 #[test]
-fn a_planted_circle_is_told_with_the_way_around_it() {
-    let found = circles(&circle()[0]);
+fn a_planted_cycle_is_reported_with_its_imports() {
+    let found = cycles(&cycle()[0]);
     assert_eq!(found.len(), 1);
     assert_eq!(
         (&found[0].files[..], found[0].lines),
         (&["src/proto/a.rs".into(), "src/proto/b.rs".into()][..], 4)
     );
-    assert_eq!(found[0].arrows.len(), 2);
-    let found = check(&circle(), LAYERS, "");
+    assert_eq!(found[0].imports.len(), 2);
+    let found = check(&cycle(), LAYERS, "");
     let [text] = &found[..] else { panic!("{found:?}") };
-    assert!(text.starts_with("crates/small/src/proto/a.rs is in an import circle:\n"), "{text}");
+    assert!(text.starts_with("crates/small/src/proto/a.rs is in an import cycle:\n"), "{text}");
     assert!(
         text.contains("\n      crates/small/src/proto/a.rs:2 imports super::b::B from src/proto/b.rs\n"),
         "{text}"
@@ -79,9 +79,9 @@ fn a_planted_circle_is_told_with_the_way_around_it() {
 }
 
 #[test]
-fn a_known_circle_may_not_grow() {
-    let two = "[small]\ncircles = [[\"src/proto/a.rs\", \"src/proto/b.rs\"]]";
-    assert_eq!(check(&circle(), LAYERS, two), [""; 0]);
+fn a_known_cycle_may_not_grow() {
+    let two = "[small]\ncycles = [[\"src/proto/a.rs\", \"src/proto/b.rs\"]]";
+    assert_eq!(check(&cycle(), LAYERS, two), [""; 0]);
     let three = crate_with(
         "pub struct T;\nuse crate::proto::a::A;",
         "pub struct A;\nuse super::b::B;\nuse crate::types::T;",
@@ -89,50 +89,50 @@ fn a_known_circle_may_not_grow() {
     );
     let found = check(&three, "", two);
     let [text] = &found[..] else { panic!("{found:?}") };
-    assert!(
-        text.starts_with("crates/small/src/types.rs is now in a circle that was there without it:\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("crates/small/src/types.rs has joined a known import cycle:\n"), "{text}");
     assert!(text.contains("src/types.rs:2 imports crate::proto::a::A"), "{text}");
 }
 
 #[test]
-fn what_is_listed_and_gone_is_told() {
+fn entries_without_a_violation_are_reported() {
     let listed =
-        "[small]\ncircles = [[\"src/proto/a.rs\"]]\nclimbs = [\"src/types.rs -> src/proto/b.rs\"]\n[moved]";
+        "[small]\ncycles = [[\"src/proto/a.rs\"]]\nupward = [\"src/types.rs -> src/proto/b.rs\"]\n[moved]";
     let found = check(&sound(), LAYERS, listed);
     assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found[0].contains("[moved] is no package"), "{found:?}");
-    assert!(found[1].contains("src/types.rs -> src/proto/b.rs does not climb any more"), "{found:?}");
-    assert!(found[2].contains("src/proto/a.rs is in no circle any more"), "{found:?}");
+    assert!(found[0].contains("[moved] names no package"), "{found:?}");
+    assert!(found[1].contains("src/types.rs -> src/proto/b.rs is no longer an upward import"), "{found:?}");
+    assert!(found[2].contains("src/proto/a.rs is no longer in a cycle"), "{found:?}");
 }
 
 #[test]
-fn every_file_has_a_layer_and_every_entry_a_file() {
+fn every_file_needs_a_layer_and_every_entry_a_file() {
     let layers = LAYERS.replace("\"src/lib.rs\"", "\"src/gone.rs\", \"src/old/\"");
     let found = check(&sound(), &layers, "");
     assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found[0].starts_with("crates/small/src/lib.rs is in no layer"), "{found:?}");
+    assert!(found[0].starts_with("crates/small/src/lib.rs has no layer"), "{found:?}");
     assert!(
-        found[1].contains("src/gone.rs has no file") && found[2].contains("src/old/ has no file"),
+        found[1].contains("src/gone.rs matches no file") && found[2].contains("src/old/ matches no file"),
         "{found:?}"
     );
 }
 
 #[test]
-fn what_is_written_down_as_known_is_known() {
+fn the_printed_list_of_known_violations_covers_all() {
     let graphs = crate_with(
         "pub struct T;\nuse crate::proto::b::B;",
         "pub struct A;\nuse super::b::B;",
         "pub struct B;\nuse super::a::A;",
     );
     let declared: Declared = toml::from_str(LAYERS).unwrap();
-    assert_eq!(complaints(&graphs, &declared, &toml::from_str(&known(&graphs, &declared)).unwrap()), [""; 0]);
+    assert_eq!(
+        violations(&graphs, &declared, &toml::from_str(&known_violations(&graphs, &declared)).unwrap()),
+        [""; 0]
+    );
 }
 
 #[test]
-fn benches_may_import_as_they_like() {
-    let mut graphs = circle();
+fn benches_are_not_checked() {
+    let mut graphs = cycle();
     graphs[0].folder = "bench/small".into();
     assert_eq!(check(&graphs, "", ""), [""; 0]);
 }
