@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::context::lock;
@@ -62,7 +62,8 @@ pub struct SubscriberProgress {
 /// Who waits for what.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// Somebody has ever waited: those who never do pay nothing.
+    /// Somebody has ever waited: those who never do pay nothing. Set before a buffer's workers are marked, whose barrier orders
+    /// it: a worker that looks for a mark sees it.
     any: AtomicBool,
     list: Mutex<WaitList>,
 }
@@ -81,12 +82,12 @@ impl Waits {
         for ((asked, wanted), confirmed) in list.asked.iter_mut().zip(wanted).zip(confirmed) {
             asked.add(wanted, confirmed);
         }
-        self.any.store(true, Ordering::SeqCst);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     fn begin(&self, level: Level, position: Position) {
         *lock(&self.list).calls[level as usize].entry(position).or_default() += 1;
-        self.any.store(true, Ordering::SeqCst);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     fn end(&self, level: Level, position: Position) {
@@ -147,7 +148,7 @@ impl Buffer {
             writer_waits.then_some(if self.keep_until_delivered { Level::Delivered } else { Level::Landed });
         let looked_at = self.looked_at.load(Ordering::Relaxed);
         let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
-        if !self.waits.any.load(Ordering::SeqCst) {
+        if !self.waits.any.load(Ordering::Relaxed) {
             return ([look(0), None, look(2)], all);
         }
         let mut next = self.waits.next(known);
@@ -166,7 +167,7 @@ impl Buffer {
     /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.
     pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
         lock(&self.contexts).push_back((end, context));
-        self.waits.any.store(true, Ordering::SeqCst);
+        self.waits.any.store(true, Ordering::Relaxed);
     }
 
     /// The delivery that ends there is not part of the log after all.
@@ -221,27 +222,10 @@ impl Buffer {
         timeout: Duration,
         done: impl Fn(&Self) -> bool,
     ) -> bool {
-        let deadline = Instant::now().checked_add(timeout);
-        self.waiters.fetch_add(1, Ordering::SeqCst);
         self.waits.begin(level, position);
         self.notify();
-        let mut guard = lock(&self.progress);
-        let reached = loop {
-            if done(self) {
-                break true;
-            }
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-                None => Duration::from_secs(3600),
-            };
-            if left.is_zero() {
-                break false;
-            }
-            guard = self.progressed.wait_timeout(guard, left).unwrap_or_else(|p| p.into_inner()).0;
-        };
-        drop(guard);
+        let reached = self.progressed.wait_until(timeout, || done(self));
         self.waits.end(level, position);
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
         reached
     }
 }
