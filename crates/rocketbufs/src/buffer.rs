@@ -4,7 +4,6 @@ mod ending;
 mod places;
 mod telling;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -13,7 +12,7 @@ use rocketring::{EventCount, Hold, Ring, Writer, barrier};
 use places::Places;
 pub(crate) use places::{Held, Known, Leaving};
 
-use crate::confirm::Waits;
+use crate::confirm::{Contexts, Waits};
 use crate::context::{ContextInner, lock};
 use crate::core::{Parked, Rest};
 use crate::inbound::InboundShared;
@@ -63,7 +62,7 @@ pub(crate) struct Buffer {
     /// Whether there is one, for those who look at every delivery.
     has_end: AtomicBool,
     /// Contexts of deliveries that wait until they landed everywhere.
-    pub(crate) contexts: Mutex<VecDeque<(Position, u64)>>,
+    pub(crate) contexts: Contexts,
     ended_told: AtomicBool,
     /// What it is spliced from is told of the end, which comes before the buffer's is told.
     ends_above: AtomicBool,
@@ -194,7 +193,7 @@ impl Buffer {
             dropped_bytes: AtomicU64::new(0),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),
-            contexts: Mutex::default(),
+            contexts: Contexts::default(),
             ended_told: AtomicBool::new(false),
             ends_above: AtomicBool::new(false),
             waits: Waits::default(),

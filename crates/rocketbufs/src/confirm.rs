@@ -5,9 +5,9 @@
 //! answer is a CREDIT, which may confirm much more, and then they are asked for the next. So there is at most one
 //! question under way at a time, however many wait, and nobody waits for the quarter window that credit goes out by.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::buffer::Buffer;
@@ -111,6 +111,30 @@ impl Waits {
     }
 }
 
+/// Contexts of deliveries, by where those end, in the order in which they were made. The writer adds them, workers take them.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    list: Mutex<VecDeque<(Position, u64)>>,
+    /// How many there are. Written under the lock; the writer, which alone adds some, never reads a number that is too small.
+    count: AtomicUsize,
+}
+
+impl Contexts {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, VecDeque<(Position, u64)>> {
+        lock(&self.list)
+    }
+
+    /// The list was changed, whose lock the caller has.
+    fn counts(&self, list: &VecDeque<(Position, u64)>) {
+        self.count.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// How many there are, without the lock.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
 impl Buffer {
     /// How far it is confirmed by everybody that counts now.
     pub(crate) fn confirmed(&self) -> Confirmed {
@@ -166,20 +190,32 @@ impl Buffer {
 
     /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.
     pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
-        lock(&self.contexts).push_back((end, context));
+        let mut contexts = self.contexts.lock();
+        contexts.push_back((end, context));
+        self.contexts.counts(&contexts);
+        drop(contexts);
         self.waits.any.store(true, Ordering::Relaxed);
     }
 
     /// The delivery that ends there is not part of the log after all.
     #[cold]
     pub(crate) fn drop_context(&self, end: Position) {
-        lock(&self.contexts).retain(|(at, _)| *at != end);
+        let mut contexts = self.contexts.lock();
+        contexts.retain(|(at, _)| *at != end);
+        self.contexts.counts(&contexts);
     }
 
     /// With nobody there a delivery counts as landed as soon as it is visible, which it may have become with a later
-    /// one; the callback still runs on a worker.
+    /// one; the callback still runs on a worker. By the writer.
     pub(crate) fn confirm_visible(self: &Arc<Self>) {
-        if lock(&self.contexts).front().map(|(end, _)| *end).is_some_and(|end| self.min_landed() >= end) {
+        if self.contexts.count() > 0 {
+            self.confirm_first();
+        }
+    }
+
+    fn confirm_first(self: &Arc<Self>) {
+        let first = self.contexts.lock().front().map(|(end, _)| *end);
+        if first.is_some_and(|end| self.min_landed() >= end) {
             self.inner.workers[0].send(Command::DataOut(self.clone()));
         }
     }
@@ -187,19 +223,15 @@ impl Buffer {
     /// Where the first delivery beyond `known` ends whose context waits. Deliveries made out of order may be passed over:
     /// those are looked for again when what was found has come back.
     pub(crate) fn next_context(&self, known: Position) -> Option<Position> {
-        let contexts = lock(&self.contexts);
+        let contexts = self.contexts.lock();
         let first = contexts.front().filter(|(end, _)| *end > known);
         let next = || contexts.get(contexts.partition_point(|(end, _)| *end <= known));
         first.or_else(next).map(|(end, _)| *end).filter(|end| *end > known)
     }
 
-    pub(crate) fn contexts_pending(&self) -> usize {
-        lock(&self.contexts).len()
-    }
-
     /// Contexts whose deliveries landed everywhere.
     pub(crate) fn take_landed_contexts(&self) -> Vec<u64> {
-        let mut contexts = lock(&self.contexts);
+        let mut contexts = self.contexts.lock();
         if contexts.is_empty() {
             return Vec::new();
         }
@@ -208,6 +240,7 @@ impl Buffer {
         let landed = if crate::planted::is(crate::planted::CONTEXT_EARLY) { Position::MAX } else { landed };
         let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
         let landed = contexts.drain(..ready).map(|(_, context)| context).collect();
+        self.contexts.counts(&contexts);
         if ready > 0 && !contexts.is_empty() {
             // Subscribers are asked for the next.
             self.notify();
