@@ -1,62 +1,172 @@
-//! Barriers of which one side is nearly free: for hand-shakes where one side comes by with every message and the other a few
-//! hundred times a second.
+//! The barriers of hand-shakes ([`crate::NotifyFlag`]): the one place of this workspace that orders a store before a later load.
 //!
-//! Both sides of such a hand-shake "write mine, barrier, read yours". The rare side makes the barrier for the others too, by
-//! an interrupt to whatever core runs them (membarrier); the frequent one then only keeps the compiler from changing the
-//! order. Where the system has no such thing both sides use a fence. A fence for each message waits until the stores before
-//! it have reached the other core, which halves the rate of small messages to a reader that keeps looking.
+//! Both sides of a hand-shake write, make a barrier, and read what the other side wrote. Two pairs of barriers do that:
+//!
+//! ```text
+//!   one side      the other side     cost
+//!   full          full               a fence each
+//!   light         heavy              light: none; heavy: an interrupt to every core that runs a thread of the process
+//! ```
+//!
+//! A full fence waits until the stores before it have reached the other core, which halves the rate of small messages to a
+//! reader that spins. So where one side comes by with every message and the other a few hundred times a second, the rare side
+//! makes the barrier for both (Linux's membarrier; Folly calls the pair asymmetric fences), and the frequent side only keeps
+//! the compiler from changing the order. Where the system has no membarrier both are full fences.
+//!
+//! A barrier returns a proof of itself, which whatever has to come after a barrier takes as an argument. One barrier serves all
+//! that comes after it. The proof says that there was a barrier, not that it came after what was published: that is the
+//! caller's to see to.
 
+#[cfg(not(loom))]
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::sync::{AtomicBool, OnceLock, Ordering, compiler_fence, fence};
+#[cfg(not(loom))]
+use crate::sync::{AtomicBool, OnceLock, compiler_fence};
+use crate::sync::{Ordering, fence};
+
+/// The calling thread made a full fence, or a heavy barrier.
+#[derive(Debug, Clone, Copy)]
+pub struct Full(());
+
+/// The calling thread made a light barrier, or a full fence.
+#[derive(Debug, Clone, Copy)]
+pub struct Light {
+    fenced: bool,
+}
+
+/// A barrier of the side that publishes, and the one that it meets.
+pub trait Barrier: Copy {
+    /// Makes the barrier of the other side.
+    fn meet() -> Full;
+}
+
+impl Barrier for Full {
+    #[inline]
+    fn meet() -> Full {
+        full()
+    }
+}
+
+impl Barrier for Light {
+    fn meet() -> Full {
+        heavy()
+    }
+}
+
+impl Light {
+    /// A full fence, unless this was one.
+    #[inline]
+    pub fn full(self) -> Full {
+        if self.fenced { Full(()) } else { full() }
+    }
+}
+
+impl From<Full> for Light {
+    fn from(Full(()): Full) -> Self {
+        Light { fenced: true }
+    }
+}
+
+/// A full fence. Meets another one.
+#[inline]
+pub fn full() -> Full {
+    #[cfg(loom)]
+    if LEFT_OUT.with(|left_out| left_out.get()) {
+        return Full(());
+    }
+    fence(Ordering::SeqCst);
+    Full(())
+}
+
+/// The frequent side's barrier. Meets [`heavy`].
+#[cfg(not(loom))]
+#[inline]
+pub fn light() -> Light {
+    // Acquire: what is read from here on is read after the system was told of this process. It costs nothing on x86-64.
+    light_if(LIGHT.load(Ordering::Acquire))
+}
+
+/// A barrier that meets [`heavy_for_all`] if it is `light`, and a full fence otherwise.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn light_if(light: bool) -> Light {
+    if light {
+        compiler_fence(Ordering::SeqCst);
+        Light { fenced: false }
+    } else {
+        full().into()
+    }
+}
+
+/// The rare side's barrier, for itself and for all threads of this process. Meets [`light`] and [`full`].
+#[cfg(not(loom))]
+pub fn heavy() -> Full {
+    let full = full();
+    if LIGHT.load(Ordering::Relaxed) {
+        // It was prepared, and cannot fail since.
+        let _ = membarrier(MembarrierCommand::PrivateExpedited);
+    }
+    full
+}
+
+/// Loom has no membarrier; that light and heavy are as good as two fences is the system's word.
+#[cfg(loom)]
+pub fn light() -> Light {
+    full().into()
+}
+
+/// As [`light`].
+#[cfg(loom)]
+pub fn heavy() -> Full {
+    full()
+}
 
 /// Threads of this process make light barriers. Set once, after the system was told.
+#[cfg(not(loom))]
 static LIGHT: AtomicBool = AtomicBool::new(false);
 
+/// From here on [`light`] is light, if the system can do that.
+#[cfg(not(loom))]
+pub fn prepare() {
+    if !LIGHT.load(Ordering::Relaxed) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() {
+        // Pairs with the Acquire in `light`.
+        LIGHT.store(true, Ordering::Release);
+    }
+}
+
 /// Whether this process can be told by others of their heavy barriers; tells the system when it is first asked.
+#[cfg(not(loom))]
 pub(crate) fn hears_others() -> bool {
     static HEARS: OnceLock<bool> = OnceLock::new();
     *HEARS.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok())
 }
 
 /// Whether this process can make heavy barriers for others.
+#[cfg(not(loom))]
 pub(crate) fn can_tell_others() -> bool {
     // Without anybody to hear it costs little.
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
 /// A heavy barrier for every process that said that it hears them.
-pub(crate) fn heavy_for_all() {
-    fence(Ordering::SeqCst);
+#[cfg(not(loom))]
+pub(crate) fn heavy_for_all() -> Full {
+    let full = full();
     // It worked before.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
+    full
 }
 
-/// From here on [`light`] is light, if the system can do that.
-pub fn prepare() {
-    if !LIGHT.load(Ordering::Relaxed) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() {
-        LIGHT.store(true, Ordering::SeqCst);
-    }
+#[cfg(loom)]
+loom::thread_local! {
+    static LEFT_OUT: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 
-/// The frequent side's barrier, between what it writes and what it reads. True if it was a fence.
-#[inline]
-pub fn light() -> bool {
-    // Acquire: what is read from here on is read after the system was told of this process. It costs nothing on x86-64.
-    let fences = !LIGHT.load(Ordering::Acquire);
-    if fences {
-        fence(Ordering::SeqCst)
-    } else {
-        compiler_fence(Ordering::SeqCst)
-    }
-    fences
-}
-
-/// The rare side's barrier, for itself and for all threads of this process.
-pub fn heavy() {
-    fence(Ordering::SeqCst);
-    if LIGHT.load(Ordering::Relaxed) {
-        // It was prepared, and cannot fail since.
-        let _ = membarrier(MembarrierCommand::PrivateExpedited);
-    }
+/// Runs `f` with every barrier of this thread left out: a model that then still passes proves nothing.
+#[cfg(loom)]
+pub fn left_out<R>(f: impl FnOnce() -> R) -> R {
+    LEFT_OUT.with(|left_out| left_out.set(true));
+    let result = f();
+    LEFT_OUT.with(|left_out| left_out.set(false));
+    result
 }

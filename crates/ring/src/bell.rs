@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::barrier;
+use crate::barrier::{self, Light};
 use crate::memory::{Access, Reservation, Words, page_bytes};
 use crate::peer::{Charge, MapError};
 use crate::region;
@@ -144,10 +144,10 @@ impl PeerBell {
         self.heavy
     }
 
-    /// Wakes the reader if it sleeps, for what was published before this call and a SeqCst fence.
+    /// Wakes the reader if it sleeps, for what was published before the barrier.
     #[inline]
-    pub fn ring(&self) {
-        if self.rung.must_ring(self.page.word(SLEEPS)) {
+    pub(crate) fn ring(&self, after: Light) {
+        if self.rung.must_ring(self.page.word(SLEEPS), after) {
             // A full pipe is readable anyway.
             let _ = rustix::io::write(&self.button, &[1]);
         }

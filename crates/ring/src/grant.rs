@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::Position;
 use crate::control::Control;
 use crate::ring::{Ring, Shared};
-use crate::sync::{MutexGuard, Ordering};
+use crate::sync::MutexGuard;
 
 impl Ring {
     /// As [`Ring::grant`], for a writer that wants to write up to `until`: if it may not, others see that it waits.
@@ -53,7 +53,7 @@ impl Ring {
 
     /// Whether somebody wanted more room than there was, and has not been granted it since.
     pub fn writer_waits(&self) -> bool {
-        self.shared().waits.load(Ordering::Relaxed)
+        self.shared().waits.peek()
     }
 }
 

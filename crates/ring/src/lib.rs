@@ -34,8 +34,8 @@
 //!   writer by itself, and the writer wakes it by its `Bell`.
 //!
 //! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
-//! [`View`]s. [`PendingSet`] and [`Sleeper`] tell the threads that move the bytes that there is work; [`Seat`] says which
-//! thread that is.
+//! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Sleeper`] tell the threads that move the bytes that there is work; [`Seat`] says
+//! which thread that is. All of them, and who waits for them, find each other by one hand-shake: [`NotifyFlag`].
 //!
 //! ```
 //! use rocketring::{Pool, PoolConfig, RingConfig};
@@ -53,7 +53,6 @@
 //! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `inlet`
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
 
-#[cfg(not(loom))]
 pub mod barrier;
 #[cfg(not(loom))]
 mod bell;
@@ -62,9 +61,11 @@ mod ends;
 mod event;
 mod extent;
 mod grant;
+mod handshake;
 mod index;
 mod inlet;
 pub mod inline;
+mod mailbox;
 mod marks;
 mod memory;
 #[cfg(not(loom))]
@@ -89,7 +90,9 @@ mod writer;
 
 #[cfg(not(loom))]
 pub use bell::{Bell, PeerBell};
+pub use handshake::{Armed, EventCount, NotifyFlag};
 pub use inlet::Inlet;
+pub use mailbox::Mailbox;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
 #[cfg(not(loom))]
 pub use peer::{MapError, Maps, PeerRing};

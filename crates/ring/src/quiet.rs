@@ -1,14 +1,16 @@
 //! A position that is told only on demand.
 
 use crate::Position;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::barrier;
+use crate::handshake::NotifyFlag;
+use crate::sync::{AtomicU64, Ordering};
 
 /// A position that its owner moves without a lock, and without telling anybody until it is asked to.
 ///
 /// ```text
 ///   owner                          who wants to know
 ///   at = where it is now           asked = true
-///   ── SeqCst fence ──             ── SeqCst fence ──
+///   ── full ──                     ── full ──
 ///   asked? then it tells           at: as far as it is known to be
 /// ```
 ///
@@ -25,13 +27,13 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct Quiet {
     at: AtomicU64,
-    asked: AtomicBool,
+    asked: NotifyFlag,
 }
 
 impl Quiet {
     /// At `at`; nobody asks.
     pub fn new(at: Position) -> Quiet {
-        Quiet { at: AtomicU64::new(at), asked: AtomicBool::new(false) }
+        Quiet { at: AtomicU64::new(at), asked: NotifyFlag::default() }
     }
 
     /// By the owner alone: moves it. True if somebody asked and was not answered yet.
@@ -39,9 +41,7 @@ impl Quiet {
     pub fn move_to(&self, at: Position) -> bool {
         // Pairs with the Acquire in `at`: what the owner did below this position is done.
         self.at.store(at, Ordering::Release);
-        // Pairs with the fence in `ask`.
-        fence(Ordering::SeqCst);
-        self.asked.load(Ordering::Relaxed)
+        self.asked.is_armed(barrier::full())
     }
 
     /// Where it is, or was a moment ago.
@@ -51,14 +51,12 @@ impl Quiet {
 
     /// From here on the owner tells; returns where it is.
     pub fn ask(&self) -> Position {
-        self.asked.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `move_to`.
-        fence(Ordering::SeqCst);
+        self.asked.arm();
         self.at()
     }
 
     /// Nobody waits for an answer any more. To be called where nobody can ask meanwhile.
     pub fn answer(&self) {
-        self.asked.store(false, Ordering::Relaxed);
+        self.asked.disarm();
     }
 }

@@ -4,18 +4,20 @@
 //! moves and holds come and go. A hold is therefore either there before the horizon is computed, and counts, or
 //! comes after, and is refused if what it asks for is gone.
 //!
-//! A full writer and an advancing hold find each other without a lock on the hold's side:
+//! A full writer and an advancing hold find each other without a lock on the hold's side ([`crate::NotifyFlag`]):
 //!
 //! ```text
 //!   writer (lock held)              hold
-//!   waits = true                    cursor = to
-//!   ── fence ──                     ── fence ──
+//!   waits = armed                   cursor = to
+//!   ── full ──                      ── full ──
 //!   read cursors → enough?          waits? → take the lock, grant, wake
 //! ```
 
 use crate::Position;
+use crate::barrier;
 use crate::control::{Control, Cursor};
 use crate::ends::Ends;
+use crate::handshake::NotifyFlag;
 use crate::index::{BoundaryIndex, Known};
 use crate::inlet::Inlet;
 use crate::pin::Pins;
@@ -62,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) ends: Apart<Ends>,
     pub(crate) horizon: Apart<AtomicU64>,
     /// Whether a writer was refused and waits for a hold to advance.
-    pub(crate) waits: Apart<AtomicBool>,
+    pub(crate) waits: Apart<NotifyFlag>,
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
     pub(crate) lost_claims: AtomicU64,
     /// What lands is sent on, in pieces that must end where deliveries do.
@@ -114,8 +116,8 @@ impl Shared {
         }
         // Pairs with the Acquire in `Ring::horizon`: whoever writes up to here has seen the cursors.
         self.horizon.store(horizon, Ordering::Release);
-        if self.waits.load(Ordering::Relaxed) && control.satisfied(horizon) {
-            self.waits.store(false, Ordering::Relaxed);
+        if self.waits.peek() && control.satisfied(horizon) {
+            self.waits.disarm();
             // Who asked may do what gives him room himself, awake: then there is nobody to tell.
             if control.sleepers > 0 {
                 self.granted.notify_all();
@@ -131,10 +133,7 @@ impl Shared {
             return horizon;
         }
         control.want(until);
-        self.waits.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `after_advance`: either the cursor's new place is seen by this second look, or
-        // the hold's owner sees `waits`.
-        fence(Ordering::SeqCst);
+        self.waits.arm();
         self.grant(control)
     }
 
@@ -145,8 +144,7 @@ impl Shared {
 
     /// A hold moved or went away: a writer that waits for it is granted what it gets.
     fn after_advance(&self) {
-        fence(Ordering::SeqCst);
-        if self.waits.load(Ordering::Relaxed) {
+        if self.waits.is_armed(barrier::full()) {
             self.grant(&mut self.control());
         }
     }
@@ -215,7 +213,7 @@ impl Ring {
                 last: AtomicU64::new(shape.start),
             }),
             horizon: Apart(AtomicU64::new(horizon)),
-            waits: Apart(AtomicBool::new(false)),
+            waits: Apart::default(),
             lost_claims: AtomicU64::new(0),
             handed_on: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -444,7 +442,7 @@ impl Drop for Hold {
         let shared = self.ring.shared();
         let mut control = shared.control();
         let slowest = control.remove_hold(self.slot);
-        if slowest && shared.waits.load(Ordering::Relaxed) {
+        if slowest && shared.waits.peek() {
             shared.grant(&mut control);
         }
     }

@@ -13,15 +13,18 @@
 //! takes the seat and does the work itself. Between two such calls the seat stays free, and the worker's own thread, which
 //! is parked, only looks now and then whether anybody still comes; who publishes work while the seat is free calls it.
 //!
-//! Whoever has the seat has the [`Sleeper`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because
-//! both sides "write mine, fence, read yours": publish against leaving or releasing, and leaving against parking.
+//! Whoever has the seat has the [`Sleeper`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because of two
+//! hand-shakes ([`crate::NotifyFlag`]): publish against leaving or releasing, and leaving against parking.
+//!
+//! What the work is done with lies in a mutex beside the seat. Whoever sleeps lets go of it before ([`Seat::sleep`]), so
+//! that a thread that has published can do the one thing that there is to do, and call nobody ([`Seat::do_or_wake`]).
 
 use std::io;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::Sleeper;
-use crate::sync::{Apart, Arc, AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
+use crate::sync::{Apart, Arc, AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, lock};
+use crate::{Sleeper, barrier};
 
 /// Its own thread works.
 const WORKING: u32 = 0;
@@ -92,9 +95,28 @@ impl Seat {
         self.calls.notify_one();
     }
 
-    /// The own thread is about to sleep on the sleeper's descriptor. It must look for work once more after this, and call
-    /// [`Seat::woken`] in any case.
-    pub fn sleep(&self) {
+    /// As [`Seat::wake`], from a thread that can do the work itself, `with` what the worker does it with: where nobody has that,
+    /// it is done here. `work` says whether all of it was. Whoever has it is awake, and looks for work before it sleeps.
+    #[inline]
+    pub fn do_or_wake<T: ?Sized>(&self, with: &Mutex<T>, work: impl FnOnce(&mut T) -> bool) {
+        let done = with.try_lock().is_ok_and(|mut with| work(&mut with));
+        if !done {
+            self.wake();
+        }
+    }
+
+    /// The own thread lets go of what it works with, whose lock it has, and calls `sleep`, which sleeps on the sleeper's
+    /// descriptor, if there is no work then. It must call [`Seat::woken`] after this.
+    pub fn sleep<G>(&self, with: G, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
+        // First: who locks it from here on, and leaves something to do, wakes us.
+        self.fall_asleep();
+        drop(with);
+        if !has_work() {
+            sleep();
+        }
+    }
+
+    fn fall_asleep(&self) {
         self.sleeper.prepare();
         // Release: what the next one finds is what was left here. Pairs with the Acquire in `take`.
         self.state.store(ASLEEP, Ordering::Release);
@@ -115,8 +137,8 @@ impl Seat {
     pub fn release(&self, has_work: impl FnOnce() -> bool) {
         self.parked.store(true, Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
-        // Pairs with the fence in `wake`: who publishes sees the seat free, or we see what he published.
-        fence(Ordering::SeqCst);
+        // Meets the one in `wake`: who publishes sees the seat free, or we see what he published.
+        barrier::full();
         if has_work() {
             self.call();
         }
@@ -127,8 +149,8 @@ impl Seat {
     pub fn park(&self, period: Duration) {
         let mut called = lock(&self.called);
         self.parked.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `leave`: who leaves sees us parked, or we see the seat as he left it.
-        fence(Ordering::SeqCst);
+        // Meets the one in `leave`: who leaves sees us parked, or we see the seat as he left it.
+        barrier::full();
         let (mut before, mut unchanged, mut periods) = (None, 0, 1);
         loop {
             let now = self.left.load(Ordering::Relaxed);
@@ -161,8 +183,8 @@ impl Seat {
     /// Somebody has been there for long: he says when he leaves, and looks go on.
     fn wait_deep<'a>(&self, mut called: MutexGuard<'a, bool>) -> MutexGuard<'a, bool> {
         self.deep.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `leave`.
-        fence(Ordering::SeqCst);
+        // Meets the one in `leave`.
+        barrier::full();
         if self.state.load(Ordering::Relaxed) == TAKEN {
             called = self.calls.wait(called).unwrap_or_else(PoisonError::into_inner);
         }
@@ -203,9 +225,9 @@ impl Seat {
             self.state.store(FREE, Ordering::Release);
         } else {
             // The own thread has not noticed that the seat was taken, and sleeps as it did.
-            self.sleep();
+            self.fall_asleep();
         }
-        fence(Ordering::SeqCst);
+        barrier::full();
         let work = has_work();
         if !parked && work {
             self.sleeper.wake();

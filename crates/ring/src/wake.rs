@@ -6,29 +6,26 @@
 //!   mark(slot) ── true ─▶ wake()           nothing left: prepare(); is_empty()? sleep on fd(); woken()
 //! ```
 //!
-//! Two hand-shakes keep a wake-up from being lost, each of them "write mine, fence, read yours" on both sides,
-//! so that at least one side sees the other: publish/mark against clear/read, and mark/wake against
-//! prepare/is_empty.
+//! Two hand-shakes ([`crate::NotifyFlag`]) keep a wake-up from being lost: publish/mark against clear/read, and mark/wake
+//! against prepare/is_empty.
 
 use std::io;
 #[cfg(not(loom))]
 use std::os::fd::BorrowedFd;
 
+use crate::barrier::{self, Full};
 use crate::event::Event;
+use crate::handshake::{Armed, NotifyFlag};
 use crate::planted;
-use crate::sync::{Apart, AtomicU32, AtomicU64, Ordering, fence};
-
-const AWAKE: u32 = 0;
-const SLEEPING: u32 = 1;
-/// Somebody took it upon himself to wake the sleeper, and has written to the event or will do so at once.
-const NOTIFIED: u32 = 2;
+use crate::sync::{Apart, AtomicU64, Ordering};
 
 /// One worker that sleeps on a descriptor, and everybody who wakes it. A wake-up costs a system call only if the
 /// worker sleeps, and only the first of several.
 #[derive(Debug)]
 pub struct Sleeper {
-    state: Apart<AtomicU32>,
-    /// Wake-ups announced by NOTIFIED whose write has not been taken from the event yet. Worker only.
+    /// Armed while the worker sleeps. Whoever takes it has written to the event or will do so at once.
+    asleep: Apart<NotifyFlag>,
+    /// Wake-ups that were taken and whose write has not been taken from the event yet. Worker only.
     owed: AtomicU64,
     event: Event,
 }
@@ -39,7 +36,7 @@ impl Sleeper {
     /// # Errors
     /// The system gave no eventfd.
     pub fn new() -> io::Result<Sleeper> {
-        Ok(Sleeper { state: Apart(AtomicU32::new(AWAKE)), owed: AtomicU64::new(0), event: Event::new()? })
+        Ok(Sleeper { asleep: Apart::default(), owed: AtomicU64::new(0), event: Event::new()? })
     }
 
     /// What to sleep on: readable once [`Sleeper::wake`] was called after [`Sleeper::prepare`]. Lives as long as
@@ -58,15 +55,12 @@ impl Sleeper {
     /// The worker is about to sleep. It must look for work once more after this, sleep only if there
     /// is none, and call [`Sleeper::woken`] in either case.
     pub fn prepare(&self) {
-        self.state.store(SLEEPING, Ordering::Relaxed);
-        // Pairs with the fence in `wake`: either the worker's next look sees the work, or `wake` sees SLEEPING.
-        fence(Ordering::SeqCst);
+        self.asleep.arm();
     }
 
     /// The worker is awake again, for whatever reason. Empties the event if it was written.
     pub fn woken(&self) {
-        // Acquire pairs with the Release in `wake`.
-        let notified = self.state.swap(AWAKE, Ordering::Acquire) == NOTIFIED;
+        let notified = self.asleep.disarm() == Armed::Taken;
         let owed = self.owed.load(Ordering::Relaxed) + u64::from(notified);
         if owed > 0 {
             // The write can still be on its way if the worker woke for another reason. It is then taken at a
@@ -78,10 +72,7 @@ impl Sleeper {
     /// There is work, published before this call: wakes the worker if it sleeps or is about to.
     #[inline]
     pub fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.state.load(Ordering::Relaxed) == SLEEPING
-            && self.state.compare_exchange(SLEEPING, NOTIFIED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
+        if self.asleep.take(barrier::full()) {
             self.event.add();
         }
     }
@@ -114,19 +105,16 @@ impl PendingSet {
     /// If there is no such slot.
     #[inline]
     pub fn mark(&self, slot: u32) -> bool {
-        // Pairs with the fence in `drain`: if we see a bit that is about to be cleared, who clears it sees what
-        // we published.
-        fence(Ordering::SeqCst);
-        self.mark_fenced(slot)
+        // Meets the one in `drain`: if we see a bit that is about to be cleared, who clears it sees what we published.
+        self.mark_fenced(slot, barrier::full())
     }
 
-    /// As [`PendingSet::mark`], from a caller that made a `SeqCst` fence between what it published and this: a stream of
-    /// marks costs a load each.
+    /// As [`PendingSet::mark`], for what was published before a fence that the caller made: a stream of marks costs a load each.
     ///
     /// # Panics
     /// As there.
     #[inline]
-    pub fn mark_fenced(&self, slot: u32) -> bool {
+    pub fn mark_fenced(&self, slot: u32, _after: Full) -> bool {
         let (word, bit) = (slot as usize / BITS, 1 << (slot as usize % BITS));
         if self.words[word].load(Ordering::Relaxed) & bit != 0 {
             return false;
@@ -154,8 +142,8 @@ impl PendingSet {
             }
             for word in ones(summary.swap(0, Ordering::Acquire)).map(|bit| group * BITS + bit) {
                 let slots = self.words[word].swap(0, Ordering::Acquire);
-                // Pairs with the fence in `mark`.
-                fence(Ordering::SeqCst);
+                // Meets the one before `mark_fenced`.
+                barrier::full();
                 ones(slots).for_each(|bit| f((word * BITS + bit) as u32));
             }
         }
@@ -167,8 +155,8 @@ impl PendingSet {
         let (word, bit) = (slot as usize / BITS, 1_u64 << (slot as usize % BITS));
         // The summary keeps its bit: a drain that finds nothing below it clears it.
         self.words[word].fetch_and(!bit, Ordering::Acquire);
-        // Pairs with the fence in `mark`.
-        fence(Ordering::SeqCst);
+        // Meets the one before `mark_fenced`.
+        barrier::full();
     }
 
     /// Whether nothing is marked. A mark that is being set at this moment may be missed, but then its caller has

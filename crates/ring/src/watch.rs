@@ -4,7 +4,7 @@ use crate::barrier;
 use crate::bell::PeerBell;
 use crate::inline::Single;
 use crate::ring::{Ring, Shared};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, compiler_fence, fence, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 
 /// Readers of one ring that are woken directly; more are told of news by whoever sends to them.
 pub const MAX_WATCHERS: usize = 64;
@@ -62,10 +62,9 @@ impl Ring {
             place
         });
         if watches {
-            // Pairs with what the writing end does in `call_all`, which may be light: either it sees this bell, or the reader,
-            // if it must be woken for that, what was published.
-            barrier::heavy_for_all();
-            bell.ring();
+            // Meets the writing end's in `call_all`, which may be light: either it sees this bell, or the reader, if it must
+            // be woken for that, what was published.
+            bell.ring(barrier::heavy_for_all().into());
         }
         watches
     }
@@ -113,21 +112,17 @@ impl Caller {
     }
 
     fn call_all(&mut self, shared: &Shared) {
-        // Pairs with the fence in `slumber::fall_asleep`, or what follows it there.
-        if self.light {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
+        // Meets the reader's in `slumber::fall_asleep`, or the heavy one that follows it.
+        let mut published = barrier::light_if(self.light);
         let version = shared.watchers.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
             self.bells = lock(&shared.watchers.bells).clone();
             self.light = self.bells.iter().all(|(_, bell)| bell.is_heavy()) && barrier::hears_others();
-            fence(Ordering::SeqCst);
+            published = published.full().into();
         }
         for (_, bell) in self.bells.iter() {
-            bell.ring();
+            bell.ring(published);
         }
     }
 }

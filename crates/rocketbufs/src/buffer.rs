@@ -4,16 +4,15 @@ mod ending;
 mod places;
 mod telling;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rocketring::{Hold, Ring, Writer};
+use rocketring::{EventCount, Hold, Ring, Writer, barrier};
 
 use places::Places;
 pub(crate) use places::{Held, Known, Leaving};
 
-use crate::confirm::Waits;
+use crate::confirm::{Contexts, Waits};
 use crate::context::ContextInner;
 use crate::core::{Parked, Rest};
 use crate::inbound::InboundShared;
@@ -64,14 +63,13 @@ pub(crate) struct Buffer {
     /// Whether there is one, for those who look at every delivery.
     has_end: AtomicBool,
     /// Contexts of deliveries that wait until they landed everywhere.
-    pub(crate) contexts: Mutex<VecDeque<(Position, u64)>>,
+    pub(crate) contexts: Contexts,
     ended_told: AtomicBool,
     /// What it is spliced from is told of the end, which comes before the buffer's is told.
     ends_above: AtomicBool,
     pub(crate) waits: Waits,
-    pub(crate) waiters: AtomicUsize,
-    pub(crate) progressed: Condvar,
-    pub(crate) progress: Mutex<()>,
+    /// Calls that wait until subscribers have moved on.
+    pub(crate) progressed: EventCount,
     /// Who is to be told without waiting.
     pub(crate) watched: ProgressWatch,
     /// When its log was how long.
@@ -196,13 +194,11 @@ impl Buffer {
             dropped_bytes: AtomicU64::new(0),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),
-            contexts: Mutex::default(),
+            contexts: Contexts::default(),
             ended_told: AtomicBool::new(false),
             ends_above: AtomicBool::new(false),
             waits: Waits::default(),
-            waiters: AtomicUsize::new(0),
-            progressed: Condvar::new(),
-            progress: Mutex::default(),
+            progressed: EventCount::default(),
             watched: ProgressWatch::default(),
             times: Times::default(),
             terms: Mutex::default(),
@@ -246,9 +242,10 @@ impl Buffer {
         places.subs.push(sub);
         drop(places);
         self.let_be.store(0, Ordering::Relaxed);
-        // Also where `disturb` has just done so: whoever delivers may not have heard that yet.
-        rocketring::barrier::heavy();
-        self.watch.fetch_or(bit, Ordering::SeqCst);
+        self.watch.fetch_or(bit, Ordering::Relaxed);
+        // Meets the one in `notify_or_send`: either the worker sees what was delivered, or whoever delivers sees the worker.
+        // Also where `disturb` has just ended `let_be`: whoever delivers may not have heard that yet.
+        barrier::heavy();
         // What it is spliced from may have something to tell upstream.
         if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);
@@ -289,7 +286,7 @@ impl Buffer {
             }
         };
         if !places.subs.iter().any(|s| s.worker == gone.worker) {
-            self.watch.fetch_and(!(1 << gone.worker), Ordering::SeqCst);
+            self.watch.fetch_and(!(1 << gone.worker), Ordering::Relaxed);
         }
         drop(places);
         // Releases what it held, unless the place was handed to a held subscription.
@@ -400,13 +397,11 @@ impl Buffer {
 
     /// A subscriber moved on, came or went: whoever waits looks again.
     pub(crate) fn on_progress(self: &Arc<Self>) {
-        fence(Ordering::SeqCst);
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.progress));
-            self.progressed.notify_all();
-        }
-        self.tell_progress();
-        self.let_go();
+        // One for all that look after this.
+        let moved = barrier::full();
+        self.progressed.notify_all(moved);
+        self.tell_progress(moved);
+        self.let_go(moved);
         // What it is spliced from may have something to tell upstream.
         if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);

@@ -5,10 +5,10 @@
 //! answer is a CREDIT, which may confirm much more, and then they are asked for the next. So there is at most one
 //! question under way at a time, however many wait, and nobody waits for the quarter window that credit goes out by.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::core::Command;
@@ -63,7 +63,8 @@ pub struct SubscriberProgress {
 /// Who waits for what.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// Somebody has ever waited: those who never do pay nothing.
+    /// Somebody has ever waited: those who never do pay nothing. Set before a buffer's workers are marked, whose barrier orders
+    /// it: a worker that looks for a mark sees it.
     any: AtomicBool,
     list: Mutex<WaitList>,
 }
@@ -82,12 +83,12 @@ impl Waits {
         for ((asked, wanted), confirmed) in list.asked.iter_mut().zip(wanted).zip(confirmed) {
             asked.add(wanted, confirmed);
         }
-        self.any.store(true, Ordering::SeqCst);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     fn begin(&self, level: Level, position: Position) {
         *lock(&self.list).calls[level as usize].entry(position).or_default() += 1;
-        self.any.store(true, Ordering::SeqCst);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     fn end(&self, level: Level, position: Position) {
@@ -108,6 +109,30 @@ impl Waits {
             call.into_iter().chain(list.asked[n].next(known[n])).min()
         };
         [next(0), next(1), next(2)]
+    }
+}
+
+/// Contexts of deliveries, by where those end, in the order in which they were made. The writer adds them, workers take them.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    list: Mutex<VecDeque<(Position, u64)>>,
+    /// How many there are. Written under the lock; the writer, which alone adds some, never reads a number that is too small.
+    count: AtomicUsize,
+}
+
+impl Contexts {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, VecDeque<(Position, u64)>> {
+        lock(&self.list)
+    }
+
+    /// The list was changed, whose lock the caller has.
+    fn counts(&self, list: &VecDeque<(Position, u64)>) {
+        self.count.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// How many there are, without the lock.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 }
 
@@ -148,7 +173,7 @@ impl Buffer {
             writer_waits.then_some(if self.keep_until_delivered { Level::Delivered } else { Level::Landed });
         let looked_at = self.looked_at.load(Ordering::Relaxed);
         let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
-        if !self.waits.any.load(Ordering::SeqCst) {
+        if !self.waits.any.load(Ordering::Relaxed) {
             return ([look(0), None, look(2)], all);
         }
         let mut next = self.waits.next(known);
@@ -166,20 +191,32 @@ impl Buffer {
 
     /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.
     pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
-        lock(&self.contexts).push_back((end, context));
-        self.waits.any.store(true, Ordering::SeqCst);
+        let mut contexts = self.contexts.lock();
+        contexts.push_back((end, context));
+        self.contexts.counts(&contexts);
+        drop(contexts);
+        self.waits.any.store(true, Ordering::Relaxed);
     }
 
     /// The delivery that ends there is not part of the log after all.
     #[cold]
     pub(crate) fn drop_context(&self, end: Position) {
-        lock(&self.contexts).retain(|(at, _)| *at != end);
+        let mut contexts = self.contexts.lock();
+        contexts.retain(|(at, _)| *at != end);
+        self.contexts.counts(&contexts);
     }
 
     /// With nobody there a delivery counts as landed as soon as it is visible, which it may have become with a later
-    /// one; the callback still runs on a worker.
+    /// one; the callback still runs on a worker. By the writer.
     pub(crate) fn confirm_visible(self: &Arc<Self>) {
-        if lock(&self.contexts).front().map(|(end, _)| *end).is_some_and(|end| self.min_landed() >= end) {
+        if self.contexts.count() > 0 {
+            self.confirm_first();
+        }
+    }
+
+    fn confirm_first(self: &Arc<Self>) {
+        let first = self.contexts.lock().front().map(|(end, _)| *end);
+        if first.is_some_and(|end| self.min_landed() >= end) {
             self.inner.workers[0].send(Command::DataOut(self.clone()));
         }
     }
@@ -187,19 +224,15 @@ impl Buffer {
     /// Where the first delivery beyond `known` ends whose context waits. Deliveries made out of order may be passed over:
     /// those are looked for again when what was found has come back.
     pub(crate) fn next_context(&self, known: Position) -> Option<Position> {
-        let contexts = lock(&self.contexts);
+        let contexts = self.contexts.lock();
         let first = contexts.front().filter(|(end, _)| *end > known);
         let next = || contexts.get(contexts.partition_point(|(end, _)| *end <= known));
         first.or_else(next).map(|(end, _)| *end).filter(|end| *end > known)
     }
 
-    pub(crate) fn contexts_pending(&self) -> usize {
-        lock(&self.contexts).len()
-    }
-
     /// Contexts whose deliveries landed everywhere.
     pub(crate) fn take_landed_contexts(&self) -> Vec<u64> {
-        let mut contexts = lock(&self.contexts);
+        let mut contexts = self.contexts.lock();
         if contexts.is_empty() {
             return Vec::new();
         }
@@ -208,6 +241,7 @@ impl Buffer {
         let landed = if crate::planted::is(crate::planted::CONTEXT_EARLY) { Position::MAX } else { landed };
         let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
         let landed = contexts.drain(..ready).map(|(_, context)| context).collect();
+        self.contexts.counts(&contexts);
         if ready > 0 && !contexts.is_empty() {
             // Subscribers are asked for the next.
             self.notify();
@@ -222,27 +256,10 @@ impl Buffer {
         timeout: Duration,
         done: impl Fn(&Self) -> bool,
     ) -> bool {
-        let deadline = Instant::now().checked_add(timeout);
-        self.waiters.fetch_add(1, Ordering::SeqCst);
         self.waits.begin(level, position);
         self.notify();
-        let mut guard = lock(&self.progress);
-        let reached = loop {
-            if done(self) {
-                break true;
-            }
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-                None => Duration::from_secs(3600),
-            };
-            if left.is_zero() {
-                break false;
-            }
-            guard = self.progressed.wait_timeout(guard, left).unwrap_or_else(|p| p.into_inner()).0;
-        };
-        drop(guard);
+        let reached = self.progressed.wait_until(timeout, || done(self));
         self.waits.end(level, position);
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
         reached
     }
 }

@@ -42,6 +42,7 @@ const TURNS_MORE: u32 = 2;
 /// Who waits for what a worker does.
 #[derive(Default)]
 pub(crate) struct Waiters {
+    /// The number of threads that wait. A hint: the seat decides which thread works.
     count: AtomicU32,
     wants: AtomicBool,
     /// What the only one receives from, if it would do the work.
@@ -92,7 +93,7 @@ pub(crate) struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(context: &'a ContextInner, worker: &'a WorkerShared) -> Self {
-        let alone = worker.waiters.count.fetch_add(1, Ordering::SeqCst) == 0;
+        let alone = worker.waiters.count.fetch_add(1, Ordering::Relaxed) == 0;
         Self { context, worker, alone }
     }
 
@@ -199,7 +200,7 @@ impl Drop for Waiting<'_> {
             self.worker.waiters.wants.store(false, Ordering::Relaxed);
             *lock(&self.worker.waiters.who) = Weak::new();
         }
-        self.worker.waiters.count.fetch_sub(1, Ordering::SeqCst);
+        self.worker.waiters.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -214,7 +215,8 @@ struct Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let worker = self.worker;
-        let others = || worker.waiters.count.load(Ordering::SeqCst) > 1;
+        // A thread that comes later is found by the own thread, which looks every few milliseconds.
+        let others = || worker.waiters.count.load(Ordering::Relaxed) > 1;
         // It may have gone to sleep before there was that to do. If it has just woken it looks by itself.
         let oversleeps = |next| next < worker.asleep_until.load(Ordering::Relaxed);
         worker.seat.leave(|| self.next.is_none_or(oversleeps) || worker.has_work() || others());
@@ -266,7 +268,7 @@ mod tests {
         let worker = WorkerShared::new(0, 1).unwrap();
         let fd = worker.seat.sleeper().fd().try_clone_to_owned().unwrap();
         worker.lend(Arc::downgrade(&core), Instant::now(), Arc::new(fd));
-        worker.seat.sleep();
+        worker.seat.sleep((), || true, || {});
         (worker, core)
     }
 

@@ -3,13 +3,15 @@
 //! ```text
 //!   writer                              worker
 //!   append → Full (the ring says so)    a subscriber's positions move, the ring grants
-//!   what = Room, armed = true           ── fence ──
-//!   ── fence ──                         armed? (lock) reached? → disarm, tell Progress
+//!   what = Room, armed                  ── full ──
+//!   ── full ──                          armed? (lock) reached? → disarm, tell Progress
 //!   (lock) reached already? → the same
 //! ```
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
+
+use rocketring::NotifyFlag;
+use rocketring::barrier::Full;
 
 use crate::buffer::Buffer;
 use crate::core::Command;
@@ -32,7 +34,7 @@ pub enum Progress {
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWatch {
     /// Whether there is something, for those who only look. Written under the lock.
-    armed: AtomicBool,
+    armed: NotifyFlag,
     what: Mutex<Option<Progress>>,
 }
 
@@ -55,21 +57,18 @@ impl Buffer {
     pub(crate) fn watch_progress(self: &Arc<Self>, what: Progress) {
         let mut watched = lock(&self.watched.what);
         *watched = Some(what);
-        self.watched.armed.store(true, Ordering::SeqCst);
+        let armed = self.watched.armed.arm();
         drop(watched);
         match what {
             Progress::Room => self.notify(),
             Progress::Consumed(position) => self.want([0, 0, position]),
         }
-        // Meets the fence in `on_progress`: either this look sees where the subscribers are, or who moves them
-        // sees that somebody waits.
-        fence(Ordering::SeqCst);
-        self.tell_progress();
+        self.tell_progress(armed);
     }
 
     /// Somebody moved on: tells whoever waits for that, on a worker.
-    pub(crate) fn tell_progress(self: &Arc<Self>) {
-        if !self.watched.armed.load(Ordering::SeqCst) {
+    pub(crate) fn tell_progress(self: &Arc<Self>, after: Full) {
+        if !self.watched.armed.is_armed(after) {
             return;
         }
         // Held until it is disarmed: what is asked for meanwhile is neither taken for this nor forgotten with it.
@@ -82,7 +81,7 @@ impl Buffer {
             };
         if reached {
             *watched = None;
-            self.watched.armed.store(false, Ordering::SeqCst);
+            self.watched.armed.disarm();
             drop(watched);
             self.inner.workers[0].send(Command::Progress(self.clone()));
         }

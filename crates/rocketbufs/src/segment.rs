@@ -316,7 +316,7 @@ pub(crate) fn deliver(
         return Err(DeliverError::Closed);
     }
     let limit = buffer.inner.config.limits.max_pending_contexts;
-    if context.is_some() && buffer.contexts_pending() >= limit {
+    if context.is_some() && buffer.contexts.count() >= limit {
         return Err(DeliverError::TooManyContexts(limit));
     }
     let (bid, marked) = (segment.bid, segment.marked);
@@ -371,4 +371,35 @@ fn refused(
 /// The ring of a buffer's log, for those who only read it.
 pub(crate) fn ring_of(buffer: &Buffer) -> Option<Ring> {
     buffer.log().map(|log| log.ring.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Config, Context, ROut};
+
+    /// The lock of the contexts is had by somebody else: whoever delivers without one does not wait for it, whether there are
+    /// contexts or not.
+    #[test]
+    fn a_delivery_without_a_context_takes_no_lock() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let out = ROut::new(&ctx);
+        out.create_buffer(1, 1 << 16).unwrap();
+        let mut writer = out.writer(1).unwrap();
+        let buffer = writer.buffer.clone();
+        let locked = buffer.contexts.lock();
+        let (done, delivered) = mpsc::sync_channel(1);
+        let delivering = std::thread::spawn(move || {
+            for _ in 0..3 {
+                let segment = writer.get_output_segment(8, Blocking::No).unwrap();
+                writer.deliver(segment, 8, None).unwrap();
+            }
+            done.send(writer.head()).unwrap();
+        });
+        assert_eq!(delivered.recv_timeout(Duration::from_secs(10)), Ok(24), "it waits for the lock");
+        drop(locked);
+        delivering.join().unwrap();
+    }
 }

@@ -3,18 +3,18 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rocketnet::{Pollable, Transport};
-use rocketring::{PendingSet, Seat};
+use rocketring::barrier::{self, Full};
+use rocketring::{Mailbox, PendingSet, Seat};
 
 use crate::core::inline::{Inline, Sent, run_shared};
 use crate::core::{Command, Core};
 use crate::drive::Waiters;
-use crate::lock::lock;
 use crate::rin::Looks;
 use crate::types::Nanos;
 
@@ -52,8 +52,7 @@ pub(crate) struct WorkerShared {
     pub(crate) pending: PendingSet,
     /// Whether others may look at what it follows.
     pub(crate) looks: Looks,
-    mailbox: Mutex<Mailbox>,
-    has_mail: AtomicBool,
+    mailbox: Mailbox<Command>,
     /// The core, where other threads may send with it while the worker sleeps, or do all of its work.
     borrow: OnceLock<Borrow>,
 }
@@ -65,13 +64,6 @@ pub(crate) struct Borrow {
     pub(crate) sleeps_on: Arc<dyn Pollable>,
 }
 
-#[derive(Default)]
-struct Mailbox {
-    commands: VecDeque<Command>,
-    /// The worker is gone: commands come to nothing.
-    closed: bool,
-}
-
 impl WorkerShared {
     pub(crate) fn new(index: usize, slots: usize) -> io::Result<Self> {
         Ok(Self {
@@ -81,8 +73,7 @@ impl WorkerShared {
             asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
             looks: Looks::default(),
-            mailbox: Mutex::default(),
-            has_mail: AtomicBool::new(false),
+            mailbox: Mailbox::default(),
             borrow: OnceLock::new(),
         })
     }
@@ -90,26 +81,20 @@ impl WorkerShared {
     /// Leaves a command; the worker takes them in order. Without a worker it is dropped: what it holds would never
     /// be let go of, and who waits for its answer would wait for ever.
     pub(crate) fn send(&self, command: Command) {
-        let mut mailbox = lock(&self.mailbox);
-        if mailbox.closed {
-            drop(mailbox);
-            return command.refuse();
+        match self.mailbox.push(command) {
+            Ok(()) => self.seat.wake(),
+            Err(command) => command.refuse(),
         }
-        mailbox.commands.push_back(command);
-        drop(mailbox);
-        self.has_mail.store(true, Ordering::SeqCst);
-        self.seat.wake();
     }
 
     /// Says that a slot has something to do. Costs a fence and a load while it is already said.
     pub(crate) fn mark(&self, slot: u32) {
-        fence(Ordering::SeqCst);
-        self.mark_fenced(slot);
+        self.mark_fenced(slot, barrier::full());
     }
 
     /// As [`WorkerShared::mark`], from a caller that made the fence.
-    pub(crate) fn mark_fenced(&self, slot: u32) {
-        if self.pending.mark_fenced(slot) {
+    pub(crate) fn mark_fenced(&self, slot: u32, after: Full) {
+        if self.pending.mark_fenced(slot, after) {
             self.seat.wake();
         }
     }
@@ -135,37 +120,30 @@ impl WorkerShared {
     /// As [`WorkerShared::mark`], from the thread that has just delivered and made a fence since: if the worker sleeps, this
     /// thread sends.
     #[inline]
-    pub(crate) fn mark_or_send(&self, slot: u32) {
-        if self.pending.mark_fenced(slot) && !self.sends_now(slot) {
-            self.seat.wake();
+    pub(crate) fn mark_or_send(&self, slot: u32, after: Full) {
+        if self.pending.mark_fenced(slot, after) {
+            self.send_or_wake(slot);
         }
     }
 
-    fn sends_now(&self, slot: u32) -> bool {
-        let Some((core, borrow)) = self.borrowed() else { return false };
+    fn send_or_wake(&self, slot: u32) {
+        let Some((core, borrow)) = self.borrowed() else { return self.seat.wake() };
         // Taken: the worker is awake and looks for news before it sleeps, or another thread sends.
-        let Ok(mut core) = core.try_lock() else { return false };
-        core.send_now(slot, &|| nanos_since(borrow.started)) == Sent::All
+        let clock = || nanos_since(borrow.started);
+        self.seat.do_or_wake(&*core, |core| core.send_now(slot, &clock) == Sent::All);
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.has_mail.load(Ordering::SeqCst) || !self.pending.is_empty()
+        self.mailbox.has_mail() || !self.pending.is_empty()
     }
 
     pub(crate) fn take_mail(&self) -> VecDeque<Command> {
-        if !self.has_mail.swap(false, Ordering::SeqCst) {
-            return VecDeque::new();
-        }
-        std::mem::take(&mut lock(&self.mailbox).commands)
+        self.mailbox.take()
     }
 
     /// The worker is gone. What it was still to do is dropped, outside the lock: that may send again.
     pub(crate) fn close(&self) {
-        let mut mailbox = lock(&self.mailbox);
-        mailbox.closed = true;
-        let commands = std::mem::take(&mut mailbox.commands);
-        drop(mailbox);
-        commands.into_iter().for_each(Command::refuse);
+        self.mailbox.close().into_iter().for_each(Command::refuse);
     }
 }
 

@@ -15,6 +15,9 @@ pub struct Exceptions {
     /// Files that may name the standard library's atomics.
     #[serde(default)]
     pub std_atomics: Vec<Allowed>,
+    /// Files that may order a store before a later load.
+    #[serde(default)]
+    pub seq_cst: Vec<Allowed>,
 }
 
 /// A function that is longer than the limit.

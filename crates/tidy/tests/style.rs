@@ -160,7 +160,7 @@ fn unsafe_is_where_it_is_expected() {
         "`unsafe` only in the files listed in exceptions.toml",
         "",
         &exceptions::load().unsafe_code,
-        |code| rust::words(code).find(|(_, word)| *word == "unsafe").map(|(at, _)| at),
+        |code| first_of(code, &["unsafe"]),
     );
 }
 
@@ -171,6 +171,27 @@ fn atomics_come_through_one_module() {
         "crates/ring/src/",
         &exceptions::load().std_atomics,
         |code| ["std::sync::atomic", "core::sync::atomic"].iter().find_map(|path| code.find(path)),
+    );
+}
+
+/// The first of these words in the code.
+fn first_of(code: &str, wanted: &[&str]) -> Option<usize> {
+    rust::words(code).find(|(_, word)| wanted.contains(word)).map(|(at, _)| at)
+}
+
+#[test]
+fn one_hand_shake_serves_all() {
+    outside(
+        "a store is ordered before a later load by the hand-shake of crates/ring alone, which loom has checked",
+        "crates/ring/src/",
+        &exceptions::load().seq_cst,
+        |code| first_of(code, &["SeqCst", "compiler_fence"]),
+    );
+    outside(
+        "fences and SeqCst are for crates/ring: take a hand-shake from there, or say what Acquire and Release pair with",
+        "crates/rocketbufs/src/",
+        &[],
+        |code| first_of(code, &["SeqCst", "fence", "compiler_fence"]),
     );
 }
 

@@ -3,11 +3,13 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p rocketring --release --test loom`
 #![cfg(loom)]
 
+mod handshake;
 mod words;
+mod worker;
 
 use loom::thread;
-use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering, fence};
-use rocketring::{ClaimError, PendingSet, Pool, PoolConfig, Ring, RingConfig, Seat, Sleeper};
+use rocketring::sync::{Arc, AtomicU64, Ordering};
+use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig, barrier};
 
 /// More than this many involuntary switches find nothing new here, and take minutes.
 const PREEMPTIONS: usize = 3;
@@ -16,6 +18,20 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
     builder.check(f);
+}
+
+/// A side of a hand-shake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Asks,
+    Publishes,
+}
+
+impl Side {
+    /// What this side does, without its barriers if they are to be left out: the model must fail then.
+    fn barriers<R>(self, left_out: Option<Side>, f: impl FnOnce() -> R) -> R {
+        if left_out == Some(self) { barrier::left_out(f) } else { f() }
+    }
 }
 
 /// A ring of 8 bytes whose deliveries can have up to 4.
@@ -246,204 +262,5 @@ fn a_torn_copy_is_found() {
         writer.append(&[&[2; 4]]).unwrap();
         writer.append(&[&[3; 4]]).unwrap();
         reader.join().unwrap();
-    });
-}
-
-/// Every value published before a mark is seen by a worker that sleeps whenever it finds nothing.
-#[test]
-fn no_wake_up_is_lost() {
-    model(|| {
-        let shared =
-            Arc::new((PendingSet::new(2), Sleeper::new().unwrap(), [AtomicU64::new(0), AtomicU64::new(0)]));
-        let producer = |slot: usize, times: u64| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (set, sleeper, published) = &*shared;
-                for value in 1..=times {
-                    published[slot].store(value, Ordering::Release);
-                    if set.mark(slot as u32) {
-                        sleeper.wake();
-                    }
-                }
-            })
-        };
-        let producers = [producer(0, 2), producer(1, 1)];
-        let (set, sleeper, published) = &*shared;
-        let mut seen = [0, 0];
-        loop {
-            set.drain(|slot| seen[slot as usize] = published[slot as usize].load(Ordering::Acquire));
-            if seen == [2, 1] {
-                break;
-            }
-            sleeper.prepare();
-            if set.is_empty() {
-                sleeper.sleep();
-            }
-            sleeper.woken();
-        }
-        for producer in producers {
-            producer.join().unwrap();
-        }
-    });
-}
-
-/// What is delivered is seen by the worker, or by the thread that delivered it and took the worker's place while that
-/// slept; and whoever is to see it is awake.
-#[test]
-fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
-    const LAST: u64 = 2;
-    model(|| {
-        let published = AtomicU64::new(0);
-        let shared = Arc::new((PendingSet::new(1), Sleeper::new().unwrap(), published, Mutex::new(0)));
-        let delivering = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (set, sleeper, published, seen) = &*shared;
-                for value in 1..=LAST {
-                    published.store(value, Ordering::Release);
-                    fence(Ordering::SeqCst);
-                    if !set.mark_fenced(0) {
-                        continue;
-                    }
-                    match seen.try_lock() {
-                        Ok(mut seen) => {
-                            set.clear(0);
-                            *seen = published.load(Ordering::Acquire);
-                            if *seen == LAST {
-                                // The model's worker ends with this; a real one would sleep on.
-                                sleeper.wake();
-                            }
-                        }
-                        Err(_) => sleeper.wake(),
-                    }
-                }
-            })
-        };
-        let (set, sleeper, published, seen) = &*shared;
-        loop {
-            let mut seen_now = seen.lock().unwrap();
-            set.drain(|_| *seen_now = published.load(Ordering::Acquire));
-            if *seen_now == LAST {
-                break;
-            }
-            sleeper.prepare();
-            drop(seen_now);
-            if set.is_empty() {
-                sleeper.sleep();
-            }
-            sleeper.woken();
-        }
-        delivering.join().unwrap();
-    });
-}
-
-/// What there is to see, and who sees it: one at a time, whoever has the seat.
-struct Work {
-    seat: Seat,
-    set: PendingSet,
-    published: AtomicU64,
-    seen: AtomicU64,
-    in_it: AtomicU64,
-}
-
-impl Work {
-    fn new() -> Work {
-        Work {
-            seat: Seat::new().unwrap(),
-            set: PendingSet::new(1),
-            published: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-            in_it: AtomicU64::new(0),
-        }
-    }
-
-    fn look(&self) {
-        assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one seat");
-        self.set.drain(|_| self.seen.store(self.published.load(Ordering::Acquire), Ordering::Relaxed));
-        self.in_it.store(0, Ordering::Relaxed);
-    }
-}
-
-/// What is published is seen by whoever has the seat, or by the own thread when nobody has it: also while another thread
-/// takes the seat and leaves it. Timeouts never end in a model, so that nothing may depend on them.
-#[test]
-fn a_seat_that_changes_hands_leaves_nothing_behind() {
-    const LAST: u64 = 2;
-    model(|| {
-        let work = Arc::new(Work::new());
-        let publishing = {
-            let work = Arc::clone(&work);
-            thread::spawn(move || {
-                for value in 1..=LAST {
-                    work.published.store(value, Ordering::Release);
-                    if work.set.mark(0) {
-                        work.seat.wake();
-                    }
-                }
-            })
-        };
-        let waiting = {
-            let work = Arc::clone(&work);
-            thread::spawn(move || {
-                if work.seat.take() {
-                    work.look();
-                    // The model's own thread ends with the last; a real one would sleep on.
-                    let last = work.seen.load(Ordering::Relaxed) == LAST;
-                    work.seat.leave(|| last || !work.set.is_empty());
-                }
-            })
-        };
-        loop {
-            work.look();
-            if work.seen.load(Ordering::Relaxed) == LAST {
-                break;
-            }
-            work.seat.sleep();
-            if work.set.is_empty() {
-                work.seat.sleeper().sleep();
-            }
-            if !work.seat.woken() {
-                work.seat.park(std::time::Duration::from_millis(1));
-            }
-        }
-        publishing.join().unwrap();
-        waiting.join().unwrap();
-    });
-}
-
-/// What is published while the own thread lets others have the seat is seen, also if nobody takes it.
-#[test]
-fn a_seat_that_is_let_go_leaves_nothing_behind() {
-    model(|| {
-        let work = Arc::new(Work::new());
-        let publishing = {
-            let work = Arc::clone(&work);
-            thread::spawn(move || {
-                work.published.store(1, Ordering::Release);
-                if work.set.mark(0) {
-                    work.seat.wake();
-                }
-            })
-        };
-        let waiting = {
-            let work = Arc::clone(&work);
-            thread::spawn(move || {
-                if work.seat.take() {
-                    work.look();
-                    let last = work.seen.load(Ordering::Relaxed) == 1;
-                    work.seat.leave(|| last || !work.set.is_empty());
-                }
-            })
-        };
-        loop {
-            work.look();
-            if work.seen.load(Ordering::Relaxed) == 1 {
-                break;
-            }
-            work.seat.release(|| !work.set.is_empty());
-            work.seat.park(std::time::Duration::from_millis(1));
-        }
-        publishing.join().unwrap();
-        waiting.join().unwrap();
     });
 }

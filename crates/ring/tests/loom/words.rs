@@ -1,10 +1,10 @@
 //! Words that one process writes and another reads.
 
 use loom::thread;
-use rocketring::Quiet;
 use rocketring::inline::{INLINE_WORDS, read, tell};
 use rocketring::slumber::{Rung, fall_asleep, wake_up};
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
+use rocketring::{Quiet, barrier};
 
 use crate::model;
 
@@ -20,8 +20,7 @@ fn a_reader_that_sleeps_is_rung_for() {
             let rung = Rung::default();
             for end in 1..=2 {
                 theirs.store(end, Ordering::Release);
-                loom::sync::atomic::fence(Ordering::SeqCst);
-                if rung.must_ring(&their_word) {
+                if rung.must_ring(&their_word, barrier::light()) {
                     *their_pipe.0.lock().unwrap() += 1;
                     their_pipe.1.notify_all();
                 }

@@ -65,17 +65,19 @@ impl Buffer {
 
     /// Whether this is the first to hear that it has drained.
     pub(crate) fn tell_ended(&self) -> bool {
-        let tells = self.drained() && !self.ends_above.load(Ordering::SeqCst);
+        // In this order: the locks of `drained` order the look at the flag and `end_with`. Acquire pairs with the Release there.
+        let tells = self.drained() && !self.ends_above.load(Ordering::Acquire);
         tells && !self.ended_told.swap(true, Ordering::AcqRel)
     }
 
     /// The log ends with the subscription that it is spliced from: no worker tells so until `above` has told who has that
     /// one, which then makes place for another.
     pub(crate) fn end_with(self: &Arc<Self>, end: End, above: impl FnOnce()) {
-        self.ends_above.store(true, Ordering::SeqCst);
+        self.ends_above.store(true, Ordering::Relaxed);
         self.set_end(end);
         above();
-        self.ends_above.store(false, Ordering::SeqCst);
+        // Whoever tells the end after this sees what `above` did.
+        self.ends_above.store(false, Ordering::Release);
         if let Some(out) = self.out.upgrade() {
             out.reap(self);
         }

@@ -1,7 +1,9 @@
 //! Who is told that a buffer has news: the workers that send it.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
+
+use rocketring::barrier::{self, Full};
 
 use super::Buffer;
 use crate::lock::lock;
@@ -12,8 +14,7 @@ impl Buffer {
     /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
     #[inline]
     pub(crate) fn notify(&self) {
-        fence(Ordering::SeqCst);
-        self.tell_workers(WorkerShared::mark_fenced);
+        self.tell_workers(barrier::full(), WorkerShared::mark_fenced);
     }
 
     /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
@@ -21,15 +22,12 @@ impl Buffer {
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
         // One for all that is read from here on, as each costs as much as a small delivery. Either this sees what another
         // wrote (who ends `let_be`, joins in `watch` or drains what is marked), or that one sees the new head.
-        let fenced = rocketring::barrier::light();
+        let delivered = barrier::light();
         let let_be = self.let_be.load(Ordering::Relaxed);
         if let_be == 0 || self.log().is_none_or(|log| log.ring.head() > let_be) {
-            if !fenced {
-                fence(Ordering::SeqCst);
-            }
-            self.tell_workers(WorkerShared::mark_or_send);
+            self.tell_workers(delivered.full(), WorkerShared::mark_or_send);
         }
-        self.stir();
+        self.stir(delivered);
     }
 
     /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller
@@ -45,7 +43,7 @@ impl Buffer {
     /// They must be again; the caller looks at the head after this.
     pub(crate) fn disturb(&self) {
         if self.let_be.swap(0, Ordering::Relaxed) > 0 {
-            rocketring::barrier::heavy();
+            barrier::heavy();
         }
     }
 
@@ -55,9 +53,8 @@ impl Buffer {
         watching.is_power_of_two().then(|| &*self.inner.workers[watching.trailing_zeros() as usize])
     }
 
-    /// After a fence.
     #[inline]
-    fn tell_workers(&self, tell: impl Fn(&WorkerShared, u32)) {
+    fn tell_workers(&self, after: Full, tell: impl Fn(&WorkerShared, u32, Full)) {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is(crate::planted::NOTIFY_LOST)
             && self.log().is_some_and(|log| log.ring.head() % 8 == 0)
@@ -68,7 +65,7 @@ impl Buffer {
         while watching != 0 {
             let worker = watching.trailing_zeros() as usize;
             watching &= watching - 1;
-            tell(&self.inner.workers[worker], self.slot);
+            tell(&self.inner.workers[worker], self.slot, after);
         }
     }
 }

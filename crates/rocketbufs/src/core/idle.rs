@@ -18,21 +18,22 @@
 //! still holds is looked at again when the reader moved on (`Rest::owed`).
 //!
 //! A ring that is received into is its connection's worker's. A buffer that the application writes has a worker for this by
-//! its number, which is told when it begins to move: whoever writes sees by a load that this is known (`Rest::moves`).
+//! its number, which is told when it begins to move: whoever writes sees by a load that this is known (`Rest::still`).
 //!
 //! ```text
 //!   application            worker
-//!   head moves             moves = false
-//!   ── light barrier ──    ── heavy barrier ──
-//!   moves? → no: tell it   head as it was? → it rests
+//!   head moves             still = armed
+//!   ── light ──            ── heavy ──
+//!   still? → tell it       head as it was? → it rests
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use rocketnet::Transport;
-use rocketring::{Inlet, Ring, Trimmed};
+use rocketring::barrier::{Full, Light};
+use rocketring::{Armed, Inlet, NotifyFlag, Ring, Trimmed};
 
 use super::{Command, Core};
 use crate::buffer::Buffer;
@@ -55,13 +56,18 @@ const MOVING: u64 = 1;
 const PLACES_APART: u64 = 64;
 
 /// What a subscription or a buffer remembers for its worker.
-#[derive(Default)]
 pub(crate) struct Rest {
     place: AtomicU64,
     /// There is more to give back when what is held has moved.
-    owed: AtomicBool,
-    /// Of a buffer: its worker need not be told that it moves.
-    moves: AtomicBool,
+    owed: NotifyFlag,
+    /// Of a buffer: its worker is to be told when it moves.
+    still: NotifyFlag<Light>,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self { place: AtomicU64::new(NOWHERE), owed: NotifyFlag::new(false), still: NotifyFlag::new(true) }
+    }
 }
 
 impl Rest {
@@ -70,23 +76,21 @@ impl Rest {
         self.place.load(Ordering::Relaxed) == MOVING
     }
 
-    /// Whether the worker wants to hear that a hold moved, if it does not for other reasons.
+    /// Whether the worker wants to hear that a hold moved, if it does not for other reasons. The barrier is the hold's, which makes
+    /// one whenever it moves.
     pub(crate) fn is_owed(&self) -> bool {
-        // The hold's move and this load meet the worker's store and its second look at the hold.
-        self.owed.load(Ordering::SeqCst)
+        self.owed.peek()
     }
 
     /// Of a ring whose memory does not go back: nobody is told that it moves.
     pub(crate) fn never(&self) {
-        self.moves.store(true, Ordering::Relaxed);
+        self.still.disarm();
     }
 
     /// The ring's head was still at `head`. Whether it rests; if not its worker goes on to look at it.
     fn begin(&self, ring: &Ring, head: Position) -> bool {
-        self.moves.store(false, Ordering::SeqCst);
-        // Pairs with the light barrier in `Buffer::notify_or_send`: either the new head is seen here, or who writes sees this.
-        rocketring::barrier::heavy();
-        ring.head() == head || self.moves.swap(true, Ordering::SeqCst)
+        self.still.arm();
+        ring.head() == head || self.still.disarm() != Armed::Yes
     }
 }
 
@@ -101,24 +105,17 @@ pub(crate) enum Roused {
 }
 
 impl Buffer {
-    /// The application has delivered, and there was a light barrier since.
+    /// The application has delivered.
     #[inline]
-    pub(crate) fn stir(self: &Arc<Self>) {
-        if !self.rest.moves.load(Ordering::Relaxed) {
-            self.tell_stirred();
-        }
-    }
-
-    #[cold]
-    fn tell_stirred(self: &Arc<Self>) {
-        if !self.rest.moves.swap(true, Ordering::SeqCst) {
+    pub(crate) fn stir(self: &Arc<Self>, delivered: Light) {
+        if self.rest.still.take(delivered) {
             self.tell_roused(Roused::Written(self.clone()));
         }
     }
 
-    /// A hold moved, and there was a fence since.
-    pub(crate) fn let_go(self: &Arc<Self>) {
-        if self.rest.is_owed() && self.rest.owed.swap(false, Ordering::SeqCst) {
+    /// A hold moved.
+    pub(crate) fn let_go(self: &Arc<Self>, moved: Full) {
+        if self.rest.owed.take(moved) {
             self.tell_roused(Roused::LetGo(self.clone()));
         }
     }
@@ -270,7 +267,7 @@ impl Idle {
 
     fn move_from(&mut self, owner: &Owner, now: Nanos) {
         self.begin_to_move(owner);
-        owner.rest().owed.store(false, Ordering::Relaxed);
+        owner.rest().owed.disarm();
         let look_at = now + self.after / 2;
         self.moving.push_back(Moving { owner: owner.downgrade(), head: Position::MAX, since: now, look_at });
     }
@@ -290,7 +287,7 @@ impl Idle {
 
     /// Something about the subscription is to be done: perhaps a hold moved.
     pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
-        if inbound.rest.owed.swap(false, Ordering::SeqCst) && self.after > 0 {
+        if inbound.rest.owed.disarm() == Armed::Yes && self.after > 0 {
             self.look_soon(&Owner::In(inbound.clone()), now);
         }
         // What came may have come past the worker.
@@ -466,10 +463,9 @@ impl<T: Transport> Core<T> {
         };
         if held {
             let slowest = ring.slowest_hold();
-            owner.rest().owed.store(true, Ordering::SeqCst);
-            // Pairs with the fence of a hold that advances: either it is seen here, or it sees what is owed.
-            fence(Ordering::SeqCst);
-            if ring.slowest_hold() != slowest && owner.rest().owed.swap(false, Ordering::SeqCst) {
+            // Meets the one of a hold that advances: either it is seen here, or it sees what is owed.
+            owner.rest().owed.arm();
+            if ring.slowest_hold() != slowest && owner.rest().owed.disarm() == Armed::Yes {
                 self.idle.look_soon(owner, self.now);
             }
         }

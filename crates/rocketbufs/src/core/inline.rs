@@ -297,12 +297,7 @@ pub(crate) fn run_shared<T: Transport + Send>(
     if !wait.is_zero() {
         // Who does its work meanwhile calls it if something is to be done before.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);
-        // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
-        shared.seat.sleep();
-        drop(core_now);
-        if !shared.has_work() {
-            sleeps_on.wait(wait);
-        }
+        shared.seat.sleep(core_now, || shared.has_work(), || sleeps_on.wait(wait));
         shared.asleep_until.store(0, Ordering::Relaxed);
         if !shared.seat.woken() {
             shared.seat.park(LOOK_PERIOD);

@@ -467,10 +467,8 @@ impl<T: Transport> Core<T> {
 
 /// Whether the application dropped every handle of a connection to which it gave no role. If so nobody can give it one
 /// any more, unless that is among the worker's commands.
-fn is_abandoned(link: &Link) -> bool {
+fn is_abandoned(link: &mut Link) -> bool {
     let known = !matches!(link.phase, LinkPhase::Fresh | LinkPhase::Closing);
-    let alone = known && link.role.is_none() && Arc::strong_count(&link.shared) == 1;
-    // Pairs with the release of the last other handle: what was sent through it is seen.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-    alone
+    // `get_mut` acquires what the last other handle released: what was sent through it is seen.
+    known && link.role.is_none() && Arc::get_mut(&mut link.shared).is_some()
 }

@@ -363,12 +363,13 @@ impl RIn {
     }
 
     pub(crate) fn has_reader(&self) -> bool {
-        self.shared.has_reader.load(Ordering::SeqCst)
+        self.shared.has_reader.load(Ordering::Relaxed)
     }
 
     fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<Received> {
-        // Cleared before looking: what comes from here on queues it again.
-        inbound.queued.store(false, Ordering::SeqCst);
+        // Cleared before looking: what comes from here on queues it again. Both sides take the lock of its state between the flag
+        // and the data, so that one of them sees the other.
+        inbound.queued.store(false, Ordering::Relaxed);
         let item = inbound.next_item(true)?;
         // Buffers take turns: one with more goes to the end of the queue.
         self.shared.enqueue(inbound);

@@ -103,7 +103,7 @@ enum Look {
 
 impl InReader {
     pub(super) fn new(rin: &RIn) -> Result<Self, RecvError> {
-        if rin.shared.has_reader.swap(true, Ordering::SeqCst) {
+        if rin.shared.has_reader.swap(true, Ordering::Acquire) {
             return Err(RecvError::ReaderTaken);
         }
         Ok(Self { rin: rin.clone(), sights: Sights::default(), rings: Vec::new() })
@@ -245,7 +245,8 @@ impl Sight {
 impl Drop for InReader {
     fn drop(&mut self) {
         self.end_reading();
-        self.rin.shared.has_reader.store(false, Ordering::SeqCst);
+        // Pairs with the Acquire in `new`: the next reader finds what this one left.
+        self.rin.shared.has_reader.store(false, Ordering::Release);
     }
 }
 

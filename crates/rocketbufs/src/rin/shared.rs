@@ -152,7 +152,7 @@ impl RInShared {
     }
 
     pub(super) fn enqueue(&self, inbound: &Arc<InboundShared>) {
-        if !inbound.has_item() || inbound.queued.swap(true, Ordering::AcqRel) {
+        if !inbound.has_item() || inbound.queued.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut queue = lock(&self.queue);

@@ -1,0 +1,175 @@
+//! The hand-shake by which one thread asks to be notified and another one publishes, without a lock on the publisher's side.
+//!
+//! ```text
+//!   asks, seldom                          publishes, often
+//!   flag = armed                          publish (a head, a cursor, a command)
+//!   ── barrier ──                         ── barrier ──
+//!   is it published already? → disarm     is the flag armed? → take it, notify
+//! ```
+//!
+//! Each side writes, makes a barrier, and reads what the other side wrote (Dekker's way). So at least one of the two sees the
+//! other: a notification is not lost. Without the barriers both reads could be done before the writes are seen elsewhere.
+//! Both sides can see each other; then the notification comes although the asker needs it no more. The same shape is
+//! `need_wakeup` in io_uring, and an event count in Folly.
+//!
+//! | hand-shake | asks | publishes |
+//! |---|---|---|
+//! | [`NotifyFlag`] | anybody | anybody: one of them takes the flag |
+//! | [`EventCount`] | threads that sleep | anybody: all threads are woken |
+//! | [`Sleeper`](crate::Sleeper), [`Seat`](crate::Seat) | a worker that sleeps | anybody: one system call for each sleep |
+//! | [`PendingSet`](crate::PendingSet) | a worker, by a bit that is clear | anybody, by setting it |
+//! | [`Quiet`](crate::Quiet) | anybody | the owner of a position |
+//! | [`slumber`](crate::slumber) | a reader in another process | writers, which cannot write the flag |
+//!
+//! All of them take their barriers from [`barrier`](crate::barrier), and all run as they are under loom.
+
+use std::marker::PhantomData;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crate::barrier::{Barrier, Full};
+use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, lock};
+
+/// What has become of a [`NotifyFlag`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Armed {
+    /// It is not armed.
+    No,
+    /// It is armed.
+    Yes,
+    /// It was armed, and a publisher took it.
+    Taken,
+}
+
+/// A request to be notified once. `B` is the publishers' barrier: [`Full`], or [`Light`](crate::barrier::Light) where they
+/// come by with every message.
+///
+/// ```
+/// use rocketring::{NotifyFlag, barrier};
+///
+/// let flag = NotifyFlag::new(false);
+/// assert!(!flag.take(barrier::full()), "no request");
+/// flag.arm(); // The asker looks at its condition after this.
+/// assert!(flag.take(barrier::full()), "whoever takes it notifies");
+/// assert!(!flag.take(barrier::full()), "once");
+/// ```
+#[derive(Debug)]
+pub struct NotifyFlag<B = Full> {
+    state: AtomicU32,
+    publishers: PhantomData<fn(B)>,
+}
+
+impl<B: Barrier> NotifyFlag<B> {
+    /// A flag that is armed or not. One that is armed from the start needs no look at the condition.
+    pub fn new(armed: bool) -> Self {
+        let state = if armed { Armed::Yes } else { Armed::No };
+        Self { state: AtomicU32::new(state as u32), publishers: PhantomData }
+    }
+
+    /// Asks to be notified of what is published from here on. What was published before is visible to the caller after this:
+    /// it must look for that now.
+    pub fn arm(&self) -> Full {
+        // Release pairs with the Acquire in `take`: whoever notifies sees what the asker wrote before.
+        self.state.store(Armed::Yes as u32, Ordering::Release);
+        // Meets the barrier that publishers hand to `is_armed` and `take`.
+        B::meet()
+    }
+
+    /// Whether somebody is to be notified of what was published before the barrier.
+    #[inline]
+    pub fn is_armed(&self, _after: B) -> bool {
+        self.peek()
+    }
+
+    /// As [`NotifyFlag::is_armed`], without a barrier: for callers that hold the lock under which the flag is armed, or for
+    /// whom an old answer will do.
+    #[inline]
+    pub fn peek(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == Armed::Yes as u32
+    }
+
+    /// As [`NotifyFlag::is_armed`], and takes the request: true for one caller, which must notify.
+    #[inline]
+    pub fn take(&self, after: B) -> bool {
+        self.is_armed(after) && self.take_armed()
+    }
+
+    #[cold]
+    fn take_armed(&self) -> bool {
+        let (armed, taken) = (Armed::Yes as u32, Armed::Taken as u32);
+        self.state.compare_exchange(armed, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the request back, by the asker. Returns what had become of it.
+    pub fn disarm(&self) -> Armed {
+        // Acquire pairs with the Release in `take_armed`: what the publisher did before is seen.
+        match self.state.swap(Armed::No as u32, Ordering::AcqRel) {
+            state if state == Armed::Yes as u32 => Armed::Yes,
+            state if state == Armed::Taken as u32 => Armed::Taken,
+            _ => Armed::No,
+        }
+    }
+}
+
+impl<B: Barrier> Default for NotifyFlag<B> {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+/// Threads that sleep until a condition holds which others bring about without a lock. Costs them a load while nobody sleeps.
+///
+/// ```text
+///   sleeps                                publishes
+///   waiters += 1                          publish
+///   ── full ──                            ── full ──
+///   (lock) holds? else sleep, again       waiters > 0? → (lock) notify all
+/// ```
+#[derive(Debug, Default)]
+pub struct EventCount {
+    waiters: AtomicU32,
+    lock: Mutex<()>,
+    published: Condvar,
+}
+
+impl EventCount {
+    /// Sleeps until `done`, at most `timeout`. False if that was not in time. `done` is asked under a lock that
+    /// [`EventCount::notify_all`] takes too.
+    pub fn wait_until(&self, timeout: Duration, done: impl Fn() -> bool) -> bool {
+        const EVER: Duration = Duration::from_secs(3600);
+        let deadline = Instant::now().checked_add(timeout);
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        // Meets the publisher's: either `done` sees what was published, or the publisher sees a waiter.
+        crate::barrier::full();
+        let mut guard = lock(&self.lock);
+        let reached = loop {
+            if done() {
+                break true;
+            }
+            let left = deadline.map_or(EVER, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break false;
+            }
+            guard = self.published.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(guard);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        reached
+    }
+
+    /// Wakes everybody for what was published before the barrier.
+    #[inline]
+    pub fn notify_all(&self, _after: Full) {
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            self.wake_all();
+        }
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        // A waiter that has found its condition unmet sleeps when this has the lock.
+        drop(lock(&self.lock));
+        self.published.notify_all();
+    }
+}

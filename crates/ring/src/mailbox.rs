@@ -1,0 +1,69 @@
+//! A queue of commands for one worker.
+
+use std::collections::VecDeque;
+
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+
+/// Commands that any thread leaves and one worker takes, in order. A look whether there are any costs a load.
+///
+/// Whoever leaves one wakes the worker after that, and the worker looks between [`Sleeper::prepare`](crate::Sleeper::prepare)
+/// and its sleep: the sleeper's barriers order both, and no others are needed here.
+#[derive(Debug)]
+pub struct Mailbox<T> {
+    mail: Mutex<Mail<T>>,
+    /// Whether there are any. Written under the lock.
+    any: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Mail<T> {
+    commands: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        let mail = Mail { commands: VecDeque::new(), closed: false };
+        Self { mail: Mutex::new(mail), any: AtomicBool::new(false) }
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// Leaves a command; the caller wakes the worker.
+    ///
+    /// # Errors
+    /// The mailbox is closed: the command comes back.
+    pub fn push(&self, command: T) -> Result<(), T> {
+        let mut mail = lock(&self.mail);
+        if mail.closed {
+            return Err(command);
+        }
+        mail.commands.push_back(command);
+        self.any.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether there are commands, or were a moment ago.
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// All commands.
+    pub fn take(&self) -> VecDeque<T> {
+        if !self.has_mail() {
+            return VecDeque::new();
+        }
+        let mut mail = lock(&self.mail);
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut mail.commands)
+    }
+
+    /// No command is taken from here on. Returns those that were left.
+    pub fn close(&self) -> VecDeque<T> {
+        let mut mail = lock(&self.mail);
+        mail.closed = true;
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut mail.commands)
+    }
+}
