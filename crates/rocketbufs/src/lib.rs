@@ -25,8 +25,6 @@
 
 #![deny(unsafe_code)]
 
-mod budget;
-mod buffer;
 mod callback;
 pub mod config;
 mod confirm;
@@ -40,48 +38,43 @@ mod event_queue;
 mod events;
 pub mod fields;
 mod handover;
-mod inbound;
 mod inspect;
-mod kept;
-mod least;
 mod listener;
 mod lock;
 mod options;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
 pub mod planted;
-mod progress;
 pub mod proto;
 mod rin;
 mod rout;
 mod segment;
+mod state;
 mod terms;
+mod thread;
 mod times;
 mod types;
 mod view;
-mod worker;
 
-pub use budget::Budget;
 pub use config::{Config, ConfigError};
-pub use confirm::{Confirmed, SubscriberProgress};
-pub use conn::{Conn, ConnEvent};
+pub use conn::Conn;
 pub use context::Context;
 pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
     SegmentError, SubscribeError, WaitError,
 };
-pub use events::{InEvent, OutEvent, Received};
+pub use events::{ConnEvent, InEvent, OutEvent, Received};
 pub use handover::Keep;
-pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
-pub use listener::{Listener, Stranger, StrangerReason};
+pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo};
+pub use listener::Listener;
 pub use options::{BufferOptions, SubscribeOptions};
-pub use progress::Progress;
 pub use proto::{Count, MOST_PARTS, Part, Parts, Start};
 pub use rin::{InRead, InReader, RIn};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
 pub use segment::{Blocking, BufWriter, OutSegment};
+pub use state::{Budget, Confirmed, Progress, Stranger, StrangerReason, SubscriberProgress, Traffic};
 pub use terms::{PolicySet, Terms};
 pub use types::{Bid, Epoch, Level, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

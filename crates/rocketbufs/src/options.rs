@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::budget::Budget;
 use crate::proto::Start;
+use crate::state::Budget;
 use crate::types::{Bid, Policy, Position};
 
 /// How to subscribe. The default is what [`RIn::subscribe`](crate::RIn::subscribe) does: from now on, nothing lost, the ring of the configured size.

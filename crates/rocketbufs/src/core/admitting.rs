@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex, Weak};
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
-use super::{Command, Core, Follows, OutSub, Parked, Role};
-use crate::buffer::{Buffer, Known, Log, SubShared};
+use super::{Core, Follows, OutSub};
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::lock::lock;
 use crate::proto::{
     ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed, Tally,
 };
-use crate::rout::ROutShared;
+use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
 use crate::terms::{PolicySet, Terms};
 use crate::types::{Nanos, Policy, Position, WireId};
 

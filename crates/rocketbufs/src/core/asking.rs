@@ -6,12 +6,11 @@ use rocketnet::{ConnId, Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
-use crate::buffer::Log;
 use crate::error::RefusedError;
 use crate::events::Received;
-use crate::inbound::{Ending, InLog, InboundShared, Loan};
 use crate::lock::lock;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
+use crate::state::{Ending, InLog, InboundShared, Loan, Log};
 use crate::terms::millis;
 use crate::types::{Bid, Position, WireId};
 

@@ -6,9 +6,9 @@ use rocketnet::{ConnId, Transport};
 
 use super::{Command, Core};
 use crate::error::RefusedError;
-use crate::inbound::{Ending, InLog, InboundShared};
 use crate::lock::lock;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
+use crate::state::{Ending, InLog, InboundShared};
 use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};
 

@@ -21,17 +21,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rocketring::{Hold, Inlet, Quiet, Ring, View};
 
-use crate::budget::Calls;
-use crate::buffer::{Buffer, Log};
-use crate::context::ContextInner;
-use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
 use crate::events::Received;
-use crate::least::Least;
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::proto::{Count, End, Inbound};
-use crate::rin::RInShared;
+use crate::state::{Buffer, Calls, ContextInner, Least, Log, RInShared, Rest};
 use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};

@@ -3,8 +3,8 @@
 use rocketring::{Hold, Inlet, Ring, verify};
 
 use super::{InLog, InboundShared, Item, Relayed};
-use crate::buffer::{Buffer, Log};
 use crate::proto::{Count, Credit, Inbound};
+use crate::state::{Buffer, Log};
 use crate::types::Position;
 
 impl InboundShared {
