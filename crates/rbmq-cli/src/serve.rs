@@ -7,7 +7,7 @@ use rbmq_broker::Broker;
 use rbmq_broker::http::Endpoint;
 use tracing::warn;
 
-use super::Failure;
+use super::failure::Failure;
 use super::bytes;
 use super::log::{BrokerLog, Wishes};
 use super::printer::Printer;
