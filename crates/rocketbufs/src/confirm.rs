@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{BufferError, WaitError};
 use crate::rout::ROut;
 use crate::state::{Confirmed, Progress, SubscriberProgress, is_worker};
-use crate::types::{Bid, Level, Position};
+use crate::types::{Bid, ConfirmLevel, Position};
 
 impl ROut {
     /// Waits until every subscriber present has everything below `position` in its memory.
@@ -13,7 +13,7 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn wait_landed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, Level::Landed, position, timeout)
+        self.wait(bid, ConfirmLevel::Landed, position, timeout)
     }
 
     /// Waits until everybody at the end of every chain has everything below `position` in its memory.
@@ -21,7 +21,7 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn wait_delivered(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, Level::Delivered, position, timeout)
+        self.wait(bid, ConfirmLevel::Delivered, position, timeout)
     }
 
     /// Waits until every subscriber present has given back everything below `position`; through chains, the last.
@@ -29,10 +29,16 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn wait_consumed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, Level::Consumed, position, timeout)
+        self.wait(bid, ConfirmLevel::Consumed, position, timeout)
     }
 
-    fn wait(&self, bid: Bid, level: Level, position: Position, timeout: Duration) -> Result<(), WaitError> {
+    fn wait(
+        &self,
+        bid: Bid,
+        level: ConfirmLevel,
+        position: Position,
+        timeout: Duration,
+    ) -> Result<(), WaitError> {
         if is_worker() {
             return Err(WaitError::CalledFromWorker);
         }
@@ -52,7 +58,7 @@ impl ROut {
     /// Has subscribers tell as soon as `position` is confirmed at `level`, without waiting for it: hear it with
     /// [`ROut::set_subscriber_progress_cb`]. Of several such positions the smallest and the largest are remembered; when the
     /// smallest was told, ask for the next.
-    pub fn ask(&self, bid: Bid, level: Level, position: Position) {
+    pub fn ask(&self, bid: Bid, level: ConfirmLevel, position: Position) {
         if let Some(buffer) = self.shared.buffer(bid) {
             let mut wanted = [0; 3];
             wanted[level as usize] = position;

@@ -59,11 +59,11 @@ impl Context {
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         for shared in &inner.workers {
             let settings = tcp_config(&inner.config);
-            let tcp = Tcp::with_maps(settings, shared.seat.sleeper().clone(), inner.maps.clone());
+            let tcp = Tcp::with_maps(settings, shared.token.waker().clone(), inner.maps.clone());
             let tcp = tcp.map_err(ContextError::Transport)?;
             let thread = match inner.config.transport {
                 TransportKind::Rdma => {
-                    let rdma = Rdma::new(rdma_config(&inner.config), shared.seat.sleeper().clone());
+                    let rdma = Rdma::new(rdma_config(&inner.config), shared.token.waker().clone());
                     let both = rdma.and_then(|rdma| RdmaAndTcp::new(rdma, tcp));
                     context.spawn(shared, both.map_err(ContextError::Transport)?)?
                 }
@@ -92,12 +92,12 @@ impl Context {
     pub fn manual<T: Transport>(
         config: Config,
         entropy: Entropy,
-        transport: impl FnOnce(Arc<rocketring::Sleeper>) -> T,
+        transport: impl FnOnce(Arc<rocketring::Waker>) -> T,
     ) -> Result<(Self, Core<T>), ContextError> {
         let inner = ContextInner::new(config, 1, entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         let shared = inner.workers[0].clone();
-        let transport = transport(shared.seat.sleeper().clone());
+        let transport = transport(shared.token.waker().clone());
         let core = Core::new(inner, shared, transport);
         Ok((context, core))
     }

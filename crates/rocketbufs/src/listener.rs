@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::error::ListenError;
-use crate::state::{Command, ConnShared, ListenerShared, Stranger, is_worker};
+use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker};
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
 /// stops listening; connections that were taken go on.
@@ -97,12 +97,12 @@ impl Listener {
 
     /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
     /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
-    pub fn set_stranger_cb(&self, callback: impl FnMut(&Stranger) + Send + 'static) {
+    pub fn set_foreign_conn_cb(&self, callback: impl FnMut(&ForeignConnection) + Send + 'static) {
         self.context.inner().set_callback(&self.shared.strangers, Box::new(callback));
     }
 
-    /// Removes the callback of [`Listener::set_stranger_cb`], as [`Listener::unset_conn_cb`] does.
-    pub fn unset_stranger_cb(&self) {
+    /// Removes the callback of [`Listener::set_foreign_conn_cb`], as [`Listener::unset_conn_cb`] does.
+    pub fn unset_foreign_conn_cb(&self) {
         self.context.inner().unset_callback(&self.shared.strangers);
     }
 

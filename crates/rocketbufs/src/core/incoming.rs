@@ -12,7 +12,7 @@ use rocketnet::{Accepted, Transport};
 use super::{Core, LinkPhase};
 use crate::config::Config;
 use crate::proto::ByeCode;
-use crate::state::{Command, ConnShared, ListenerShared, Phase, StrangerReason};
+use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
 
 /// Places of a worker for connections that are only told that there is none for them.
 const PLACES_TO_REFUSE: usize = 16;
@@ -54,7 +54,7 @@ impl<T: Transport> Core<T> {
             Err(error) => {
                 tracing::warn!(peer = shared.peer_addr(), %error, "a connection was not taken");
                 if let Some(listener) = listener.upgrade() {
-                    listener.turned_away(&shared.peer_addr(), StrangerReason::Limit, &error.to_string());
+                    listener.turned_away(&shared.peer_addr(), ForeignReason::Limit, &error.to_string());
                 }
                 shared.set_phase(Phase::Down(error.to_string()));
             }

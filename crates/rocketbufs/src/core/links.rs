@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Core, Link, LinkPhase};
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
-use crate::state::{Command, ConnShared, ListenerShared, Phase, Role, StrangerReason};
+use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
 
 /// Bytes of the application's control messages between two flushes: after each it is known whether the peer reads.
@@ -169,7 +169,7 @@ impl<T: Transport> Core<T> {
         };
         if let Some(refused) = listener.offer(shared) {
             let why = "too many connections wait to be accepted";
-            listener.turned_away(&refused.peer_addr(), StrangerReason::Limit, why);
+            listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
             self.close(conn, ByeCode::Limit, why);
         }
     }
@@ -340,7 +340,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         let unheard = link.phase == LinkPhase::Connecting;
-        self.tell_stranger(conn, StrangerReason::of_close(code), why);
+        self.tell_stranger(conn, ForeignReason::of_close(code), why);
         if !unheard {
             self.send_last_app(conn);
             self.tell_last_credits(conn);
@@ -367,7 +367,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// A connection that has not said a valid hello ends: its listener hears why, once.
-    fn tell_stranger(&mut self, conn: ConnId, reason: Option<StrangerReason>, why: &str) {
+    fn tell_stranger(&mut self, conn: ConnId, reason: Option<ForeignReason>, why: &str) {
         let Some(link) = self.links.get_mut(&conn).filter(|link| link.phase == LinkPhase::Fresh) else {
             return;
         };
@@ -380,7 +380,7 @@ impl<T: Transport> Core<T> {
     /// The transport says that a connection is gone.
     pub(super) fn on_down(&mut self, conn: ConnId, down: &Down) {
         let why = down.to_string();
-        self.tell_stranger(conn, StrangerReason::of_down(down), &why);
+        self.tell_stranger(conn, ForeignReason::of_down(down), &why);
         self.take_down(conn, &why);
         if let Some(link) = self.links.remove(&conn) {
             self.by_number.remove(&link.shared.id);
@@ -418,7 +418,7 @@ impl<T: Transport> Core<T> {
     fn tell_role_down(&mut self, role: &Role, number: u64, why: &str) {
         match role {
             Role::In(rin) if rin.conn().id == number => {
-                rin.tell(crate::events::Received::ConnDown { why: why.to_owned() });
+                rin.tell(crate::events::InEvent::ConnDown { why: why.to_owned() });
             }
             Role::In(_) => {}
             Role::Out(out) => out.conn_down(number, why),

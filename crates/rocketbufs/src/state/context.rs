@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rocketring::{Maps, Pool, PoolConfig, PoolError, Ring, RingConfig};
+use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
 use super::{Command, ROutShared, WorkerShared, is_worker};
 use crate::callback::Callback;
@@ -22,7 +22,7 @@ pub(crate) struct ContextInner {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
     /// What of other processes' memory is mapped.
-    pub(crate) maps: Maps,
+    pub(crate) maps: PeerMapper,
     pub(crate) instance: u128,
     pub(crate) workers: Vec<Arc<WorkerShared>>,
     pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
@@ -58,7 +58,7 @@ impl ContextInner {
             max_bytes: config.buffers.max_ring_bytes,
         })
         .map_err(ContextError::Memory)?;
-        let maps = Maps::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
+        let maps = PeerMapper::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
         let slots = config.limits.max_buffers;
         let workers = (0..workers)
             .map(|index| WorkerShared::new(index, slots).map(Arc::new))
@@ -125,7 +125,7 @@ impl ContextInner {
     /// What [`ContextInner::may_drive`] says has changed, before this: whoever works and may not any more sees it.
     fn look_who_drives(&self) {
         if !self.may_drive() {
-            self.workers.iter().for_each(|worker| worker.seat.wake());
+            self.workers.iter().for_each(|worker| worker.token.wake());
         }
     }
 

@@ -10,16 +10,16 @@ use crate::event_queue::{EventQueue, NotQueued};
 use crate::proto::ByeCode;
 
 type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
-type StrangerCallback = dyn FnMut(&Stranger) + Send;
+type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
 
 /// A connection that ended before the application could have it, and why. See
-/// [`Listener::set_stranger_cb`](crate::Listener::set_stranger_cb).
+/// [`Listener::set_foreign_conn_cb`](crate::Listener::set_foreign_conn_cb).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stranger {
+pub struct ForeignConnection {
     /// Where it came from.
     pub peer: String,
     /// Why it ended.
-    pub reason: StrangerReason,
+    pub reason: ForeignReason,
     /// The same for people.
     pub why: String,
 }
@@ -27,7 +27,7 @@ pub struct Stranger {
 /// Why a connection ended before it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum StrangerReason {
+pub enum ForeignReason {
     /// What it sent is not this protocol.
     Protocol,
     /// It speaks no version that this end speaks.
@@ -40,7 +40,7 @@ pub enum StrangerReason {
     Limit,
 }
 
-impl StrangerReason {
+impl ForeignReason {
     /// Every reason.
     pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
 
@@ -77,7 +77,7 @@ impl StrangerReason {
 pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     pub(crate) callback: Callback<ConnCallback>,
-    pub(crate) strangers: Callback<StrangerCallback>,
+    pub(crate) strangers: Callback<ForeignCallback>,
     pub(crate) waiting: EventQueue<Arc<ConnShared>>,
 }
 
@@ -101,8 +101,8 @@ impl ListenerShared {
     }
 
     /// A connection ended before it was offered.
-    pub(crate) fn turned_away(&self, peer: &str, reason: StrangerReason, why: &str) {
-        let stranger = Stranger { peer: peer.to_owned(), reason, why: why.to_owned() };
+    pub(crate) fn turned_away(&self, peer: &str, reason: ForeignReason, why: &str) {
+        let stranger = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
         // Nobody asked to hear of it, or the callback panicked, which was told.
         let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
     }

@@ -102,7 +102,7 @@ impl WorkerShared {
     /// Whether an application's thread may look at what the worker follows: it does the worker's work otherwise, while the
     /// worker's own thread is parked, and there is none.
     pub(crate) fn may_be_looked_past(&self) -> bool {
-        self.looks.are_allowed() && self.seat.is_parked() && !self.has_work()
+        self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use super::{Buffer, Command, ConnShared, ContextInner, PlaceCount, SubscriberProgress, Traffic};
+use super::{Buffer, Command, ConnShared, ContextInner, DurableSlots, SubscriberProgress, Traffic};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::error::BufferError;
 use crate::event_queue::EventQueue;
@@ -23,7 +23,7 @@ pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
     pub(crate) conns: Mutex<HashSet<u64>>,
-    pub(crate) kept: PlaceCount,
+    pub(crate) kept: DurableSlots,
     /// What the buffers that are gone had received, delivered and dropped.
     pub(crate) past: Mutex<Traffic>,
     pub(crate) data_out_cb: Callback<DataOutCallback>,
@@ -47,7 +47,7 @@ impl ROutShared {
             inner: inner.clone(),
             buffers: RwLock::default(),
             conns: Mutex::default(),
-            kept: PlaceCount::new(inner.config.limits.max_held_subscriptions),
+            kept: DurableSlots::new(inner.config.limits.max_held_subscriptions),
             past: Mutex::default(),
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),
