@@ -253,7 +253,7 @@ impl Broker {
                 );
             }
             InEvent::NoPlace { bid } => {
-                if let Some(more) = self.ledger.placeless.now(Instant::now()) {
+                if let Some(more) = self.ledger.placeless.allow(Instant::now()) {
                     warn!(
                         more,
                         "publisher's buffer {bid}: its end keeps no place for this broker while that is away (its \

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rocketbufs::{Stranger, StrangerReason};
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 
 const REASONS: usize = StrangerReason::ALL.len();
 
@@ -15,7 +15,7 @@ const REASONS: usize = StrangerReason::ALL.len();
 pub(crate) struct Strangers {
     counts: [AtomicU64; REASONS],
     /// What is logged, by reason.
-    logged: Mutex<[Seldom; REASONS]>,
+    logged: Mutex<[LogLimiter; REASONS]>,
 }
 
 impl Strangers {
@@ -37,7 +37,7 @@ impl Strangers {
 
     /// How many of this reason came since the last line; none if a line would be one too many.
     fn log_now(&self, at: usize, now: Instant) -> Option<u64> {
-        self.logged.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at].now(now)
+        self.logged.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at].allow(now)
     }
 
     /// How many there were, by reason.
@@ -79,8 +79,8 @@ mod tests {
         assert_eq!((1..10).find_map(|n| strangers.log_now(0, begin + n * second)), None);
         // Another reason has a line of its own.
         assert_eq!(strangers.log_now(1, begin + second), Some(0));
-        assert_eq!(strangers.log_now(0, begin + Seldom::EVERY), Some(9));
-        assert_eq!(strangers.log_now(0, begin + 2 * Seldom::EVERY), Some(0));
+        assert_eq!(strangers.log_now(0, begin + LogLimiter::INTERVAL), Some(9));
+        assert_eq!(strangers.log_now(0, begin + 2 * LogLimiter::INTERVAL), Some(0));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) struct Buffer {
     watch: AtomicU64,
     places: Mutex<Places>,
     /// All subscribers follow, and will be told: deliveries up to here say nothing to workers meanwhile. 0: all do.
-    let_be: AtomicU64,
+    suppress_notify: AtomicU64,
     /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
     pub(crate) keep_until_delivered: bool,
     /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
@@ -187,7 +187,7 @@ impl Buffer {
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
             places: Mutex::default(),
-            let_be: AtomicU64::new(0),
+            suppress_notify: AtomicU64::new(0),
             keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -241,10 +241,10 @@ impl Buffer {
         }
         places.subs.push(sub);
         drop(places);
-        self.let_be.store(0, Ordering::Relaxed);
+        self.suppress_notify.store(0, Ordering::Relaxed);
         self.watch.fetch_or(bit, Ordering::Relaxed);
         // Meets the one in `notify_or_send`: either the worker sees what was delivered, or whoever delivers sees the worker.
-        // Also where `disturb` has just ended `let_be`: whoever delivers may not have heard that yet.
+        // Also where `resume_notify` has just ended `suppress_notify`: whoever delivers may not have heard that yet.
         barrier::heavy();
         // What it is spliced from may have something to tell upstream.
         if let Some(source) = self.upstream() {

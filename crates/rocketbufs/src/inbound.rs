@@ -19,7 +19,7 @@ mod watchers;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketring::{Hold, Inlet, Quiet, Ring, View};
+use rocketring::{Hold, LazyCursor, Ring, RingReceiver, View};
 
 use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
@@ -79,7 +79,7 @@ pub(crate) struct InLog {
     pub(crate) log: Log,
     pub(crate) credit: Inbound,
     /// The landing end while no connection has it.
-    pub(crate) inlet: Option<Inlet>,
+    pub(crate) receiver: Option<RingReceiver>,
     /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
     pub(crate) confirm_consumed: bool,
     /// The sender keeps what is not given back when the connection is gone: the subscription has a name and a time.
@@ -99,7 +99,7 @@ pub(crate) struct InLog {
     read: Position,
     pins: Vec<Position>,
     /// Who reads it alone now, and how far that gave it back: `consumed` and `read` follow when somebody looks.
-    reader: Option<Arc<Quiet>>,
+    reader: Option<Arc<LazyCursor>>,
 }
 
 /// How far what an application handed on is confirmed.
@@ -209,7 +209,7 @@ impl InboundShared {
             return false;
         }
         if let Some(in_log) = &mut state.log {
-            in_log.ring().hand_on();
+            in_log.ring().set_relayed();
             let _ = buffer.log.set(in_log.log.clone());
         }
         let ending = state.ending.clone();
@@ -300,7 +300,7 @@ impl InboundShared {
         if in_log.is_read_alone() {
             return (None, None);
         }
-        if !in_log.ring().has_news() || !in_log.ring().follow() {
+        if !in_log.ring().has_new_data() || !in_log.ring().follow() {
             return (None, Some(in_log.ring().clone()));
         }
         let item = in_log.next_item(true, false);

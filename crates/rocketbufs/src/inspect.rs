@@ -241,7 +241,7 @@ impl RIn {
         let inbound = self.shared.inbound(bid)?;
         let state = lock(&inbound.state);
         let ring = state.log.as_ref()?.ring();
-        let copies = !ring.is_peers() && !ring.is_exposed();
+        let copies = !ring.is_peer_written() && !ring.is_exposed();
         Some(if copies { ring.head().saturating_sub(ring.start()) } else { 0 })
     }
 }

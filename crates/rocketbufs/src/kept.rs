@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 
 use crate::lock::lock;
 
@@ -19,7 +19,7 @@ pub(crate) struct PlaceCount {
     /// Of those that are away.
     away: AtomicUsize,
     /// Tells of those that got none.
-    full: Mutex<Seldom>,
+    full: Mutex<LogLimiter>,
 }
 
 impl PlaceCount {
@@ -60,7 +60,7 @@ impl PlaceCount {
 
     /// Tells that a subscription got none.
     pub(crate) fn tell_full(&self, name: &str) {
-        if let Some(more) = lock(&self.full).now(Instant::now()) {
+        if let Some(more) = lock(&self.full).allow(Instant::now()) {
             let limit = self.max;
             tracing::warn!(
                 more,

@@ -269,7 +269,7 @@ fn a_ring_of_less_than_two_deliveries_is_not_mapped() {
     relay.splice_with(&upstream, 1, 1, ring_of(2 * ring)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     subscribe(&input, 1, ring_of(2 * ring));
-    // The bell of one who follows is mapped too, and counts for a page.
+    // The doorbell of one who follows is mapped too, and counts for a page.
     let maps = |ctx: &Context| ctx.mapped().1 >= ring;
     assert_eq!((maps(&broker), maps(&other)), (false, true));
     std::thread::scope(|scope| {

@@ -346,7 +346,7 @@ fn an_end_comes_after_everything() {
 
 /// Subscribers that come and go leave nothing with the publisher that they never talked to.
 #[test]
-fn bells_of_readers_that_left_are_given_back() {
+fn doorbells_of_readers_that_left_are_given_back() {
     let broker = context(SHM);
     let chain = Chain::new(&broker, 0, 1 << 16);
     let pipes = || {

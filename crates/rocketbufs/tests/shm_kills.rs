@@ -163,7 +163,7 @@ fn start(role: &str, listener: &Listener) -> (Mortal, mpsc::Receiver<()>) {
     (Mortal(child), told)
 }
 
-/// Descriptors of rings, bells, sockets and pipes, and mappings of rings and bells, of this process.
+/// Descriptors of rings, doorbells, sockets and pipes, and mappings of rings and doorbells, of this process.
 fn held() -> (usize, usize) {
     let of = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
     let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(of);
@@ -227,7 +227,7 @@ impl Reader {
         let ctx = context();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let reader = Self { ctx, listener };
-        // The first ring that it follows gives it a bell for good.
+        // The first ring that it follows gives it a doorbell for good.
         reader.survive("delivered", Duration::ZERO);
         reader
     }
@@ -335,7 +335,7 @@ impl Writer {
             }
         });
         until(0, || self.out.buffer_info(1).unwrap().subscribers, step);
-        // Who delivers lets go of the bells of those who have gone.
+        // Who delivers lets go of the doorbells of those who have gone.
         deliver(&self.out, 1, WAIT).unwrap();
     }
 }

@@ -175,7 +175,7 @@ impl<T: Transport> Core<T> {
         match &mut state.log {
             Some(in_log) if skipped => in_log.since = to,
             // Who follows a ring past a relay may have what the relay lost.
-            Some(in_log) if in_log.ring().is_peers() && in_log.ring().boundary() >= to => {}
+            Some(in_log) if in_log.ring().is_peer_written() && in_log.ring().boundary() >= to => {}
             _ => {
                 drop(state);
                 let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
@@ -197,7 +197,7 @@ impl<T: Transport> Core<T> {
         }
         let has = lock(&inbound.state).log.as_ref().map(|l| {
             let boundary = l.ring().stop_following();
-            (boundary, l.ring().head(), l.ring().is_peers())
+            (boundary, l.ring().head(), l.ring().is_peer_written())
         });
         let end = match has {
             Some((boundary, ..)) if boundary == end.position() => end,
@@ -295,8 +295,8 @@ impl<T: Transport> Core<T> {
         match link.ins.get(&wire) {
             Some(in_sub) if in_sub.leaving => {
                 let gone = link.ins.remove(&wire);
-                let inlet = self.transport.unbind(conn, wire);
-                self.keep_inlet(gone.map(|in_sub| in_sub.inbound), inlet);
+                let receiver = self.transport.unbind(conn, wire);
+                self.keep_receiver(gone.map(|in_sub| in_sub.inbound), receiver);
             }
             _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
         }
@@ -308,15 +308,15 @@ impl<T: Transport> Core<T> {
         let mut ins: Vec<_> = link.ins.drain().collect();
         ins.sort_unstable_by_key(|(wire, _)| *wire);
         for (wire, in_sub) in ins {
-            let inlet = self.transport.unbind(conn, wire);
+            let receiver = self.transport.unbind(conn, wire);
             if in_sub.leaving {
                 continue;
             }
             let inbound = in_sub.inbound;
             self.slots.remove(&inbound.slot);
             let mut state = lock(&inbound.state);
-            if let (Some(in_log), Some(inlet)) = (&mut state.log, inlet) {
-                in_log.inlet = Some(inlet);
+            if let (Some(in_log), Some(receiver)) = (&mut state.log, receiver) {
+                in_log.receiver = Some(receiver);
             }
             state.disconnect();
             let calls = state.log.as_mut().map(InLog::suspend_loan);

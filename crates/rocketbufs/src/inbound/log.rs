@@ -1,6 +1,6 @@
 //! The log of a subscription: what comes next of it, what was given back, and what to tell upstream.
 
-use rocketring::{Hold, Inlet, Ring, verify};
+use rocketring::{Hold, Ring, RingReceiver, verify};
 
 use super::{InLog, InboundShared, Item, Relayed};
 use crate::buffer::{Buffer, Log};
@@ -39,10 +39,16 @@ impl InLog {
         self.read = start;
         self.consumed = start;
         self.reader = None;
-        self.inlet = None;
+        self.receiver = None;
     }
 
-    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, relays: bool) -> Self {
+    pub(crate) fn new(
+        log: Log,
+        receiver: RingReceiver,
+        credit: Inbound,
+        start: Position,
+        relays: bool,
+    ) -> Self {
         let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
         let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
         let (confirm_consumed, place_kept) = (false, false);
@@ -50,7 +56,7 @@ impl InLog {
         Self {
             log,
             credit,
-            inlet: Some(inlet),
+            receiver: Some(receiver),
             confirm_consumed,
             place_kept,
             max_view_bytes: 0,
@@ -68,7 +74,7 @@ impl InLog {
 
     /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
     pub(super) fn give_back(&mut self, to: Position) {
-        let to = self.reader.as_ref().map_or(to, |reader| to.min(reader.at()));
+        let to = self.reader.as_ref().map_or(to, |reader| to.min(reader.position()));
         self.consumed = self.consumed.max(to);
         self.read = self.read.max(to);
         // A hole that was told is given back with the last of what lies before it.
@@ -106,7 +112,7 @@ impl InLog {
         // Where rings come and go, the begin of a delivery is dropped with the connection.
         let landed = if self.loan.is_some() { ring.boundary() } else { ring.head() };
         // What lies in the sender's memory is this end's as long as the sender keeps it, with or without a connection.
-        let lent = ring.is_peers() && ring.flow_control() && !self.place_kept;
+        let lent = ring.is_peer_written() && ring.flow_control() && !self.place_kept;
         let landed = if lent { ring.slowest_hold().map_or(landed, |at| at.min(landed)) } else { landed };
         #[cfg(feature = "planted-bugs")]
         let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
@@ -215,7 +221,7 @@ impl InLog {
     /// disconnected: up to where its deliveries are whole again.
     fn overwritten(&mut self, boundary: Position) -> Option<Item> {
         let (ring, from) = (&self.log.ring, self.read);
-        if !ring.is_peers() || from >= boundary || ring.is_stable(from) {
+        if !ring.is_peer_written() || from >= boundary || ring.is_stable(from) {
             return None;
         }
         let by = ring.view(from, from).copy_to(0, &mut []).err()?.by;

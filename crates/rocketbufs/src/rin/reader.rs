@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketring::Quiet;
+use rocketring::LazyCursor;
 
 use super::direct::{Sights, TAKEN};
 use super::{RIn, Received};
@@ -80,7 +80,7 @@ pub struct InReader {
 /// A subscription that is followed.
 struct Sight {
     inbound: Arc<InboundShared>,
-    reader: Arc<Quiet>,
+    reader: Arc<LazyCursor>,
     /// While it is read alone.
     reads: Option<Reads>,
 }
@@ -208,7 +208,7 @@ impl InReader {
 
 impl Sight {
     fn new(inbound: &Arc<InboundShared>) -> Self {
-        Self { inbound: inbound.clone(), reader: Arc::new(Quiet::new(0)), reads: None }
+        Self { inbound: inbound.clone(), reader: Arc::new(LazyCursor::new(0)), reads: None }
     }
 
     fn begin_reading(&mut self) {
@@ -222,7 +222,7 @@ impl Sight {
     #[inline]
     fn look(&mut self, worker: &WorkerShared, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> Look {
         let Some(Reads { view, told, step }) = &mut self.reads else { return Look::Other };
-        if !view.ring().has_news() {
+        if !view.ring().has_new_data() {
             return Look::Nothing;
         }
         let from = view.end();
@@ -231,10 +231,10 @@ impl Sight {
             return Look::Other;
         }
         worker.looks.took();
-        worker.seat.pass_by();
+        worker.token.note_visit();
         view.go_on(to);
         each(self.inbound.bid, &BufSeg::of(view));
-        if self.reader.move_to(to) || to - *told >= *step {
+        if self.reader.advance_to(to) || to - *told >= *step {
             *told = to;
             self.inbound.tell_read(&self.reader);
         }

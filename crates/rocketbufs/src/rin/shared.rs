@@ -239,7 +239,7 @@ impl RInShared {
         // It may sleep there, while this comes from another worker. Costs a fence where it comes from that one.
         let mut driven = queue.driven;
         while driven != 0 {
-            self.inner.workers[driven.trailing_zeros() as usize].seat.wake();
+            self.inner.workers[driven.trailing_zeros() as usize].token.wake();
             driven &= driven - 1;
         }
         self.readable.raise();
