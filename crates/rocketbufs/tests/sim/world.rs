@@ -158,11 +158,12 @@ impl<'p> World<'p> {
             return;
         };
         let bid = self.plan.buffers[buffer].bid;
-        let (subscribers, kept) = (publisher.out.subscribers(bid), publisher.out.kept_places(bid));
+        let subscribers = publisher.out.subscribers(bid);
+        let durable = publisher.out.durable_cursors(bid);
         for &child in &self.plan.nodes[0].children {
             let name = self.plan.nodes[child].name.as_bytes();
             let here = subscribers.iter().any(|sub| self.nodes[0].child_of(sub.conn) == Some(child));
-            if !here && !kept.iter().any(|place| place.name == name) {
+            if !here && !durable.iter().any(|cursor| cursor.name == name) {
                 self.excuse(child, Some(buffer), Excuse { refused: true, ..Excuse::default() });
             }
         }
