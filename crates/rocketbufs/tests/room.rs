@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::proto::{Count, Credit, Outbound, OutboundConfig, Step};
+use rocketbufs::proto::{Coverage, Credit, Outbound, OutboundConfig, Step};
 use rocketbufs::{Blocking, BufferOptions, Context, Listener, Policy, RIn, ROut, SubscribeOptions};
 use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig};
 
@@ -52,7 +52,7 @@ impl Mapped {
         let delivered = landed.saturating_sub(missing).max(start);
         // As the receiver's own ring grants: so far ahead of what it has, and of nothing else.
         let grant = landed + self.ring.capacity() - self.retain;
-        let credit = Credit { landed, delivered, consumed: start, grant, count: Count::ONE };
+        let credit = Credit { landed, delivered, consumed: start, grant, coverage: Coverage::ONE };
         self.outbound.on_credit(&credit, 0).unwrap();
         let holds = self.outbound.holds_whole(&self.ring);
         let delivered = self.outbound.delivered();
@@ -269,7 +269,7 @@ fn a_ring_of_less_than_two_deliveries_is_not_mapped() {
     relay.splice_with(&upstream, 1, 1, ring_of(2 * ring)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     subscribe(&input, 1, ring_of(2 * ring));
-    // The bell of one who follows is mapped too, and counts for a page.
+    // The doorbell of one who follows is mapped too, and counts for a page.
     let maps = |ctx: &Context| ctx.mapped().1 >= ring;
     assert_eq!((maps(&broker), maps(&other)), (false, true));
     std::thread::scope(|scope| {
