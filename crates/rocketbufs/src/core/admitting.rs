@@ -305,6 +305,10 @@ struct Place<'a> {
 }
 
 fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
+    #[cfg(feature = "planted-bugs")]
+    let of_this_log = |epoch| epoch == log.epoch || crate::planted::is(crate::planted::EPOCH_IGNORED);
+    #[cfg(not(feature = "planted-bugs"))]
+    let of_this_log = |epoch| epoch == log.epoch;
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
@@ -319,7 +323,7 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             kept.map_or(oldest, |kept| kept.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
-            (Start::Position(epoch, at), _) if epoch == log.epoch => (at, false),
+            (Start::Position(epoch, at), _) if of_this_log(epoch) => (at, false),
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
                 // Who hands on what it receives may have lost with its process what landed there and went no further. A

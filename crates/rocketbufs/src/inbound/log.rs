@@ -89,6 +89,8 @@ impl InLog {
     pub(super) fn move_hold(&mut self) {
         if let Some(hold) = &self.hold {
             let at = self.pins.iter().copied().min().unwrap_or(Position::MAX).min(self.consumed);
+            #[cfg(feature = "planted-bugs")]
+            let at = if crate::planted::is(crate::planted::PIN_IGNORED) { self.consumed } else { at };
             hold.advance(at);
         }
     }

@@ -60,7 +60,7 @@ impl Publisher {
     }
 
     pub fn destroy(&mut self, env: &mut Env) {
-        for source in &mut self.sources {
+        for source in self.sources.iter_mut().filter(|source| source.closed.is_none()) {
             source.destroy(env, &self.out);
         }
     }
@@ -125,7 +125,14 @@ impl Source {
 
     fn act(&mut self, env: &mut Env, out: &ROut) -> bool {
         if self.done() {
-            return false;
+            let subscribed = || env.calm || !out.subscribers(self.plan.bid).is_empty();
+            let ends = self.plan.ends_early && self.closed.is_none() && subscribed();
+            if ends {
+                env.event("buffers destroyed while they are read");
+                self.destroy(env, out);
+                env.ended_early[self.plan.bid as usize - 1] = true;
+            }
+            return ends;
         }
         let more = self.written() < self.plan.quota;
         let blocked = self.is_blocked(out);
