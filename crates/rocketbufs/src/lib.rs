@@ -66,9 +66,9 @@ pub use error::{
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
 pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
-pub use limits::{PolicySet, SubscriptionLimits};
+pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
-pub use options::{BufferOptions, SubscribeOptions};
+pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
 pub use rin::{InRead, InReader, RIn};
 pub use rocketnet::Carrier;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::limits::BlockTimeout;
 use crate::proto::Start;
 use crate::state::Budget;
 use crate::types::{Bid, Policy, Position};

@@ -24,7 +24,7 @@ use rocketring::{Hold, LazyCursor, Ring, RingReceiver, View};
 use crate::error::{RecvError, RefusedError};
 use crate::events::InEvent;
 use crate::lock::lock;
-use crate::options::SubscribeOptions;
+use crate::options::{ConfirmMode, SubscribeOptions};
 use crate::proto::{Coverage, End, Inbound};
 use crate::state::{Buffer, Calls, ContextInner, Log, MinReceivers, RInShared, Rest};
 use crate::types::{Bid, Epoch, Position, WireId};
