@@ -189,7 +189,7 @@ pub(crate) enum Sent {
 /// Who waits for what a worker does.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// The number of threads that wait. A hint: the seat decides which thread works.
+    /// The number of threads that wait. A hint: the token decides which thread works.
     pub(crate) count: AtomicU32,
     pub(crate) wants: AtomicBool,
     /// What the only one receives from, if it would do the work.
@@ -197,12 +197,12 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Whether the worker's own thread should let somebody have the seat.
+    /// Whether the worker's own thread should hand over the token.
     pub(crate) fn want(&self) -> bool {
         self.wants.load(Ordering::Relaxed)
     }
 
-    /// The seat is free: has the one who wanted it look again.
+    /// The token is free: has the thread that wants it look again.
     pub(crate) fn tell(&self) {
         self.wants.store(false, Ordering::Relaxed);
         let who = std::mem::take(&mut *lock(&self.who));
