@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use rbmq_wire::{RefuseCode, TopicName};
 use rocketbufs::{Bid, Policy, Traffic};
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 
 use super::topics::Topics;
 
@@ -115,7 +115,7 @@ pub(super) struct Accounts {
     opened: u64,
     others_past: Traffic,
     /// Limits the lines of the log about publishers that keep no position for this broker.
-    pub(super) no_slot_log: Seldom,
+    pub(super) no_slot_log: LogLimiter,
 }
 
 impl Accounts {

@@ -7,30 +7,30 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rocketbufs::{Stranger, StrangerReason};
-use rocketnet::Seldom;
+use rocketbufs::{ForeignConnection, ForeignReason};
+use rocketnet::LogLimiter;
 
-const REASONS: usize = StrangerReason::ALL.len();
+const REASONS: usize = ForeignReason::ALL.len();
 
 /// Counts connections that ended before a valid hello.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignConnections {
     counts: [AtomicU64; REASONS],
     /// Limits the lines of the log, by reason.
-    log: Mutex<[Seldom; REASONS]>,
+    log: Mutex<[LogLimiter; REASONS]>,
 }
 
 impl ForeignConnections {
-    pub(super) fn record(&self, stranger: &Stranger) {
-        let Some(at) = StrangerReason::ALL.iter().position(|reason| *reason == stranger.reason) else {
+    pub(super) fn record(&self, stranger: &ForeignConnection) {
+        let Some(at) = ForeignReason::ALL.iter().position(|reason| *reason == stranger.reason) else {
             return;
         };
         self.counts[at].fetch_add(1, Ordering::Relaxed);
         let Some(more) = self.log_now(at, Instant::now()) else { return };
-        let Stranger { peer, reason, why } = stranger;
+        let ForeignConnection { peer, reason, why } = stranger;
         let advice = advice(*reason);
         match reason {
-            StrangerReason::Left => {
+            ForeignReason::Left => {
                 tracing::info!(peer, more, "a connection ended before its hello: {why}; {advice}")
             }
             _ => tracing::warn!(peer, more, "a connection was refused: {why}; {advice}"),
@@ -39,27 +39,27 @@ impl ForeignConnections {
 
     /// The number of connections of this reason since the last line. None if it is too early for another line.
     fn log_now(&self, at: usize, now: Instant) -> Option<u64> {
-        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at].now(now)
+        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at].allow(now)
     }
 
     /// The number of connections for each reason.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = StrangerReason::ALL.iter().map(|reason| reason.as_str());
+        let names = ForeignReason::ALL.iter().map(|reason| reason.as_str());
         names.zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 }
 
 /// The probable cause, and what to do about it.
-fn advice(reason: StrangerReason) -> &'static str {
+fn advice(reason: ForeignReason) -> &'static str {
     match reason {
-        StrangerReason::Protocol => {
+        ForeignReason::Protocol => {
             "the peer is no rbmq client: curl, browsers and Prometheus must use the address of --http"
         }
-        StrangerReason::Version => "client and broker have incompatible versions: update the older one",
-        StrangerReason::Silent => {
+        ForeignReason::Version => "client and broker have incompatible versions: update the older one",
+        ForeignReason::Silent => {
             "the peer sent no hello in time (session.handshake_timeout_ms): it is no rbmq client, or the network loses data"
         }
-        StrangerReason::Left => {
+        ForeignReason::Left => {
             "this is usual for port scans and TCP health checks; --http has /health for health checks"
         }
         _ => {
@@ -81,15 +81,15 @@ mod tests {
         assert_eq!((1..10).find_map(|n| foreign.log_now(0, begin + n * second)), None);
         // Another reason has its own lines.
         assert_eq!(foreign.log_now(1, begin + second), Some(0));
-        assert_eq!(foreign.log_now(0, begin + Seldom::EVERY), Some(9));
-        assert_eq!(foreign.log_now(0, begin + 2 * Seldom::EVERY), Some(0));
+        assert_eq!(foreign.log_now(0, begin + LogLimiter::INTERVAL), Some(9));
+        assert_eq!(foreign.log_now(0, begin + 2 * LogLimiter::INTERVAL), Some(0));
     }
 
     #[test]
     fn every_reason_is_counted_by_its_name() {
         let foreign = ForeignConnections::default();
-        for reason in StrangerReason::ALL {
-            foreign.record(&Stranger { peer: "somebody".into(), reason, why: "a test".into() });
+        for reason in ForeignReason::ALL {
+            foreign.record(&ForeignConnection { peer: "somebody".into(), reason, why: "a test".into() });
         }
         assert!(foreign.counts().all(|(name, count)| !name.is_empty() && count == 1));
     }

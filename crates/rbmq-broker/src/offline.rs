@@ -16,7 +16,7 @@ use std::time::Instant;
 use rbmq_wire::Levels;
 use rbmq_wire::TopicFilter;
 use rocketbufs::Bid;
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 use tracing::warn;
 
 use super::names::display_name;
@@ -50,7 +50,7 @@ pub(super) struct OfflineSubscribers {
     entries: usize,
     max_entries: usize,
     /// Limits the lines of the log about forgotten subscribers.
-    log: Seldom,
+    log: LogLimiter,
     /// The newest connection of each name. An older connection of the same subscriber may not be known as down yet.
     online: HashMap<String, u64>,
 }
@@ -62,7 +62,7 @@ impl Default for OfflineSubscribers {
             ends: BTreeSet::new(),
             entries: 0,
             max_entries: MAX_ENTRIES,
-            log: Seldom::default(),
+            log: LogLimiter::default(),
             online: HashMap::new(),
         }
     }
@@ -105,7 +105,7 @@ impl OfflineSubscribers {
         while self.entries > self.max_entries
             && let Some((_, first)) = self.ends.first().cloned()
         {
-            if let Some(more) = self.log.now(Instant::now()) {
+            if let Some(more) = self.log.allow(Instant::now()) {
                 warn!(
                     more,
                     "too many subscribers are disconnected: subscriber {} is forgotten, and topics that appear until it is back will not be new \

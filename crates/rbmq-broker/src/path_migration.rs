@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, Keep, OutEvent};
+use rocketbufs::{Bid, OutEvent, RetentionHold};
 use tracing::info;
 
 use super::effects::{Effect, Effects};
@@ -34,9 +34,9 @@ struct Migration {
     /// The buffer with the short path.
     to: Bid,
     /// Keeps the bytes of `to` for the subscribers that will switch, as soon as its ring exists.
-    keep_new: Option<Keep>,
+    keep_new: Option<RetentionHold>,
     /// Keeps the bytes of the ended buffer. More bytes can arrive behind its end and must not overwrite them.
-    keep_old: Option<Keep>,
+    keep_old: Option<RetentionHold>,
     state: State,
 }
 
@@ -173,7 +173,7 @@ impl Migration {
         let Some(buffer) = tables.topics.get(self.from) else { return true };
         let lost = tables.sessions.get(buffer.session).is_none_or(|session| session.is_down());
         let delivered = tables.out.buffer_info(self.from).map(|info| info.boundary);
-        let kept_from = self.keep_new.as_ref().map(Keep::position);
+        let kept_from = self.keep_new.as_ref().map(RetentionHold::position);
         let enough = kept_from.is_some_and(|from| delivered.is_some_and(|delivered| delivered >= from));
         lost || buffer.gone || enough
     }
@@ -183,7 +183,7 @@ impl Migration {
         let State::Ended(subscribed) = &self.state else { return false };
         subscribed.is_empty()
             && tables.out.subscriber_count(self.from) == 0
-            && tables.out.kept_places(self.from).is_empty()
+            && tables.out.durable_cursors(self.from).is_empty()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Publishers: their connections, and their spliced buffers (paper 1, Listing 3: `on_ctrl_msg`).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rbmq_wire::{Control, Framing, Hello, RefuseCode};
-use rocketbufs::{Bid, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
+use rocketbufs::{Bid, BlockTimeout, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{info, warn};
 
 use super::accounts::Refusal;
@@ -110,22 +110,19 @@ pub(super) fn create(
     if let Some(session) = tables.sessions.get(key) {
         session.mapping.insert(in_bid, out_bid);
     }
-    let options = SubscribeOptions {
-        size_bytes,
-        retain_bytes: Some(retain_bytes),
+    let options = SubscribeOptions::new()
+        .size_bytes(size_bytes)
+        .retain_bytes(Some(retain_bytes))
         // Everything that the publisher still has, because it may have written before the broker subscribed. A position of
         // an unknown log begins at the oldest byte. A restarted broker needs that too: its subscribers may have less than the
         // old broker had received.
-        start: Start::Position(Epoch(0), 0),
-        policy: Policy::Block,
+        .start(Start::Position(Epoch(0), 0))
+        .policy(Policy::Block)
         // A slow subscriber is handled at this broker, not by the publisher.
-        block_timeout: Some(Duration::ZERO),
-        name: BROKER_SLOT_NAME.to_vec(),
-        hold: BROKER_SLOT_HOLD,
-        linger,
-        min_receivers: min_subscribers,
-        ..SubscribeOptions::default()
-    };
+        .block_timeout(BlockTimeout::Never)
+        .durable(BROKER_SLOT_NAME.to_vec(), BROKER_SLOT_HOLD)
+        .linger(linger)
+        .min_receivers(min_subscribers);
     let spliced = tables.splice(key, in_bid, out_bid, options);
     spliced.inspect_err(|_| fx.push(Effect::Remove(out_bid)))
 }
@@ -151,7 +148,7 @@ pub(super) fn on_event(
             return warn!("buffer {bid} of a publisher lost {lost} bytes ({from} to {to})");
         }
         InEvent::NoPlace { bid } => {
-            if let Some(more) = tables.accounts.no_slot_log.now(Instant::now()) {
+            if let Some(more) = tables.accounts.no_slot_log.allow(Instant::now()) {
                 warn!(
                     more,
                     "the publisher of buffer {bid} keeps no position for this broker while the connection is lost (see \

@@ -6,7 +6,7 @@ use rbmq_wire::{
     BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
     TopicFilter, TopicName, TopicStats,
 };
-use rocketbufs::{Bid, BufferInfo, Conn, KeptPlace, Policy, SubscriberInfo};
+use rocketbufs::{Bid, BufferInfo, Conn, DurableCursorInfo, Policy, SubscriberInfo};
 
 use super::federation::Federation;
 use super::merge::MergedTopics;
@@ -92,7 +92,7 @@ impl Report<'_> {
         let history = info.head.saturating_sub(info.retain_bytes);
         let ring_bytes = info.capacity_bytes;
         let lag = |landed: u64| info.head.saturating_sub(landed);
-        let (present, kept) = (self.tables.out.subscribers(bid), self.tables.out.kept_places(bid));
+        let (present, kept) = (self.tables.out.subscribers(bid), self.tables.out.durable_cursors(bid));
         let visits = present.len() + kept.len();
         stats.subscribers = stats.subscribers.saturating_add(present.len() as u32);
         stats.absent = stats.absent.saturating_add(kept.len() as u32);
@@ -259,7 +259,7 @@ impl Report<'_> {
             stage,
             expires_ms: millis(expires),
             max_delivery_bytes: buffer.max_delivery_bytes,
-            absent: count(self.tables.out.kept_places(bid).len()),
+            absent: count(self.tables.out.durable_cursors(bid).len()),
             ..BufferStats::default()
         };
         if let Some(info) = self.tables.out.buffer_info(bid) {
@@ -280,7 +280,7 @@ impl Report<'_> {
     fn note_holds(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
         (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
         (stats.min_subscribers, stats.kept_for_least) = (info.min_receivers, info.kept_for_least);
-        stats.receivers = self.tables.out.confirmed(bid).map_or(0, |confirmed| confirmed.count.receivers);
+        stats.receivers = self.tables.out.confirmed(bid).map_or(0, |confirmed| confirmed.coverage.receivers);
         if let Some(load) = self.merged.index().table_load(bid) {
             (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
         }
@@ -318,7 +318,7 @@ impl Report<'_> {
         // The subscribers' answers are in the next report.
         self.tables.out.ask_subscribers(bid);
         let present = self.tables.out.subscribers(bid).into_iter().map(|info| self.subscription_stats(info));
-        let absent = self.tables.out.kept_places(bid).into_iter().map(absent_stats);
+        let absent = self.tables.out.durable_cursors(bid).into_iter().map(absent_stats);
         let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();
         rows.retain(|(place, _)| after.is_none_or(|after| place > after));
         rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -354,7 +354,7 @@ impl Report<'_> {
     }
 }
 
-fn absent_stats(place: KeptPlace) -> SubscriptionStats {
+fn absent_stats(place: DurableCursorInfo) -> SubscriptionStats {
     SubscriptionStats {
         name: name(&place.name),
         policy: place.policy,

@@ -49,9 +49,9 @@ impl Tables {
     ) -> Result<(), Refused> {
         let Some(session) = self.sessions.get(key) else { return Ok(()) };
         self.out.splice_with(&session.rin, in_bid, out_bid, options).map_err(no_buffer)?;
-        let terms = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).terms());
+        let limits = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).limits());
         // No subscriber knows the buffer yet, so the limits apply to all subscriptions.
-        terms.map_or(Ok(()), |terms| self.out.set_terms(out_bid, terms).map_err(no_buffer))
+        limits.map_or(Ok(()), |limits| self.out.set_limits(out_bid, limits).map_err(no_buffer))
     }
 
     /// The history for new subscribers in a ring.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rbmq_wire::{RUN_HEADER_BYTES, run_header};
-use rocketbufs::{Count, MOST_PARTS, Part, Parts, Position};
+use rocketbufs::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Position};
 
 use super::table::{Milestone, Table, TableLoad};
 
@@ -29,7 +29,7 @@ pub(super) trait SourceRing {
     /// All complete deliveries that were not released. None if there are none.
     fn complete(&self) -> Option<Self::Piece>;
     /// Confirms the publisher's log up to these positions, for these receivers.
-    fn confirm(&self, reached: Reached, count: Count);
+    fn confirm(&self, reached: Reached, count: Coverage);
 }
 
 /// Complete deliveries in a publisher's ring.
@@ -46,7 +46,7 @@ pub(super) trait Log {
     /// Appends one delivery of these parts, and returns its end.
     fn append(&mut self, parts: &[&[u8]]) -> Result<Position, AppendError>;
     /// The positions up to which all receivers have the log, and have consumed it, and the receivers that count.
-    fn confirmed(&self) -> (Position, Position, Count);
+    fn confirmed(&self) -> (Position, Position, Coverage);
     /// Asks the receivers to report when they have received, or consumed, everything that exists now.
     fn ask(&self, delivered: bool, consumed: bool);
 }
@@ -117,13 +117,13 @@ struct MergeSource<S> {
     finishing: bool,
     reached: Reached,
     /// The count of receivers is valid for the publisher's log from here on.
-    since: Position,
+    covered_from: Position,
     /// The same for each part of the count.
-    parts: [Position; MOST_PARTS],
+    parts: [Position; MAX_COVERAGE_PARTS],
     /// How often receivers lost data of the publisher.
     lost: u32,
     /// The count that was last reported to the publisher.
-    reported: Option<Count>,
+    reported: Option<Coverage>,
     /// The publisher has waited for a confirmation before.
     waited: bool,
     /// The publisher waits until its log is delivered, and consumed, up to these positions.
@@ -132,23 +132,23 @@ struct MergeSource<S> {
 
 impl<S: SourceRing> MergeSource<S> {
     /// The count of receivers for the publisher's log.
-    fn count(&self, seen: Count) -> Count {
-        let mut parts = [Part::default(); MOST_PARTS];
-        for ((part, seen), since) in parts.iter_mut().zip(seen.parts.iter()).zip(self.parts) {
-            *part = Part { since, ..seen };
+    fn count(&self, seen: Coverage) -> Coverage {
+        let mut parts = [CoveragePart::default(); MAX_COVERAGE_PARTS];
+        for ((part, seen), covered_from) in parts.iter_mut().zip(seen.parts.iter()).zip(self.parts) {
+            *part = CoveragePart { covered_from, ..seen };
         }
-        Count { since: self.since, lost: self.lost, ..seen }.with_parts(parts)
+        Coverage { covered_from: self.covered_from, lost: self.lost, ..seen }.with_parts(parts)
     }
 
     /// Reports the progress and the count of receivers.
-    fn report(&mut self, seen: Count) {
+    fn report(&mut self, seen: Coverage) {
         let count = self.count(seen);
         self.reported = Some(count);
         self.ring.confirm(self.reached, count);
     }
 
     /// Reports if the count has changed.
-    fn report_changed_count(&mut self, seen: Count) {
+    fn report_changed_count(&mut self, seen: Coverage) {
         if self.reported != Some(self.count(seen)) {
             self.report(seen);
         }
@@ -172,7 +172,7 @@ pub(super) struct Merger<S> {
     queue: VecDeque<u32>,
     table: Table,
     /// The count of receivers that was last read.
-    seen: Count,
+    seen: Coverage,
     /// Publishers that wait for a confirmation.
     asking: HashSet<u32>,
 }
@@ -183,7 +183,7 @@ impl<S: SourceRing> Merger<S> {
             sources: HashMap::new(),
             queue: VecDeque::new(),
             table: Table::new(table_limit),
-            seen: Count::default(),
+            seen: Coverage::default(),
             asking: HashSet::new(),
         }
     }
@@ -197,8 +197,8 @@ impl<S: SourceRing> Merger<S> {
             queued: false,
             finishing: false,
             reached,
-            since: from,
-            parts: [from; MOST_PARTS],
+            covered_from: from,
+            parts: [from; MAX_COVERAGE_PARTS],
             lost: 0,
             reported: None,
             waited: false,
@@ -373,23 +373,23 @@ impl<S: SourceRing> Merger<S> {
     /// Reads a new count of receivers, and converts its positions to the publishers' logs. A new receiver has no data that was
     /// consumed before. A receiver with a loss had not consumed the lost data, so the lost runs are still in the table, and
     /// publishers without runs in the table lost nothing.
-    fn update_count(&mut self, count: Count) {
+    fn update_count(&mut self, count: Coverage) {
         let before = std::mem::replace(&mut self.seen, count);
-        self.seen.since = count.since.max(before.since);
+        self.seen.covered_from = count.covered_from.max(before.covered_from);
         self.update_parts(before);
-        let all = |count: Count| count.receivers.saturating_add(count.left);
+        let all = |count: Coverage| count.receivers.saturating_add(count.left);
         let lost = count.lost.saturating_sub(before.lost);
-        if all(count) > all(before) || (lost == 0 && count.since > before.since) {
+        if all(count) > all(before) || (lost == 0 && count.covered_from > before.covered_from) {
             for source in self.sources.values_mut() {
-                source.since = source.since.max(source.reached.consumed);
+                source.covered_from = source.covered_from.max(source.reached.consumed);
             }
         } else if lost == 0 {
             return;
         }
         let mut losers = HashSet::new();
-        for (number, position) in self.table.up_to(self.seen.since) {
+        for (number, position) in self.table.up_to(self.seen.covered_from) {
             if let Some(source) = self.sources.get_mut(&number) {
-                source.since = source.since.max(position);
+                source.covered_from = source.covered_from.max(position);
                 if losers.insert(number) {
                     source.lost = source.lost.saturating_add(lost);
                 }
@@ -399,21 +399,23 @@ impl<S: SourceRing> Merger<S> {
 
     /// Converts the starts of the parts of the count to the publishers' logs. The start of an unchanged part, or of a part that
     /// begins with the whole count, is known.
-    fn update_parts(&mut self, before: Count) {
+    fn update_parts(&mut self, before: Coverage) {
         if self.seen.parts == before.parts {
             return;
         }
-        let since = |parts: Parts| parts.iter().map(|part| part.since);
+        let covered_from = |parts: CoverageParts| parts.iter().map(|part| part.covered_from);
         for source in self.sources.values_mut() {
-            let known = since(before.parts).zip(source.parts).chain([(before.since, source.since)]);
+            let known = covered_from(before.parts)
+                .zip(source.parts)
+                .chain([(before.covered_from, source.covered_from)]);
             let known: Vec<_> = known.collect();
-            for (begins, part) in source.parts.iter_mut().zip(since(self.seen.parts)) {
+            for (begins, part) in source.parts.iter_mut().zip(covered_from(self.seen.parts)) {
                 let at = known.iter().find(|(before, _)| *before == part);
                 *begins = at.map_or(source.reached.consumed, |(_, at)| *at);
             }
         }
-        for (n, part) in since(self.seen.parts).enumerate() {
-            if part == before.since || since(before.parts).any(|before| before == part) {
+        for (n, part) in covered_from(self.seen.parts).enumerate() {
+            if part == before.covered_from || covered_from(before.parts).any(|before| before == part) {
                 continue;
             }
             for (number, position) in self.table.up_to(part) {

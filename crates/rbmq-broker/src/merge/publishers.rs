@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Control, Framing, RefuseCode, TopicName};
-use rocketbufs::{Bid, BufferOptions, InEvent, Policy, Position, Start, SubscribeOptions};
+use rocketbufs::{
+    Bid, BlockTimeout, BufferOptions, ConfirmMode, InEvent, Policy, Position, Start, SubscribeOptions,
+};
 use tracing::{debug, info, warn};
 
 use super::super::accounts::Refusal;
@@ -166,12 +168,12 @@ impl MergedTopics {
         let rule = tables.settings.topics.of(topic);
         let size_bytes = rule.ring_bytes.unwrap_or(tables.settings.merge_ring_bytes);
         let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
-        let terms = rule.terms();
+        let limits = rule.limits();
         let buffer = Buffer::opening(topic.clone(), (SessionKey::BROKER, 0), (Framing::Merged, 0));
         let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, ..buffer })?;
-        let options = BufferOptions { size_bytes, retain_bytes, ..BufferOptions::default() };
+        let options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
         let out = &tables.out;
-        let made = out.create_buffer_with(out_bid, options).and_then(|()| out.set_terms(out_bid, terms));
+        let made = out.create_buffer_with(out_bid, options).and_then(|()| out.set_limits(out_bid, limits));
         let writer = made.and_then(|()| out.writer(out_bid)).map_err(|error| {
             fx.push(Effect::Remove(out_bid));
             no_buffer(error)
@@ -441,20 +443,15 @@ fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refuse
 
 /// The options of a subscription to a publisher's buffer.
 fn options(size_bytes: u64, start: Start) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes,
-        start,
-        policy: Policy::Block,
+    SubscribeOptions::new()
+        .size_bytes(size_bytes)
+        .start(start)
+        .policy(Policy::Block)
         // A slow subscriber is handled at this broker, not by the publisher.
-        block_timeout: Some(Duration::ZERO),
-        name: BROKER_SLOT_NAME.to_vec(),
-        hold: BROKER_SLOT_HOLD,
-        // The publisher keeps the bytes in the small ring until they are merged.
-        confirm_consumed: true,
+        .block_timeout(BlockTimeout::Never)
+        .durable(BROKER_SLOT_NAME.to_vec(), BROKER_SLOT_HOLD)
         // The subscribers of the merged log decide what is delivered and consumed.
-        relays: true,
+        .confirm(ConfirmMode::Relayed)
         // The merger reads the ring as plain bytes, and chooses its size.
-        own_memory: true,
-        ..SubscribeOptions::default()
-    }
+        .own_memory(true)
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
 use rocketbufs::{
-    Bid, BufWriter, Count, InEvent, InView, Level, OutEvent, Position, Progress, RIn, ROut, SegmentError,
+    Bid, ConfirmLevel, Coverage, InEvent, InView, OutEvent, OutWriter, Position, Progress, RIn, ROut,
+    SegmentError,
 };
 
 use super::super::inbox::{Event, Sender};
@@ -52,7 +53,7 @@ struct State {
 
 /// The writer's end of a merged log.
 struct MergedLog {
-    writer: BufWriter,
+    writer: OutWriter,
     out: ROut,
     out_bid: Bid,
 }
@@ -70,7 +71,7 @@ impl SourceRing for PublisherRing {
         self.rin.get_buf_ref(self.bid).ok().filter(|view| !view.is_empty())
     }
 
-    fn confirm(&self, reached: Reached, count: Count) {
+    fn confirm(&self, reached: Reached, count: Coverage) {
         // After the end of the subscription nobody needs the confirmation.
         let _ = self.rin.confirm(self.bid, reached.delivered, reached.consumed, count);
     }
@@ -100,18 +101,18 @@ impl Log for MergedLog {
         })
     }
 
-    fn confirmed(&self) -> (Position, Position, Count) {
+    fn confirmed(&self) -> (Position, Position, Coverage) {
         let confirmed = self.out.confirmed(self.out_bid).unwrap_or_default();
-        (confirmed.delivered, confirmed.consumed, confirmed.count)
+        (confirmed.delivered, confirmed.consumed, confirmed.coverage)
     }
 
     fn ask(&self, delivered: bool, consumed: bool) {
         let head = self.writer.head();
         if delivered {
-            self.out.ask(self.out_bid, Level::Delivered, head);
+            self.out.ask(self.out_bid, ConfirmLevel::Delivered, head);
         }
         if consumed {
-            self.out.ask(self.out_bid, Level::Consumed, head);
+            self.out.ask(self.out_bid, ConfirmLevel::Consumed, head);
         }
     }
 }
@@ -120,7 +121,7 @@ impl MergedTopic {
     /// A topic that writes to a buffer of this rOut.
     pub(super) fn new(
         out: &ROut,
-        writer: BufWriter,
+        writer: OutWriter,
         out_bid: Bid,
         table_limit: usize,
         events: &Sender,
