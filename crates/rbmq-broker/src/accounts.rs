@@ -1,13 +1,12 @@
-//! What the broker counts for whoever watches it: who came, who was refused and why, and what went through topics that
-//! no longer have the buffers that it went through.
+//! The counters of the broker: connections, refusals by reason, and the traffic of buffers that were removed.
 //!
 //! ```text
-//!   a topic's bytes = the traffic of its buffers + what is remembered of those that were removed
-//!   of the first so many topics (http.max_topic_series): by name; all others: one sum
+//!   bytes of a topic = traffic of its buffers + past traffic of its removed buffers
+//!   the first topics, up to http.max_topic_series, are listed by name; all others have one sum
 //! ```
 //!
-//! A topic gets its account when it is first looked at, so a broker that nobody watches has none. Who has a name of its
-//! own keeps it until the topic is gone: sums must never fall.
+//! The first scrape that finds a topic opens its account. A topic that is listed by name stays so until it is removed, because
+//! counters must never decrease.
 
 use std::collections::HashMap;
 
@@ -17,12 +16,12 @@ use rocketnet::LogLimiter;
 
 use super::topics::Topics;
 
-/// Why somebody was refused, or disconnected for what it did.
+/// Why a client or a request was refused, or a client disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It does not speak this protocol.
+    /// The hello is invalid.
     Hello,
-    /// The broker is about to end.
+    /// The broker is about to stop.
     Draining,
     /// `broker.max_publishers`.
     Publishers,
@@ -34,12 +33,12 @@ pub(crate) enum Refusal {
     PatternsOfSubscriber,
     /// A buffer was refused.
     Buffer(RefuseCode),
-    /// It broke the protocol, or sent faster than it may.
+    /// The client violated the protocol or exceeded a limit on messages.
     Expelled,
 }
 
 impl Refusal {
-    /// All of them with their names in the metrics, in the order of [`Counts::refusals`].
+    /// All reasons with their names in the metrics, in the order of [`Totals::refusals`].
     pub(crate) const ALL: [(Self, &'static str); 12] = [
         (Self::Hello, "hello"),
         (Self::Draining, "draining"),
@@ -56,45 +55,44 @@ impl Refusal {
     ];
 }
 
-/// The policies that are counted, in the order of [`Counts`]. All rings of a broker have flow control, without which alone
-/// there could be a subscription of another.
+/// The policies, in the order of [`Totals`]. All rings of a broker have flow control, and other policies exist only without.
 pub(crate) const POLICIES: [Policy; 3] = [Policy::Block, Policy::Drop, Policy::Disconnect];
 
 /// Sums since the broker's start.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counts {
-    /// Publishers and subscribers that were taken.
+pub(crate) struct Totals {
+    /// Accepted publishers and subscribers.
     pub(crate) publishers: u64,
     pub(crate) subscribers: u64,
     pub(crate) refusals: [u64; Refusal::ALL.len()],
     /// Bytes that slow subscribers lost, by policy.
     pub(crate) lost_bytes: [u64; POLICIES.len()],
-    /// Subscribers that were disconnected for being slow, by policy.
+    /// Subscribers that were disconnected because they were slow, by policy.
     pub(crate) too_slow: [u64; POLICIES.len()],
-    /// Bytes that publishers' buffers lost before they came here.
+    /// Bytes that publishers lost before they arrived at the broker.
     pub(crate) lost_by_publishers: u64,
 }
 
-/// A topic as its account has it.
+/// A copy of a topic's account.
 #[derive(Debug)]
 pub(crate) struct TopicAccount {
     pub(crate) name: String,
-    /// Names this account: a topic that comes back has another one.
+    /// Identifies the account. A topic that is removed and created again has another account.
     pub(crate) number: u64,
-    /// Whether it has time series of its own.
+    /// Whether the topic is listed by name.
     pub(crate) own: bool,
-    /// What went through buffers that are gone.
+    /// The traffic of removed buffers.
     pub(crate) past: Traffic,
     pub(crate) bids: Vec<Bid>,
 }
 
-/// Everything that the broker's thread knows and nobody else does.
+/// The counters and tables of the broker's thread, copied for the metrics.
 #[derive(Debug)]
 pub(crate) struct Census {
     pub(crate) topics: Vec<TopicAccount>,
-    /// What went through topics that are gone and had no name of their own.
+    /// The traffic of removed topics that were not listed by name.
     pub(crate) others_past: Traffic,
-    pub(crate) counts: Counts,
+    pub(crate) totals: Totals,
     pub(crate) publishers: usize,
     pub(crate) publishers_away: usize,
     pub(crate) subscribers: usize,
@@ -108,49 +106,49 @@ struct Account {
     past: Traffic,
 }
 
-/// The broker's books.
+/// The broker's counters and the accounts of its topics.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) counts: Counts,
-    accounts: HashMap<TopicName, Account>,
+pub(super) struct Accounts {
+    pub(super) totals: Totals,
+    by_topic: HashMap<TopicName, Account>,
     own: usize,
     opened: u64,
     others_past: Traffic,
-    /// Lets a line through about publishers that keep no place for this broker.
-    pub(super) placeless: LogLimiter,
+    /// Limits the lines of the log about publishers that keep no position for this broker.
+    pub(super) no_slot_log: LogLimiter,
 }
 
-impl Ledger {
+impl Accounts {
     pub(super) fn refused(&mut self, why: Refusal) {
         let at = Refusal::ALL.iter().position(|(known, _)| *known == why);
-        if let Some(count) = at.and_then(|at| self.counts.refusals.get_mut(at)) {
+        if let Some(count) = at.and_then(|at| self.totals.refusals.get_mut(at)) {
             *count += 1;
         }
     }
 
     pub(super) fn lost(&mut self, policy: Policy, bytes: u64) {
         if let Some(at) = POLICIES.iter().position(|p| *p == policy) {
-            self.counts.lost_bytes[at] = self.counts.lost_bytes[at].saturating_add(bytes);
+            self.totals.lost_bytes[at] = self.totals.lost_bytes[at].saturating_add(bytes);
         }
     }
 
-    /// A publisher may say that it lost anything: the sum stays where it can rise no more.
+    /// Counts bytes that a publisher reports as lost. The number comes from a peer, so the sum saturates.
     pub(super) fn lost_by_publisher(&mut self, bytes: u64) {
-        self.counts.lost_by_publishers = self.counts.lost_by_publishers.saturating_add(bytes);
+        self.totals.lost_by_publishers = self.totals.lost_by_publishers.saturating_add(bytes);
     }
 
     pub(super) fn too_slow(&mut self, policy: Policy) {
         if let Some(at) = POLICIES.iter().position(|p| *p == policy) {
-            self.counts.too_slow[at] += 1;
+            self.totals.too_slow[at] += 1;
         }
     }
 
-    /// A buffer of a topic is gone; `last`: so is the topic.
+    /// Closes the account of a buffer. `last`: the topic has no other buffer.
     pub(super) fn closed(&mut self, topic: &TopicName, traffic: Traffic, last: bool) {
         if !last {
             return add(&mut self.account(topic, 0).past, traffic);
         }
-        match self.accounts.remove(topic) {
+        match self.by_topic.remove(topic) {
             Some(account) if account.own => self.own -= 1,
             account => {
                 add(&mut self.others_past, account.unwrap_or_default().past);
@@ -161,7 +159,7 @@ impl Ledger {
 
     fn account(&mut self, topic: &TopicName, max_own: usize) -> &mut Account {
         let (own, opened) = (&mut self.own, &mut self.opened);
-        self.accounts.entry(topic.clone()).or_insert_with(|| {
+        self.by_topic.entry(topic.clone()).or_insert_with(|| {
             *opened += 1;
             let named = *own < max_own;
             *own += usize::from(named);
@@ -169,7 +167,7 @@ impl Ledger {
         })
     }
 
-    /// The accounts of all topics; at most `max_own` have a name of their own.
+    /// The accounts of all topics, at most `max_own` of them listed by name.
     pub(super) fn topics(&mut self, topics: &Topics, max_own: usize) -> (Vec<TopicAccount>, Traffic) {
         let accounts = topics.after(None).map(|(name, bids)| {
             let Account { number, own, past } = *self.account(name, max_own);
@@ -196,59 +194,59 @@ mod tests {
     }
 
     #[test]
-    fn names_are_kept_until_their_topic_is_gone() {
-        let (mut ledger, mut topics) = (Ledger::default(), Topics::default());
+    fn a_topic_is_listed_by_name_until_it_is_removed() {
+        let (mut accounts, mut topics) = (Accounts::default(), Topics::default());
         let bids = ["a", "b", "c"].map(|name| topics.add(buffer(name, 1), 9).unwrap());
-        let own = |ledger: &mut Ledger, topics: &Topics| {
-            let (accounts, past) = ledger.topics(topics, 2);
-            let own: Vec<String> = accounts.iter().filter(|a| a.own).map(|a| a.name.clone()).collect();
+        let own = |accounts: &mut Accounts, topics: &Topics| {
+            let (list, past) = accounts.topics(topics, 2);
+            let own: Vec<String> = list.iter().filter(|a| a.own).map(|a| a.name.clone()).collect();
             (own.join(" "), past.received_bytes)
         };
-        assert_eq!(own(&mut ledger, &topics), ("a b".into(), 0));
-        // Of a topic that others are the sum of, the bytes stay in that sum.
+        assert_eq!(own(&mut accounts, &topics), ("a b".into(), 0));
+        // The bytes of a topic that is not listed by name stay in the sum.
         topics.remove(bids[2]);
-        ledger.closed(&"c".parse().unwrap(), traffic(7), true);
-        assert_eq!(own(&mut ledger, &topics), ("a b".into(), 7));
-        // One that had a name takes its bytes along, and leaves the name to the next that comes.
+        accounts.closed(&"c".parse().unwrap(), traffic(7), true);
+        assert_eq!(own(&mut accounts, &topics), ("a b".into(), 7));
+        // A listed topic takes its bytes with it. The next new topic is listed instead.
         topics.remove(bids[0]);
-        ledger.closed(&"a".parse().unwrap(), traffic(100), true);
+        accounts.closed(&"a".parse().unwrap(), traffic(100), true);
         topics.add(buffer("d", 1), 9).unwrap();
-        assert_eq!(own(&mut ledger, &topics), ("b d".into(), 7));
+        assert_eq!(own(&mut accounts, &topics), ("b d".into(), 7));
     }
 
     #[test]
-    fn a_topic_remembers_the_buffers_that_it_had() {
-        let (mut ledger, mut topics) = (Ledger::default(), Topics::default());
+    fn the_traffic_of_removed_buffers_stays_with_the_topic() {
+        let (mut accounts, mut topics) = (Accounts::default(), Topics::default());
         let first = topics.add(buffer("a", 1), 9).unwrap();
         topics.add(buffer("a", 2), 9).unwrap();
-        let number = ledger.topics(&topics, 5).0[0].number;
+        let number = accounts.topics(&topics, 5).0[0].number;
         topics.remove(first);
-        ledger.closed(&"a".parse().unwrap(), traffic(40), false);
-        let account = &ledger.topics(&topics, 5).0[0];
+        accounts.closed(&"a".parse().unwrap(), traffic(40), false);
+        let account = &accounts.topics(&topics, 5).0[0];
         assert_eq!((account.number, account.past), (number, traffic(40)));
     }
 
     #[test]
     fn every_reason_is_counted_by_its_name() {
-        let mut ledger = Ledger::default();
+        let mut accounts = Accounts::default();
         for (at, (why, _)) in Refusal::ALL.into_iter().enumerate() {
-            ledger.refused(why);
-            assert_eq!(ledger.counts.refusals[at], 1);
+            accounts.refused(why);
+            assert_eq!(accounts.totals.refusals[at], 1);
         }
-        ledger.lost(Policy::Drop, 5);
-        ledger.too_slow(Policy::Disconnect);
-        assert_eq!(ledger.counts.lost_bytes, [0, 5, 0]);
-        assert_eq!(ledger.counts.too_slow, [0, 0, 1]);
+        accounts.lost(Policy::Drop, 5);
+        accounts.too_slow(Policy::Disconnect);
+        assert_eq!(accounts.totals.lost_bytes, [0, 5, 0]);
+        assert_eq!(accounts.totals.too_slow, [0, 0, 1]);
     }
 
     #[test]
-    fn whatever_publishers_say_no_counter_falls() {
-        let mut ledger = Ledger::default();
+    fn no_counter_decreases_whatever_publishers_report() {
+        let mut accounts = Accounts::default();
         for _ in 0..3 {
-            ledger.lost_by_publisher(u64::MAX - 1);
-            ledger.lost(Policy::Drop, u64::MAX - 1);
+            accounts.lost_by_publisher(u64::MAX - 1);
+            accounts.lost(Policy::Drop, u64::MAX - 1);
         }
-        assert_eq!(ledger.counts.lost_by_publishers, u64::MAX);
-        assert!(ledger.counts.lost_bytes.contains(&u64::MAX));
+        assert_eq!(accounts.totals.lost_by_publishers, u64::MAX);
+        assert!(accounts.totals.lost_bytes.contains(&u64::MAX));
     }
 }

@@ -1,7 +1,8 @@
-//! A connection to another broker, made again whenever it is lost: what comes up is an event of the broker's thread.
+//! Connections to upstream brokers. A lost connection is made again, and each new connection is an event for the broker's
+//! thread.
 //!
-//! A thread of its own for each, as making a connection waits. The first attempt need not succeed: brokers of a mesh
-//! start in any order.
+//! Each upstream broker has its own thread, because connecting waits. The first attempt may fail: the brokers of a mesh start in
+//! any order.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -11,11 +12,10 @@ use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::{Conn, Context};
 use tracing::{info, warn};
 
-use super::control::Event;
-use super::inbox::Sender;
+use super::inbox::{Event, Sender};
 
-/// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
-const WATCH: Duration = Duration::from_secs(3600);
+/// The time of one wait for the end of a connection. The thread waits again, so the value doesn't matter.
+const WAIT: Duration = Duration::from_secs(3600);
 
 #[derive(Default)]
 struct State {
@@ -33,7 +33,7 @@ struct Shared {
 pub(super) struct Dialer(Arc<Shared>);
 
 impl Dialer {
-    /// Starts to connect to `addr`. Every connection that comes up is told as [`Event::UpstreamUp`] of `index`.
+    /// Starts to connect to `addr`. Every new connection is an [`Event::UpstreamUp`] with this index.
     pub(super) fn start(
         ctx: &Context,
         (index, addr): (usize, &str),
@@ -67,22 +67,22 @@ impl Shared {
             if conn.peer_instance() == ctx.instance() {
                 conn.close("a broker does not receive from itself");
                 return warn!(
-                    "the broker at {addr} is this one: it does not receive from itself; remove that upstream"
+                    "the upstream broker at {addr} is this broker itself; remove it from the configuration"
                 );
             }
             info!("connected to the broker at {addr}");
             let up = Instant::now();
             events.event(Event::UpstreamUp { index, conn: conn.clone() });
             let why = loop {
-                if let Some(why) = conn.wait_down(WATCH) {
+                if let Some(why) = conn.wait_down(WAIT) {
                     break why;
                 }
             };
             if lock(&self.state).stop {
                 return;
             }
-            warn!("the broker at {addr} is away ({why}); trying again");
-            // One that accepts and then ends the connection at once is not asked again at once.
+            warn!("the connection to the broker at {addr} is lost ({why}); trying again");
+            // A broker that accepts connections and closes them at once must not be tried without pauses.
             if up.elapsed() > LONGEST_DELAY {
                 backoff = Backoff::default();
             }
@@ -92,14 +92,15 @@ impl Shared {
         }
     }
 
-    /// Waits a little; true if it is to stop.
+    /// Pauses before the next attempt. Returns whether the thread is to stop.
     fn pause(&self, backoff: &mut Backoff) -> bool {
         wait_while(&self.state, &self.changed, backoff.pause(), |state| !state.stop)
     }
 
-    /// Tries until it is connected; none when it is to stop. A failure is told once, not with every attempt.
+    /// Connects, with as many attempts as necessary. Returns none if the thread is to stop. The same failure is logged once,
+    /// not with every attempt.
     fn dial(&self, ctx: &Context, addr: &str, hello: &[u8], backoff: &mut Backoff) -> Option<Conn> {
-        let mut told = None;
+        let mut logged = None;
         loop {
             if lock(&self.state).stop {
                 return None;
@@ -116,9 +117,9 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    if told.as_ref() != Some(&error) {
+                    if logged.as_ref() != Some(&error) {
                         warn!("cannot connect to the broker at {addr}: {error}; trying again");
-                        told = Some(error);
+                        logged = Some(error);
                     }
                 }
             }
