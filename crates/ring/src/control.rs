@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::Position;
+use crate::planted;
 use crate::ring::Gap;
 use crate::sync::{Arc, AtomicU64, CachePadded, Ordering};
 
@@ -22,8 +23,7 @@ pub(crate) struct Control {
     /// and go while a writer waits, most of them are not the slowest, and cost no look at all the others.
     slowest: (usize, Position),
     /// The slot taken last, for a planted bug.
-    #[cfg(feature = "planted-bugs")]
-    newest: Option<usize>,
+    newest: planted::Memo<usize>,
     /// The nearest position that a writer was refused and has not been granted since.
     wanted: Option<Position>,
     /// Threads in `wait_grant`.
@@ -41,8 +41,7 @@ impl Control {
             holds: Vec::new(),
             free: Vec::new(),
             slowest: (0, Position::MAX),
-            #[cfg(feature = "planted-bugs")]
-            newest: None,
+            newest: planted::Memo::empty(),
             wanted: None,
             sleepers: 0,
             pokes: 0,
@@ -61,10 +60,7 @@ impl Control {
         if at <= self.slowest.1 {
             self.slowest = (slot, at);
         }
-        #[cfg(feature = "planted-bugs")]
-        {
-            self.newest = Some(slot);
-        }
+        self.newest.set(slot);
         (slot, cursor)
     }
 
@@ -72,10 +68,6 @@ impl Control {
     pub(crate) fn remove_hold(&mut self, slot: usize) -> bool {
         self.holds[slot] = None;
         self.free.push(slot);
-        #[cfg(feature = "planted-bugs")]
-        {
-            self.newest = self.newest.filter(|&newest| newest != slot);
-        }
         slot == self.slowest.0
     }
 
@@ -101,14 +93,8 @@ impl Control {
         slowest.map(|(_, position)| position)
     }
 
-    #[cfg(feature = "planted-bugs")]
     fn is_ignored(&self, slot: usize) -> bool {
-        crate::planted::is(2) && self.newest == Some(slot)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    fn is_ignored(&self, _slot: usize) -> bool {
-        false
+        planted::is(2) && self.newest.get() == Some(slot)
     }
 
     /// A writer was refused, and would go on at `until`.

@@ -1,6 +1,7 @@
 //! Bugs on purpose: a simulator switches one on at run time and must then fail.
 //!
-//! Without the feature `planted-bugs`, [`is`] is a constant `false` and the bugs are not compiled in.
+//! A bug is one expression, `if planted::is(n)`, in the code that it breaks. Without the feature `planted-bugs` [`is`] is a
+//! constant `false`, and a [`Memo`] is empty: the compiler leaves nothing of the bugs.
 
 /// The planted bugs of this crate: number and what goes wrong.
 pub const BUGS: &[(u32, &str)] = &[
@@ -30,4 +31,41 @@ pub fn is(n: u32) -> bool {
 #[inline]
 pub const fn is(_n: u32) -> bool {
     false
+}
+
+/// A value that only a planted bug needs. Without the feature `planted-bugs` it has no size and is never there.
+#[derive(Debug, Clone, Copy)]
+pub struct Memo<T>(
+    #[cfg(feature = "planted-bugs")] Option<T>,
+    #[cfg(not(feature = "planted-bugs"))] std::marker::PhantomData<T>,
+);
+
+impl<T: Copy> Memo<T> {
+    /// No value.
+    pub const fn empty() -> Self {
+        Self(
+            #[cfg(feature = "planted-bugs")]
+            None,
+            #[cfg(not(feature = "planted-bugs"))]
+            std::marker::PhantomData,
+        )
+    }
+
+    /// Remembers a value.
+    #[inline]
+    pub fn set(&mut self, _value: T) {
+        #[cfg(feature = "planted-bugs")]
+        {
+            self.0 = Some(_value);
+        }
+    }
+
+    /// The value set last.
+    #[inline]
+    pub fn get(&self) -> Option<T> {
+        #[cfg(feature = "planted-bugs")]
+        return self.0;
+        #[cfg(not(feature = "planted-bugs"))]
+        None
+    }
 }

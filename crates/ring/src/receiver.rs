@@ -31,8 +31,7 @@ pub(crate) struct Landing {
     /// The horizon as last seen.
     pub(crate) horizon: Position,
     /// Where the last landed piece began, for a planted bug.
-    #[cfg(feature = "planted-bugs")]
-    before_last: Position,
+    before_last: planted::Memo<Position>,
 }
 
 impl RingReceiver {
@@ -286,8 +285,7 @@ impl Landing {
             head,
             boundary: shared.ends.boundary.load(Ordering::Acquire),
             horizon: shared.horizon.load(Ordering::Acquire),
-            #[cfg(feature = "planted-bugs")]
-            before_last: head,
+            before_last: planted::Memo::empty(),
         }
     }
 
@@ -315,10 +313,7 @@ impl Landing {
             let granted = !shared.shape.flow_control || n <= room;
             assert!(granted, "{n} bytes landed where there was room for {room}");
         }
-        #[cfg(feature = "planted-bugs")]
-        {
-            self.before_last = self.head;
-        }
+        self.before_last.set(self.head);
         self.head += n;
         shared.publish_head(self.head);
     }
@@ -340,14 +335,9 @@ impl Landing {
         }
     }
 
-    #[cfg(feature = "planted-bugs")]
     fn end_of_delivery(&self) -> Position {
-        if planted::is(3) { self.before_last.max(self.boundary) } else { self.head }
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    fn end_of_delivery(&self) -> Position {
-        self.head
+        let before_last = self.before_last.get().filter(|_| planted::is(3));
+        before_last.map_or(self.head, |at| at.max(self.boundary))
     }
 
     fn skip(&mut self, shared: &Shared, to: Position) -> Gap {

@@ -43,7 +43,6 @@ mod limits;
 mod listener;
 mod lock;
 mod options;
-#[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
 pub mod planted;
 pub mod proto;

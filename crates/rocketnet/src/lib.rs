@@ -30,7 +30,7 @@ pub mod tcp;
 pub mod wire;
 
 /// The switch of the planted bugs, by which the simulator proves that it would find them.
-#[cfg(feature = "planted-bugs")]
+#[doc(hidden)]
 pub use rocketring::planted;
 
 pub use contract::{

@@ -11,6 +11,7 @@ use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
 use crate::lock::lock;
+use crate::planted;
 use crate::proto::{
     ByeCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
 };
@@ -304,10 +305,7 @@ struct Place<'a> {
 }
 
 fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
-    #[cfg(feature = "planted-bugs")]
-    let of_this_log = |epoch| epoch == log.epoch || crate::planted::is(crate::planted::EPOCH_IGNORED);
-    #[cfg(not(feature = "planted-bugs"))]
-    let of_this_log = |epoch| epoch == log.epoch;
+    let of_this_log = |epoch| epoch == log.epoch || planted::is(planted::EPOCH_IGNORED);
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.

@@ -11,6 +11,7 @@ use crate::events::InEvent;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::options::ConfirmMode;
+use crate::planted;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::state::{Ending, InLog, InboundShared, Loan, Log};
 use crate::types::{Bid, Position, WireId};
@@ -53,15 +54,11 @@ impl<T: Transport> Core<T> {
         let goes_on = |in_log: &InLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
         let resumed_at = state.log.as_ref().map(goes_on);
         let start = match &state.log {
-            Some(in_log) => Start::Position(in_log.log.epoch, goes_on(in_log)),
-            None => inbound.options.start,
-        };
-        #[cfg(feature = "planted-bugs")]
-        let start = match start {
-            Start::Position(epoch, at) if crate::planted::is(crate::planted::RESUME_OFF_BY_ONE) => {
-                Start::Position(epoch, at - 1)
+            Some(in_log) => {
+                let early = u64::from(planted::is(planted::RESUME_OFF_BY_ONE));
+                Start::Position(in_log.log.epoch, goes_on(in_log) - early)
             }
-            start => start,
+            None => inbound.options.start,
         };
         drop(state);
         link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));

@@ -35,6 +35,7 @@ use rocketnet::{ConnId, Event, Offered, Transport};
 use rustc_hash::FxHashMap;
 
 use crate::events::OutEvent;
+use crate::planted;
 use crate::proto::{ByeCode, Message, Outbound, Session};
 use crate::state::{
     Buffer, Command, ConnShared, ContextInner, InboundShared, ListenerShared, Role, SubShared, WorkerShared,
@@ -268,8 +269,7 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_landed(conn, wire, position);
             }
-            #[cfg(feature = "planted-bugs")]
-            Event::Writable(_) if crate::planted::is(crate::planted::WRITABLE_IGNORED) => {}
+            Event::Writable(_) if planted::is(planted::WRITABLE_IGNORED) => {}
             Event::Writable(conn) => self.make_dirty(conn),
             Event::Down(conn, why) => self.on_down(conn, &why),
         }

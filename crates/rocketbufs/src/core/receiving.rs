@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use rocketnet::{ConnId, Transport};
+use rocketring::Ring;
 
 use super::{Command, Core};
 use crate::error::RefusedError;
 use crate::limits::millis;
 use crate::lock::lock;
+use crate::planted;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
 use crate::state::{Ending, InLog, InboundShared};
 use crate::types::{Nanos, Position, WireId};
@@ -147,8 +149,7 @@ impl<T: Transport> Core<T> {
     pub(super) fn on_ask(&mut self, conn: ConnId, wire: WireId, wanted: [Position; 3]) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         let inbound = in_sub.inbound.clone();
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is(crate::planted::ASK_IGNORED) {
+        if planted::is(planted::ASK_IGNORED) {
             return;
         }
         if let Some(in_log) = &mut lock(&inbound.state).log {
@@ -359,12 +360,11 @@ impl<T: Transport> Core<T> {
         for (inbound, _) in over {
             let state = lock(&inbound.state);
             let away = state.wire.is_none() && !state.done;
-            let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
-            #[cfg(feature = "planted-bugs")]
-            let boundary = match &state.log {
-                Some(l) if crate::planted::is(crate::planted::GONE_AT_HEAD) => l.ring().head(),
-                _ => boundary,
+            let end = |ring: &Ring| match planted::is(planted::GONE_AT_HEAD) {
+                true => ring.head(),
+                false => ring.boundary(),
             };
+            let boundary = state.log.as_ref().map_or(0, |in_log| end(in_log.ring()));
             drop(state);
             if away {
                 self.end_inbound(&inbound, Ending::End(End::Gone(boundary)));

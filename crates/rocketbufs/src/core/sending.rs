@@ -8,6 +8,8 @@ use rocketring::Ring;
 
 use super::{Command, Core, LinkPhase, OutSub};
 use crate::events::OutEvent;
+use crate::lock::lock;
+use crate::planted;
 use crate::proto::{ByeCode, Credit, Message, Outbound, RefuseCode, Step};
 use crate::state::{Held, Leaving, SubShared, tell_subscriber_progress};
 use crate::types::{ConfirmLevel, Nanos, Policy, Position, WireId};
@@ -59,11 +61,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         // What is half sent is copied; from here on the subscription holds nothing of the ring below.
-        #[cfg(feature = "planted-bugs")]
-        let detaches = !crate::planted::is(crate::planted::NOT_DETACHED);
-        #[cfg(not(feature = "planted-bugs"))]
-        let detaches = true;
-        if detaches {
+        if !planted::is(planted::NOT_DETACHED) {
             self.transport.detach(conn, wire);
         }
         let step = out.outbound.drop_to_boundary(&log.ring);
@@ -77,8 +75,7 @@ impl<T: Transport> Core<T> {
     }
 
     fn tell_lost(&mut self, conn: ConnId, wire: WireId, (from, to): (Position, Position)) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is(crate::planted::LOST_NOT_TOLD) {
+        if planted::is(planted::LOST_NOT_TOLD) {
             return;
         }
         self.send(conn, &Message::Lost { wire, from, to });
@@ -415,9 +412,8 @@ fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Pos
 
 /// The place to keep for a named subscription that goes.
 fn place_of((outbound, sub): (&Outbound, &SubShared), until: Nanos) -> Leaving {
-    #[cfg(feature = "planted-bugs")]
-    if let (true, Some(hold)) =
-        (crate::planted::is(crate::planted::PLACE_NOT_HELD), &*crate::lock::lock(&sub.hold))
+    if planted::is(planted::PLACE_NOT_HELD)
+        && let Some(hold) = &*lock(&sub.hold)
     {
         hold.advance(Position::MAX);
     }

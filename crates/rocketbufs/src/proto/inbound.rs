@@ -7,6 +7,7 @@
 
 use super::coverage::Coverage;
 use super::credit::{Asked, AskedLevels, Credit};
+use crate::planted;
 use crate::types::Position;
 
 /// One subscription at the receiver.
@@ -65,15 +66,12 @@ impl Inbound {
         let (levels, told) = (now.levels(), self.told.levels());
         let reached = |n: usize| self.asked[n].next(told[n]).is_some_and(|asked| levels[n] >= asked);
         let far = |now: Position, told: Position| now.saturating_sub(told) >= self.quarter;
-        let due = (0..levels.len()).any(|n| reached(n) || far(levels[n], told[n]))
+        if planted::is(planted::CREDIT_LATE) {
+            return now.grant.saturating_sub(self.told.grant) >= 5 * self.quarter;
+        }
+        (0..levels.len()).any(|n| reached(n) || far(levels[n], told[n]))
             || far(now.grant, self.told.grant)
-            || now.coverage != self.told.coverage;
-        #[cfg(feature = "planted-bugs")]
-        let due = match crate::planted::is(crate::planted::CREDIT_LATE) {
-            true => now.grant.saturating_sub(self.told.grant) >= 5 * self.quarter,
-            false => due,
-        };
-        due
+            || now.coverage != self.told.coverage
     }
 
     /// Whether more was delivered or consumed than was told, wanted or not.

@@ -19,6 +19,7 @@ use lent::Lent;
 use rocketring::Ring;
 
 use super::credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
+use crate::planted;
 use crate::types::{ConfirmLevel, Nanos, Policy, Position};
 
 /// How a log ends.
@@ -305,9 +306,7 @@ impl Outbound {
             }
         }
         let mut limit = log.head().min(self.grant);
-        let gap = log.gap_after(self.sent);
-        #[cfg(feature = "planted-bugs")]
-        let gap = gap.filter(|_| !crate::planted::is(crate::planted::HOLE_IGNORED));
+        let gap = log.gap_after(self.sent).filter(|_| !planted::is(planted::HOLE_IGNORED));
         if let Some(gap) = gap {
             if self.sent >= gap.from {
                 return self.skip(self.sent_boundary.min(gap.from), gap.to);
@@ -326,9 +325,7 @@ impl Outbound {
                 self.sent_boundary = at;
                 return Step::Write { from: at, to: at, more: false };
             }
-            let sent_all = self.sent >= at;
-            #[cfg(feature = "planted-bugs")]
-            let sent_all = sent_all || limit <= self.sent && crate::planted::is(crate::planted::END_EARLY);
+            let sent_all = self.sent >= at || limit <= self.sent && planted::is(planted::END_EARLY);
             if sent_all && (self.credited || !self.inside) {
                 self.ended = true;
                 return Step::End(end.moved(at));
@@ -369,9 +366,7 @@ impl Outbound {
         self.before = (self.sent, self.sent_boundary, self.inside);
         let reach = limit.min(from.saturating_add(self.config.max_transfer.min(room)));
         let end = self.end_to_tell(log, reach);
-        let (to, more) = end.map_or((reach, true), |end| (end, false));
-        #[cfg(feature = "planted-bugs")]
-        let more = if crate::planted::is(crate::planted::MORE_LOST) { false } else { more };
+        let (to, more) = end.map_or((reach, !planted::is(planted::MORE_LOST)), |end| (end, false));
         self.sent = to;
         self.inside = more;
         if !more {

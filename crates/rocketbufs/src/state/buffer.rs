@@ -14,6 +14,7 @@ pub(crate) use places::{Held, Known, Leaving};
 
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
+use crate::planted;
 use crate::proto::{Coverage, End, Outbound, PeerCoverage};
 use crate::state::{
     ContextInner, Contexts, DurableSlots, InboundShared, Parked, ProgressWatch, ROutShared, Rest, Waits,
@@ -138,11 +139,8 @@ impl SubShared {
             self.whole.fetch_max(whole, Ordering::Release);
         }
         let at = ring.map_or(outbound.holds_at(), |ring| outbound.holds_whole(ring));
-        #[cfg(feature = "planted-bugs")]
-        let at =
-            if crate::planted::is(crate::planted::HOLD_AT_SENT) { at.map(|_| outbound.sent()) } else { at };
         if let (Some(at), Some(hold)) = (at, &*lock(&self.hold)) {
-            hold.advance(at);
+            hold.advance(if planted::is(planted::HOLD_AT_SENT) { outbound.sent() } else { at });
         }
     }
 

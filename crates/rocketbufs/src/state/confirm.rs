@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::events::OutEvent;
 use crate::lock::lock;
+use crate::planted;
 use crate::proto::{AskedLevels, Coverage};
 use crate::state::{Buffer, Command};
 use crate::types::{Bid, ConfirmLevel, Position};
@@ -145,9 +146,7 @@ impl Buffer {
         });
         // Each is read by itself: a later one may have moved on meanwhile.
         let landed = levels[0];
-        let delivered = levels[1].min(landed);
-        #[cfg(feature = "planted-bugs")]
-        let delivered = if crate::planted::is(crate::planted::DELIVERED_EARLY) { landed } else { delivered };
+        let delivered = if planted::is(planted::DELIVERED_EARLY) { landed } else { levels[1].min(landed) };
         let consumed = levels[2].min(delivered);
         let confirmed = Confirmed { landed, delivered, consumed, coverage, subscriptions };
         self.upstream().map_or(confirmed, |source| source.min_receivers.settle(confirmed))
@@ -235,9 +234,7 @@ impl Buffer {
         if contexts.is_empty() {
             return Vec::new();
         }
-        let landed = self.min_landed();
-        #[cfg(feature = "planted-bugs")]
-        let landed = if crate::planted::is(crate::planted::CONTEXT_EARLY) { Position::MAX } else { landed };
+        let landed = if planted::is(planted::CONTEXT_EARLY) { Position::MAX } else { self.min_landed() };
         let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
         let landed = contexts.drain(..ready).map(|(_, context)| context).collect();
         self.contexts.counts(&contexts);

@@ -25,14 +25,12 @@ pub(super) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool
 }
 
 /// A byte that planted bug 10 announced before it wrote it.
-#[cfg(feature = "planted-bugs")]
 pub(super) struct Late {
     ring: rocketring::Ring,
     at: rocketring::Position,
     byte: u8,
 }
 
-#[cfg(feature = "planted-bugs")]
 impl Late {
     /// Lands `bytes`, the last of which is missing until [`Late::write`]. None, with nothing done, if they do not fit.
     pub(super) fn land(receiver: &mut RingReceiver, bytes: &[u8]) -> Option<Self> {

@@ -167,7 +167,6 @@ struct Parser {
     header: [u8; HEADER_BYTES],
     have: usize,
     body: Option<Body>,
-    #[cfg(feature = "planted-bugs")]
     late: Option<super::memory::Late>,
 }
 
@@ -180,7 +179,6 @@ impl Parser {
         reading: &mut Reading<'_>,
         bytes: &[u8],
     ) -> Result<(usize, bool), Down> {
-        #[cfg(feature = "planted-bugs")]
         if let Some(late) = self.late.take() {
             late.write();
         }
@@ -202,7 +200,6 @@ impl Parser {
             if body.wire == CONTROL_WIRE {
                 body.control.extend_from_slice(piece);
             } else if n > 0 {
-                #[cfg(feature = "planted-bugs")]
                 if body.left > 0 && super::planted(10) {
                     self.late = land_early(end, body, piece)?;
                     reading.arrived(body.wire);
@@ -283,7 +280,6 @@ fn land(end: &mut End, body: &Body, piece: &[u8]) -> Result<(), Down> {
 }
 
 /// Planted bug 10: the last byte is announced, and written only when the next piece comes.
-#[cfg(feature = "planted-bugs")]
 fn land_early(end: &mut End, body: &Body, piece: &[u8]) -> Result<Option<super::memory::Late>, Down> {
     let bound = end.receivers.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
     let late = super::memory::Late::land(&mut bound.receiver, piece);

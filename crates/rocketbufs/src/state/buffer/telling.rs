@@ -7,6 +7,7 @@ use rocketring::barrier::{self, Full};
 
 use super::Buffer;
 use crate::lock::lock;
+use crate::planted;
 use crate::state::WorkerShared;
 use crate::types::Position;
 
@@ -55,10 +56,7 @@ impl Buffer {
 
     #[inline]
     fn tell_workers(&self, after: Full, tell: impl Fn(&WorkerShared, u32, Full)) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is(crate::planted::NOTIFY_LOST)
-            && self.log().is_some_and(|log| log.ring.head() % 8 == 0)
-        {
+        if planted::is(planted::NOTIFY_LOST) && self.log().is_some_and(|log| log.ring.head() % 8 == 0) {
             return;
         }
         let mut watching = self.watch.load(Ordering::Relaxed);

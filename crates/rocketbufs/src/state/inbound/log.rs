@@ -3,6 +3,7 @@
 use rocketring::{Hold, Ring, RingReceiver, verify};
 
 use super::{InLog, InboundShared, Item, Relayed};
+use crate::planted;
 use crate::proto::{Coverage, Credit, Inbound};
 use crate::state::{Buffer, Log};
 use crate::types::Position;
@@ -88,10 +89,8 @@ impl InLog {
 
     pub(super) fn move_hold(&mut self) {
         if let Some(hold) = &self.hold {
-            let at = self.pins.iter().copied().min().unwrap_or(Position::MAX).min(self.consumed);
-            #[cfg(feature = "planted-bugs")]
-            let at = if crate::planted::is(crate::planted::PIN_IGNORED) { self.consumed } else { at };
-            hold.advance(at);
+            let pins = self.pins.iter().copied().filter(|_| !planted::is(planted::PIN_IGNORED));
+            hold.advance(pins.min().unwrap_or(Position::MAX).min(self.consumed));
         }
     }
 
@@ -114,12 +113,8 @@ impl InLog {
         // What lies in the sender's memory is this end's as long as the sender keeps it, with or without a connection.
         let lent = ring.is_peer_written() && ring.flow_control() && !self.place_kept;
         let landed = if lent { ring.slowest_hold().map_or(landed, |at| at.min(landed)) } else { landed };
-        #[cfg(feature = "planted-bugs")]
-        let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
-            landed + self.credit.quarter().min(64)
-        } else {
-            landed
-        };
+        let early = if planted::is(planted::LANDED_EARLY) { self.credit.quarter().min(64) } else { 0 };
+        let landed = landed + early;
         let grant = match &self.loan {
             Some(loan) => loan.grant(),
             None if ring.flow_control() => ring.grant(),
