@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crc32c::crc32c_append;
 use rocketbufs::{
-    Bid, Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
+    Bid, Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
 };
 
 const BUFFER: Bid = 1;
@@ -126,12 +126,12 @@ fn receive(node: &Node, join: &SyncSender<()>) -> Result<u32, Failure> {
     let mut checksum = 0;
     loop {
         match input.recv(Some(WAIT))?.ok_or("nothing came for a minute")? {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 checksum = crc32c_append(checksum, &view.to_vec()?);
                 view.consume();
             }
-            Received::Closed { .. } => return Ok(checksum),
-            Received::Subscribed { .. } => join.send(())?,
+            InEvent::Closed { .. } => return Ok(checksum),
+            InEvent::Subscribed { .. } => join.send(())?,
             other => return Err(format!("unexpected: {other:?}").into()),
         }
     }

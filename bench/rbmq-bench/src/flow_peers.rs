@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rocketbufs::{
-    Blocking, BufferOptions, Conn, Context, InView, Listener, Policy, RIn, ROut, Received, SubscribeOptions,
+    Blocking, BufferOptions, Conn, Context, InEvent, InView, Listener, Policy, RIn, ROut, SubscribeOptions,
     config::TransportKind,
 };
 
@@ -165,8 +165,8 @@ pub fn sink(args: &Hop) -> Result<(), BenchError> {
     loop {
         match input.recv(Some(LOOK)).map_err(failed)? {
             None => {}
-            Some(Received::Subscribed { .. }) => control.ready(""),
-            Some(Received::Data(view)) => {
+            Some(InEvent::Subscribed { .. }) => control.ready(""),
+            Some(InEvent::Data(view)) => {
                 let wrong = BenchError::WrongByte { topic: BID.into(), after_messages: deliveries };
                 deliveries += check(&mut cursor, &view, &mut copy)?.ok_or(wrong)?;
                 view.consume();

@@ -415,7 +415,7 @@ impl Broker {
         let options = SubscribeOptions {
             size_bytes,
             retain_bytes: Some(retain_bytes),
-            there: Some(topic.bid),
+            remote_id: Some(topic.bid),
             start,
             policy: Policy::Block,
             name: format!("rbmq-broker {:032x}", self.chain.id).into_bytes(),

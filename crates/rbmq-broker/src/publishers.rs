@@ -206,7 +206,7 @@ impl Broker {
         self.out.splice_with(&session.rin, in_bid, out_bid, options).map_err(no_buffer)?;
         let terms = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).terms());
         // Nobody knows of the buffer yet.
-        terms.map_or(Ok(()), |terms| self.out.set_terms(out_bid, terms).map_err(no_buffer))
+        terms.map_or(Ok(()), |terms| self.out.set_limits(out_bid, terms).map_err(no_buffer))
     }
 
     /// The history that is kept in a ring for those who join: as configured, at most half, by default half.

@@ -92,9 +92,9 @@ impl Rule {
     }
 
     /// What the framework holds the subscriptions of a buffer to.
-    pub(super) fn terms(&self) -> rocketbufs::Terms {
+    pub(super) fn terms(&self) -> rocketbufs::SubscriptionLimits {
         let millis = |ms: u32| Duration::from_millis(ms.into());
-        rocketbufs::Terms {
+        rocketbufs::SubscriptionLimits {
             policies: self.policies.iter().copied().collect(),
             max_lag_bytes: self.max_lag_bytes,
             block_timeout: self.block_timeout_ms.map(millis),

@@ -239,7 +239,7 @@ impl Feed {
         drop(state);
         debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
         let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
-        options.since = since;
+        options.covered_from = since;
         options.budget = self.options.budget.clone().filter(|_| !named);
         match rin.subscribe_with(topic.bid, options) {
             Ok(()) | Err(SubscribeError::Exists(_)) => {}

@@ -280,7 +280,7 @@ fn hear_confirmations(out: &ROut, topics: &Topics, asks: &Asks) {
     out.set_subscriber_progress_cb(move |told| {
         let Some(topic) = lock(&table).get(&told.bid).cloned() else { return };
         let levels = [told.landed, told.delivered, told.consumed];
-        ask_from_worker(&inner, told.bid, topic.confirms.progress(levels, told.count));
+        ask_from_worker(&inner, told.bid, topic.confirms.progress(levels, told.coverage));
     });
     let (table, inner) = (topics.clone(), asks.clone());
     out.set_event_cb(move |event| match event {

@@ -16,12 +16,12 @@ pub struct SubscribeOptions {
     pub retain_bytes: Option<u64>,
     /// The id that the other end has for the buffer; none: the same as here. For applications that receive from several
     /// processes in turn, see [`RIn::resume_elsewhere`](crate::RIn::resume_elsewhere).
-    pub there: Option<Bid>,
+    pub remote_id: Option<Bid>,
     /// Where to begin.
     pub start: Start,
     /// With [`Start::Position`]: this end has everything from here up to there already, as an earlier subscription received
     /// it, and confirms that too. None: it has nothing.
-    pub since: Option<Position>,
+    pub covered_from: Option<Position>,
     /// What happens when this end is slow.
     pub policy: Policy,
     /// Lag in bytes at which `drop` and `disconnect` act; 0: the sender's default.
@@ -70,9 +70,9 @@ impl Default for SubscribeOptions {
         Self {
             size_bytes: 0,
             retain_bytes: None,
-            there: None,
+            remote_id: None,
             start: Start::Newest,
-            since: None,
+            covered_from: None,
             policy: Policy::Block,
             max_lag_bytes: 0,
             block_timeout: None,

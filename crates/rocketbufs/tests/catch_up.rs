@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, Position, RIn, ROut, Received, Start,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start,
     SubscribeOptions,
 };
 
@@ -59,7 +59,7 @@ impl Sender {
         };
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Subscribed { start, .. }) => (input, start),
+            Some(InEvent::Subscribed { start, .. }) => (input, start),
             other => panic!("{other:?}"),
         }
     }
@@ -77,7 +77,7 @@ impl Sender {
 fn read_to(input: &RIn, end: Position) {
     loop {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 let at = view.end();
                 view.consume();
                 if at >= end {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, pattern, receiver, ring_of, sender, write};
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SegmentError,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SegmentError,
     Start, SubscribeOptions,
 };
 
 fn wait_subscribed(input: &RIn, bid: u32) {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Subscribed { bid: got, .. }) => assert_eq!(got, bid),
+        Some(InEvent::Subscribed { bid: got, .. }) => assert_eq!(got, bid),
         other => panic!("expected Subscribed, got {other:?}"),
     }
 }
@@ -24,7 +24,7 @@ fn take_pattern(input: &RIn, bytes: u64) {
     let mut got = 0;
     while got < bytes {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(*at.get_or_insert(view.position()), view.position());
                 assert_eq!(view.as_slice().unwrap(), pattern(view.position(), view.len()));
                 at = Some(view.end());
@@ -145,7 +145,7 @@ fn splices_through_two_brokers() {
     out.wait_consumed(1, 5_000_000, WAIT).unwrap();
     out.destroy_buffer(1).unwrap();
     for leaf in &leaves {
-        assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(Received::Closed { end: 5_000_000, .. })));
+        assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { end: 5_000_000, .. })));
     }
 }
 
@@ -165,18 +165,18 @@ fn drop_skips_and_says_what_is_lost() {
     let (mut at, mut lost) = (0, 0);
     loop {
         match input.recv(Some(WAIT)).unwrap().expect("an end") {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 assert_eq!(view.position(), at);
                 assert_eq!(view.as_slice().unwrap(), pattern(at, view.len()));
                 at = view.end();
                 view.consume();
             }
-            Received::Lost { from, to, .. } => {
+            InEvent::Lost { from, to, .. } => {
                 assert_eq!(from, at);
                 lost += to - from;
                 at = to;
             }
-            Received::Closed { end, .. } => {
+            InEvent::Closed { end, .. } => {
                 assert_eq!(end, at);
                 break;
             }
@@ -208,7 +208,7 @@ fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
     let mut whole = 0;
     loop {
         match input.recv(Some(WAIT)).unwrap().expect("an end") {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 assert_eq!(view.len(), 1000);
                 if let Ok(bytes) = view.to_vec() {
                     assert_eq!(bytes, pattern(view.position(), 1000));
@@ -216,8 +216,8 @@ fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
                 }
                 view.consume();
             }
-            Received::Lost { from, to, .. } => assert!(from < to),
-            Received::Closed { .. } => break,
+            InEvent::Lost { from, to, .. } => assert!(from < to),
+            InEvent::Closed { .. } => break,
             other => panic!("{other:?}"),
         }
     }
@@ -245,7 +245,7 @@ fn resumes_over_another_connection_without_a_gap() {
         let mut cuts = 0;
         while at < 1_000_000 {
             match input.recv(Some(WAIT)).unwrap().expect("data") {
-                Received::Data(view) => {
+                InEvent::Data(view) => {
                     assert_eq!(view.position(), at);
                     assert_eq!(view.as_slice().unwrap(), pattern(at, view.len()));
                     at = view.end();
@@ -255,7 +255,7 @@ fn resumes_over_another_connection_without_a_gap() {
                         input.conn().close("a cut");
                     }
                 }
-                Received::ConnDown { .. } => {
+                InEvent::ConnDown { .. } => {
                     input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
                 }
                 other => panic!("{other:?}"),
@@ -306,9 +306,9 @@ fn who_drains_and_ends_is_heard_as_closed() {
         let mut ends = 0;
         while ends < 2 {
             match input.recv(Some(WAIT)).unwrap() {
-                Some(Received::Data(view)) => view.consume(),
-                Some(Received::Closed { .. }) => ends += 1,
-                Some(Received::ConnDown { .. }) => {}
+                Some(InEvent::Data(view)) => view.consume(),
+                Some(InEvent::Closed { .. }) => ends += 1,
+                Some(InEvent::ConnDown { .. }) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -331,7 +331,7 @@ fn write_delivery(out: &ROut) -> u64 {
 
 fn take_up_to(input: &RIn, mut got: u64, end: u64) -> u64 {
     while got < end {
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
         got = view.end();
         view.consume();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ends::{receiver, sender};
 use rocketbufs::{
-    BufferOptions, Config, Context, Listener, Policy, Position, RIn, ROut, Received, Start, SubscribeOptions,
+    BufferOptions, Config, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -38,7 +38,7 @@ impl Sender {
         };
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Subscribed { start, .. }) => (input, start),
+            Some(InEvent::Subscribed { start, .. }) => (input, start),
             other => panic!("{other:?}"),
         }
     }
@@ -46,7 +46,7 @@ impl Sender {
 
 fn received(input: &RIn) -> Vec<u8> {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Data(view)) => {
+        Some(InEvent::Data(view)) => {
             let bytes = view.to_vec().unwrap();
             view.consume();
             bytes
@@ -98,7 +98,7 @@ fn a_place_that_is_kept_counts_more() {
 /// What is lost, which is told before anything else.
 fn lost(input: &RIn) -> (Position, Position) {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Lost { from, to, .. }) => (from, to),
+        Some(InEvent::Lost { from, to, .. }) => (from, to),
         other => panic!("{other:?}"),
     }
 }
@@ -147,7 +147,7 @@ fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
     let had = writer.append(&[b"seen"]).unwrap();
     assert_eq!(received(&input), b"seen");
     input.conn().close("away");
-    while sender.out.kept_places(BID + 1).is_empty() {
+    while sender.out.durable_cursors(BID + 1).is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for n in 0..200_u32 {

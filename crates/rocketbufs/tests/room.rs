@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::proto::{Count, Credit, Outbound, OutboundConfig, Step};
+use rocketbufs::proto::{Coverage, Credit, Outbound, OutboundConfig, Step};
 use rocketbufs::{Blocking, BufferOptions, Context, Listener, Policy, RIn, ROut, SubscribeOptions};
 use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig};
 
@@ -52,7 +52,7 @@ impl Mapped {
         let delivered = landed.saturating_sub(missing).max(start);
         // As the receiver's own ring grants: so far ahead of what it has, and of nothing else.
         let grant = landed + self.ring.capacity() - self.retain;
-        let credit = Credit { landed, delivered, consumed: start, grant, count: Count::ONE };
+        let credit = Credit { landed, delivered, consumed: start, grant, coverage: Coverage::ONE };
         self.outbound.on_credit(&credit, 0).unwrap();
         let holds = self.outbound.holds_whole(&self.ring);
         let delivered = self.outbound.delivered();

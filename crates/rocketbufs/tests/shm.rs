@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, BufferOptions, Context, Policy, RIn, Received, Start, SubscribeOptions};
+use rocketbufs::{Blocking, BufferOptions, Context, InEvent, Policy, RIn, Start, SubscribeOptions};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -49,7 +49,7 @@ fn what_the_application_sees_is_the_writers_memory() {
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16));
         write(&out, 1, 5_000, 5_000);
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
         // A plain slice only of memory that nobody else writes.
         assert_eq!(view.as_slice().is_some(), kind == TransportKind::Tcp);
@@ -73,7 +73,7 @@ fn bytes_of_trusted_writers_are_borrowed() {
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16));
         write(&out, 1, 5_000, 5_000);
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.as_slice().unwrap(), pattern(0, 5_000));
         assert_eq!(other.memory_in_use() == 0, kind != TransportKind::Tcp, "it has no ring of its own");
     }
@@ -88,10 +88,10 @@ fn an_application_can_have_memory_of_its_own() {
         out.create_buffer(1, 1 << 18).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         input.subscribe_with(1, SubscribeOptions { own_memory: true, ..ring_of(1 << 17) }).unwrap();
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         assert_eq!((other.mapped().0, other.memory_in_use()), (0, 1 << 17));
         write(&out, 1, 5_000, 5_000);
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.as_slice().unwrap(), pattern(0, 5_000));
         view.consume();
         std::thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn overwritable_buffers_hand_out_only_what_verifies() {
             let wait = if round == 199 { Duration::from_millis(500) } else { Duration::ZERO };
             while let Some(received) = input.recv(Some(wait)).unwrap() {
                 match received {
-                    Received::Data(view) => {
+                    InEvent::Data(view) => {
                         if let Ok(bytes) = view.to_vec() {
                             assert_eq!(bytes, pattern(view.position(), bytes.len()));
                             got += 1;
@@ -149,7 +149,7 @@ fn overwritable_buffers_hand_out_only_what_verifies() {
                         end = view.end();
                         view.consume();
                     }
-                    Received::Lost { to, .. } => end = to,
+                    InEvent::Lost { to, .. } => end = to,
                     other => panic!("{other:?}"),
                 }
             }
@@ -190,7 +190,7 @@ fn through_a_splice_everybody_gets_the_same() {
     assert_eq!(contexts.map(|ctx| ctx.mapped().0), [1, 1, 0, 0]);
     out.destroy_buffer(1).unwrap();
     for input in &inputs {
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 1, .. })));
     }
 }
 
@@ -228,7 +228,7 @@ fn a_callback_is_given_the_publishers_memory() {
         given.send((bytes.as_ptr() as usize, bytes.to_vec())).unwrap();
     });
     let (answered, answers) = std::sync::mpsc::sync_channel(16);
-    input.set_event_cb(move |event| answered.send(matches!(event, Received::Subscribed { .. })).unwrap());
+    input.set_event_cb(move |event| answered.send(matches!(event, InEvent::Subscribed { .. })).unwrap());
     input.subscribe(1, 1 << 16).unwrap();
     assert!(answers.recv_timeout(WAIT).unwrap());
     let far = RIn::new(&connect(&remote, &relays));
@@ -289,7 +289,7 @@ fn a_subscription_goes_on_over_another_connection() {
         let name = SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) };
         subscribe(&input, 1, name);
         write(&out, 1, 10_000, 1_000);
-        let Some(Received::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let first = input.conn();
         input.resume(&connect(&other, &listener));
         first.wait_down(WAIT).expect("it is closed");
@@ -300,12 +300,12 @@ fn a_subscription_goes_on_over_another_connection() {
         let mut at = from;
         while at < 20_000 {
             match input.recv(Some(WAIT)).unwrap() {
-                Some(Received::Data(view)) => {
+                Some(InEvent::Data(view)) => {
                     assert_eq!((view.position(), view.to_vec().unwrap()), (at, pattern(at, view.len())));
                     at = view.end();
                     view.consume();
                 }
-                Some(Received::ConnDown { .. } | Received::Subscribed { .. }) => {}
+                Some(InEvent::ConnDown { .. } | InEvent::Subscribed { .. }) => {}
                 other => panic!("{kind} at {at}: {other:?}"),
             }
         }
@@ -326,7 +326,7 @@ fn landed_is_what_stays_without_a_connection() {
             let options = SubscribeOptions { name: name.into(), hold: WAIT, policy, ..ring_of(1 << 16) };
             subscribe(&input, 1, options);
             write(&out, 1, 5_000, 5_000);
-            let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+            let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
             let kept = kind == TransportKind::Tcp || (policy == Policy::Block && !name.is_empty());
             if kept {
                 out.wait_landed(1, 5_000, WAIT).unwrap();
@@ -360,7 +360,7 @@ fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
         let all = SubscribeOptions { policy: Policy::Overwrite, start: Start::Oldest, ..ring_of(1 << 20) };
         input.subscribe_with(2, all).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Refused { bid: 2, .. }) => {}
+            Some(InEvent::Refused { bid: 2, .. }) => {}
             other => panic!("{kind}: {other:?}"),
         }
         write(&out, 2, 100_000, 1_000);
@@ -380,7 +380,7 @@ fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
     }
     for _ in 1..=2_000 {
         let received = input.recv(Some(WAIT)).unwrap();
-        assert!(matches!(received, Some(Received::Refused { .. })), "{received:?}");
+        assert!(matches!(received, Some(InEvent::Refused { .. })), "{received:?}");
     }
 }
 
@@ -398,7 +398,7 @@ fn limits_refuse_and_say_which() {
     subscribe(&input, 1, ring_of(1 << 16));
     input.subscribe(2, 1 << 16).unwrap();
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Refused { bid: 2, error }) => {
+        Some(InEvent::Refused { bid: 2, error }) => {
             assert!(error.to_string().contains("max_shared_rings"), "{error}");
         }
         other => panic!("{other:?}"),

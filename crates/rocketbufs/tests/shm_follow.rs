@@ -8,7 +8,7 @@ use std::time::Duration;
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Blocking, BufferOptions, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
+    Blocking, BufferOptions, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
 };
 
 const SHM: TransportKind = TransportKind::Shm;
@@ -116,7 +116,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     // It has all of it before it gives back any.
     let (mut all, mut end) = (Vec::new(), 0);
     while end < full {
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
         end = view.end();
         all.push(view);
     }
@@ -143,7 +143,7 @@ fn a_broker_lets_go_of_what_came_after_who_has_it() {
     let input = RIn::new(&connect(&other, &relays));
     let start = Start::Position(out.buffer_info(1).unwrap().epoch, 60_000);
     assert_eq!(subscribe(&input, 1, SubscribeOptions { start, ..ring_of(RING) }), 60_000);
-    while relay.confirmed(1).unwrap().count.receivers == 0 {
+    while relay.confirmed(1).unwrap().coverage.receivers == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     write(&out, 1, 100_000, 10_000);
@@ -182,7 +182,7 @@ fn busy_polling_sees_the_same() {
         assert_eq!(take(&input, 0, 2 << 20), 0);
     });
     out.destroy_buffer(1).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 1, .. })));
 }
 
 /// A thread that looks by itself goes on over another connection, though nothing else wakes it: in between there is nothing
@@ -240,7 +240,7 @@ fn who_waits_takes_what_it_sees() {
         let to = 500 + round * 700;
         bids.iter().for_each(|bid| write(&out, *bid, if round == 0 { 0 } else { 700 }, 700));
         while at.iter().any(|at| *at < to) {
-            let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+            let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
             let at = &mut at[view.bid() as usize - 1];
             assert_eq!(view.position(), *at);
             assert!(view.to_vec().unwrap() == pattern(*at, view.len()));
@@ -253,7 +253,7 @@ fn who_waits_takes_what_it_sees() {
     write(&out, 2, 300, 300);
     out.destroy_buffer(2).unwrap();
     assert_eq!(take(&input, at[1], at[1] + 300), 0);
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 2, .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 2, .. })));
 }
 
 /// What is unsubscribed is not looked at any more, and its memory goes; another subscription of the same buffer is.
@@ -340,7 +340,7 @@ fn an_end_comes_after_everything() {
     for input in &chain.inputs {
         assert_eq!(take(input, at, at + 2000), 0);
         let last = input.recv(Some(WAIT)).unwrap();
-        assert!(matches!(last, Some(Received::Closed { bid: 1, .. })), "{last:?}");
+        assert!(matches!(last, Some(InEvent::Closed { bid: 1, .. })), "{last:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, SegmentError};
+use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, SegmentError};
 
 /// Nobody waits so long unless it hangs, also where the machine stands still for half a minute.
 const WAIT: Duration = Duration::from_secs(120);
@@ -118,15 +118,15 @@ fn subscriber(conn: &Conn, step: &str) {
     let mut kept = Vec::new();
     while let Some(received) = input.recv(Some(WAIT)).unwrap() {
         match received {
-            Received::Subscribed { .. } if step == "subscribed" => reached(),
-            Received::Subscribed { .. } if step == "streaming" => println!("reached"),
-            Received::Data(view) if step == "holding" => {
+            InEvent::Subscribed { .. } if step == "subscribed" => reached(),
+            InEvent::Subscribed { .. } if step == "streaming" => println!("reached"),
+            InEvent::Data(view) if step == "holding" => {
                 kept.push(view);
                 if kept.len() == 1 {
                     println!("reached");
                 }
             }
-            Received::Data(view) => view.consume(),
+            InEvent::Data(view) => view.consume(),
             _ => {}
         }
     }
@@ -202,15 +202,15 @@ fn read_to_the_end(input: &RIn, mut slowly: Duration) -> (u64, bool) {
     let (mut at, mut down) = (0, false);
     loop {
         match input.recv(Some(if down { Duration::ZERO } else { WAIT })).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.position(), at);
                 assert!(view.to_vec().unwrap() == pattern(at, view.len()), "wrong bytes at {at}");
                 at = view.end();
                 view.consume();
                 std::thread::sleep(std::mem::take(&mut slowly));
             }
-            Some(Received::ConnDown { .. }) => down = true,
-            Some(Received::Closed { .. } | Received::Subscribed { .. }) => {}
+            Some(InEvent::ConnDown { .. }) => down = true,
+            Some(InEvent::Closed { .. } | InEvent::Subscribed { .. }) => {}
             Some(other) => panic!("at {at}: {other:?}"),
             None => return (at, down),
         }
@@ -241,7 +241,7 @@ impl Reader {
         if !step.starts_with("connect") {
             // It counts a subscriber before it has answered; one that dies in between has told nobody of its ring.
             let answer = input.recv(Some(WAIT)).unwrap();
-            assert!(matches!(answer, Some(Received::Subscribed { .. })), "{step}: {answer:?}");
+            assert!(matches!(answer, Some(InEvent::Subscribed { .. })), "{step}: {answer:?}");
         }
         let (end, down) = std::thread::scope(|scope| {
             scope.spawn(move || {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Context, Listener, OutEvent, RIn, ROut, Received, Start, SubscribeOptions};
+use rocketbufs::{Blocking, Context, InEvent, Listener, OutEvent, RIn, ROut, Start, SubscribeOptions};
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -50,7 +50,7 @@ impl Chain {
     }
 
     fn view(&self) -> rocketbufs::InView {
-        let Some(Received::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         view
     }
 
@@ -124,7 +124,7 @@ fn what_was_overwritten_is_not_forwarded() {
         subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
     });
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Gone { end: 20_000, .. }) => {}
+        Some(InEvent::Gone { end: 20_000, .. }) => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(relay.buffer_info(1).map(|info| info.head), Some(20_000));
@@ -143,15 +143,15 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
     first.consume();
     loop {
         match chain.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 let (at, bytes) = (view.position(), view.to_vec());
                 assert!(bytes.is_err() || at > 1 << 17, "there is something else now");
                 assert!(bytes.is_err() || bytes.is_ok_and(|bytes| bytes == pattern(at, bytes.len())));
                 end = view.end();
                 view.consume();
             }
-            Some(Received::Lost { to, .. }) => end = to,
-            Some(Received::Gone { end: told, .. }) => return assert_eq!(told, end),
+            Some(InEvent::Lost { to, .. }) => end = to,
+            Some(InEvent::Gone { end: told, .. }) => return assert_eq!(told, end),
             other => panic!("{other:?}"),
         }
     }
@@ -174,13 +174,13 @@ fn a_splice_ends_for_its_followers_where_they_are() {
     first.consume();
     loop {
         match chain.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert!(view.position() >= at);
                 at = view.end();
                 view.consume();
             }
-            Some(Received::Lost { to, .. }) => at = to,
-            Some(Received::Gone { end, .. }) => break assert_eq!(end, at),
+            Some(InEvent::Lost { to, .. }) => at = to,
+            Some(InEvent::Gone { end, .. }) => break assert_eq!(end, at),
             other => panic!("{other:?}"),
         }
     }

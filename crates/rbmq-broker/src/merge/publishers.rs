@@ -173,7 +173,7 @@ impl Broker {
         let options = BufferOptions { size_bytes, retain_bytes, ..BufferOptions::default() };
         let made = self.out.create_buffer_with(out_bid, options);
         let made =
-            made.and_then(|()| self.out.set_terms(out_bid, terms)).and_then(|()| self.out.writer(out_bid));
+            made.and_then(|()| self.out.set_limits(out_bid, terms)).and_then(|()| self.out.writer(out_bid));
         let writer = made.map_err(|error| {
             self.remove_buffer(out_bid);
             no_buffer(error)

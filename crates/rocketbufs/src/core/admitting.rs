@@ -10,12 +10,12 @@ use super::{Command, Core, Follows, OutSub, Parked, Role};
 use crate::buffer::{Buffer, Known, Log, SubShared};
 use crate::events::OutEvent;
 use crate::fields::printable;
+use crate::limits::{PolicySet, SubscriptionLimits};
 use crate::lock::lock;
 use crate::proto::{
-    ByeCode, Message, Outbound, OutboundConfig, RefuseCode, Start, Subscribe, Subscribed, Tally,
+    ByeCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
 };
 use crate::rout::ROutShared;
-use crate::terms::{PolicySet, Terms};
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -115,7 +115,7 @@ impl<T: Transport> Core<T> {
         let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
-        let tally = known.as_ref().filter(|_| !restarted).map_or(Tally::default(), |known| known.tally);
+        let tally = known.as_ref().filter(|_| !restarted).map(|known| known.tally).unwrap_or_default();
         let config = self.outbound_config(conn, (buffer, ring), subscribe, &terms);
         let outbound = self.outbound((conn, subscribe.wire), ring, config, &begin, (tally, maps));
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
@@ -151,7 +151,7 @@ impl<T: Transport> Core<T> {
         ring: &Ring,
         mut config: OutboundConfig,
         begin: &Begin,
-        (tally, maps): (Tally, bool),
+        (tally, maps): (PeerCoverage, bool),
     ) -> Outbound {
         let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
         let behind = begin.start.saturating_sub(held);
@@ -169,7 +169,7 @@ impl<T: Transport> Core<T> {
         conn: ConnId,
         (buffer, ring): (&Buffer, &Ring),
         subscribe: &Subscribe,
-        terms: &Terms,
+        terms: &SubscriptionLimits,
     ) -> OutboundConfig {
         let session = &self.inner.config.session;
         let lag_limit = ring.capacity() - ring.retain();

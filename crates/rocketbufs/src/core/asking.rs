@@ -8,11 +8,11 @@ use rocketring::{Ring, RingConfig};
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::Log;
 use crate::error::RefusedError;
-use crate::events::Received;
+use crate::events::InEvent;
 use crate::inbound::{Ending, InLog, InboundShared, Loan};
+use crate::limits::millis;
 use crate::lock::lock;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
-use crate::terms::millis;
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -157,9 +157,10 @@ impl<T: Transport> Core<T> {
         in_log.max_view_bytes = inbound.options.max_view_bytes;
         in_log.loan = loan;
         if let (Start::Position(..), false) = (inbound.options.start, subscribed.restarted) {
-            in_log.since = inbound.options.since.map_or(start, |since| since.min(start));
+            in_log.covered_from =
+                inbound.options.covered_from.map_or(start, |covered_from| covered_from.min(start));
         }
-        in_log.kept = inbound.least.is_any().then(|| log.ring.hold(start).ok()).flatten();
+        in_log.kept = inbound.min_receivers.is_any().then(|| log.ring.hold(start).ok()).flatten();
         let receiver = in_log.receiver.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);
@@ -172,11 +173,11 @@ impl<T: Transport> Core<T> {
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell_of(inbound, Received::Restarted { bid: inbound.bid, epoch });
+                rin.tell_of(inbound, InEvent::Restarted { bid: inbound.bid, epoch });
             }
-            rin.tell_of(inbound, Received::Subscribed { bid: inbound.bid, epoch, start });
+            rin.tell_of(inbound, InEvent::Subscribed { bid: inbound.bid, epoch, start });
             if subscribed.placeless {
-                rin.tell_of(inbound, Received::NoPlace { bid: inbound.bid });
+                rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
             }
             self.let_look(inbound);
         }
@@ -274,7 +275,7 @@ impl<T: Transport> Core<T> {
         // Not locked while its application is told.
         let left = lock(&inbound.state).done;
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell_of(inbound, Received::NoPlace { bid: inbound.bid });
+            rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
         }
         let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
         if moves && !inbound.is_spliced() {

@@ -7,9 +7,9 @@ use rocketnet::{ConnId, Transport};
 use super::{Command, Core};
 use crate::error::RefusedError;
 use crate::inbound::{Ending, InLog, InboundShared};
+use crate::limits::millis;
 use crate::lock::lock;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
-use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -173,7 +173,7 @@ impl<T: Transport> Core<T> {
         let skipped = self.transport.skip(conn, wire, to);
         let mut state = lock(&inbound.state);
         match &mut state.log {
-            Some(in_log) if skipped => in_log.since = to,
+            Some(in_log) if skipped => in_log.covered_from = to,
             // Who follows a ring past a relay may have what the relay lost.
             Some(in_log) if in_log.ring().is_peer_written() && in_log.ring().boundary() >= to => {}
             _ => {

@@ -4,7 +4,7 @@ use rocketring::{Hold, Ring, RingReceiver, verify};
 
 use super::{InLog, InboundShared, Item, Relayed};
 use crate::buffer::{Buffer, Log};
-use crate::proto::{Count, Credit, Inbound};
+use crate::proto::{Coverage, Credit, Inbound};
 use crate::types::Position;
 
 impl InboundShared {
@@ -49,7 +49,7 @@ impl InLog {
         start: Position,
         relays: bool,
     ) -> Self {
-        let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
+        let nothing = Relayed { delivered: start, consumed: start, coverage: Coverage::default() };
         let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
         let (confirm_consumed, place_kept) = (false, false);
         let pins = Vec::new();
@@ -64,7 +64,7 @@ impl InLog {
             relayed: relays.then_some(nothing),
             hold,
             kept: None,
-            since: start,
+            covered_from: start,
             consumed: start,
             read: start,
             pins,
@@ -129,13 +129,13 @@ impl InLog {
                 return Credit { landed, grant, ..Credit::default() };
             }
             let consumed = self.consumed.min(landed);
-            if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
+            if let Some(Relayed { delivered, consumed: by_all, coverage }) = self.relayed {
                 let (landed, delivered) = (consumed, delivered.min(consumed));
-                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, count };
+                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, coverage };
             }
             let landed = if self.confirm_consumed { consumed } else { landed };
-            let count = Count { since: self.since, ..Count::ONE };
-            return Credit { landed, delivered: landed, consumed, grant, count };
+            let coverage = Coverage { covered_from: self.covered_from, ..Coverage::ONE };
+            return Credit { landed, delivered: landed, consumed, grant, coverage };
         };
         let confirmed = buffer.confirmed();
         let delivered = confirmed.delivered.min(landed);
@@ -144,15 +144,15 @@ impl InLog {
             delivered,
             consumed: confirmed.consumed.min(delivered),
             grant,
-            count: confirmed.count,
+            coverage: confirmed.coverage,
         }
     }
 
     pub(super) fn credit_due(&self) -> bool {
-        let count = Count { since: self.since, ..Count::ONE };
+        let coverage = Coverage { covered_from: self.covered_from, ..Coverage::ONE };
         let plain = self.loan.is_none() && self.relayed.is_none();
         let bound = self.consumed.saturating_add(self.log.ring.capacity());
-        if plain && !self.credit.may_be_due(self.log.ring.head(), bound, count) {
+        if plain && !self.credit.may_be_due(self.log.ring.head(), bound, coverage) {
             return false;
         }
         self.loan_due() || self.credit.is_due(&self.credit_now(None))

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::{RIn, RInShared};
-use crate::events::{Received, event_of};
+use crate::events::{InEvent, event_of};
 use crate::inbound::{Followed, InboundShared};
 use crate::lock::lock;
 use crate::types::Nanos;
@@ -177,7 +177,7 @@ impl RIn {
     }
 
     /// Looks at rings until there is something, or the worker's turn is due.
-    pub(super) fn look(&self, sights: &Sights) -> Option<Received> {
+    pub(super) fn look(&self, sights: &Sights) -> Option<InEvent> {
         let worker = &*self.shared.inner.workers[sights.worker];
         let now = || self.shared.inner.now();
         if !worker.looks.spend(TAKEN, now) {
@@ -210,7 +210,7 @@ impl RIn {
     }
 
     #[inline(always)]
-    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> Received {
+    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> InEvent {
         worker.looks.took();
         worker.token.note_visit();
         match taken {
@@ -219,7 +219,7 @@ impl RIn {
                     self.shared.enqueue(inbound);
                 }
                 let (from, to) = (view.from(), view.to());
-                Received::Data(InView::new(view, inbound.clone(), epoch, Some(from), to))
+                InEvent::Data(InView::new(view, inbound.clone(), epoch, Some(from), to))
             }
             Followed::Other(item) => {
                 self.shared.enqueue(inbound);

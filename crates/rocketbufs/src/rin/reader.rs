@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rocketring::LazyCursor;
 
+use super::RIn;
 use super::direct::{Sights, TAKEN};
-use super::{RIn, Received};
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::inbound::{InboundShared, Readable};
@@ -36,7 +36,7 @@ pub enum InRead {
     TimedOut,
 }
 
-/// Receives everything of one rIn, alone: the counterpart of a [`BufWriter`](crate::BufWriter). Taken with
+/// Receives everything of one rIn, alone: the counterpart of an [`OutWriter`](crate::OutWriter). Taken with
 /// [`RIn::reader`]; dropping it gives the rIn back.
 ///
 /// Over shared memory with `shm.busy_poll_us` a delivery costs less than with [`RIn::recv`]: a round trip of two processes takes
@@ -174,7 +174,7 @@ impl InReader {
         self.end_reading();
         match self.rin.receive(timeout)? {
             None => Ok(InRead::TimedOut),
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 each(view.bid(), &BufSeg::of(&view));
                 view.consume();
                 self.begin_reading();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Policy, RIn, ROut, Received, Start, SubscribeOptions,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, Start, SubscribeOptions,
 };
 
 #[path = "../sim/rng.rs"]
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         };
         input.subscribe_with(BUFFER, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Subscribed { start, .. }) => assert_eq!(start, at, "seed {seed}: where it begins"),
+            Some(InEvent::Subscribed { start, .. }) => assert_eq!(start, at, "seed {seed}: where it begins"),
             other => panic!("seed {seed}: {other:?}"),
         }
         Self { plan, seed, at, address, ctx, input, rng: Rng::new(plan.seed) }
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, written: &Written) -> bool {
         let (seed, at) = (self.seed, self.at);
         match self.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.position(), at, "seed {seed}: no gap, no duplicate");
                 match view.to_vec() {
                     Ok(bytes) => {
@@ -192,15 +192,15 @@ impl<'a> Reader<'a> {
                 assert!(written.is_end(self.at), "seed {seed}: a delivery is split at {}", self.at);
                 view.consume();
             }
-            Some(Received::Lost { from, to, .. }) => {
+            Some(InEvent::Lost { from, to, .. }) => {
                 assert!(self.plan.policy == Policy::Drop, "seed {seed}: {from}..{to} lost with block");
                 assert_eq!(from, at, "seed {seed}: where the loss begins");
                 assert!(written.is_end(to), "seed {seed}: a hole ends within a delivery, at {to}");
                 self.at = to;
             }
-            Some(Received::ConnDown { .. }) => self.come_back(),
-            Some(Received::Subscribed { .. }) => {}
-            Some(Received::Closed { end, .. }) => {
+            Some(InEvent::ConnDown { .. }) => self.come_back(),
+            Some(InEvent::Subscribed { .. }) => {}
+            Some(InEvent::Closed { end, .. }) => {
                 assert_eq!(end, at, "seed {seed}: an end is told after all data");
                 assert_eq!(Some(&end), written.ends.lock().unwrap().last(), "seed {seed}: CLOSED");
                 return true;

@@ -37,7 +37,7 @@ pub struct BufferPlan {
     pub quota: u64,
     /// Most deliveries are at most this long.
     pub usual: u64,
-    /// Written with a [`rocketbufs::BufWriter`] instead of segments of the rOut.
+    /// Written with a [`rocketbufs::OutWriter`] instead of segments of the rOut.
     pub appends: bool,
     /// The ring holds what was not delivered at the ends of all chains.
     pub keep: bool,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rocketbufs::{
-    Blocking, BufWriter, BufferOptions, Context, DeliverError, Level, OutSegment, Position, ROut,
+    Blocking, BufferOptions, ConfirmLevel, Context, DeliverError, OutSegment, OutWriter, Position, ROut,
     SegmentError,
 };
 
@@ -19,7 +19,7 @@ pub const MARKS: u64 = 32;
 pub struct Source {
     pub plan: BufferPlan,
     pub epoch: rocketbufs::Epoch,
-    writer: Option<BufWriter>,
+    writer: Option<OutWriter>,
     open: VecDeque<OutSegment>,
     /// Where the next claim begins.
     next: Position,
@@ -269,7 +269,7 @@ impl Source {
     /// Remembers what is confirmed now.
     pub fn see(&mut self, out: &ROut) {
         let Some(confirmed) = out.confirmed(self.plan.bid) else { return };
-        for (reached, level) in self.reached.iter_mut().zip(Level::ALL) {
+        for (reached, level) in self.reached.iter_mut().zip(ConfirmLevel::ALL) {
             *reached = confirmed.at(level).max(*reached);
         }
     }
@@ -278,7 +278,7 @@ impl Source {
     fn ask(&mut self, out: &ROut, end: Position) {
         if self.asking.percent(self.plan.asks) {
             self.see(out);
-            let level = self.asking.one_of(&Level::ALL);
+            let level = self.asking.one_of(&ConfirmLevel::ALL);
             out.ask(self.plan.bid, level, end);
             let asked = &mut self.asked[level as usize];
             *asked = end.max(*asked);

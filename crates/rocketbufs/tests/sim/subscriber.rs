@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketbufs::proto::RefuseCode;
 use rocketbufs::{
-    Budget, BufSeg, Conn, Epoch, InView, Policy, Position, RIn, Received, RefusedError, Start,
+    Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
     SubscribeOptions,
 };
 
@@ -17,7 +17,7 @@ use super::publisher::{MARK_HEAD, MARKS};
 /// What a callback leaves for its application.
 pub enum Told {
     Data { bid: u32, epoch: Epoch, at: Position, bytes: Option<Vec<u8>> },
-    Event(Received),
+    Event(InEvent),
 }
 
 impl Told {
@@ -25,12 +25,12 @@ impl Told {
         match self {
             Self::Data { bid, .. }
             | Self::Event(
-                Received::Subscribed { bid, .. }
-                | Received::Lost { bid, .. }
-                | Received::Closed { bid, .. }
-                | Received::Gone { bid, .. }
-                | Received::Restarted { bid, .. }
-                | Received::Refused { bid, .. },
+                InEvent::Subscribed { bid, .. }
+                | InEvent::Lost { bid, .. }
+                | InEvent::Closed { bid, .. }
+                | InEvent::Gone { bid, .. }
+                | InEvent::Restarted { bid, .. }
+                | InEvent::Refused { bid, .. },
             ) => Some(*bid),
             Self::Event(_) => None,
         }
@@ -204,7 +204,7 @@ impl Subscriber {
             return true;
         }
         match self.rin.recv(Some(Duration::ZERO)).expect("not on a worker") {
-            Some(Received::Data(view)) => self.on_view(env, view),
+            Some(InEvent::Data(view)) => self.on_view(env, view),
             Some(event) => self.on_event(env, event),
             None => return false,
         }
@@ -287,13 +287,13 @@ impl Subscriber {
         true
     }
 
-    fn on_event(&mut self, env: &mut Env, event: Received) {
+    fn on_event(&mut self, env: &mut Env, event: InEvent) {
         match event {
-            Received::Subscribed { bid, epoch, start } => self.on_subscribed(env, bid, epoch, start),
-            Received::Lost { bid, from, to } => self.on_lost(env, bid, from, to),
-            Received::Closed { bid, end } => self.on_end(env, bid, end, true),
-            Received::Gone { bid, end } => self.on_end(env, bid, end, false),
-            Received::Restarted { bid, .. } => {
+            InEvent::Subscribed { bid, epoch, start } => self.on_subscribed(env, bid, epoch, start),
+            InEvent::Lost { bid, from, to } => self.on_lost(env, bid, from, to),
+            InEvent::Closed { bid, end } => self.on_end(env, bid, end, true),
+            InEvent::Gone { bid, end } => self.on_end(env, bid, end, false),
+            InEvent::Restarted { bid, .. } => {
                 env.event("RESTARTED told");
                 let later = env.later();
                 let sub = self.sub(bid);
@@ -308,8 +308,8 @@ impl Subscriber {
                     State::Idle(_) | State::Over => {}
                 }
             }
-            Received::Refused { bid, error } => self.on_refused(env, bid, &error),
-            Received::ConnDown { .. } => env.event("CONN DOWN told"),
+            InEvent::Refused { bid, error } => self.on_refused(env, bid, &error),
+            InEvent::ConnDown { .. } => env.event("CONN DOWN told"),
             other => panic!("{}: {other:?} is no event", self.name),
         }
     }
@@ -491,9 +491,7 @@ impl Subscriber {
 /// Whether the end of a subscription was told, and perhaps not heard yet: nothing need be given back any more.
 fn is_over(inbox: &Inbox, sub: &Sub) -> bool {
     let over = |told: &Told| match told {
-        Told::Event(Received::Refused { bid, .. } | Received::Restarted { bid, .. }) => {
-            *bid == sub.plan.up_bid
-        }
+        Told::Event(InEvent::Refused { bid, .. } | InEvent::Restarted { bid, .. }) => *bid == sub.plan.up_bid,
         _ => false,
     };
     sub.state == State::Over || lock(inbox).iter().any(over)

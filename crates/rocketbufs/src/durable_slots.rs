@@ -12,7 +12,7 @@ use rocketnet::LogLimiter;
 use crate::lock::lock;
 
 /// See the module.
-pub(crate) struct PlaceCount {
+pub(crate) struct DurableSlots {
     max: usize,
     /// Of subscriptions that are there, and of those that are away.
     taken: AtomicUsize,
@@ -22,7 +22,7 @@ pub(crate) struct PlaceCount {
     full: Mutex<LogLimiter>,
 }
 
-impl PlaceCount {
+impl DurableSlots {
     pub(crate) fn new(max: usize) -> Self {
         Self { max, taken: AtomicUsize::new(0), away: AtomicUsize::new(0), full: Mutex::default() }
     }

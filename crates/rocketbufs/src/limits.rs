@@ -64,10 +64,10 @@ impl fmt::Display for PolicySet {
     }
 }
 
-/// What a buffer's subscriptions may ask for; see [`ROut::set_terms`](crate::ROut::set_terms). The default allows
+/// What a buffer's subscriptions may ask for; see [`ROut::set_limits`](crate::ROut::set_limits). The default allows
 /// everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct SubscriptionLimits {
     /// Another policy is refused, and the receiver is told which are allowed.
     pub policies: PolicySet,
     /// The largest lag at which `drop` and `disconnect` act, in bytes, and where they act if the receiver named none.
@@ -80,7 +80,7 @@ pub struct Terms {
     pub max_hold: Option<Duration>,
 }
 
-impl Default for Terms {
+impl Default for SubscriptionLimits {
     fn default() -> Self {
         Self { policies: PolicySet::ALL, max_lag_bytes: None, block_timeout: None, max_hold: None }
     }
@@ -91,7 +91,7 @@ pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX - 1)
 }
 
-impl Terms {
+impl SubscriptionLimits {
     /// The lag in force; `asked` is 0 if nothing was asked for, `default` is what counts then without terms.
     pub(crate) fn lag(&self, asked: u64, default: u64) -> u64 {
         match (asked, self.max_lag_bytes) {
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_lowered_and_never_raised() {
-        let none = Terms::default();
-        let some = Terms {
+        let none = SubscriptionLimits::default();
+        let some = SubscriptionLimits {
             max_lag_bytes: Some(100),
             block_timeout: Some(Duration::from_millis(50)),
             max_hold: Some(Duration::from_millis(7)),
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((none.timeout_ms(None, 9), none.timeout_ms(Some(0), 9)), (9, 0));
         assert_eq!((some.timeout_ms(None, 9), some.timeout_ms(Some(0), 9)), (50, 50));
         assert_eq!((some.timeout_ms(Some(60), 9), some.timeout_ms(Some(20), 9)), (50, 20));
-        let ever = Terms { block_timeout: Some(Duration::ZERO), ..none };
+        let ever = SubscriptionLimits { block_timeout: Some(Duration::ZERO), ..none };
         assert_eq!((ever.timeout_ms(None, 9), ever.timeout_ms(Some(20), 9)), (0, 20));
         assert_eq!((none.hold_ms(9), some.hold_ms(9), some.hold_ms(3)), (9, 7, 3));
     }
