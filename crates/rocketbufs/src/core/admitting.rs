@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
-use super::{Command, Core, Follows, OutSub, Parked, Role};
-use crate::buffer::{Buffer, Known, Log, SubShared};
+use super::{Core, Follows, OutSub};
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
@@ -15,7 +14,7 @@ use crate::lock::lock;
 use crate::proto::{
     ByeCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
 };
-use crate::rout::ROutShared;
+use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -305,6 +304,10 @@ struct Place<'a> {
 }
 
 fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
+    #[cfg(feature = "planted-bugs")]
+    let of_this_log = |epoch| epoch == log.epoch || crate::planted::is(crate::planted::EPOCH_IGNORED);
+    #[cfg(not(feature = "planted-bugs"))]
+    let of_this_log = |epoch| epoch == log.epoch;
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
@@ -319,7 +322,7 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             kept.map_or(oldest, |kept| kept.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
-            (Start::Position(epoch, at), _) if epoch == log.epoch => (at, false),
+            (Start::Position(epoch, at), _) if of_this_log(epoch) => (at, false),
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
                 // Who hands on what it receives may have lost with its process what landed there and went no further. A

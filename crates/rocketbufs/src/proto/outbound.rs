@@ -326,7 +326,10 @@ impl Outbound {
                 self.sent_boundary = at;
                 return Step::Write { from: at, to: at, more: false };
             }
-            if self.sent >= at && (self.credited || !self.inside) {
+            let sent_all = self.sent >= at;
+            #[cfg(feature = "planted-bugs")]
+            let sent_all = sent_all || limit <= self.sent && crate::planted::is(crate::planted::END_EARLY);
+            if sent_all && (self.credited || !self.inside) {
                 self.ended = true;
                 return Step::End(end.moved(at));
             }

@@ -149,8 +149,8 @@ impl Broker {
                 env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
                 // There is nothing to splice any more.
                 (self.subs[at].over, self.subs[at].spliced) = (true, true);
-                let excuse = env.excuses[node][self.subs[at].plan.buffer];
-                env.check("refused for a reason", excuse.refused, || {
+                let excused = env.may_be_missing(node, self.subs[at].plan.buffer);
+                env.check("refused for a reason", excused, || {
                     format!("broker {node}: buffer {bid}: {error}")
                 });
             }

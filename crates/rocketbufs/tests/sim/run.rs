@@ -152,7 +152,8 @@ impl World<'_> {
             }
             let ends = self.plan.nodes.iter().filter(|node| node.kind == Kind::Subscriber);
             let ends = ends.flat_map(|node| &node.subs).filter(|sub| sub.buffer + 1 == bid as usize).count();
-            if self.plan.flavour == Flavour::Lossless && confirmed.coverage.receivers as usize != ends {
+            let all_came = self.plan.flavour == Flavour::Lossless && !self.env.ended_early[bid as usize - 1];
+            if all_came && confirmed.coverage.receivers as usize != ends {
                 return Some(format!("buffer {bid} has {ends} receivers: {confirmed:?}"));
             }
         }

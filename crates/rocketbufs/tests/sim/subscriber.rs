@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketbufs::proto::RefuseCode;
 use rocketbufs::{
-    Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
+    BlockTimeout, Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
     SubscribeOptions,
 };
 
@@ -65,6 +65,8 @@ pub struct Sub {
     /// What was named in the last subscribe.
     asked: Option<(Epoch, Position)>,
     kept: VecDeque<Kept>,
+    /// A view that outlives the return of its bytes.
+    held: Option<InView>,
     /// How often it subscribed.
     pub times: u64,
     pub closed: bool,
@@ -80,19 +82,24 @@ pub struct Subscriber {
     pub subs: Vec<Sub>,
 }
 
+/// The plan says 0 for no limit.
+fn block_timeout(plan: &SubPlan) -> BlockTimeout {
+    match plan.block_timeout.is_zero() {
+        true => BlockTimeout::Never,
+        false => BlockTimeout::After(plan.block_timeout),
+    }
+}
+
 /// The options of a planned subscription.
 pub fn options(plan: &SubPlan, start: Start) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes: plan.size,
-        retain_bytes: plan.retain,
-        start,
-        policy: plan.policy,
-        max_lag_bytes: plan.max_lag,
-        block_timeout: Some(plan.block_timeout),
-        name: plan.name.clone(),
-        hold: plan.hold,
-        ..SubscribeOptions::default()
-    }
+    SubscribeOptions::new()
+        .size_bytes(plan.size)
+        .retain_bytes(plan.retain)
+        .start(start)
+        .policy(plan.policy)
+        .max_lag_bytes((plan.max_lag > 0).then_some(plan.max_lag))
+        .block_timeout(block_timeout(plan))
+        .durable(plan.name.clone(), plan.hold)
 }
 
 impl Subscriber {
@@ -116,6 +123,7 @@ impl Subscriber {
             since: None,
             asked: None,
             kept: VecDeque::new(),
+            held: None,
             times: 0,
             closed: false,
         };
@@ -163,7 +171,7 @@ impl Subscriber {
             sub.asked = sub.cursor;
             sub.state = State::Asked;
             sub.times += 1;
-            let options = SubscribeOptions { budget: self.budget.clone(), ..options(&sub.plan, start) };
+            let options = options(&sub.plan, start).budget(self.budget.clone());
             let asked = self.rin.subscribe_with(sub.plan.up_bid, options);
             env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
             env.event("subscriptions asked for");
@@ -240,8 +248,13 @@ impl Subscriber {
         check_view(env, &self.name, &view);
         let flow_control = env.logs[&epoch].flow_control;
         let keep = env.rng.percent(80);
+        let holds = flow_control && self.plan.reader.holds && !env.calm && env.rng.percent(20);
         let sub = self.sub(bid);
-        if flow_control && keep {
+        if holds && sub.held.is_none() {
+            sub.kept.push_back(Kept::Bytes(view.len() as u64));
+            sub.held = Some(view);
+            env.event("views held for long");
+        } else if flow_control && keep {
             sub.kept.push_back(Kept::View(view));
         } else if flow_control {
             sub.kept.push_back(Kept::Bytes(view.len() as u64));
@@ -412,7 +425,7 @@ impl Subscriber {
         sub.kept.clear();
         // A buffer that is gone does not come back once everything is calm.
         sub.state = if none && calm_over { State::Over } else { State::Idle(later) };
-        let excused = if slow { timed } else { none && env.excuses[node][buffer].refused };
+        let excused = if slow { timed } else { none && env.may_be_missing(node, buffer) };
         if sub.plan.policy == Policy::Disconnect {
             // Where it was it would be too slow at once.
             sub.cursor = None;
@@ -452,6 +465,13 @@ impl Subscriber {
         let keeps = if env.calm { 0 } else { self.plan.reader.keeps };
         let mut did = false;
         for sub in &mut self.subs {
+            if let Some(view) = &sub.held {
+                check_view(env, &self.name, view);
+                if env.calm || env.rng.percent(5) {
+                    sub.held = None;
+                    did = true;
+                }
+            }
             while sub.kept.len() > keeps {
                 did = true;
                 match sub.kept.pop_front() {
@@ -476,7 +496,10 @@ impl Subscriber {
 
     /// Gives up all views.
     pub fn let_go(&mut self) {
-        self.subs.iter_mut().for_each(|sub| sub.kept.clear());
+        for sub in &mut self.subs {
+            sub.kept.clear();
+            sub.held = None;
+        }
     }
 
     pub fn timer(&self) -> Option<u64> {
