@@ -9,12 +9,10 @@ use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
-use crate::core::Core;
-use crate::core::incoming::transport_connections;
 use crate::error::ContextError;
 use crate::lock::lock;
 use crate::state::{ContextInner, Entropy, WorkerShared};
-use crate::thread;
+use crate::worker::{Reactor, thread, transport_connections};
 
 /// Memory pool, configuration and worker threads; one in a process is enough. Cloning gives another handle; when the
 /// last handle (an [`ROut`](crate::ROut), [`RIn`](crate::RIn), [`Conn`](crate::Conn) or
@@ -81,24 +79,24 @@ impl Context {
         transport: T,
     ) -> Result<JoinHandle<()>, ContextError> {
         let inner = self.inner();
-        let core = Core::new(inner.clone(), shared.clone(), transport);
+        let core = Reactor::new(inner.clone(), shared.clone(), transport);
         let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
         let inline = inner.config.tcp.inline_idle_us > 0;
         thread::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
-    /// A context without threads, driven by whoever calls [`Core::turn`]: one worker, time and chance from outside.
+    /// A context without threads, driven by whoever calls [`Reactor::turn`]: one worker, time and chance from outside.
     #[doc(hidden)]
     pub fn manual<T: Transport>(
         config: Config,
         entropy: Entropy,
         transport: impl FnOnce(Arc<rocketring::Waker>) -> T,
-    ) -> Result<(Self, Core<T>), ContextError> {
+    ) -> Result<(Self, Reactor<T>), ContextError> {
         let inner = ContextInner::new(config, 1, entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         let shared = inner.workers[0].clone();
         let transport = transport(shared.token.waker().clone());
-        let core = Core::new(inner, shared, transport);
+        let core = Reactor::new(inner, shared, transport);
         Ok((context, core))
     }
 

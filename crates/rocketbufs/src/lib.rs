@@ -30,9 +30,6 @@ pub mod config;
 mod confirm;
 mod conn;
 mod context;
-#[doc(hidden)]
-pub mod core;
-mod drive;
 mod error;
 mod event_queue;
 mod events;
@@ -50,10 +47,11 @@ mod rin;
 mod rout;
 mod segment;
 mod state;
-mod thread;
 mod times;
 mod types;
 mod view;
+#[doc(hidden)]
+pub mod worker;
 
 pub use config::{Config, ConfigError};
 pub use conn::Conn;

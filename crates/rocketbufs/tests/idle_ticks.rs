@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketbufs::core::Core;
+use rocketbufs::worker::Reactor;
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 use rocketnet::sim::{SimConfig, SimNet, SimTransport};
 
@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Two contexts on one simulated network, driven by the test.
 struct Pair {
     net: SimNet,
-    cores: [Core<SimTransport>; 2],
+    cores: [Reactor<SimTransport>; 2],
     ticks: [u32; 2],
 }
 
@@ -31,7 +31,7 @@ impl Pair {
         let end = self.net.now() + time;
         loop {
             self.settle();
-            let next = self.cores.each_ref().map(Core::next_tick);
+            let next = self.cores.each_ref().map(Reactor::next_tick);
             let at = next[0].min(next[1]);
             if at > end {
                 return;
@@ -44,7 +44,7 @@ impl Pair {
     }
 }
 
-fn context(net: &SimNet, name: &str) -> (Context, Core<SimTransport>) {
+fn context(net: &SimNet, name: &str) -> (Context, Reactor<SimTransport>) {
     let mut next = 0;
     let entropy = Box::new(move || {
         next += 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::proto::{Coverage, Credit, Outbound, OutboundConfig, Step};
+use rocketbufs::proto::{Coverage, Credit, SendConfig, SendCursor, Step};
 use rocketbufs::{Blocking, BufferOptions, Context, Listener, Policy, RIn, ROut, SubscribeOptions};
 use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig};
 
@@ -27,14 +27,14 @@ fn size(choice: u64, most: u64) -> u64 {
 /// delivered; the plain oracle is where deliveries ended.
 struct Mapped {
     ring: Ring,
-    outbound: Outbound,
+    outbound: SendCursor,
     retain: u64,
     ends: Vec<u64>,
 }
 
 impl Mapped {
     fn new(ring: Ring, retain: u64) -> Self {
-        let config = OutboundConfig {
+        let config = SendConfig {
             policy: Policy::Block,
             max_lag: ring.capacity(),
             block_timeout: 0,
@@ -43,7 +43,7 @@ impl Mapped {
             keep_until_delivered: true,
             maps: Some(ring.capacity()),
         };
-        Self { outbound: Outbound::new(config, ring.start(), 0), ends: vec![ring.start()], ring, retain }
+        Self { outbound: SendCursor::new(config, ring.start(), 0), ends: vec![ring.start()], ring, retain }
     }
 
     /// It has so much of what was sent, and all of it is delivered but for so much. Returns what it holds now.

@@ -1,15 +1,14 @@
 //! The protocol, without I/O: messages and the machines that decide what to send.
 //!
-//! Nothing here touches a socket, a clock or a random source. [`Message`] is the wire; [`Outbound`] decides for one
-//! subscription at the sender which range goes next, [`Inbound`] at the receiver when credit is due, [`Session`]
-//! whether the peer is alive. The same machines run on real transports and in the simulator.
+//! Nothing here touches a socket, a clock or a random source. [`Message`] is the wire; [`PeerSubscription`] is one
+//! subscription at the sender, [`Inbound`] decides at the receiver when credit is due, [`Session`] whether the peer is alive. The same machines run on real transports and in the simulator.
 
 mod codec;
 mod coverage;
 mod credit;
 mod inbound;
 mod message;
-mod outbound;
+mod send_subscription;
 mod session;
 
 pub use coverage::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
@@ -19,5 +18,5 @@ pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,
     Start, Subscribe, Subscribed, VERSION,
 };
-pub use outbound::{End, Outbound, OutboundConfig, Step};
+pub use send_subscription::{End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step};
 pub use session::{Session, SessionConfig, Tick, choose_version};

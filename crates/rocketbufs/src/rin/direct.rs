@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   recv       look at the rings' head pages ── news: land it, hand it out
-//!                │ nothing for a moment, or it is time: a turn of the worker, on this thread (`crate::drive`)
+//!                │ nothing for a moment, or it is time: a turn of the worker, on this thread (`crate::worker`, `drive`)
 //!                └──────────◀──────────────┘
 //! ```
 //!

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::drive::Waiting;
 use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::events::{InEvent, event_of};
 use crate::lock::lock;
@@ -19,6 +18,7 @@ use crate::proto::{Coverage, MAX_NAME_BYTES};
 use crate::state::{Command, InboundShared, Item, Queue, RInShared, Role, is_worker, view_of};
 use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::{BufSeg, InView};
+use crate::worker::Waiting;
 
 pub use reader::{InRead, InReader};
 

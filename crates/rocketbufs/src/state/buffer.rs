@@ -3,6 +3,7 @@
 mod ending;
 mod places;
 mod telling;
+mod watching;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -15,7 +16,7 @@ pub(crate) use places::{Held, Known, Leaving};
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::planted;
-use crate::proto::{Coverage, End, Outbound, PeerCoverage};
+use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
 use crate::state::{
     ContextInner, Contexts, DurableSlots, InboundShared, Parked, ProgressWatch, ROutShared, Rest, Waits,
 };
@@ -116,7 +117,7 @@ impl SubShared {
     }
 
     /// Shows where the subscription is, and lets go of what it no longer holds.
-    pub(crate) fn publish(&self, outbound: &Outbound, buffer: &Buffer) {
+    pub(crate) fn publish(&self, outbound: &SendCursor, buffer: &Buffer) {
         // Only the worker that owns the subscription writes here.
         let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let (landed, dropped) = (outbound.landed(), outbound.dropped_bytes());

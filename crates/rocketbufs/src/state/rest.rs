@@ -1,4 +1,4 @@
-//! What a subscription or a buffer remembers of whether its ring moves (`crate::core`, `idle`).
+//! What a subscription or a buffer remembers of whether its ring moves (`crate::worker`, `idle`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -180,3 +180,12 @@ impl ROutShared {
         self.buffers.read().unwrap_or_else(|p| p.into_inner()).values().cloned().collect()
     }
 }
+
+impl Buffer {
+    /// Reports the contexts of deliveries that have landed everywhere.
+    pub(crate) fn report_landed_contexts(&self) {
+        if let Some(out) = self.out.upgrade() {
+            out.run_data_out(self);
+        }
+    }
+}

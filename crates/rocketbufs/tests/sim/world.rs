@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rocketbufs::core::Core;
+use rocketbufs::worker::Reactor;
 use rocketbufs::{Conn, Context, Epoch, Position};
 use rocketnet::ConnId;
 use rocketnet::sim::{Mode, SimNet, SimTransport};
@@ -19,7 +19,7 @@ use super::subscriber::Subscriber;
 /// A process: a context, its one worker, and its application.
 pub struct Process {
     pub ctx: Context,
-    pub core: Core<SimTransport>,
+    pub core: Reactor<SimTransport>,
     pub app: App,
     /// Connects to the parent; none if the parent connects.
     pub up: Option<Dialer>,

@@ -8,7 +8,7 @@ use rocketring::barrier::{self, Full};
 use super::Buffer;
 use crate::lock::lock;
 use crate::planted;
-use crate::state::WorkerShared;
+use crate::state::{Command, WorkerShared};
 use crate::types::Position;
 
 impl Buffer {
@@ -64,6 +64,16 @@ impl Buffer {
             let worker = watching.trailing_zeros() as usize;
             watching &= watching - 1;
             tell(&self.inner.workers[worker], self.slot, after);
+        }
+    }
+}
+
+impl Buffer {
+    /// The log is known now: whoever waited for it is answered, each by the worker of its connection.
+    pub(crate) fn unpark(&self) {
+        for parked in std::mem::take(&mut *lock(&self.parked)) {
+            let worker = self.inner.worker_of(parked.conn);
+            self.inner.workers[worker].send(Command::Unpark(parked));
         }
     }
 }

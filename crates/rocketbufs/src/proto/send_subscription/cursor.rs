@@ -1,4 +1,4 @@
-//! One subscription at the sender: which range goes next.
+//! The positions of one subscription at its sender, and the range that goes next.
 //!
 //! ```text
 //!        landed        sent        grant              a log, positions growing to the right
@@ -12,14 +12,11 @@
 //! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
 //! bytes, at least one end of a delivery is told.
 
-mod held;
-mod lent;
-
-use lent::Lent;
 use rocketring::Ring;
 
-use super::credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
+use super::on_demand::OnDemandCredit;
 use crate::planted;
+use crate::proto::credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
 use crate::types::{ConfirmLevel, Nanos, Policy, Position};
 
 /// How a log ends.
@@ -50,7 +47,7 @@ impl End {
 
 /// What a subscription asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct OutboundConfig {
+pub struct SendConfig {
     /// What happens when the receiver is slow.
     pub policy: Policy,
     /// Lag in bytes at which `drop` and `disconnect` act.
@@ -92,10 +89,10 @@ pub enum Step {
     Idle,
 }
 
-/// One subscription at the sender.
+/// The positions of one subscription at its sender.
 #[derive(Debug)]
-pub struct Outbound {
-    config: OutboundConfig,
+pub struct SendCursor {
+    pub(super) config: SendConfig,
     /// Where the subscription began.
     start: Position,
     /// Everything below was given to the transport (or skipped).
@@ -109,24 +106,24 @@ pub struct Outbound {
     /// A CREDIT came.
     credited: bool,
     grant: Position,
-    landed: Position,
-    /// Where the receiver maps the ring: it needs nothing below.
-    kept: Position,
-    delivered: Position,
+    pub(super) landed: Position,
+    /// Where the receiver maps the ring: a receiver that maps this ring may still read from here on.
+    pub(super) map_floor: Position,
+    pub(super) delivered: Position,
     consumed: Position,
     tally: PeerCoverage,
     asked: AskedLevels,
-    lent: Lent,
-    ended: bool,
+    on_demand: OnDemandCredit,
+    pub(super) ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
     /// `drop`, `disconnect`: how far it was behind when it came, or the least that it was since.
     catching_up: u64,
 }
 
-impl Outbound {
+impl SendCursor {
     /// A subscription whose next byte is at `start`, where (unless it resumes) a delivery begins.
-    pub fn new(config: OutboundConfig, start: Position, now: Nanos) -> Self {
+    pub fn new(config: SendConfig, start: Position, now: Nanos) -> Self {
         Self {
             config,
             start,
@@ -138,13 +135,13 @@ impl Outbound {
             // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
             landed: start,
-            kept: start,
+            map_floor: start,
             delivered: start,
             consumed: start,
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
             tally: PeerCoverage::default(),
             asked: AskedLevels::default(),
-            lent: Lent::default(),
+            on_demand: OnDemandCredit::default(),
             ended: false,
             last_progress: now,
             dropped_bytes: 0,
@@ -173,13 +170,13 @@ impl Outbound {
 
     /// The receiver maps the ring and may have begun before: until its first CREDIT it needs everything from here on.
     pub fn keep_from(&mut self, at: Position) {
-        self.kept = self.kept.min(at);
+        self.map_floor = self.map_floor.min(at);
     }
 
     /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`ConfirmLevel`].
     pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: PeerCoverage) {
         self.landed = self.landed.min(landed);
-        self.kept = self.kept.min(landed);
+        self.map_floor = self.map_floor.min(landed);
         self.delivered = self.delivered.min(delivered).min(self.landed);
         self.consumed = self.consumed.min(consumed).min(self.delivered);
         self.tally = tally;
@@ -227,13 +224,39 @@ impl Outbound {
         self.grant
     }
 
+    /// Up to where to ask for credit (ASK, as `landed`): the receiver gives credit on demand, and there are whole
+    /// deliveries beyond its grant that it was not asked for.
+    pub fn ask_for_more(&mut self, log: &Ring) -> Option<Position> {
+        if self.ended { None } else { self.on_demand.next_request(log.boundary(), self.sent, self.grant) }
+    }
+
+    /// RECALL: what is left of the grant goes back, but for what was asked for: that is here and comes. Returns where the
+    /// grant ends now.
+    pub fn on_recall(&mut self) -> Position {
+        self.grant = self.on_demand.recall(self.grant, self.sent);
+        self.grant
+    }
+
+    /// The end of a delivery at which a transfer that could reach `reach` is to end, if one is known.
+    fn end_to_tell(&self, log: &Ring, reach: Position) -> Option<Position> {
+        let from = self.sent;
+        let asked = self.on_demand.end_within(from, reach);
+        if self.inside {
+            // The first known end is told: passing over it for a later one would make the distance between told ends
+            // grow with every hop of a chain, until a ring of twice the largest delivery holds none.
+            let first = log.boundary_at_or_after(from.saturating_add(1)).filter(|end| *end <= reach);
+            return first.into_iter().chain(asked).min();
+        }
+        log.boundary_at_or_before(reach).filter(|end| *end > from).max(asked)
+    }
+
     /// Bytes that were skipped and told as lost.
     pub fn dropped_bytes(&self) -> u64 {
         self.dropped_bytes
     }
 
     /// What it asked for.
-    pub fn config(&self) -> &OutboundConfig {
+    pub fn config(&self) -> &SendConfig {
         &self.config
     }
 
@@ -242,7 +265,7 @@ impl Outbound {
         self.ended
     }
 
-    /// Whether it lags so far that its policy must act (`drop`: [`Outbound::drop_to_boundary`]; `disconnect`).
+    /// Whether it lags so far that its policy must act (`drop`: [`SendCursor::drop_to_boundary`]; `disconnect`).
     pub fn too_far_behind(&self, log: &Ring) -> bool {
         match self.config.policy {
             // Further behind it is never let be: a writer of large deliveries would have no room for the next.
@@ -261,7 +284,7 @@ impl Outbound {
         let step = (to > self.sent).then(|| self.skip(self.sent_boundary, to));
         // What was handed over counts as landed from here on: it left, or was copied. Nobody waits for one that drops.
         self.landed = self.landed.max(self.sent);
-        self.kept = self.landed;
+        self.map_floor = self.landed;
         self.delivered = self.landed;
         self.consumed = self.landed;
         step
@@ -284,7 +307,7 @@ impl Outbound {
         let limit = head.min(self.grant);
         let rest = limit < head;
         let plain = !self.ended && self.sent >= tail && log.gap_after(self.sent).is_none();
-        (plain && !(rest && self.is_lent())).then(|| (limit.saturating_sub(self.sent), rest))
+        (plain && !(rest && self.on_demand.is_active())).then(|| (limit.saturating_sub(self.sent), rest))
     }
 
     /// What to send next, at most `room` bytes if it is a write. The state moves on as if it was done; the caller
@@ -394,7 +417,7 @@ impl Outbound {
         let before = (self.landed, self.delivered, self.consumed, self.grant);
         if !self.credited {
             self.credited = true;
-            self.lent.begin(self.config.flow_control && grant <= self.start);
+            self.on_demand.begin(self.config.flow_control && grant <= self.start);
         }
         self.landed = self.landed.max(landed);
         let joined = coverage.joined(self.tally.told);
@@ -409,7 +432,7 @@ impl Outbound {
         self.grant = self.grant.max(grant);
         if let Some(capacity) = self.config.maps {
             // Both rings have one capacity, so what is granted is that much above what is still needed.
-            self.kept = self.kept.max(self.grant.saturating_sub(capacity).min(self.landed));
+            self.map_floor = self.map_floor.max(self.grant.saturating_sub(capacity).min(self.landed));
         }
         self.tally.told = coverage;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
@@ -421,7 +444,7 @@ impl Outbound {
     /// A transport that reports it: everything up to `landed` is in the peer's memory.
     pub fn on_landed(&mut self, landed: Position, now: Nanos) {
         let landed = landed.min(self.sent);
-        if landed > self.landed && !self.is_lent() {
+        if landed > self.landed && !self.on_demand.is_active() {
             self.landed = landed;
             self.last_progress = now;
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rocketnet::{ConnId, Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
-use super::{Command, Core, InSub, LinkPhase};
+use super::io::LinkPhase;
+use super::reactor::{InSub, Reactor};
 use crate::error::RefusedError;
 use crate::events::InEvent;
 use crate::limits::millis;
@@ -13,10 +14,10 @@ use crate::lock::lock;
 use crate::options::ConfirmMode;
 use crate::planted;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
-use crate::state::{Ending, InLog, InboundShared, Loan, Log};
+use crate::state::{Command, Ending, InLog, InboundShared, Loan, Log};
 use crate::types::{Bid, Position, WireId};
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
     pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
         let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
@@ -24,11 +25,11 @@ impl<T: Transport> Core<T> {
             return;
         }
         let known = self.by_number.get(&number).and_then(|conn| Some((*conn, self.links.get_mut(conn)?)));
-        let Some((conn, link)) = known.filter(|(_, link)| link.phase == LinkPhase::Up) else {
+        let Some((conn, link)) = known.filter(|(_, link)| link.line.phase == LinkPhase::Up) else {
             return self.begin_linger(inbound);
         };
         let Some(there) = inbound.there.bid() else { return self.begin_linger(inbound) };
-        let on_this_machine = self.transport.carrier(conn).name == "shm";
+        let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         let rin = inbound.rin.upgrade();
         let mut state = lock(&inbound.state);
         if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
@@ -120,7 +121,7 @@ impl<T: Transport> Core<T> {
     /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it is
     /// thrown away, or lands in a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
     fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
-        if self.transport.discard(conn, subscribed.wire) {
+        if self.io.transport.discard(conn, subscribed.wire) {
             return;
         }
         let config = RingConfig {
@@ -130,8 +131,8 @@ impl<T: Transport> Core<T> {
             flow_control: false,
             start: subscribed.start,
         };
-        if let Some(receiver) = self.inner.pool.ring(config).ok().and_then(|ring| ring.receiver()) {
-            self.transport.bind(conn, subscribed.wire, receiver);
+        if let Some(receiver) = self.io.inner.pool.ring(config).ok().and_then(|ring| ring.receiver()) {
+            self.io.transport.bind(conn, subscribed.wire, receiver);
         }
     }
 
@@ -164,7 +165,7 @@ impl<T: Transport> Core<T> {
         state.log = Some(in_log);
         drop(state);
         if let Some(receiver) = receiver {
-            self.transport.bind(conn, wire, receiver);
+            self.io.transport.bind(conn, wire, receiver);
             self.follow(conn, wire, inbound);
         }
         let left = lock(&inbound.state).done;
@@ -210,7 +211,7 @@ impl<T: Transport> Core<T> {
                 self.refuse(conn, subscribed.wire, inbound, error);
                 if !subscribed.flow_control {
                     // It comes until the peer has read UNSUBSCRIBE.
-                    self.transport.discard(conn, subscribed.wire);
+                    self.io.transport.discard(conn, subscribed.wire);
                 }
                 None
             }
@@ -235,7 +236,7 @@ impl<T: Transport> Core<T> {
             retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
             // At least one delivery, so that whoever joins finds the start of one.
             retain => {
-                retain.or(self.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
+                retain.or(self.io.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
             }
         };
         // What was asked for is a part of one's own ring; of the sender's there may be less.
@@ -251,9 +252,9 @@ impl<T: Transport> Core<T> {
             Some(ring) => ring.ring(config),
             // Who keeps history keeps it for others, and may not have come as far as splicing it to them.
             None if inbound.is_spliced() || options.retain_bytes.is_some() => {
-                self.inner.ring_for_others(config)
+                self.io.inner.ring_for_others(config)
             }
-            None => self.inner.pool.ring(config),
+            None => self.io.inner.pool.ring(config),
         };
         let made = made.map_err(RefusedError::from)?;
         if options.own_memory {
@@ -296,7 +297,7 @@ impl<T: Transport> Core<T> {
             self.leave(conn, wire);
             return;
         };
-        self.transport.bind(conn, wire, receiver);
+        self.io.transport.bind(conn, wire, receiver);
         self.follow(conn, wire, inbound);
         self.let_look(inbound);
         self.tell_credit(conn, wire, inbound);
@@ -324,7 +325,7 @@ impl<T: Transport> Core<T> {
         drop(state);
         // What it had of the budget goes to others, whose locks that takes.
         drop(left);
-        self.transport.bind(conn, subscribed.wire, receiver);
+        self.io.transport.bind(conn, subscribed.wire, receiver);
         self.follow(conn, subscribed.wire, inbound);
         self.let_look(inbound);
         self.tell_credit(conn, subscribed.wire, inbound);

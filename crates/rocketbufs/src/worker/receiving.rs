@@ -5,16 +5,16 @@ use std::sync::Arc;
 use rocketnet::{ConnId, Transport};
 use rocketring::Ring;
 
-use super::{Command, Core};
+use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
-use crate::state::{Ending, InLog, InboundShared};
+use crate::state::{Command, Ending, InLog, InboundShared};
 use crate::types::{Nanos, Position, WireId};
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     /// CREDIT, due or not.
     pub(super) fn tell_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
@@ -93,10 +93,10 @@ impl<T: Transport> Core<T> {
 
     /// Tells whoever is interested: subscribers downstream, the application, the sender.
     pub(super) fn news_of(&mut self, inbound: &Arc<InboundShared>) {
-        self.idle.stirred(inbound, self.now);
+        self.idle.stirred(inbound, self.io.now);
         if let Some(buffer) = inbound.spliced_to() {
             if let Some(log) = buffer.log() {
-                buffer.times.note(self.now, &log.ring);
+                buffer.times.note(self.io.now, &log.ring);
             }
             buffer.notify();
         }
@@ -171,7 +171,7 @@ impl<T: Transport> Core<T> {
         if from > to {
             return self.close(conn, ByeCode::Protocol, "LOST ends before it begins");
         }
-        let skipped = self.transport.skip(conn, wire, to);
+        let skipped = self.io.transport.skip(conn, wire, to);
         let mut state = lock(&inbound.state);
         match &mut state.log {
             Some(in_log) if skipped => in_log.covered_from = to,
@@ -224,7 +224,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         let Some(in_sub) = link.ins.remove(&wire) else { return };
-        self.transport.unbind(conn, wire);
+        self.io.transport.unbind(conn, wire);
         in_sub.inbound.detach();
         self.slots.remove(&in_sub.inbound.slot);
         let error = RefusedError::Peer { code, a, b };
@@ -296,7 +296,7 @@ impl<T: Transport> Core<T> {
         match link.ins.get(&wire) {
             Some(in_sub) if in_sub.leaving => {
                 let gone = link.ins.remove(&wire);
-                let receiver = self.transport.unbind(conn, wire);
+                let receiver = self.io.transport.unbind(conn, wire);
                 self.keep_receiver(gone.map(|in_sub| in_sub.inbound), receiver);
             }
             _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
@@ -309,7 +309,7 @@ impl<T: Transport> Core<T> {
         let mut ins: Vec<_> = link.ins.drain().collect();
         ins.sort_unstable_by_key(|(wire, _)| *wire);
         for (wire, in_sub) in ins {
-            let receiver = self.transport.unbind(conn, wire);
+            let receiver = self.io.transport.unbind(conn, wire);
             if in_sub.leaving {
                 continue;
             }
@@ -321,13 +321,13 @@ impl<T: Transport> Core<T> {
             }
             state.disconnect();
             let calls = state.log.as_mut().map(InLog::suspend_loan);
-            self.idle.stirred(&inbound, self.now);
+            self.idle.stirred(&inbound, self.io.now);
             let resumed = state.resume_on.take();
             drop(state);
             calls.unwrap_or_default().run();
             if let Some(next) = resumed {
-                let worker = self.inner.worker_of(next);
-                self.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
+                let worker = self.io.inner.worker_of(next);
+                self.io.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
             } else {
                 self.begin_linger(inbound);
             }
@@ -345,15 +345,15 @@ impl<T: Transport> Core<T> {
         if goes_on || over || lingers || !inbound.is_spliced() {
             return;
         }
-        let usual = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
+        let usual = Nanos::from(self.io.inner.config.session.linger_ms) * 1_000_000;
         let linger = inbound.options.linger.map_or(usual, |linger| Nanos::from(millis(linger)) * 1_000_000);
-        self.suspended.push((inbound, self.now + linger));
-        self.next_tick = self.next_tick.min(self.now + linger);
+        self.suspended.push((inbound, self.io.now + linger));
+        self.io.next_tick = self.io.next_tick.min(self.io.now + linger);
     }
 
     /// Writers that were away for `linger` are gone for good, as far as their subscribers are concerned.
     pub(super) fn tick_suspended(&mut self) -> Option<Nanos> {
-        let now = self.now;
+        let now = self.io.now;
         let (over, wait): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.suspended).into_iter().partition(|(_, at)| *at <= now);
         self.suspended = wait;

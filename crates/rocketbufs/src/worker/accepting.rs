@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use rocketnet::slots::MAX_SLOTS;
 use rocketnet::{Accepted, Transport};
 
-use super::{Core, LinkPhase};
+use super::io::LinkPhase;
+use super::reactor::Reactor;
 use crate::config::Config;
 use crate::proto::ByeCode;
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
@@ -22,15 +23,15 @@ pub(crate) fn transport_connections(config: &Config) -> usize {
     config.limits.max_connections.saturating_add(PLACES_TO_REFUSE).min(MAX_SLOTS)
 }
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     /// A peer connected: a worker's turn to own it.
     pub(super) fn on_incoming(&mut self, accepted: Accepted) {
         let listener = self.listeners.iter().find(|(_, addr, _)| *addr == accepted.local);
         let Some((.., listener)) = listener else { return };
         let listener = listener.clone();
-        let (id, worker) = self.inner.place_conn();
-        let conn = ConnShared::new(&self.inner, id, worker, accepted.peer.clone());
-        if worker == self.shared.index {
+        let (id, worker) = self.io.inner.place_conn();
+        let conn = ConnShared::new(&self.io.inner, id, worker, accepted.peer.clone());
+        if worker == self.io.shared.index {
             self.adopt(conn, accepted, listener);
         } else {
             conn.send(Command::Adopt { conn: conn.clone(), accepted, listener });
@@ -44,7 +45,7 @@ impl<T: Transport> Core<T> {
         listener: Weak<ListenerShared>,
     ) {
         let over = self.one_too_many();
-        match self.transport.adopt(accepted) {
+        match self.io.transport.adopt(accepted) {
             Ok(conn) => {
                 self.add_link(conn, shared, Vec::new(), Some(listener), LinkPhase::Fresh);
                 if let Some(why) = over {
@@ -64,11 +65,11 @@ impl<T: Transport> Core<T> {
     /// Why there is no place for a connection that comes, if there is none. Those that are closing have said all that they
     /// will, and those that were refused are among them.
     fn one_too_many(&self) -> Option<String> {
-        let max = self.inner.config.limits.max_connections;
+        let max = self.io.inner.config.limits.max_connections;
         if self.links.len() < max {
             return None;
         }
-        let open = self.links.values().filter(|link| link.phase != LinkPhase::Closing).count();
+        let open = self.links.values().filter(|link| link.line.phase != LinkPhase::Closing).count();
         (open >= max)
             .then(|| format!("{open} connections are open; the limit (limits.max_connections) is {max}"))
     }

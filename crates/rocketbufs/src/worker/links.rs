@@ -8,7 +8,8 @@ use std::time::Duration;
 use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
-use super::{Core, Link, LinkPhase};
+use super::io::{Line, LinkPhase};
+use super::reactor::{Link, Reactor};
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
@@ -16,14 +17,14 @@ use crate::types::Nanos;
 /// Bytes of the application's control messages between two flushes: after each it is known whether the peer reads.
 const APP_BYTES_PER_FLUSH: usize = 64 << 10;
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     pub(super) fn listen(
         &mut self,
         listener: Weak<ListenerShared>,
         addr: &str,
         reply: &SyncSender<Result<String, String>>,
     ) {
-        let result = self.transport.listen(addr).map_err(|error| error.to_string());
+        let result = self.io.transport.listen(addr).map_err(|error| error.to_string());
         if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
             self.listeners.push((shared.id, local.clone(), listener));
         }
@@ -34,12 +35,12 @@ impl<T: Transport> Core<T> {
     pub(super) fn unlisten(&mut self, listener: u64) {
         if let Some(at) = self.listeners.iter().position(|(id, ..)| *id == listener) {
             let (_, addr, _) = self.listeners.swap_remove(at);
-            self.transport.unlisten(&addr);
+            self.io.transport.unlisten(&addr);
         }
     }
 
     pub(super) fn connect(&mut self, shared: Arc<ConnShared>, addr: &str, hello: Vec<u8>) {
-        match self.transport.connect(addr) {
+        match self.io.transport.connect(addr) {
             Ok(conn) => {
                 self.add_link(conn, shared, hello, None, LinkPhase::Connecting);
             }
@@ -55,7 +56,7 @@ impl<T: Transport> Core<T> {
         listener: Option<Weak<ListenerShared>>,
         phase: LinkPhase,
     ) {
-        let session = &self.inner.config.session;
+        let session = &self.io.inner.config.session;
         let millis = |ms: u32| Nanos::from(ms) * 1_000_000;
         let timeout = match phase {
             LinkPhase::Connecting => session.connect_timeout_ms,
@@ -67,34 +68,39 @@ impl<T: Transport> Core<T> {
             max_silence: millis(session.max_silence_ms),
         };
         self.by_number.insert(shared.id, conn);
-        let link = Link {
+        let line = Line {
+            id: conn,
             shared,
-            session: Session::new(config, self.now),
+            session: Session::new(config, self.io.now),
+            phase,
+            ready: VecDeque::new(),
+            dirty: false,
+            pauses: Default::default(),
+            app: VecDeque::new(),
+            app_unflushed: 0,
+        };
+        let link = Link {
+            line,
             role: None,
             hello,
             listener,
-            phase,
             version: VERSION,
             outs: HashMap::new(),
             parked: HashMap::new(),
             ins: FxHashMap::default(),
             next_wire: 1,
-            ready: VecDeque::new(),
-            dirty: false,
-            pauses: Default::default(),
             early: Vec::new(),
             unheard: Vec::new(),
-            app: VecDeque::new(),
-            app_unflushed: 0,
         };
         self.links.insert(conn, link);
         // A worker without connections looks at the clock as good as never.
-        self.next_tick = self.next_tick.min(self.now + self.interval(false).min(config.handshake_timeout));
+        self.io.next_tick =
+            self.io.next_tick.min(self.io.now + self.io.interval(false).min(config.handshake_timeout));
     }
 
     pub(super) fn on_connected(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
-        link.phase = LinkPhase::Greeting;
+        link.line.phase = LinkPhase::Greeting;
         let hello = std::mem::take(&mut link.hello);
         let hello = self.our_hello((MIN_VERSION, VERSION), hello);
         self.send(conn, &Message::Hello(hello));
@@ -105,15 +111,15 @@ impl<T: Transport> Core<T> {
             min_version: versions.0,
             max_version: versions.1,
             capabilities: 0,
-            instance: self.inner.instance,
-            heartbeat_ms: self.inner.config.session.heartbeat_ms,
-            max_control_bytes: self.inner.config.limits.max_control_bytes,
+            instance: self.io.inner.instance,
+            heartbeat_ms: self.io.inner.config.session.heartbeat_ms,
+            max_control_bytes: self.io.inner.config.limits.max_control_bytes,
             hello,
         }
     }
 
     pub(super) fn on_control(&mut self, conn: ConnId, bytes: &[u8]) {
-        let Some(phase) = self.links.get(&conn).map(|link| link.phase) else { return };
+        let Some(phase) = self.links.get(&conn).map(|link| link.line.phase) else { return };
         let message = match Message::decode(bytes) {
             Ok(message) => message,
             Err(error) => {
@@ -145,13 +151,13 @@ impl<T: Transport> Core<T> {
             other => format!("the peer closed ({other:?}): {text}"),
         };
         self.take_down(conn, &why);
-        self.transport.close(conn, &why, Duration::ZERO);
+        self.io.transport.close(conn, &why, Duration::ZERO);
     }
 
     fn on_hello(&mut self, conn: ConnId, hello: Hello) {
-        let carrier = self.transport.carrier(conn);
+        let carrier = self.io.transport.carrier(conn);
         let Some(link) = self.links.get_mut(&conn) else { return };
-        let Some(version) = link.session.on_hello(&hello, self.now) else {
+        let Some(version) = link.line.session.on_hello(&hello, self.io.now) else {
             let (min, max) = (hello.min_version, hello.max_version);
             let why =
                 format!("version {min} to {max} was offered; this end speaks {MIN_VERSION} to {VERSION}");
@@ -159,10 +165,10 @@ impl<T: Transport> Core<T> {
             return;
         };
         link.version = version;
-        link.phase = LinkPhase::Offered;
-        link.shared.greeted(hello, Phase::Offered, carrier);
-        let (shared, listener) = (link.shared.clone(), link.listener.take().and_then(|l| l.upgrade()));
-        self.transport.pause(conn, true);
+        link.line.phase = LinkPhase::Offered;
+        link.line.shared.greeted(hello, Phase::Offered, carrier);
+        let (shared, listener) = (link.line.shared.clone(), link.listener.take().and_then(|l| l.upgrade()));
+        self.io.transport.pause(conn, true);
         let Some(listener) = listener else {
             self.close(conn, ByeCode::ShuttingDown, "no longer listening");
             return;
@@ -175,18 +181,18 @@ impl<T: Transport> Core<T> {
     }
 
     fn on_welcome(&mut self, conn: ConnId, hello: Hello) {
-        let carrier = self.transport.carrier(conn);
+        let carrier = self.io.transport.carrier(conn);
         tracing::debug!(peer = conn.0, carrier = carrier.name, why = carrier.why, "connected");
         let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.session.on_hello(&hello, self.now).is_none() {
+        if link.line.session.on_hello(&hello, self.io.now).is_none() {
             self.close(conn, ByeCode::Version, "the version in WELCOME was not offered");
             return;
         }
-        link.phase = LinkPhase::Up;
-        link.shared.greeted(hello, Phase::Up, carrier);
+        link.line.phase = LinkPhase::Up;
+        link.line.shared.greeted(hello, Phase::Up, carrier);
         if link.role.is_none() {
             // Nobody could answer what comes now.
-            self.transport.pause(conn, true);
+            self.io.transport.pause(conn, true);
         }
         self.on_up(conn);
     }
@@ -199,7 +205,7 @@ impl<T: Transport> Core<T> {
             return;
         };
         let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.phase == LinkPhase::Closing {
+        if link.line.phase == LinkPhase::Closing {
             self.tell_role_down(&role, number, "the connection is closing");
             return;
         }
@@ -208,22 +214,22 @@ impl<T: Transport> Core<T> {
             link.early.extend(rin.all_inbounds().into_iter().map(subscribe));
         }
         link.role = Some(role);
-        match link.phase {
+        match link.line.phase {
             LinkPhase::Offered => {
-                link.phase = LinkPhase::Up;
-                link.shared.set_phase(Phase::Up);
+                link.line.phase = LinkPhase::Up;
+                link.line.shared.set_phase(Phase::Up);
                 let version = link.version;
                 let welcome = self.our_hello((version, version), Vec::new());
                 self.send(conn, &Message::Welcome(welcome));
-                self.transport.pause(conn, false);
+                self.io.transport.pause(conn, false);
                 self.on_up(conn);
             }
             LinkPhase::Up => {
                 let unheard = std::mem::take(&mut link.unheard);
-                self.transport.pause(conn, false);
+                self.io.transport.pause(conn, false);
                 self.on_up(conn);
                 for message in unheard {
-                    if self.links.get(&conn).is_some_and(|link| link.phase == LinkPhase::Up) {
+                    if self.links.get(&conn).is_some_and(|link| link.line.phase == LinkPhase::Up) {
                         self.on_message(conn, message);
                     }
                 }
@@ -245,7 +251,7 @@ impl<T: Transport> Core<T> {
             return false;
         };
         let early = matches!(
-            link.phase,
+            link.line.phase,
             LinkPhase::Connecting | LinkPhase::Fresh | LinkPhase::Greeting | LinkPhase::Offered
         );
         if early {
@@ -260,7 +266,7 @@ impl<T: Transport> Core<T> {
         }
         let Some(&conn) = self.by_number.get(&number) else { return };
         if let Some(link) = self.links.get_mut(&conn) {
-            link.app.push_back((message, cost));
+            link.line.app.push_back((message, cost));
         }
         self.send_waiting_app(conn);
     }
@@ -269,21 +275,21 @@ impl<T: Transport> Core<T> {
     /// the protocol's own messages have. True if none waits.
     pub(super) fn send_waiting_app(&mut self, conn: ConnId) -> bool {
         loop {
-            let room = self.transport.room(conn) > 0;
+            let room = self.io.transport.room(conn) > 0;
             let Some(link) = self.links.get_mut(&conn) else { return true };
-            if !room || link.app.is_empty() {
-                return link.app.is_empty();
+            if !room || link.line.app.is_empty() {
+                return link.line.app.is_empty();
             }
-            let Some((message, cost)) = link.app.pop_front() else { return true };
-            link.shared.control_left(cost);
-            link.app_unflushed += cost;
-            let flush = link.app_unflushed >= APP_BYTES_PER_FLUSH;
+            let Some((message, cost)) = link.line.app.pop_front() else { return true };
+            link.line.shared.control_left(cost);
+            link.line.app_unflushed += cost;
+            let flush = link.line.app_unflushed >= APP_BYTES_PER_FLUSH;
             if flush {
-                link.app_unflushed = 0;
+                link.line.app_unflushed = 0;
             }
             self.send(conn, &Message::App(message));
             if flush {
-                self.transport.flush(conn);
+                self.io.transport.flush(conn);
             }
         }
     }
@@ -314,7 +320,7 @@ impl<T: Transport> Core<T> {
 
     fn on_app(&mut self, conn: ConnId, bytes: Vec<u8>) {
         let Some(link) = self.links.get(&conn) else { return };
-        let shared = link.shared.clone();
+        let shared = link.line.shared.clone();
         match link.role.clone() {
             Some(Role::In(rin)) => {
                 let taken = rin.on_control(bytes);
@@ -336,28 +342,28 @@ impl<T: Transport> Core<T> {
     /// Says goodbye: what is queued leaves first, within `close_linger_ms`.
     pub(super) fn close(&mut self, conn: ConnId, code: ByeCode, why: &str) {
         let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.phase == LinkPhase::Closing {
+        if link.line.phase == LinkPhase::Closing {
             return;
         }
-        let unheard = link.phase == LinkPhase::Connecting;
+        let unheard = link.line.phase == LinkPhase::Connecting;
         self.tell_stranger(conn, ForeignReason::of_close(code), why);
         if !unheard {
             self.send_last_app(conn);
             self.tell_last_credits(conn);
             let bye = Message::Bye { code, text: why.to_owned() };
             self.send(conn, &bye);
-            self.transport.flush(conn);
+            self.io.transport.flush(conn);
         }
         self.take_down(conn, why);
-        let linger = Duration::from_millis(u64::from(self.inner.config.session.close_linger_ms));
-        self.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
+        let linger = Duration::from_millis(u64::from(self.io.inner.config.session.close_linger_ms));
+        self.io.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
     }
 
     /// What the application said before it closed goes first, as far as there is place.
     fn send_last_app(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut bytes = 0;
-        for (message, cost) in std::mem::take(&mut link.app) {
+        for (message, cost) in std::mem::take(&mut link.line.app) {
             bytes += cost;
             if bytes > 4 * APP_BYTES_PER_FLUSH {
                 break;
@@ -368,12 +374,12 @@ impl<T: Transport> Core<T> {
 
     /// A connection that has not said a valid hello ends: its listener hears why, once.
     fn tell_stranger(&mut self, conn: ConnId, reason: Option<ForeignReason>, why: &str) {
-        let Some(link) = self.links.get_mut(&conn).filter(|link| link.phase == LinkPhase::Fresh) else {
+        let Some(link) = self.links.get_mut(&conn).filter(|link| link.line.phase == LinkPhase::Fresh) else {
             return;
         };
         let listener = link.listener.take().and_then(|listener| listener.upgrade());
         if let (Some(reason), Some(listener)) = (reason, listener) {
-            listener.turned_away(&link.shared.peer_addr(), reason, why);
+            listener.turned_away(&link.line.shared.peer_addr(), reason, why);
         }
     }
 
@@ -383,9 +389,9 @@ impl<T: Transport> Core<T> {
         self.tell_stranger(conn, ForeignReason::of_down(down), &why);
         self.take_down(conn, &why);
         if let Some(link) = self.links.remove(&conn) {
-            self.by_number.remove(&link.shared.id);
+            self.by_number.remove(&link.line.shared.id);
         }
-        self.transport.forget(conn);
+        self.io.transport.forget(conn);
         if self.stop_at.is_some() && self.links.is_empty() {
             self.stopped = true;
         }
@@ -394,11 +400,11 @@ impl<T: Transport> Core<T> {
     /// Ends what a connection carried, once; the application is told.
     fn take_down(&mut self, conn: ConnId, why: &str) {
         let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.phase == LinkPhase::Closing {
+        if link.line.phase == LinkPhase::Closing {
             return;
         }
-        link.phase = LinkPhase::Closing;
-        let shared = link.shared.clone();
+        link.line.phase = LinkPhase::Closing;
+        let shared = link.line.shared.clone();
         let role = link.role.take();
         let early = std::mem::take(&mut link.early);
         shared.set_phase(Phase::Down(why.to_owned()));
@@ -428,10 +434,10 @@ impl<T: Transport> Core<T> {
     /// A look at the clock for one connection.
     pub(super) fn tick_link(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
-        if link.phase == LinkPhase::Closing {
+        if link.line.phase == LinkPhase::Closing {
             return;
         }
-        if is_abandoned(link) && !self.shared.has_work() {
+        if is_abandoned(link) && !self.io.shared.has_work() {
             self.close(
                 conn,
                 ByeCode::NotAccepted,
@@ -439,12 +445,13 @@ impl<T: Transport> Core<T> {
             );
             return;
         }
-        let paused = link.phase == LinkPhase::Offered || link.role.is_none() && link.phase == LinkPhase::Up;
-        match link.session.tick(self.now, paused) {
+        let paused =
+            link.line.phase == LinkPhase::Offered || link.role.is_none() && link.line.phase == LinkPhase::Up;
+        match link.line.session.tick(self.io.now, paused) {
             Tick::Quiet => {}
             // The first word of this end is WELCOME.
-            Tick::Ping if link.phase == LinkPhase::Offered => {}
-            Tick::Ping => self.send(conn, &Message::Ping(self.now)),
+            Tick::Ping if link.line.phase == LinkPhase::Offered => {}
+            Tick::Ping => self.send(conn, &Message::Ping(self.io.now)),
             Tick::HandshakeTimeout => {
                 self.close(conn, ByeCode::Timeout, "no answer within the handshake time")
             }
@@ -452,10 +459,10 @@ impl<T: Transport> Core<T> {
                 // Nobody is there to say goodbye to.
                 let why = "the peer was silent for three heartbeats";
                 self.take_down(conn, why);
-                self.transport.close(conn, why, Duration::ZERO);
+                self.io.transport.close(conn, why, Duration::ZERO);
             }
             Tick::Silent => {
-                let most = self.inner.config.session.max_silence_ms;
+                let most = self.io.inner.config.session.max_silence_ms;
                 let why =
                     format!("nothing came for session.max_silence_ms = {most}, not even an answer to PING");
                 self.close(conn, ByeCode::Timeout, &why);
@@ -467,7 +474,7 @@ impl<T: Transport> Core<T> {
 /// Whether the application dropped every handle of a connection to which it gave no role. If so nobody can give it one
 /// any more, unless that is among the worker's commands.
 fn is_abandoned(link: &mut Link) -> bool {
-    let known = !matches!(link.phase, LinkPhase::Fresh | LinkPhase::Closing);
+    let known = !matches!(link.line.phase, LinkPhase::Fresh | LinkPhase::Closing);
     // `get_mut` acquires what the last other handle released: what was sent through it is seen.
-    known && link.role.is_none() && Arc::get_mut(&mut link.shared).is_some()
+    known && link.role.is_none() && Arc::get_mut(&mut link.line.shared).is_some()
 }

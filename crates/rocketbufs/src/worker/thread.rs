@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use rocketnet::Transport;
 
-use crate::core::Core;
-use crate::core::inline::run_shared;
 use crate::state::{Inline, WorkerShared, become_worker, nanos_since};
+use crate::worker::Reactor;
+use crate::worker::caller_send::run_shared;
 
 /// Starts a worker thread, pinned to a core if asked (`tcp_thread_pinning`). With `inline` its core can be borrowed
 /// while it sleeps.
 pub(crate) fn spawn<T: Transport + Send + 'static>(
-    mut core: Core<T>,
+    mut core: Reactor<T>,
     shared: &Arc<WorkerShared>,
     (started, pin, inline): (Instant, Option<usize>, bool),
 ) -> io::Result<JoinHandle<()>> {

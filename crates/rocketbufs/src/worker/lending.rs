@@ -5,14 +5,14 @@ use std::sync::Arc;
 use rocketnet::{ConnId, Transport};
 use rocketring::{PoolError, Ring, RingConfig};
 
-use super::Core;
+use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::lock::lock;
 use crate::proto::{ByeCode, Message, Subscribed};
 use crate::state::{Ending, InboundShared, Loan, LoanStep, Share, page_bytes};
 use crate::types::{Position, WireId};
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     /// The part in its budget of a subscription that has one and was answered; none without, or without flow control,
     /// where nothing is granted.
     pub(super) fn loan(
@@ -100,7 +100,7 @@ impl<T: Transport> Core<T> {
                 if let Some(share) = share {
                     self.swap_ring(conn, wire, inbound, Some(share));
                     // Also if nothing comes it comes to rest.
-                    self.idle.stirred(inbound, self.now);
+                    self.idle.stirred(inbound, self.io.now);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl<T: Transport> Core<T> {
         }
         let (receiver, calls) = in_log.swap_ring(ring, share);
         if let Some(receiver) = receiver {
-            self.transport.bind(conn, wire, receiver);
+            self.io.transport.bind(conn, wire, receiver);
         }
         drop(state);
         calls.run();
@@ -171,7 +171,7 @@ impl<T: Transport> Core<T> {
 
     fn ring_of(&self, share: Share, loan: Option<&Loan>, start: Position) -> Result<Ring, PoolError> {
         let max_delivery = loan.map_or(share.bytes, Loan::max_delivery).min(share.bytes / 2);
-        self.inner.pool.ring(RingConfig {
+        self.io.inner.pool.ring(RingConfig {
             capacity_bytes: share.bytes,
             retain_bytes: Some(0),
             max_delivery_bytes: Some(max_delivery),

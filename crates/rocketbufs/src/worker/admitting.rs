@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, Weak};
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
-use super::{Core, Follows, OutSub};
+use super::peer::OutSub;
+use super::reactor::Reactor;
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{
-    ByeCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
+    ByeCode, Message, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor, Start, Subscribe,
+    Subscribed,
 };
 use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
 use crate::types::{Nanos, Policy, Position, WireId};
@@ -21,7 +23,7 @@ use crate::types::{Nanos, Policy, Position, WireId};
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     pub(super) fn on_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) {
         let wire = subscribe.wire;
         if let Err((code, a, b)) = self.try_subscribe(conn, subscribe) {
@@ -32,7 +34,7 @@ impl<T: Transport> Core<T> {
     fn try_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) -> Result<(), Refusal> {
         let Some(link) = self.links.get(&conn) else { return Ok(()) };
         let Some(Role::Out(out)) = link.role.clone() else { return Err((RefuseCode::NotAnOut, 0, 0)) };
-        let limit = self.inner.config.limits.max_subscriptions_per_connection;
+        let limit = self.io.inner.config.limits.max_subscriptions_per_connection;
         let open = link.outs.len() + link.parked.len();
         if open >= limit {
             return Err((RefuseCode::TooMany, open as u64, limit as u64));
@@ -41,7 +43,7 @@ impl<T: Transport> Core<T> {
             return Err((RefuseCode::BadWireId, 0, 0));
         }
         let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
-        let number = link.shared.id;
+        let number = link.line.shared.id;
         let Some(log) = buffer.log().cloned() else {
             return self.park(conn, &buffer, Parked { conn: number, subscribe });
         };
@@ -75,7 +77,7 @@ impl<T: Transport> Core<T> {
     /// Subscriptions that go before their log is known.
     pub(super) fn drop_parked(&mut self, conn: ConnId, wire: Option<WireId>) {
         let Some(link) = self.links.get_mut(&conn) else { return };
-        let number = link.shared.id;
+        let number = link.line.shared.id;
         let gone: Vec<_> = match wire {
             Some(wire) => link.parked.remove(&wire).into_iter().collect(),
             None => std::mem::take(&mut link.parked).into_values().collect(),
@@ -108,7 +110,7 @@ impl<T: Transport> Core<T> {
         }
         let known = (!subscribe.name.is_empty()).then(|| buffer.known(&subscribe.name)).flatten();
         let past = match subscribe.start {
-            Start::Ago(ms) => buffer.times.ago(self.now, ms),
+            Start::Ago(ms) => buffer.times.ago(self.io.now, ms),
             _ => None,
         };
         let maps = !subscribe.own_memory && self.may_map(conn, ring);
@@ -116,13 +118,13 @@ impl<T: Transport> Core<T> {
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
         let tally = known.as_ref().filter(|_| !restarted).map(|known| known.tally).unwrap_or_default();
-        let config = self.outbound_config(conn, (buffer, ring), subscribe, &terms);
-        let outbound = self.outbound((conn, subscribe.wire), ring, config, &begin, (tally, maps));
+        let config = self.send_config(conn, (buffer, ring), subscribe, &terms);
+        let cursor = self.cursor((conn, subscribe.wire), ring, config, &begin, (tally, maps));
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
-        let placeless = self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
+        let placeless = self.add_out(conn, out, buffer, subscribe, (cursor, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
-            self.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
+            self.io.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
         }
         let subscribed = Subscribed {
             wire: subscribe.wire,
@@ -141,46 +143,46 @@ impl<T: Transport> Core<T> {
 
     /// Whether a peer may map the ring. It may keep half of it for as long as it likes, and the writer goes on in the other.
     fn may_map(&self, conn: ConnId, ring: &Ring) -> bool {
-        2 * ring.max_delivery() <= ring.capacity() && self.transport.carrier(conn).name == "shm"
+        2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(conn).name == "shm"
     }
 
     /// The machine of a subscription. Offers the ring, ahead of the answer: with it the receiver makes its own.
-    fn outbound(
+    fn cursor(
         &mut self,
         (conn, wire): (ConnId, WireId),
         ring: &Ring,
-        mut config: OutboundConfig,
+        mut config: SendConfig,
         begin: &Begin,
         (tally, maps): (PeerCoverage, bool),
-    ) -> Outbound {
+    ) -> SendCursor {
         let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
         let behind = begin.start.saturating_sub(held);
-        let offered = maps && self.transport.offer(conn, wire, ring, behind);
+        let offered = maps && self.io.transport.offer(conn, wire, ring, behind);
         config.maps = offered.then(|| ring.capacity());
-        let mut outbound = Outbound::new(config, begin.start, self.now);
-        outbound.resume_at(begin.levels, tally);
-        outbound.keep_from(held);
-        outbound.begin_behind(ring);
-        outbound
+        let mut cursor = SendCursor::new(config, begin.start, self.io.now);
+        cursor.resume_at(begin.levels, tally);
+        cursor.keep_from(held);
+        cursor.begin_behind(ring);
+        cursor
     }
 
-    fn outbound_config(
+    fn send_config(
         &self,
         conn: ConnId,
         (buffer, ring): (&Buffer, &Ring),
         subscribe: &Subscribe,
         terms: &SubscriptionLimits,
-    ) -> OutboundConfig {
-        let session = &self.inner.config.session;
+    ) -> SendConfig {
+        let session = &self.io.inner.config.session;
         let lag_limit = ring.capacity() - ring.retain();
         let default = if session.max_lag_bytes == 0 { lag_limit / 2 } else { session.max_lag_bytes };
         let max_lag = terms.lag(subscribe.max_lag, default);
         let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
         let timeout_ms = terms.timeout_ms(asked, session.block_timeout_ms);
-        let max_transfer = u64::from(self.inner.config.tcp.max_transfer_bytes)
-            .min(self.transport.promises_to(conn).max_write_bytes)
+        let max_transfer = u64::from(self.io.inner.config.tcp.max_transfer_bytes)
+            .min(self.io.transport.promises_to(conn).max_write_bytes)
             .min(ring.max_delivery());
-        OutboundConfig {
+        SendConfig {
             policy: subscribe.policy,
             max_lag: max_lag.min(lag_limit),
             block_timeout: Nanos::from(timeout_ms) * 1_000_000,
@@ -198,16 +200,16 @@ impl<T: Transport> Core<T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (outbound, begin, hold_ms): (Outbound, Begin, u32),
+        (cursor, begin, hold_ms): (SendCursor, Begin, u32),
     ) -> bool {
-        let hold_ms = hold_ms.min(self.inner.config.limits.max_hold_ms);
+        let hold_ms = hold_ms.min(self.io.inner.config.limits.max_hold_ms);
         let wants = hold_ms > 0 && !subscribe.name.is_empty();
         let Some(link) = self.links.get_mut(&conn) else { return false };
         let sub = Arc::new(shared_of(
-            (link.shared.id, self.shared.index),
+            (link.line.shared.id, self.io.shared.index),
             subscribe,
-            (begin.hold, begin.whole, &outbound),
-            self.now,
+            (begin.hold, begin.whole, &cursor),
+            self.io.now,
         ));
         drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.kept, wants)));
         let placed = sub.placed.load(Ordering::Relaxed);
@@ -215,33 +217,15 @@ impl<T: Transport> Core<T> {
         if wants && !placed {
             out.kept.tell_full(&shown(&sub.name));
         }
-        let (number, start) = (link.shared.id, outbound.start());
-        let out_sub = OutSub {
-            buffer: buffer.clone(),
-            outbound,
-            sub,
-            hold_ms,
-            queued: false,
-            in_flight: false,
-            others_wait: false,
-            follows: Follows::default(),
-        };
+        let (number, start) = (link.line.shared.id, cursor.start());
+        let machine = PeerSubscription::new(cursor);
+        let out_sub = OutSub { buffer: buffer.clone(), machine, status: sub, hold_ms };
         link.outs.insert(subscribe.wire, out_sub);
         self.slots.entry(buffer.slot).or_default().outs.push((conn, subscribe.wire));
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
         out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
         subscribe.hold_ms > 0 && !subscribe.name.is_empty() && !placed
-    }
-}
-
-impl Buffer {
-    /// The log is known now: whoever waited for it is answered, each by the worker of its connection.
-    pub(crate) fn unpark(&self) {
-        for parked in std::mem::take(&mut *lock(&self.parked)) {
-            let worker = self.inner.worker_of(parked.conn);
-            self.inner.workers[worker].send(Command::Unpark(parked));
-        }
     }
 }
 
@@ -254,7 +238,7 @@ fn shown(name: &[u8]) -> String {
 fn shared_of(
     (conn, worker): (u64, usize),
     subscribe: &Subscribe,
-    (hold, whole, outbound): (Option<Hold>, Position, &Outbound),
+    (hold, whole, cursor): (Option<Hold>, Position, &SendCursor),
     now: Nanos,
 ) -> SubShared {
     SubShared {
@@ -264,15 +248,15 @@ fn shared_of(
         name: subscribe.name.clone(),
         policy: subscribe.policy,
         hold: Mutex::new(hold),
-        sent: AtomicU64::new(outbound.sent()),
-        landed: AtomicU64::new(outbound.landed()),
-        delivered: AtomicU64::new(outbound.delivered()),
-        consumed: AtomicU64::new(outbound.consumed()),
+        sent: AtomicU64::new(cursor.sent()),
+        landed: AtomicU64::new(cursor.landed()),
+        delivered: AtomicU64::new(cursor.delivered()),
+        consumed: AtomicU64::new(cursor.consumed()),
         whole: AtomicU64::new(whole),
-        tally: Mutex::new(outbound.tally()),
+        tally: Mutex::new(cursor.tally()),
         dropped: AtomicU64::new(0),
         placed: AtomicBool::new(false),
-        start: outbound.start(),
+        start: cursor.start(),
         progress: AtomicU64::new(now),
         heard_end: AtomicBool::new(false),
     }
@@ -305,7 +289,6 @@ struct Place<'a> {
 }
 
 fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
-    let of_this_log = |epoch| epoch == log.epoch || planted::is(planted::EPOCH_IGNORED);
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
@@ -320,7 +303,9 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             kept.map_or(oldest, |kept| kept.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
-            (Start::Position(epoch, at), _) if of_this_log(epoch) => (at, false),
+            (Start::Position(epoch, at), _) if epoch == log.epoch || planted::is(planted::EPOCH_IGNORED) => {
+                (at, false)
+            }
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
                 // Who hands on what it receives may have lost with its process what landed there and went no further. A

@@ -1,33 +1,10 @@
 //! One worker: what happens when something arrives, is written, or time passes.
 //!
-//! A [`Core`] owns a transport and its connections. It is driven by [`Core::turn`]: take what the transport tells, the
+//! A [`Reactor`] owns a transport and its connections. It is driven by [`Reactor::turn`]: take what the transport reports, the
 //! commands of the application's threads and the news of buffers; then give every connection with something to send
 //! its turns; then flush. It never waits for a lock that is held across I/O and touches no clock.
-//!
-//! * `incoming`, `links`: connections, from the first byte to the last;
-//! * `admitting`: subscriptions of others to our buffers, until they are answered;
-//! * `sending`: the same, from then on;
-//! * `asking`: our subscriptions, until they are answered;
-//! * `receiving`: the same, from then on;
-//! * `following`: the same, where they read what was not told them, and are woken by who writes it;
-//! * `lending`: the same, where they share a budget;
-//! * `idle`: memory that rings at rest give back;
-//! * `inline`: sending from the application's thread;
-//! * `ticks`: what happens because time passed.
 
-mod admitting;
-mod asking;
-mod following;
-mod idle;
-pub(crate) mod incoming;
-pub(crate) mod inline;
-mod lending;
-mod links;
-mod receiving;
-mod sending;
-mod ticks;
-
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,143 +13,82 @@ use rustc_hash::FxHashMap;
 
 use crate::events::OutEvent;
 use crate::planted;
-use crate::proto::{ByeCode, Message, Outbound, Session};
-use crate::state::{
-    Buffer, Command, ConnShared, ContextInner, InboundShared, ListenerShared, Role, SubShared, WorkerShared,
-};
+use crate::proto::{ByeCode, Message};
+use crate::state::{Buffer, Command, ContextInner, InboundShared, ListenerShared, Role, WorkerShared};
 use crate::types::{Nanos, Position, WireId};
 
-use following::Follows;
-use idle::Idle;
-use inline::Pauses;
+use super::idle::Idle;
+use super::io::{Io, Line};
+use super::peer::{OutSub, Turn};
 
 /// One worker's state. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
-pub struct Core<T: Transport> {
-    inner: Arc<ContextInner>,
-    shared: Arc<WorkerShared>,
-    transport: T,
-    links: FxHashMap<ConnId, Link>,
-    by_number: FxHashMap<u64, ConnId>,
-    listeners: Vec<(u64, String, Weak<ListenerShared>)>,
-    slots: FxHashMap<u32, SlotUse>,
-    /// Connections that have something to send this turn, in the order in which they came.
-    dirty: VecDeque<ConnId>,
-    suspended: Vec<(Arc<InboundShared>, Nanos)>,
-    idle: Idle,
-    next_tick: Nanos,
-    /// A subscription had news since the last tick, or holds others.
-    stirring: bool,
-    events: Vec<Event>,
-    now: Nanos,
-    /// When there was last something to do.
-    busy_at: Nanos,
-    /// When those who follow are told of what they were not, and who that is.
-    tell_at: Nanos,
-    untold: Vec<(ConnId, WireId)>,
-    stop_at: Option<Nanos>,
-    stopped: bool,
+pub struct Reactor<T: Transport> {
+    pub(super) io: Io<T>,
+    pub(super) links: FxHashMap<ConnId, Link>,
+    pub(super) by_number: FxHashMap<u64, ConnId>,
+    pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
+    pub(super) slots: FxHashMap<u32, SlotUse>,
+    pub(super) suspended: Vec<(Arc<InboundShared>, Nanos)>,
+    pub(super) idle: Idle,
+    pub(super) events: Vec<Event>,
+    pub(super) stop_at: Option<Nanos>,
+    pub(super) stopped: bool,
 }
 
 /// What is done when a slot is pending.
 #[derive(Default)]
-struct SlotUse {
-    outs: Vec<(ConnId, WireId)>,
-    inbound: Option<Arc<InboundShared>>,
+pub(super) struct SlotUse {
+    pub(super) outs: Vec<(ConnId, WireId)>,
+    pub(super) inbound: Option<Arc<InboundShared>>,
 }
 
 /// One connection. What its peer chose the ids of has a hash that it cannot aim at.
-struct Link {
-    shared: Arc<ConnShared>,
-    session: Session,
-    role: Option<Role>,
+pub(super) struct Link {
+    pub(super) line: Line,
+    pub(super) role: Option<Role>,
     /// The hello to send when it is up (the end that connects), or the listener it came from.
-    hello: Vec<u8>,
-    listener: Option<Weak<ListenerShared>>,
-    phase: LinkPhase,
+    pub(super) hello: Vec<u8>,
+    pub(super) listener: Option<Weak<ListenerShared>>,
     /// Chosen of those that both ends speak.
-    version: u16,
-    outs: HashMap<WireId, OutSub>,
+    pub(super) version: u16,
+    pub(super) outs: HashMap<WireId, OutSub>,
     /// Subscriptions of the peer that wait for their buffer's log.
-    parked: HashMap<WireId, Weak<Buffer>>,
-    ins: FxHashMap<WireId, InSub>,
-    next_wire: WireId,
-    /// Subscriptions with something to send, taking turns.
-    ready: VecDeque<WireId>,
-    dirty: bool,
-    /// Between the times when what was to be sent was given to the transport.
-    pauses: Pauses,
+    pub(super) parked: HashMap<WireId, Weak<Buffer>>,
+    pub(super) ins: FxHashMap<WireId, InSub>,
+    pub(super) next_wire: WireId,
     /// What waits until the connection is up.
-    early: Vec<Command>,
+    pub(super) early: Vec<Command>,
     /// What came together with WELCOME, before the application gave the connection a role. One read of the transport.
-    unheard: Vec<Message>,
-    /// Control messages of the application that wait until the peer reads, with what each counts in the limit.
-    app: VecDeque<(Vec<u8>, usize)>,
-    /// Bytes of such messages that were queued since the last flush.
-    app_unflushed: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LinkPhase {
-    Connecting,
-    /// Accepted; its HELLO has not come.
-    Fresh,
-    /// The application has not given it a role yet; nothing is read.
-    Offered,
-    /// HELLO was sent; WELCOME has not come.
-    Greeting,
-    Up,
-    Closing,
-}
-
-/// A subscription of the peer to one of our buffers.
-struct OutSub {
-    buffer: Arc<Buffer>,
-    outbound: Outbound,
-    sub: Arc<SubShared>,
-    hold_ms: u32,
-    queued: bool,
-    /// On a transport that does not promise order: a range is under way.
-    in_flight: bool,
-    others_wait: bool,
-    follows: Follows,
+    pub(super) unheard: Vec<Message>,
 }
 
 /// A subscription of ours.
-struct InSub {
-    inbound: Arc<InboundShared>,
-    answered: bool,
+pub(super) struct InSub {
+    pub(super) inbound: Arc<InboundShared>,
+    pub(super) answered: bool,
     /// Where it went on, if it was not begun over this connection.
-    resumed_at: Option<Position>,
+    pub(super) resumed_at: Option<Position>,
     /// It goes on in other memory than it had.
-    moves: bool,
+    pub(super) moves: bool,
     /// The sender's ring, to be mapped, if it came before the answer.
-    offered: Option<Offered>,
+    pub(super) offered: Option<Offered>,
     /// UNSUBSCRIBE was sent; what still comes lands in a ring that nobody reads.
-    leaving: bool,
+    pub(super) leaving: bool,
 }
 
-impl<T: Transport> Core<T> {
+impl<T: Transport> Reactor<T> {
     pub(crate) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
         let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
-            inner,
-            shared,
-            transport,
+            io: Io::new(inner, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             listeners: Vec::new(),
             slots: FxHashMap::default(),
-            dirty: VecDeque::new(),
             suspended: Vec::new(),
             idle,
-            next_tick: 0,
-            stirring: false,
             events: Vec::new(),
-            now: 0,
-            busy_at: 0,
-            tell_at: Nanos::MAX,
-            untold: Vec::new(),
             stop_at: None,
             stopped: false,
         }
@@ -180,21 +96,21 @@ impl<T: Transport> Core<T> {
 
     /// The transport, for the simulator's faults.
     pub fn transport_mut(&mut self) -> &mut T {
-        &mut self.transport
+        &mut self.io.transport
     }
 
     /// A turn that waits until there is something to do. False when the worker is done.
     pub(crate) fn run_once(&mut self, clock: &dyn Fn() -> Nanos) -> bool {
-        let timeout = if self.dirty.is_empty() {
-            self.shared.token.waker().prepare();
+        let timeout = if self.io.dirty.is_empty() {
+            self.io.shared.token.waker().prepare();
             let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(clock()));
-            if self.shared.has_work() { Duration::ZERO } else { until_tick }
+            if self.io.shared.has_work() { Duration::ZERO } else { until_tick }
         } else {
             Duration::ZERO
         };
         let mut events = std::mem::take(&mut self.events);
-        self.transport.poll(Some(timeout), &mut events);
-        self.shared.token.waker().woken();
+        self.io.transport.poll(Some(timeout), &mut events);
+        self.io.shared.token.waker().woken();
         self.take_turn(clock(), &mut events);
         self.events = events;
         !self.stopped
@@ -203,37 +119,37 @@ impl<T: Transport> Core<T> {
     /// One turn that waits for nothing, at time `now`. True if anything happened or is left to do.
     pub fn turn(&mut self, now: Nanos) -> bool {
         let mut events = std::mem::take(&mut self.events);
-        self.transport.poll(Some(Duration::ZERO), &mut events);
-        let came = !events.is_empty() || self.shared.looks.take_took();
-        let busy = came || self.shared.has_work() || !self.dirty.is_empty();
+        self.io.transport.poll(Some(Duration::ZERO), &mut events);
+        let came = !events.is_empty() || self.io.shared.looks.take_took();
+        let busy = came || self.io.shared.has_work() || !self.io.dirty.is_empty();
         if busy {
-            self.busy_at = now;
+            self.io.busy_at = now;
         }
         self.take_turn(now, &mut events);
         self.events = events;
-        self.shared.looks.allow(now, self.has_something_to_look_at(now));
+        self.io.shared.looks.allow(now, self.has_something_to_look_at(now));
         busy
     }
 
     /// When time alone gives it something to do.
     pub fn next_tick(&self) -> Nanos {
-        self.next_tick.min(self.idle.due()).min(self.tell_at)
+        self.io.next_tick.min(self.idle.due()).min(self.io.report_at)
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
-        self.now = now;
+        self.io.now = now;
         for event in events.drain(..) {
             self.on_event(event);
         }
-        for command in self.shared.take_mail() {
+        for command in self.io.shared.take_mail() {
             self.on_command(command);
         }
-        if now >= self.tell_at {
-            self.tell_all();
+        if now >= self.io.report_at {
+            self.report_all();
         }
         self.take_news();
         self.pump_all();
-        if now >= self.next_tick {
+        if now >= self.io.next_tick {
             self.tick();
         }
         if now >= self.idle.due() {
@@ -274,7 +190,7 @@ impl<T: Transport> Core<T> {
         }
     }
 
-    fn on_command(&mut self, command: Command) {
+    pub(super) fn on_command(&mut self, command: Command) {
         match command {
             Command::Listen { listener, addr, reply } => self.listen(listener, &addr, &reply),
             Command::Unlisten { listener } => self.unlisten(listener),
@@ -291,28 +207,28 @@ impl<T: Transport> Core<T> {
             }
             Command::Unpark(parked) => self.unpark(parked),
             Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
-            Command::DataOut(buffer) => Self::data_out(&buffer),
+            Command::DataOut(buffer) => buffer.report_landed_contexts(),
             Command::Progress(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
                     out.tell(OutEvent::Progress { bid: buffer.bid });
                 }
             }
-            Command::Roused(roused) => self.idle.roused(roused, self.now),
-            Command::LookAt(at) => self.next_tick = self.next_tick.min(at),
+            Command::Roused(roused) => self.idle.roused(roused, self.io.now),
+            Command::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
             Command::Shutdown { grace } => self.shutdown(grace),
         }
     }
 
     /// Buffers and subscriptions that others said have news.
-    fn take_news(&mut self) {
-        let shared = self.shared.clone();
+    pub(super) fn take_news(&mut self) {
+        let shared = self.io.shared.clone();
         shared.pending.drain(|slot| self.on_slot(slot));
     }
 
     fn on_slot(&mut self, slot: u32) {
         let Some(used) = self.slots.get(&slot) else { return };
         if let Some(inbound) = used.inbound.clone() {
-            self.idle.on_pending(&inbound, self.now);
+            self.idle.on_pending(&inbound, self.io.now);
             if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
                 // What came before it was spliced is held for an application that is not told of it any more.
                 rin.on_news(&inbound);
@@ -326,46 +242,30 @@ impl<T: Transport> Core<T> {
         self.suppress_notify(slot);
     }
 
-    /// Tells the contexts of deliveries that have landed everywhere.
-    fn data_out(buffer: &Buffer) {
-        if let Some(out) = buffer.out.upgrade() {
-            out.run_data_out(buffer);
-        }
-    }
-
     fn heard(&mut self, conn: ConnId) {
         if let Some(link) = self.links.get_mut(&conn) {
-            link.session.heard(self.now);
+            link.line.session.heard(self.io.now);
         }
     }
 
     /// Queues a control message and has the connection flushed at the end of the turn.
-    fn send(&mut self, conn: ConnId, message: &Message) {
-        self.send_bytes(conn, &message.encode());
+    pub(super) fn send(&mut self, conn: ConnId, message: &Message) {
+        if let Some(link) = self.links.get_mut(&conn) {
+            self.io.send(&mut link.line, message);
+        }
     }
 
-    fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) {
-        let Some(link) = self.links.get_mut(&conn) else { return };
-        link.session.spoke(self.now);
-        // Thousands of subscriptions are answered in one turn: only a queue that the peer does not read is full.
-        let full = self.transport.control(conn, bytes).is_err() && {
-            self.transport.flush(conn);
-            self.transport.control(conn, bytes).is_err()
-        };
-        if full {
-            self.transport.close(conn, "it reads no control messages", Duration::ZERO);
-            return;
+    /// Gives a connection its turn to send at the end of this turn.
+    pub(super) fn make_dirty(&mut self, conn: ConnId) {
+        if let Some(link) = self.links.get_mut(&conn) {
+            self.io.mark_dirty(&mut link.line);
         }
-        self.make_dirty(conn);
     }
 
-    fn make_dirty(&mut self, conn: ConnId) {
-        if let Some(link) = self.links.get_mut(&conn)
-            && !link.dirty
-        {
-            link.dirty = true;
-            self.dirty.push_back(conn);
-        }
+    /// A subscription of the peer, with everything that executing its effects takes.
+    pub(super) fn out(&mut self, conn: ConnId, wire: WireId) -> Option<Turn<'_, T>> {
+        let Link { line, outs, .. } = self.links.get_mut(&conn)?;
+        Some(Turn { io: &mut self.io, line, wire, out: outs.get_mut(&wire)? })
     }
 
     fn shutdown(&mut self, grace: Duration) {
@@ -374,20 +274,20 @@ impl<T: Transport> Core<T> {
             self.close(conn, ByeCode::ShuttingDown, "shutting down");
         }
         let grace_ns = Nanos::try_from(grace.as_nanos()).unwrap_or(Nanos::MAX);
-        self.stop_at = Some(self.now.saturating_add(grace_ns));
+        self.stop_at = Some(self.io.now.saturating_add(grace_ns));
         if self.links.is_empty() || grace.is_zero() {
             self.stopped = true;
         }
-        self.next_tick = self.now;
+        self.io.next_tick = self.io.now;
     }
 }
 
-impl<T: Transport> Drop for Core<T> {
+impl<T: Transport> Drop for Reactor<T> {
     fn drop(&mut self) {
         // What the connections hold says goodbye to the worker when it is dropped, which must not keep it.
         self.links.clear();
         self.suspended.clear();
         self.slots.clear();
-        self.shared.close();
+        self.io.shared.close();
     }
 }

@@ -15,10 +15,10 @@
 
 use rocketring::Ring;
 
-use super::Outbound;
+use super::cursor::SendCursor;
 use crate::types::{ConfirmLevel, Policy, Position};
 
-impl Outbound {
+impl SendCursor {
     /// The place that this subscription holds in the log, or none if it does not hold.
     pub fn holds_at(&self) -> Option<Position> {
         match self.config.policy {
@@ -29,7 +29,7 @@ impl Outbound {
         }
     }
 
-    /// As [`Outbound::holds_at`], with what is kept to be sent again kept whole. None also if it is not known where.
+    /// As [`SendCursor::holds_at`], with what is kept to be sent again kept whole. None also if it is not known where.
     pub fn holds_whole(&self, log: &Ring) -> Option<Position> {
         let at = self.holds_at()?;
         if self.config.keep_until_delivered { Some(self.whole(log)?.min(at)) } else { Some(at) }
@@ -45,12 +45,12 @@ impl Outbound {
     /// needs of it depends on those who map it behind it, and each of them may leave a part of a quarter untold. When all of
     /// them have given everything back, and said so, what each says that it needs is what it needs.
     pub(super) fn level_of_room(&self) -> Option<ConfirmLevel> {
-        (self.config.maps.is_some() && self.kept < self.landed && !self.ended)
+        (self.config.maps.is_some() && self.map_floor < self.landed && !self.ended)
             .then_some(ConfirmLevel::Consumed)
     }
 
     /// The receiver has its own copy of everything below, or needs it no more.
     pub(super) fn needed(&self) -> Position {
-        if self.config.maps.is_some() { self.kept } else { self.landed }
+        if self.config.maps.is_some() { self.map_floor } else { self.landed }
     }
 }

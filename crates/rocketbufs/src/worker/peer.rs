@@ -1,0 +1,323 @@
+//! One subscription of a peer, and the execution of its effects.
+//!
+//! The machine ([`PeerSubscription`]) decides; a [`Turn`] has what executing that takes: the connection, the transport and the
+//! buffer, found with one look-up. What would end the subscription or its connection is left to the reactor ([`Verdict`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rocketnet::{NotWritten, SourceRange, Transport};
+use rocketring::{PeerDoorbell, Ring};
+
+use super::io::{Io, Line, LinkPhase};
+use crate::events::OutEvent;
+use crate::planted;
+use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
+use crate::state::{Buffer, SubShared, tell_subscriber_progress};
+use crate::types::{Position, WireId};
+
+/// The PING that follows an end has this bit and the wire id; others have the time, which does not reach it.
+const END_HEARD: u64 = 1 << 63;
+
+/// A subscription of the peer to one of our buffers.
+pub(super) struct OutSub {
+    pub(super) buffer: Arc<Buffer>,
+    pub(super) machine: PeerSubscription,
+    /// What others see of it.
+    pub(super) status: Arc<SubShared>,
+    pub(super) hold_ms: u32,
+}
+
+/// See [the module](self).
+pub(super) struct Turn<'a, T: Transport> {
+    pub(super) io: &'a mut Io<T>,
+    pub(super) line: &'a mut Line,
+    pub(super) wire: WireId,
+    pub(super) out: &'a mut OutSub,
+}
+
+/// What the reactor is to do after the effects of a subscription were executed.
+#[must_use]
+pub(super) enum Verdict {
+    /// Nothing: the subscription goes on.
+    GoesOn,
+    /// The subscription is too slow: end it and its connection.
+    TooSlow { lag: u64, rule: &'static str },
+    /// The peer, or its transport, broke the protocol: close the connection.
+    Broken(String),
+}
+
+/// The number of the connection or of the subscription after a PONG that answers the PING behind an end.
+pub(super) fn wire_of_pong(token: u64) -> Option<WireId> {
+    (token & END_HEARD != 0).then_some((token & !END_HEARD) as WireId)
+}
+
+impl OutSub {
+    fn ring(&self) -> Option<&Ring> {
+        self.buffer.log().map(|log| &log.ring)
+    }
+
+    /// Whether the receiver is to be asked or told at once, even if it sees everything by itself.
+    fn is_waited_for(&self) -> bool {
+        self.buffer.ended() || self.buffer.is_waited_for()
+    }
+
+    /// Whether the receiver sees everything by itself, and nobody waits for it.
+    pub(super) fn can_wait(&self) -> bool {
+        self.ring().is_some_and(|ring| self.machine.sees_all(ring)) && !self.is_waited_for()
+    }
+
+    /// Up to where deliveries need not be reported now: the receiver follows, and has news that it was not told already.
+    pub(super) fn unreported_to(&self) -> Option<Position> {
+        self.ring().filter(|_| self.machine.is_unreported()).and_then(|ring| self.machine.follows_to(ring))
+    }
+}
+
+impl<T: Transport> Turn<'_, T> {
+    /// The buffer has news: looks at the policy, and gives the subscription a turn.
+    pub(super) fn on_news(&mut self) -> Verdict {
+        let Some(ring) = self.out.ring() else { return Verdict::GoesOn };
+        self.out.buffer.times.note(self.io.now, ring);
+        match self.out.machine.lag_action(ring) {
+            None => {}
+            Some(LagAction::Skip) => self.skip(),
+            Some(LagAction::Disconnect { lag }) => {
+                return Verdict::TooSlow { lag, rule: "policy disconnect" };
+            }
+        }
+        if let Some(credit) = self.out.machine.take_deferred_credit()
+            && let broken @ Verdict::Broken(_) = self.on_credit(&credit)
+        {
+            return broken;
+        }
+        self.enqueue();
+        Verdict::GoesOn
+    }
+
+    /// Gives the subscription a turn, or reports later what its receiver sees by itself.
+    pub(super) fn enqueue(&mut self) {
+        if self.line.phase != LinkPhase::Up {
+            return;
+        }
+        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let Some(log) = buffer.log() else { return };
+        match machine.enqueue(&log.ring, buffer.ended() || buffer.is_waited_for()) {
+            Enqueue::Later => self.io.report_later(self.line.id, self.wire),
+            Enqueue::Unreported => {}
+            Enqueue::Queue => self.queue(),
+            Enqueue::Queued => self.io.mark_dirty(self.line),
+        }
+        self.io.stirred();
+    }
+
+    /// The subscription's place among those of its connection that have something to send.
+    fn queue(&mut self) {
+        self.line.ready.push_back(self.wire);
+        self.io.mark_dirty(self.line);
+    }
+
+    /// The receiver sees by itself what there is: it is told by a deadline.
+    pub(super) fn report_later(&mut self) {
+        if self.out.machine.defer_report() {
+            self.io.report_later(self.line.id, self.wire);
+        }
+    }
+
+    /// The receiver is told now what it was not.
+    pub(super) fn report(&mut self) {
+        // From here on a delivery marks the buffer again, or is seen by the look at its head.
+        self.out.buffer.resume_notify();
+        let head = self.out.ring().map_or(0, Ring::head);
+        if self.out.machine.report(head) {
+            self.queue();
+        }
+    }
+
+    /// `drop`: what is half sent is copied; from here on the subscription holds nothing of the ring below.
+    fn skip(&mut self) {
+        if !planted::is(planted::NOT_DETACHED) {
+            self.io.transport.detach(self.line.id, self.wire);
+        }
+        let lost = {
+            let OutSub { buffer, machine, .. } = &mut *self.out;
+            buffer.log().and_then(|log| machine.skip(&log.ring))
+        };
+        self.publish();
+        if let Some(lost) = lost {
+            self.report_lost(lost);
+        }
+        self.out.buffer.on_progress();
+        self.out.buffer.report_landed_contexts();
+    }
+
+    fn publish(&self) {
+        self.out.status.publish(self.out.machine.cursor(), &self.out.buffer);
+    }
+
+    fn report_lost(&mut self, (from, to): (Position, Position)) {
+        if planted::is(planted::LOST_NOT_TOLD) {
+            return;
+        }
+        self.io.send(self.line, &Message::Lost { wire: self.wire, from, to });
+        if let Some(rout) = self.out.buffer.out.upgrade() {
+            let (conn, bid, policy) = (self.line.shared.id, self.out.buffer.bid, self.out.status.policy);
+            rout.tell(OutEvent::Dropped { conn, bid, from, to, policy });
+        }
+    }
+
+    /// The subscription's turn to send, at most `room` bytes. Whether anything was sent.
+    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Verdict> {
+        let OutSub { buffer, machine, .. } = &mut *self.out;
+        machine.dequeue();
+        let Some(log) = buffer.log() else { return Ok(false) };
+        match machine.take_turn(&log.ring, || buffer.end(), (room, ordered)) {
+            None => Ok(false),
+            Some(Step::Idle) => {
+                self.ask();
+                Ok(false)
+            }
+            Some(Step::Write { from, to, more }) => {
+                let mapped = machine.cursor().config().maps.is_some();
+                let source = SourceRange { ring: log.ring.clone(), from, to, mapped };
+                let written = self.io.transport.write(self.line.id, self.wire, source, more);
+                self.after_write((from, to), written)
+            }
+            Some(Step::Lost { from, to }) => {
+                self.publish();
+                self.report_lost((from, to));
+                self.out.buffer.on_progress();
+                self.enqueue();
+                Ok(true)
+            }
+            Some(Step::End(end)) => {
+                self.report_end(end);
+                Ok(true)
+            }
+        }
+    }
+
+    fn after_write(
+        &mut self,
+        (from, to): (Position, Position),
+        written: Result<(), NotWritten>,
+    ) -> Result<bool, Verdict> {
+        self.out.machine.queue();
+        self.line.ready.push_back(self.wire);
+        match written {
+            Ok(()) => {
+                self.out.status.show_sent(from, to, self.io.now);
+                self.out.machine.on_written();
+                self.line.pauses.wrote(to - from);
+                self.line.session.spoke(self.io.now);
+                if self.out.buffer.is_waited_for() {
+                    // Whoever waits must not wait until there is nothing more to send.
+                    self.ask();
+                }
+            }
+            Err(NotWritten::Overwritten) => self.out.machine.on_overwritten(),
+            // `room` said that there is place: the transport broke its word.
+            Err(NotWritten::QueueFull) => {
+                return Err(Verdict::Broken("the transport took no write where it had room".to_owned()));
+            }
+        }
+        Ok(true)
+    }
+
+    fn report_end(&mut self, end: End) {
+        let wire = self.wire;
+        let message = match end {
+            End::Closed(end) => Message::Closed { wire, end },
+            End::Gone(end) => Message::Gone { wire, end },
+        };
+        self.io.send(self.line, &message);
+        // The answer proves that the end was heard: whoever drains waits for it.
+        self.io.send(self.line, &Message::Ping(END_HEARD | u64::from(wire)));
+        self.ask();
+    }
+
+    /// The PING that followed an end was answered: the receiver has heard that end.
+    pub(super) fn on_end_heard(&mut self) {
+        if self.out.machine.cursor().ended() {
+            self.out.status.heard_end.store(true, Ordering::Release);
+            self.out.buffer.on_progress();
+        }
+    }
+
+    /// Asks the receiver how far it is, if somebody waits for that, and for credit, if it gives that on demand.
+    fn ask(&mut self) {
+        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let wanted = buffer.wanted(machine.cursor().levels());
+        let questions = machine.questions(wanted, buffer.log().map(|log| &log.ring));
+        for wanted in questions.into_iter().flatten() {
+            self.io.send(self.line, &Message::Ask { wire: self.wire, wanted });
+        }
+    }
+
+    pub(super) fn on_recall(&mut self) {
+        let at = self.out.machine.on_recall();
+        self.io.send(self.line, &Message::Recalled { wire: self.wire, at });
+        // Perhaps there is data for which to ask anew.
+        self.enqueue();
+    }
+
+    pub(super) fn on_credit(&mut self, credit: &Credit) -> Verdict {
+        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let log = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
+        match machine.on_credit(credit, log, self.io.now) {
+            Ok(()) => {
+                self.moved_on();
+                Verdict::GoesOn
+            }
+            Err(error) => Verdict::Broken(error.to_string()),
+        }
+    }
+
+    pub(super) fn on_landed(&mut self, position: Position) {
+        let OutSub { buffer, machine, .. } = &mut *self.out;
+        machine.on_landed(position, buffer.log().map(|log| &log.ring), self.io.now);
+        self.moved_on();
+    }
+
+    /// The positions moved: releases what the subscription held, and looks whether more can be sent.
+    fn moved_on(&mut self) {
+        self.publish();
+        let (levels, coverage) = (self.out.machine.cursor().levels(), self.out.status.count());
+        let buffer = &self.out.buffer;
+        buffer.on_progress();
+        tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
+        buffer.report_landed_contexts();
+        self.enqueue();
+        let buffer = &self.out.buffer;
+        if buffer.source.is_some()
+            && buffer.drained()
+            && let Some(rout) = buffer.out.upgrade()
+        {
+            rout.reap(buffer);
+        }
+    }
+
+    /// The peer, or a reader behind it, follows the ring: its doorbell rings when there is new data.
+    pub(super) fn watch(&mut self, number: u32, doorbell: Option<Arc<PeerDoorbell>>) {
+        if !self.out.machine.may_be_watched() {
+            return;
+        }
+        let key = (self.line.shared.id, self.wire, number);
+        match doorbell {
+            Some(doorbell) => {
+                if !self.out.buffer.watch(key, doorbell) {
+                    return;
+                }
+            }
+            None => self.out.buffer.unwatch(key),
+        }
+        // Not when a delivery looks: it may take some milliseconds.
+        rocketring::barrier::prepare();
+        self.out.machine.watch(number);
+    }
+
+    pub(super) fn unwatch(&mut self, number: u32) {
+        if self.out.machine.unwatch(number) {
+            self.out.buffer.unwatch((self.line.shared.id, self.wire, number));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Gives the memory of rings at rest back, as [`idle`](super::idle) says when.
+
+use std::sync::Arc;
+
+use rocketnet::Transport;
+use rocketring::{Armed, Ring, RingReceiver, Trimmed};
+
+use super::idle::{LOOKS_PER_TURN, Owner, TRIMS_PER_TURN};
+use super::reactor::Reactor;
+use crate::lock::lock;
+use crate::state::InboundShared;
+use crate::types::Position;
+
+/// A last delivery up to this size stays, whatever the budget.
+const LAST_DELIVERY_BYTES: u64 = 64 << 10;
+
+impl<T: Transport> Reactor<T> {
+    /// Looks at the rings whose time it is. What is left is for the next turn.
+    pub(super) fn sweep(&mut self) {
+        let mut trims = 0;
+        for _ in 0..LOOKS_PER_TURN {
+            if trims >= TRIMS_PER_TURN {
+                break;
+            }
+            let Some(moving) = self.idle.take_due(self.io.now) else { break };
+            let Some(owner) = moving.owner.upgrade() else { continue };
+            let Some(ring) = owner.ring() else {
+                self.idle.forget(owner.rest());
+                continue;
+            };
+            let head = ring.head();
+            if self.idle.still_moves(moving, head, self.io.now) {
+                continue;
+            }
+            trims += 1;
+            self.come_to_rest(&owner, &ring, head);
+        }
+        while trims < 2 * TRIMS_PER_TURN
+            && let Some((place, owner)) = self.idle.next_to_reduce()
+        {
+            trims += 1;
+            match owner.upgrade() {
+                None => self.idle.gone(place),
+                Some(owner) if owner.has_the_only_copy() => {}
+                Some(owner) => {
+                    let ring = owner.ring();
+                    let left = ring.and_then(|ring| self.trim(&owner, &ring, last_delivery(&ring)));
+                    self.idle.was_reduced(place, left.unwrap_or(0));
+                }
+            }
+        }
+    }
+
+    fn come_to_rest(&mut self, owner: &Owner, ring: &Ring, head: Position) {
+        self.idle.forget(owner.rest());
+        // What is received for the application alone has no history: nobody joins it.
+        let has_history = match owner {
+            Owner::In(inbound) => {
+                self.tell_rest(inbound);
+                self.rest_loan(inbound);
+                inbound.is_spliced()
+            }
+            Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
+                return self.idle.buffer_stirred(buffer.clone(), self.io.now);
+            }
+            Owner::Out(_) => true,
+        };
+        if ring.descriptor().is_some() {
+            // Other processes see its memory, which does not go back in parts.
+            return;
+        }
+        let left = self.trim(owner, ring, if has_history { ring.retain() } else { 0 });
+        if let Some(left) = left.filter(|left| *left > 0 && has_history) {
+            self.idle.rests(owner, left);
+        }
+    }
+
+    /// The ring came to rest: CREDIT, if anything moved since the last.
+    fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
+        let downstream = inbound.spliced_to();
+        let mut state = lock(&inbound.state);
+        let Some((number, wire)) = state.wire else { return };
+        let Some(in_log) = &mut state.log else { return };
+        in_log.catch_up();
+        let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
+        let moved = now.landed > told.landed || now.consumed > told.consumed;
+        drop(state);
+        let Some(&conn) = self.by_number.get(&number) else { return };
+        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+            self.tell_credit(conn, wire, inbound);
+        }
+    }
+
+    /// A log has ended that subscribers downstream still read: its ring can give memory back.
+    pub(super) fn keep_receiver(
+        &mut self,
+        inbound: Option<Arc<InboundShared>>,
+        receiver: Option<RingReceiver>,
+    ) {
+        let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
+        let mut state = lock(&inbound.state);
+        if state.done {
+            return;
+        }
+        if let Some(in_log) = &mut state.log {
+            in_log.receiver = receiver;
+            drop(state);
+            self.idle.stirred(&inbound, self.io.now);
+        }
+    }
+
+    /// Returns how many bytes of memory the ring still has; none if it is not this end's to give back.
+    fn trim(&mut self, owner: &Owner, ring: &Ring, keep: u64) -> Option<u64> {
+        let Trimmed { left, held, .. } = match owner {
+            Owner::In(inbound) => self.trim_receiver(inbound, keep)?,
+            Owner::Out(_) => ring.trim(keep)?,
+        };
+        if held {
+            let slowest = ring.slowest_hold();
+            // Meets the one of a hold that advances: either it is seen here, or it sees what is owed.
+            owner.rest().owed.arm();
+            if ring.slowest_hold() != slowest && owner.rest().owed.disarm() == Armed::Yes {
+                self.idle.look_soon(owner, self.io.now);
+            }
+        }
+        Some(left)
+    }
+
+    fn trim_receiver(&mut self, inbound: &InboundShared, keep: u64) -> Option<Trimmed> {
+        let mut state = lock(&inbound.state);
+        if let Some(receiver) = state.log.as_mut().and_then(|in_log| in_log.receiver.as_mut()) {
+            return Some(receiver.trim(keep));
+        }
+        let (number, wire) = state.wire?;
+        drop(state);
+        let conn = *self.by_number.get(&number)?;
+        self.io.transport.trim(conn, wire, keep)
+    }
+}
+
+/// What lies between the begin of the last complete delivery and the end of the log's last one; 0 if that is too much to
+/// keep in every ring.
+fn last_delivery(ring: &Ring) -> u64 {
+    let bytes = ring.last_delivery().map_or(0, |start| ring.boundary() - start);
+    if bytes <= LAST_DELIVERY_BYTES { bytes } else { 0 }
+}
