@@ -8,8 +8,8 @@
 
 use std::sync::Mutex;
 
-use crate::confirm::Confirmed;
 use crate::lock::lock;
+use crate::state::Confirmed;
 use crate::types::Position;
 
 /// See [the module](self).

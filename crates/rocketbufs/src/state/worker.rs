@@ -1,21 +1,18 @@
-//! The threads that own connections.
+//! What others see of a worker: where to leave work, how to wake it, and how to do its work instead.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rocketnet::{Pollable, Transport};
+use rocketnet::Pollable;
 use rocketring::barrier::{self, Full};
 use rocketring::{Mailbox, PendingSet, ReactorToken};
 
-use crate::core::inline::{Inline, Sent, run_shared};
-use crate::core::{Command, Core};
-use crate::drive::Waiters;
-use crate::rin::Looks;
+use super::{Command, Looks, RInShared};
+use crate::lock::lock;
 use crate::types::Nanos;
 
 thread_local! {
@@ -25,6 +22,11 @@ thread_local! {
 /// Whether the calling thread is a worker: it runs callbacks and must never wait for itself.
 pub(crate) fn is_worker() -> bool {
     IS_WORKER.get()
+}
+
+/// From here on the calling thread is a worker.
+pub(crate) fn become_worker() {
+    IS_WORKER.set(true);
 }
 
 /// Does something as the worker does it: callbacks that it runs must not wait.
@@ -59,7 +61,7 @@ pub(crate) struct WorkerShared {
 
 /// A core that can be borrowed, and the clock of its worker.
 pub(crate) struct Borrow {
-    core: Weak<Mutex<dyn Inline>>,
+    pub(crate) core: Weak<Mutex<dyn Inline>>,
     pub(crate) started: Instant,
     pub(crate) sleeps_on: Arc<dyn Pollable>,
 }
@@ -156,38 +158,56 @@ pub(crate) fn after(now: Nanos, wait: Duration) -> Nanos {
     now.saturating_add(Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX))
 }
 
-/// Starts a worker thread, pinned to a core if asked (`tcp_thread_pinning`). With `inline` its core can be borrowed
-/// while it sleeps.
-pub(crate) fn spawn<T: Transport + Send + 'static>(
-    mut core: Core<T>,
-    shared: &Arc<WorkerShared>,
-    (started, pin, inline): (Instant, Option<usize>, bool),
-) -> io::Result<JoinHandle<()>> {
-    let name = format!("rocket-{}", shared.index);
-    let shared = shared.clone();
-    let pollable = core.transport_mut().pollable().filter(|_| inline);
-    std::thread::Builder::new().name(name).spawn(move || {
-        IS_WORKER.set(true);
-        if let Some(index) = pin {
-            pin_to_core(index);
-        }
-        let clock = || nanos_since(started);
-        let Some(sleeps_on) = pollable else {
-            while core.run_once(&clock) {}
-            return;
-        };
-        let core = Arc::new(Mutex::new(core));
-        let borrowed: Weak<Mutex<dyn Inline>> = Arc::downgrade(&(core.clone() as Arc<Mutex<dyn Inline>>));
-        shared.lend(borrowed, started, sleeps_on.clone());
-        while run_shared(&core, &shared, &*sleeps_on, &clock) {}
-    })
+/// What an application's thread may do with a worker's core.
+pub(crate) trait Inline: Send {
+    /// Sends what is pending in a buffer, if that is a matter of one system call. False: it is the worker's.
+    fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent;
+
+    /// A turn that waits for nothing, as the worker's own. False when the worker is done.
+    fn turn_now(&mut self, now: Nanos) -> bool;
+
+    /// Whether nothing comes that only a turn would find: no ring is followed.
+    fn hears_all_asleep(&self) -> bool;
+
+    /// Whether to go on looking instead of sleeping, as something came less than `shm.busy_poll_us` ago. Looks for a moment
+    /// at what others write.
+    fn busy_polls(&self, now: Nanos) -> bool;
+
+    /// How long whoever does the worker's work may sleep now; `sleeps`: does.
+    fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration;
 }
 
-fn pin_to_core(index: usize) {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(index % cores);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!(worker = index, %error, "could not pin the worker thread to a core; it runs unpinned");
+/// What came of sending from the application's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Everything that was pending left.
+    All,
+    /// The worker must be woken: nothing was sent, or not everything.
+    Not,
+}
+
+/// Who waits for what a worker does.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// The number of threads that wait. A hint: the token decides which thread works.
+    pub(crate) count: AtomicU32,
+    pub(crate) wants: AtomicBool,
+    /// What the only one receives from, if it would do the work.
+    pub(crate) who: Mutex<Weak<RInShared>>,
+}
+
+impl Waiters {
+    /// Whether the worker's own thread should hand over the token.
+    pub(crate) fn want(&self) -> bool {
+        self.wants.load(Ordering::Relaxed)
+    }
+
+    /// The token is free: has the thread that wants it look again.
+    pub(crate) fn tell(&self) {
+        self.wants.store(false, Ordering::Relaxed);
+        let who = std::mem::take(&mut *lock(&self.who));
+        if let Some(rin) = who.upgrade() {
+            rin.look_again();
+        }
     }
 }

@@ -7,8 +7,8 @@ use rocketring::barrier::{self, Full};
 
 use super::Buffer;
 use crate::lock::lock;
+use crate::state::WorkerShared;
 use crate::types::Position;
-use crate::worker::WorkerShared;
 
 impl Buffer {
     /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.

@@ -10,9 +10,9 @@
 use rocketring::{Ring, RingReceiver};
 
 use super::{InLog, InboundShared};
-use crate::budget::{Calls, Membership, Need, Share};
 use crate::lock::lock;
 use crate::proto::Credit;
+use crate::state::{Calls, Membership, Need, Share};
 use crate::types::Position;
 
 /// See [the module](self).

@@ -21,17 +21,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rocketring::{Hold, LazyCursor, Ring, RingReceiver, View};
 
-use crate::budget::Calls;
-use crate::buffer::{Buffer, Log};
-use crate::context::ContextInner;
-use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
 use crate::events::InEvent;
 use crate::lock::lock;
-use crate::min_receivers::MinReceivers;
 use crate::options::{ConfirmMode, SubscribeOptions};
 use crate::proto::{Coverage, End, Inbound};
-use crate::rin::RInShared;
+use crate::state::{Buffer, Calls, ContextInner, Log, MinReceivers, RInShared, Rest};
 use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};

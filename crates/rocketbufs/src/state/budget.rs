@@ -21,8 +21,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::inbound::InboundShared;
 use crate::lock::lock;
+use crate::state::InboundShared;
 use ledger::{Key, Ledger};
 
 pub(crate) use ledger::{Need, Share};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::InboundShared;
-use crate::core::Command;
+use crate::state::Command;
 use crate::types::Bid;
 
 /// The id that the other end has for a subscription's buffer.

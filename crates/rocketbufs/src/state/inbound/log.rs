@@ -3,8 +3,8 @@
 use rocketring::{Hold, Ring, RingReceiver, verify};
 
 use super::{InLog, InboundShared, Item, Relayed};
-use crate::buffer::{Buffer, Log};
 use crate::proto::{Coverage, Credit, Inbound};
+use crate::state::{Buffer, Log};
 use crate::types::Position;
 
 impl InboundShared {

@@ -13,12 +13,9 @@ use std::sync::{Arc, Mutex};
 use rocketring::NotifyFlag;
 use rocketring::barrier::Full;
 
-use crate::buffer::Buffer;
-use crate::core::Command;
-use crate::error::BufferError;
 use crate::lock::lock;
-use crate::rout::ROut;
-use crate::types::{Bid, Position};
+use crate::state::{Buffer, Command};
+use crate::types::Position;
 
 /// What [`ROut::tell_progress`](crate::ROut::tell_progress) waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,20 +33,6 @@ pub(crate) struct ProgressWatch {
     /// Whether there is something, for those who only look. Written under the lock.
     armed: NotifyFlag,
     what: Mutex<Option<Progress>>,
-}
-
-impl ROut {
-    /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once, on a worker thread, when `what` is so, also if it is
-    /// already, or when the buffer has ended. For writers that must not wait, such as callbacks. One at a time for each
-    /// buffer: the last call counts. An event that was under way before is told besides.
-    ///
-    /// # Errors
-    /// No such buffer.
-    pub fn tell_progress(&self, bid: Bid, what: Progress) -> Result<(), BufferError> {
-        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        buffer.watch_progress(what);
-        Ok(())
-    }
 }
 
 impl Buffer {

@@ -4,20 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
-use super::RIn;
-use super::direct::Sights;
+use super::{Command, ConnShared, ContextInner, InboundShared, Item, Sights, WorkerShared};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::conn::ConnShared;
-use crate::context::{Context, ContextInner};
-use crate::core::Command;
 use crate::event_queue::Readable;
 use crate::events::{InEvent, event_of};
-use crate::inbound::{InboundShared, Item};
 use crate::lock::lock;
 use crate::proto::ByeCode;
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
-use crate::worker::WorkerShared;
 
 /// Notices that wait from which on holes are merged.
 const MAX_HOLES_WAITING: usize = 1024;
@@ -25,50 +19,65 @@ const MAX_HOLES_WAITING: usize = 1024;
 const MAX_WAITING_FOR_CALLBACK: usize = 256;
 
 type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
-type ControlCallback = dyn FnMut(&RIn, &[u8]) + Send;
+type ControlCallback = dyn FnMut(&[u8]) + Send;
 type EventCallback = dyn FnMut(InEvent) + Send;
 
 pub(crate) struct RInShared {
     pub(crate) inner: Arc<ContextInner>,
-    pub(super) conn: Mutex<Arc<ConnShared>>,
-    pub(super) inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
-    pub(super) data_cb: Callback<DataCallback>,
-    pub(super) control_cb: Callback<ControlCallback>,
-    pub(super) event_cb: Callback<EventCallback>,
-    pub(super) queue: Mutex<Queue>,
-    /// One [`InReader`](super::InReader) receives for all.
-    pub(super) has_reader: AtomicBool,
-    pub(super) arrived: Condvar,
+    pub(crate) conn: Mutex<Arc<ConnShared>>,
+    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
+    pub(crate) data_cb: Callback<DataCallback>,
+    pub(crate) control_cb: Callback<ControlCallback>,
+    pub(crate) event_cb: Callback<EventCallback>,
+    pub(crate) queue: Mutex<Queue>,
+    /// One [`InReader`](crate::InReader) receives for all.
+    pub(crate) has_reader: AtomicBool,
+    pub(crate) arrived: Condvar,
     /// Readable while something waits in the queue.
-    pub(super) readable: Readable,
+    pub(crate) readable: Readable,
 }
 
-/// What waits for [`RIn::recv`] and [`RIn::recv_control`].
+/// What waits for [`RIn::recv`](crate::RIn::recv) and [`RIn::recv_control`](crate::RIn::recv_control).
 #[derive(Default)]
-pub(super) struct Queue {
-    pub(super) notices: VecDeque<InEvent>,
-    pub(super) ready: VecDeque<Arc<InboundShared>>,
-    pub(super) control: VecDeque<Vec<u8>>,
+pub(crate) struct Queue {
+    pub(crate) notices: VecDeque<InEvent>,
+    pub(crate) ready: VecDeque<Arc<InboundShared>>,
+    pub(crate) control: VecDeque<Vec<u8>>,
     control_bytes: usize,
-    pub(super) waiting: usize,
+    pub(crate) waiting: usize,
     /// Bit n: a thread that would otherwise wait here does the work of worker n.
-    pub(super) driven: u64,
+    pub(crate) driven: u64,
     /// Subscriptions whose rings are looked at by whoever waits here.
-    pub(super) sights: Sights,
+    pub(crate) sights: Sights,
 }
 
 impl Queue {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.ready.is_empty()
     }
 
     /// Whether anything waits, control messages included.
-    pub(super) fn has_something(&self) -> bool {
+    pub(crate) fn has_something(&self) -> bool {
         !(self.is_empty() && self.control.is_empty())
     }
 }
 
 impl RInShared {
+    pub(crate) fn new(conn: &Arc<ConnShared>) -> Self {
+        Self {
+            inner: conn.inner.clone(),
+            conn: Mutex::new(conn.clone()),
+            inbounds: RwLock::default(),
+            data_cb: Callback::default(),
+            control_cb: Callback::default(),
+            event_cb: Callback::default(),
+            queue: Mutex::default(),
+            has_reader: AtomicBool::new(false),
+            arrived: Condvar::new(),
+            readable: Readable::default(),
+        }
+    }
+
     pub(crate) fn conn(&self) -> Arc<ConnShared> {
         lock(&self.conn).clone()
     }
@@ -151,7 +160,7 @@ impl RInShared {
         }
     }
 
-    pub(super) fn enqueue(&self, inbound: &Arc<InboundShared>) {
+    pub(crate) fn enqueue(&self, inbound: &Arc<InboundShared>) {
         if !inbound.has_item() || inbound.queued.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -217,7 +226,7 @@ impl RInShared {
     }
 
     /// Takes back what waits of a buffer's subscription: its next one must not be taken for it.
-    pub(super) fn untell(&self, bid: Bid) {
+    pub(crate) fn untell(&self, bid: Bid) {
         let mut queue = lock(&self.queue);
         queue.notices.retain(|notice| notice.bid() != Some(bid));
         self.settle(&queue);
@@ -232,7 +241,7 @@ impl RInShared {
         ran == Ran::Panicked
     }
 
-    pub(super) fn signal(&self, queue: &Queue) {
+    pub(crate) fn signal(&self, queue: &Queue) {
         if queue.waiting > 0 {
             self.arrived.notify_all();
         }
@@ -253,25 +262,23 @@ impl RInShared {
     }
 
     /// The worker of the connection, if a thread that waits may do its work.
-    pub(super) fn worker_to_drive(&self) -> Option<&WorkerShared> {
+    pub(crate) fn worker_to_drive(&self) -> Option<&WorkerShared> {
         if !self.inner.may_drive() {
             return None;
         }
         Some(&self.inner.workers[self.inner.worker_of(self.conn().id)])
     }
 
-    pub(super) fn settle(&self, queue: &Queue) {
+    pub(crate) fn settle(&self, queue: &Queue) {
         if !queue.has_something() {
             self.readable.lower();
         }
     }
 
     /// An application's control message: to the callback, or queued for [`RIn::recv_control`]. False if too many wait.
-    pub(crate) fn on_control(self: &Arc<Self>, context: &Context, message: Vec<u8>) -> bool {
-        self.run_control_backlog(context);
-        let told = self.control_cb.run(message, |callback, message| {
-            callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
-        });
+    pub(crate) fn on_control(&self, message: Vec<u8>) -> bool {
+        self.run_control_backlog();
+        let told = self.control_cb.run(message, |callback, message| callback(&message));
         let message = match told {
             Ok(ran) => {
                 self.panicked(ran);
@@ -305,12 +312,10 @@ impl RInShared {
 
     /// Gives the callback what came before it was set: a connection may speak before the application that was given
     /// it has set its callbacks. Called on the worker that owns the connection, so that the order stays.
-    pub(crate) fn run_control_backlog(self: &Arc<Self>, context: &Context) {
+    pub(crate) fn run_control_backlog(&self) {
         while self.control_cb.is_set() {
             let Some(message) = lock(&self.queue).take_control() else { return };
-            let ran = self.control_cb.run(message, |callback, message| {
-                callback(&RIn { shared: self.clone(), context: context.clone() }, &message);
-            });
+            let ran = self.control_cb.run(message, |callback, message| callback(&message));
             if ran.is_ok_and(|ran| self.panicked(ran)) {
                 return;
             }
@@ -335,7 +340,7 @@ impl Queue {
         self.notices.push_back(notice);
     }
 
-    pub(super) fn take_control(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn take_control(&mut self) -> Option<Vec<u8>> {
         let message = self.control.pop_front()?;
         self.control_bytes -= message.len() + 64;
         Some(message)
@@ -343,7 +348,7 @@ impl Queue {
 }
 
 /// A range of a subscription's ring, and the log that it belongs to.
-pub(super) fn view_of(
+pub(crate) fn view_of(
     inbound: &InboundShared,
     from: Position,
     to: Position,
