@@ -341,7 +341,7 @@ fn what_a_ring_takes_is_compared_with_the_limit() {
     match publisher.topic_with("b", asked(70_000)) {
         Err(TopicOpenError::Refused { reason, .. }) => {
             assert!(
-                reason.contains("a ring of 131072 bytes was asked for;") && reason.contains("at most 100000"),
+                reason.contains("a ring of 131072 bytes was requested;") && reason.contains("is 100000"),
                 "{reason}"
             );
         }
