@@ -183,7 +183,9 @@ fn too_many_patterns_are_refused_though_names_would_be_taken() {
         subscriber.subscribe(filter).unwrap();
     }
     match subscriber.recv(LONG).unwrap_err() {
-        ReceiveError::Refused(why) => assert!(why.contains("(broker.max_patterns_per_subscriber) is 2"), "{why}"),
+        ReceiveError::Refused(why) => {
+            assert!(why.contains("(broker.max_patterns_per_subscriber) is 2"), "{why}")
+        }
         other => panic!("{other}"),
     }
 }
