@@ -18,7 +18,7 @@ use crate::proto::{
     Subscribed,
 };
 use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
-use crate::types::{Nanos, Policy, Position, WireId};
+use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
@@ -288,6 +288,11 @@ struct Place<'a> {
     maps: bool,
 }
 
+/// Whether positions of this epoch are positions of the log.
+fn has_epoch(log: &Log, epoch: Epoch) -> bool {
+    epoch == log.epoch || planted::is(planted::EPOCH_IGNORED)
+}
+
 fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
@@ -303,9 +308,7 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             kept.map_or(oldest, |kept| kept.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
-            (Start::Position(epoch, at), _) if epoch == log.epoch || planted::is(planted::EPOCH_IGNORED) => {
-                (at, false)
-            }
+            (Start::Position(epoch, at), _) if has_epoch(log, epoch) => (at, false),
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
                 // Who hands on what it receives may have lost with its process what landed there and went no further. A
