@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     told.recv_timeout(Duration::from_secs(5))??;
 
     let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
-    let mut writer = out.writer(bid)?;
+    let mut writer = out.buffer(bid).unwrap().writer()?;
     loop {
         let lines = input.fill_buf()?;
         if lines.is_empty() {
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     drop(writer);
     out.destroy_buffer(bid)?;
-    out.drain(bid, Duration::from_secs(10))?;
+    out.buffer(bid).map_or(Ok(()), |buffer| buffer.drain(Some(Duration::from_secs(10))))?;
     // If the broker went away meanwhile, nobody is left to drain to.
     told.try_recv().unwrap_or(Ok(()))?;
     Ok(())
