@@ -263,7 +263,6 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_offered(conn, wire, offered);
             }
-            Event::Sent(..) => {}
             Event::Landed(conn, wire, position) => {
                 self.heard(conn);
                 self.on_landed(conn, wire, position);
