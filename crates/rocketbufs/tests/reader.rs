@@ -259,6 +259,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn wait_consumed(out: &ROut, bid: Bid, position: u64) {
+    out.buffer(bid).unwrap().wait(ConfirmLevel::Consumed, position, Some(WAIT)).unwrap();
+}
+
 /// Two buffers whose bytes are a function of their positions: whatever is done, each comes once and in order.
 fn run(steps: &[Step]) {
     let (ctx, other) = (spinning(), spinning());
@@ -301,16 +305,12 @@ fn run(steps: &[Step]) {
                 }
                 reader = input.reader().unwrap();
             }
-            Step::Consumed(bid) => {
-                out.buffer(bid).unwrap().wait(ConfirmLevel::Consumed, seen.at(bid), Some(WAIT)).unwrap()
-            }
+            Step::Consumed(bid) => wait_consumed(&out, bid, seen.at(bid)),
             Step::Rest => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     drain(&mut seen, &mut reader, &written);
-    written.iter().for_each(|(bid, to)| {
-        out.buffer(*bid).unwrap().wait(ConfirmLevel::Consumed, *to, Some(WAIT)).unwrap()
-    });
+    written.iter().for_each(|(bid, to)| wait_consumed(&out, *bid, *to));
 }
 
 proptest! {
