@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::lock::lock;
 use crate::out_buffer::OutBuffer;
 use crate::rout::ROut;
-use crate::state::{Held, SubShared, Traffic, held_at};
+use crate::state::{DurableCursor, SubscriptionStatus, Traffic, held_at};
 use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// One subscription, as [`OutBuffer::subscribers`] shows it.
@@ -118,7 +118,7 @@ impl OutBuffer {
         let buffer = &self.buffer;
         let head = buffer.log().map_or(0, |log| log.ring.head());
         let now = buffer.inner.now();
-        let info = |sub: &std::sync::Arc<SubShared>| SubscriberInfo {
+        let info = |sub: &std::sync::Arc<SubscriptionStatus>| SubscriberInfo {
             conn: sub.conn,
             wire: sub.wire,
             name: sub.name.clone(),
@@ -139,7 +139,7 @@ impl OutBuffer {
     /// The places that are kept for durable subscriptions of the buffer whose connections are gone.
     pub fn durable_cursors(&self) -> Vec<DurableCursorInfo> {
         let now = self.buffer.inner.now();
-        self.buffer.each_held(|name, held: &Held| DurableCursorInfo {
+        self.buffer.each_held(|name, held: &DurableCursor| DurableCursorInfo {
             name: name.to_vec(),
             policy: held.policy,
             landed: held.levels[0],

@@ -87,7 +87,7 @@ impl RIn {
     /// As [`RIn::resume`], where the peer is another process than before and has other ids for its buffers. A subscription
     /// continues when [`Subscription::continue_as`] has named its id there; until then it is as if it had no connection.
     pub fn resume_elsewhere(&self, conn: &Conn) {
-        self.shared.all_inbounds().iter().for_each(|inbound| inbound.there.forget());
+        self.shared.all_inbounds().iter().for_each(|inbound| inbound.remote_id.forget());
         self.resume(conn);
     }
 

@@ -197,7 +197,7 @@ impl Subscription {
     /// is told what it lost. A spliced subscription that cannot continue in its memory, as that is another process's,
     /// ends with `Gone`.
     pub fn continue_as(&self, remote_id: Bid) {
-        self.inbound.there.is(remote_id);
+        self.inbound.remote_id.is(remote_id);
         let conn = self.rin.shared.conn();
         conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
     }

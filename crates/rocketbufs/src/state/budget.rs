@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
-use crate::state::InboundShared;
 use ledger::{Key, Ledger};
 
 pub(crate) use ledger::{Need, Share};
@@ -51,6 +50,13 @@ pub(crate) fn page_bytes() -> u64 {
 #[derive(Clone)]
 pub struct Budget(Arc<Shared>);
 
+/// A subscription that shares a budget.
+pub(crate) trait Member: Send + Sync {
+    /// There may be room for the subscription now, or others want its share: has its worker look. Returns the calls that
+    /// follow if it has no worker.
+    fn call(&self) -> Option<Calls>;
+}
+
 struct Shared {
     bytes: u64,
     /// Whether anybody waits, to be looked at without the lock. Written under it.
@@ -60,7 +66,7 @@ struct Shared {
 
 struct State {
     ledger: Ledger,
-    members: HashMap<Key, Weak<InboundShared>>,
+    members: HashMap<Key, Weak<dyn Member>>,
     next: Key,
 }
 
@@ -86,11 +92,11 @@ impl Budget {
         lock(&self.0.state).ledger.waiting()
     }
 
-    pub(crate) fn join(&self, inbound: &Arc<InboundShared>) -> Membership {
+    pub(crate) fn join(&self, member: Weak<dyn Member>) -> Membership {
         let mut state = lock(&self.0.state);
         let key = state.next;
         state.next += 1;
-        state.members.insert(key, Arc::downgrade(inbound));
+        state.members.insert(key, member);
         Membership { budget: self.clone(), key }
     }
 
@@ -119,7 +125,7 @@ impl std::fmt::Debug for Budget {
 /// subscription's lock.
 #[must_use = "those who wait would wait for ever"]
 #[derive(Default)]
-pub(crate) struct Calls(Vec<Arc<InboundShared>>);
+pub(crate) struct Calls(Vec<Arc<dyn Member>>);
 
 impl Calls {
     pub(crate) fn add(&mut self, other: Self) {
@@ -136,8 +142,8 @@ impl Calls {
     #[cold]
     fn run_all(self) {
         let mut calls = self.0;
-        while let Some(inbound) = calls.pop() {
-            if let Some(more) = inbound.call() {
+        while let Some(member) = calls.pop() {
+            if let Some(more) = member.call() {
                 calls.extend(more.0);
             }
         }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{EventCount, Hold, Ring, Writer, barrier};
 
-use places::Places;
-pub(crate) use places::{Held, Known, Leaving};
+use places::SubscriberTable;
+pub(crate) use places::{DurableCursor, Known, Leaving};
 
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
@@ -47,7 +47,7 @@ pub(crate) struct Buffer {
     pub(crate) parked: Mutex<Vec<Parked>>,
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
-    places: Mutex<Places>,
+    places: Mutex<SubscriberTable>,
     /// All subscribers follow, and will be told: deliveries up to here say nothing to workers meanwhile. 0: all do.
     suppress_notify: AtomicU64,
     /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
@@ -79,7 +79,7 @@ pub(crate) struct Buffer {
 }
 
 /// What a subscription shows to others than its worker.
-pub(crate) struct SubShared {
+pub(crate) struct SubscriptionStatus {
     pub(crate) conn: u64,
     pub(crate) worker: usize,
     pub(crate) wire: WireId,
@@ -106,7 +106,7 @@ pub(crate) struct SubShared {
     pub(crate) heard_end: AtomicBool,
 }
 
-impl SubShared {
+impl SubscriptionStatus {
     /// Shows that a range was handed over.
     pub(crate) fn show_sent(&self, from: Position, to: Position, now: Nanos) {
         self.sent.store(to, Ordering::Release);
@@ -211,10 +211,10 @@ impl Buffer {
     /// new one holds.
     pub(crate) fn add_sub(
         &self,
-        sub: Arc<SubShared>,
+        sub: Arc<SubscriptionStatus>,
         anew: bool,
         (kept, wants): (&DurableSlots, bool),
-    ) -> (Option<Held>, Option<Hold>) {
+    ) -> (Option<DurableCursor>, Option<Hold>) {
         let bit = 1 << sub.worker;
         let mut places = lock(&self.places);
         let (mut held, mut hold) = (None, None);
@@ -296,7 +296,7 @@ impl Buffer {
         self.drop_held(|_| false).0
     }
 
-    pub(crate) fn subs(&self) -> Vec<Arc<SubShared>> {
+    pub(crate) fn subs(&self) -> Vec<Arc<SubscriptionStatus>> {
         lock(&self.places).subs.clone()
     }
 
@@ -323,7 +323,7 @@ impl Buffer {
         let head = self.log().map_or(0, |log| log.ring.head());
         let places = lock(&self.places);
         let held = places.waited_for().map(|held| held.levels[0]).min().unwrap_or(head);
-        let landed = |sub: &Arc<SubShared>| sub.landed.load(Ordering::Acquire);
+        let landed = |sub: &Arc<SubscriptionStatus>| sub.landed.load(Ordering::Acquire);
         places.subs.iter().map(landed).min().unwrap_or(head).min(held).min(head)
     }
 
@@ -353,12 +353,15 @@ impl Buffer {
     }
 
     /// The places that are kept, as they are now.
-    pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &Held) -> R) -> Vec<R> {
+    pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &DurableCursor) -> R) -> Vec<R> {
         lock(&self.places).held.iter().map(|(name, held)| of(name, held)).collect()
     }
 
     /// Gives up places that are not to be kept; returns how many, and when the next of the others ends.
-    pub(crate) fn drop_held(self: &Arc<Self>, keep: impl Fn(&Held) -> bool) -> (usize, Option<Nanos>) {
+    pub(crate) fn drop_held(
+        self: &Arc<Self>,
+        keep: impl Fn(&DurableCursor) -> bool,
+    ) -> (usize, Option<Nanos>) {
         let (mut gone, mut past, mut next) = (Vec::new(), Coverage::default(), None);
         let mut places = lock(&self.places);
         places.held.retain(|_, held| {

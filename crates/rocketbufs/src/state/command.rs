@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketnet::Accepted;
 
-use super::{Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared, Roused};
+use super::{Activated, Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared};
 use crate::proto::{ByeCode, Subscribe};
 use crate::types::Nanos;
 
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     /// A buffer's subscribers have moved on as far as its writer wanted.
     Progress(Arc<Buffer>),
     /// A buffer that rested does not rest any more.
-    Roused(Roused),
+    Activated(Activated),
     /// Something ends at this time.
     LookAt(Nanos),
     Shutdown {

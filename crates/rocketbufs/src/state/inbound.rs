@@ -10,10 +10,10 @@
 //! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. In a
 //! spliced subscription that is what the application was not told yet; the rest is held by the subscribers downstream.
 
-mod loan;
-mod log;
+mod allocation;
 mod reading;
-mod there;
+mod receive_log;
+mod remote_id;
 mod watchers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,15 +29,15 @@ use crate::proto::{Coverage, End, Inbound};
 use crate::state::{Buffer, Calls, ContextInner, Log, MinReceivers, RInShared, Rest};
 use crate::types::{Bid, Epoch, Position, WireId};
 
-pub(crate) use loan::{Loan, LoanStep};
+pub(crate) use allocation::{AllocationStep, CreditAllocation};
 pub(crate) use reading::Readable;
-pub(crate) use there::There;
+pub(crate) use remote_id::RemoteId;
 pub(crate) use watchers::Watchers;
 
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
     /// The same buffer at the other end.
-    pub(crate) there: There,
+    pub(crate) remote_id: RemoteId,
     pub(crate) slot: u32,
     pub(crate) rin: Weak<RInShared>,
     pub(crate) inner: Arc<ContextInner>,
@@ -56,7 +56,7 @@ pub(crate) struct InboundShared {
 
 #[derive(Default)]
 pub(crate) struct InState {
-    pub(crate) log: Option<InLog>,
+    pub(crate) log: Option<ReceiveLog>,
     /// The connection and the id under which data comes now; none while suspended.
     pub(crate) wire: Option<(u64, WireId)>,
     pub(crate) ending: Option<Ending>,
@@ -70,7 +70,7 @@ pub(crate) struct InState {
 }
 
 /// The log of a subscription that was answered.
-pub(crate) struct InLog {
+pub(crate) struct ReceiveLog {
     pub(crate) log: Log,
     pub(crate) credit: Inbound,
     /// The landing end while no connection has it.
@@ -82,7 +82,7 @@ pub(crate) struct InLog {
     /// The most that one view shows (`SubscribeOptions::max_view_bytes`).
     pub(crate) max_view_bytes: u64,
     /// Where it has no ring of its own, but a share of a budget while there is data for it.
-    pub(crate) loan: Option<Loan>,
+    pub(crate) allocation: Option<CreditAllocation>,
     /// What the application says of what it handed on (`SubscribeOptions::relays`).
     relayed: Option<Relayed>,
     hold: Option<Hold>,
@@ -159,7 +159,7 @@ impl InboundShared {
     ) -> Self {
         Self {
             bid,
-            there: There::new(options.remote_id.unwrap_or(bid)),
+            remote_id: RemoteId::new(options.remote_id.unwrap_or(bid)),
             slot,
             rin: Arc::downgrade(rin),
             inner: inner.clone(),
@@ -197,7 +197,7 @@ impl InboundShared {
         drop(spliced);
         let mut state = lock(&self.state);
         // Left meanwhile: who left it may have looked for its buffer before there was one, and nobody else ends that.
-        if state.done || state.log.as_ref().is_some_and(InLog::is_read_alone) {
+        if state.done || state.log.as_ref().is_some_and(ReceiveLog::is_read_alone) {
             drop(state);
             self.is_spliced.store(false, Ordering::Release);
             *lock(&self.spliced) = None;
@@ -388,7 +388,7 @@ impl InboundShared {
 
     /// What was handed on is confirmed so far. False if the subscription is none that relays.
     pub(crate) fn confirm(&self, delivered: Position, consumed: Position, coverage: Coverage) -> bool {
-        let confirm = |in_log: &mut InLog| {
+        let confirm = |in_log: &mut ReceiveLog| {
             let told = in_log.relayed.as_mut()?;
             // Positions never go back; the count is that of the positions told with it.
             told.delivered = told.delivered.max(delivered);
@@ -414,7 +414,7 @@ impl InboundShared {
 
     /// Changes what the application holds, moves the hold, and wakes the worker if credit is due.
     #[inline]
-    fn update<R>(&self, change: impl FnOnce(&mut InLog) -> R) -> Option<R> {
+    fn update<R>(&self, change: impl FnOnce(&mut ReceiveLog) -> R) -> Option<R> {
         let mut state = lock(&self.state);
         let wire = state.wire;
         let ending = state.ending.is_some();
@@ -477,7 +477,7 @@ impl InState {
         if self.resume_on.is_none() || self.wire.is_some() {
             return None;
         }
-        let given_back = self.log.as_mut().is_some_and(InLog::is_given_back);
+        let given_back = self.log.as_mut().is_some_and(ReceiveLog::is_given_back);
         self.resume_on.take_if(|_| given_back)
     }
 }

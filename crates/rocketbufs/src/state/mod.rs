@@ -30,23 +30,25 @@ mod rout;
 mod worker;
 
 pub use budget::Budget;
-pub(crate) use budget::{Calls, Membership, Need, Share, page_bytes};
+pub(crate) use budget::{Calls, Member, Membership, Need, Share, page_bytes};
 pub use buffer::Traffic;
-pub(crate) use buffer::{Buffer, Held, Known, Leaving, Log, SubShared, held_at};
+pub(crate) use buffer::{Buffer, DurableCursor, Known, Leaving, Log, SubscriptionStatus, held_at};
 pub(crate) use command::{Command, Parked, Role};
 pub use confirm::{Confirmed, SubscriberProgress};
 pub(crate) use confirm::{Contexts, Waits, tell_subscriber_progress};
 pub(crate) use conn::{ConnShared, ConnState, Phase};
 pub(crate) use context::{ContextInner, Entropy};
 pub(crate) use durable_slots::DurableSlots;
-pub(crate) use inbound::{Ending, Followed, InLog, InboundShared, Item, Loan, LoanStep, Readable};
+pub(crate) use inbound::{
+    AllocationStep, CreditAllocation, Ending, Followed, InboundShared, Item, Readable, ReceiveLog,
+};
 pub(crate) use listener::ListenerShared;
 pub use listener::{ForeignConnection, ForeignReason};
 pub(crate) use looks::{Looks, MOST_RINGS, Sights, TAKEN};
 pub(crate) use min_receivers::MinReceivers;
 pub use progress::Progress;
 pub(crate) use progress::ProgressWatch;
-pub(crate) use rest::{MOVING, NOWHERE, Rest, Roused};
+pub(crate) use rest::{Activated, MOVING, NOWHERE, Rest};
 pub(crate) use rin::{Queue, RInShared, view_of};
 pub(crate) use rout::ROutShared;
 pub(crate) use worker::{

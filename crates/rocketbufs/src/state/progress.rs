@@ -54,7 +54,7 @@ impl Buffer {
         if !self.watched.armed.is_armed(after) {
             return;
         }
-        // Held until it is disarmed: what is asked for meanwhile is neither taken for this nor forgotten with it.
+        // DurableCursor until it is disarmed: what is asked for meanwhile is neither taken for this nor forgotten with it.
         let mut watched = lock(&self.watched.what);
         let Some(what) = *watched else { return };
         let reached = self.ended()

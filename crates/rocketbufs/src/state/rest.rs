@@ -9,7 +9,7 @@ use rocketring::{Armed, NotifyFlag, Ring};
 use super::{Buffer, Command};
 use crate::types::Position;
 
-/// Places of [`Rest::place`] besides those of rings at rest, which are greater.
+/// SubscriberTable of [`Rest::place`] besides those of rings at rest, which are greater.
 pub(crate) const NOWHERE: u64 = 0;
 pub(crate) const MOVING: u64 = 1;
 
@@ -53,7 +53,7 @@ impl Rest {
 }
 
 /// Why a buffer does not rest any more.
-pub(crate) enum Roused {
+pub(crate) enum Activated {
     /// The application writes it.
     Written(Arc<Buffer>),
     /// A hold moved, and there is more memory to give back then.
@@ -65,16 +65,16 @@ pub(crate) enum Roused {
 impl Buffer {
     /// The application has delivered.
     #[inline]
-    pub(crate) fn stir(self: &Arc<Self>, delivered: Light) {
+    pub(crate) fn mark_active(self: &Arc<Self>, delivered: Light) {
         if self.rest.still.take(delivered) {
-            self.tell_roused(Roused::Written(self.clone()));
+            self.notify_activated(Activated::Written(self.clone()));
         }
     }
 
     /// A hold moved.
     pub(crate) fn let_go(self: &Arc<Self>, moved: Full) {
         if self.rest.owed.take(moved) {
-            self.tell_roused(Roused::LetGo(self.clone()));
+            self.notify_activated(Activated::LetGo(self.clone()));
         }
     }
 
@@ -82,12 +82,12 @@ impl Buffer {
     pub(crate) fn end_rest(&self) {
         let place = self.rest.place.load(Ordering::Acquire);
         if place > MOVING {
-            self.tell_roused(Roused::Gone(place));
+            self.notify_activated(Activated::Gone(place));
         }
     }
 
-    fn tell_roused(&self, roused: Roused) {
+    fn notify_activated(&self, activated: Activated) {
         let workers = &self.inner.workers;
-        workers[self.slot as usize % workers.len()].send(Command::Roused(roused));
+        workers[self.slot as usize % workers.len()].send(Command::Activated(activated));
     }
 }

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::proto::ByeCode;
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
 
-/// Places of a worker for connections that are only told that there is none for them.
+/// SubscriberTable of a worker for connections that are only told that there is none for them.
 const PLACES_TO_REFUSE: usize = 16;
 
 /// How many connections a worker's transport takes, those included that are refused.

@@ -17,7 +17,7 @@ use crate::proto::{
     ByeCode, Message, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor, Start, Subscribe,
     Subscribed,
 };
-use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
+use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubscriptionStatus};
 use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -240,8 +240,8 @@ fn shared_of(
     subscribe: &Subscribe,
     (hold, whole, cursor): (Option<Hold>, Position, &SendCursor),
     now: Nanos,
-) -> SubShared {
-    SubShared {
+) -> SubscriptionStatus {
+    SubscriptionStatus {
         conn,
         worker,
         wire: subscribe.wire,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rocketnet::{ConnId, Offered, Transport};
-use rocketring::{Ring, RingConfig};
+use rocketring::{Ring, RingConfig, RingReceiver};
 
 use super::io::LinkPhase;
 use super::reactor::{InSub, Reactor};
@@ -14,7 +14,7 @@ use crate::lock::lock;
 use crate::options::ConfirmMode;
 use crate::planted;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
-use crate::state::{Command, Ending, InLog, InboundShared, Loan, Log};
+use crate::state::{Command, CreditAllocation, Ending, InboundShared, Log, ReceiveLog};
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Reactor<T> {
@@ -28,7 +28,7 @@ impl<T: Transport> Reactor<T> {
         let Some((conn, link)) = known.filter(|(_, link)| link.line.phase == LinkPhase::Up) else {
             return self.begin_linger(inbound);
         };
-        let Some(there) = inbound.there.bid() else { return self.begin_linger(inbound) };
+        let Some(remote_id) = inbound.remote_id.bid() else { return self.begin_linger(inbound) };
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         let rin = inbound.rin.upgrade();
         let mut state = lock(&inbound.state);
@@ -40,7 +40,7 @@ impl<T: Transport> Reactor<T> {
         let moves = !inbound.is_spliced()
             && !inbound.options.own_memory
             && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peer_written());
-        let waits = moves && !state.log.as_mut().is_some_and(InLog::is_given_back);
+        let waits = moves && !state.log.as_mut().is_some_and(ReceiveLog::is_given_back);
         if state.wire.is_some() || waits {
             // The old connection still has the landing end, and is closing; or the application has not given back all.
             // Several workers say so in any order. One that the rIn has left by now is closed, and the newest says so itself.
@@ -52,7 +52,8 @@ impl<T: Transport> Reactor<T> {
         let wire = link.next_wire;
         link.next_wire += 1;
         state.wire = Some((number, wire));
-        let goes_on = |in_log: &InLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
+        let goes_on =
+            |in_log: &ReceiveLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
         let resumed_at = state.log.as_ref().map(goes_on);
         let start = match &state.log {
             Some(in_log) => {
@@ -66,7 +67,7 @@ impl<T: Transport> Reactor<T> {
         self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let own_memory = on_this_machine && inbound.options.own_memory;
-        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, there), start) };
+        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
         self.send(conn, &Message::Subscribe(subscribe));
     }
 
@@ -145,21 +146,11 @@ impl<T: Transport> Reactor<T> {
         offered: Option<Offered>,
     ) {
         let Subscribed { wire, epoch, start, .. } = *subscribed;
-        let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some((ring, allocation)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
-        let credit = Inbound::new(start, window(&ring, loan.as_ref(), subscribed));
+        let credit = Inbound::new(start, window(&ring, allocation.as_ref(), subscribed));
         let log = Log { ring, epoch };
-        let mut in_log =
-            InLog::new(log.clone(), receiver, credit, start, inbound.options.confirm == ConfirmMode::Relayed);
-        in_log.confirm_consumed = inbound.options.confirm != ConfirmMode::OnArrival;
-        in_log.place_kept = inbound.options.keeps_place();
-        in_log.max_view_bytes = inbound.options.max_view_bytes.unwrap_or(0);
-        in_log.loan = loan;
-        if let (Start::Position(..), false) = (inbound.options.start, subscribed.restarted) {
-            in_log.covered_from =
-                inbound.options.covered_from.map_or(start, |covered_from| covered_from.min(start));
-        }
-        in_log.kept = inbound.min_receivers.is_any().then(|| log.ring.hold(start).ok()).flatten();
+        let mut in_log = new_log((inbound, subscribed), &log, receiver, credit, allocation);
         let receiver = in_log.receiver.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);
@@ -197,11 +188,11 @@ impl<T: Transport> Reactor<T> {
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
         offered: Option<Offered>,
-    ) -> Option<(Ring, Option<Loan>)> {
+    ) -> Option<(Ring, Option<CreditAllocation>)> {
         // What lies in the sender's memory takes none here.
-        let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
-        let made = match loan {
-            Ok(Some(loan)) => Ok((Ring::unbacked(subscribed.start), Some(loan))),
+        let allocation = if offered.is_none() { Self::allocation(inbound, subscribed) } else { Ok(None) };
+        let made = match allocation {
+            Ok(Some(allocation)) => Ok((Ring::unbacked(subscribed.start), Some(allocation))),
             Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),
             Err(error) => Err(error),
         };
@@ -313,14 +304,14 @@ impl<T: Transport> Reactor<T> {
         subscribed: &Subscribed,
         offered: Option<Offered>,
     ) {
-        let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some((ring, allocation)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
-        let credit = Inbound::new(subscribed.start, window(&ring, loan.as_ref(), subscribed));
+        let credit = Inbound::new(subscribed.start, window(&ring, allocation.as_ref(), subscribed));
         let mut state = lock(&inbound.state);
         let mut left = None;
         if let Some(in_log) = &mut state.log {
             in_log.move_to(ring, subscribed.start, credit);
-            left = std::mem::replace(&mut in_log.loan, loan);
+            left = std::mem::replace(&mut in_log.allocation, allocation);
         }
         drop(state);
         // What it had of the budget goes to others, whose locks that takes.
@@ -332,9 +323,31 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
+/// The log of a subscription that was answered, as its options want it.
+fn new_log(
+    (inbound, subscribed): (&InboundShared, &Subscribed),
+    log: &Log,
+    receiver: RingReceiver,
+    credit: Inbound,
+    allocation: Option<CreditAllocation>,
+) -> ReceiveLog {
+    let (options, start) = (&inbound.options, subscribed.start);
+    let relays = options.confirm == ConfirmMode::Relayed;
+    let mut in_log = ReceiveLog::new(log.clone(), receiver, credit, start, relays);
+    in_log.confirm_consumed = options.confirm != ConfirmMode::OnArrival;
+    in_log.place_kept = options.keeps_place();
+    in_log.max_view_bytes = options.max_view_bytes.unwrap_or(0);
+    in_log.allocation = allocation;
+    if let (Start::Position(..), false) = (options.start, subscribed.restarted) {
+        in_log.covered_from = options.covered_from.map_or(start, |covered_from| covered_from.min(start));
+    }
+    in_log.kept = inbound.min_receivers.is_any().then(|| log.ring.hold(start).ok()).flatten();
+    in_log
+}
+
 /// The smaller of what the two rings hold in flight.
-fn window(ring: &Ring, loan: Option<&Loan>, subscribed: &Subscribed) -> u64 {
-    let room = loan.map_or(ring.capacity() - ring.retain(), Loan::full);
+fn window(ring: &Ring, allocation: Option<&CreditAllocation>, subscribed: &Subscribed) -> u64 {
+    let room = allocation.map_or(ring.capacity() - ring.retain(), CreditAllocation::full);
     room.min((subscribed.capacity / 2).max(1))
 }
 
@@ -346,11 +359,11 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
 }
 
-fn subscribe_message(inbound: &InboundShared, (wire, there): (WireId, Bid), start: Start) -> Subscribe {
+fn subscribe_message(inbound: &InboundShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
     let options = &inbound.options;
     Subscribe {
         wire,
-        bid: there,
+        bid,
         capacity: options.capacity_bytes().next_power_of_two(),
         policy: options.policy,
         own_memory: false,

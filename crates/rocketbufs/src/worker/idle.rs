@@ -35,7 +35,7 @@ use rocketring::{Armed, Ring};
 
 use crate::config::Config;
 use crate::lock::lock;
-use crate::state::{Buffer, InboundShared, MOVING, NOWHERE, Rest, Roused};
+use crate::state::{Activated, Buffer, InboundShared, MOVING, NOWHERE, Rest};
 use crate::types::{Nanos, Position};
 
 /// Rings trimmed and rings looked at in one turn of the worker: a system call or two each, and some nanoseconds.
@@ -161,11 +161,11 @@ impl Idle {
         }
     }
 
-    pub(super) fn roused(&mut self, roused: Roused, now: Nanos) {
-        match roused {
-            Roused::Written(buffer) => self.buffer_stirred(buffer, now),
-            Roused::LetGo(buffer) => self.on_let_go(buffer, now),
-            Roused::Gone(place) => self.gone(place),
+    pub(super) fn activated(&mut self, activated: Activated, now: Nanos) {
+        match activated {
+            Activated::Written(buffer) => self.buffer_stirred(buffer, now),
+            Activated::LetGo(buffer) => self.on_let_go(buffer, now),
+            Activated::Gone(place) => self.gone(place),
         }
     }
 

@@ -21,7 +21,7 @@
 //! * `caller_send`, `pauses`: sending on the application's thread;
 //! * `caller_runs`: an application thread that waits does the worker's work;
 //! * `following`: readers that map a ring, and are woken by its writer;
-//! * `lending`: credit on demand, where subscriptions share a budget;
+//! * `on_demand`: credit on demand, where subscriptions share a budget;
 //! * `idle`, `trimming`: memory that rings at rest give back.
 
 mod accepting;
@@ -32,8 +32,8 @@ pub(crate) mod caller_send;
 mod following;
 mod idle;
 mod io;
-mod lending;
 mod links;
+mod on_demand;
 mod pauses;
 mod peer;
 mod reactor;

@@ -13,7 +13,7 @@ use super::io::{Io, Line, LinkPhase};
 use crate::events::OutEvent;
 use crate::planted;
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
-use crate::state::{Buffer, SubShared, tell_subscriber_progress};
+use crate::state::{Buffer, SubscriptionStatus, tell_subscriber_progress};
 use crate::types::{Position, WireId};
 
 /// The PING that follows an end has this bit and the wire id; others have the time, which does not reach it.
@@ -24,7 +24,7 @@ pub(super) struct OutSub {
     pub(super) buffer: Arc<Buffer>,
     pub(super) machine: PeerSubscription,
     /// What others see of it.
-    pub(super) status: Arc<SubShared>,
+    pub(super) status: Arc<SubscriptionStatus>,
     pub(super) hold_ms: u32,
 }
 

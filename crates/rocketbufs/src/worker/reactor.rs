@@ -213,7 +213,7 @@ impl<T: Transport> Reactor<T> {
                     out.tell(OutEvent::Progress { bid: buffer.bid });
                 }
             }
-            Command::Roused(roused) => self.idle.roused(roused, self.io.now),
+            Command::Activated(activated) => self.idle.activated(activated, self.io.now),
             Command::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
             Command::Shutdown { grace } => self.shutdown(grace),
         }

@@ -11,7 +11,7 @@ use crate::limits::millis;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
-use crate::state::{Command, Ending, InLog, InboundShared};
+use crate::state::{Command, Ending, InboundShared, ReceiveLog};
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Reactor<T> {
@@ -320,7 +320,7 @@ impl<T: Transport> Reactor<T> {
                 in_log.receiver = Some(receiver);
             }
             state.disconnect();
-            let calls = state.log.as_mut().map(InLog::suspend_loan);
+            let calls = state.log.as_mut().map(ReceiveLog::suspend_allocation);
             self.idle.stirred(&inbound, self.io.now);
             let resumed = state.resume_on.take();
             drop(state);

@@ -12,7 +12,7 @@ use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{ByeCode, Credit, Message, RefuseCode, SendCursor};
-use crate::state::{Command, Held, Leaving, SubShared};
+use crate::state::{Command, DurableCursor, Leaving, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
@@ -251,13 +251,13 @@ fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Pos
 }
 
 /// The place to keep for a named subscription that goes.
-fn place_of((cursor, sub): (&SendCursor, &SubShared), until: Nanos) -> Leaving {
+fn place_of((cursor, sub): (&SendCursor, &SubscriptionStatus), until: Nanos) -> Leaving {
     if planted::is(planted::PLACE_NOT_HELD)
         && let Some(hold) = &*lock(&sub.hold)
     {
         hold.advance(Position::MAX);
     }
-    Leaving::Kept(Held {
+    Leaving::Kept(DurableCursor {
         hold: None,
         policy: sub.policy,
         levels: cursor.levels(),

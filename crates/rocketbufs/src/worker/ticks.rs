@@ -51,7 +51,7 @@ impl<T: Transport> Reactor<T> {
         if self.links.is_empty() { IDLE } else { self.io.interval(hurry) }
     }
 
-    /// Places of named subscriptions that nobody came back for. Returns when the next one ends.
+    /// SubscriberTable of named subscriptions that nobody came back for. Returns when the next one ends.
     fn tick_held(&mut self) -> Option<Nanos> {
         let now = self.io.now;
         let mut next: Option<Nanos> = None;

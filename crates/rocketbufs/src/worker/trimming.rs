@@ -57,7 +57,7 @@ impl<T: Transport> Reactor<T> {
         let has_history = match owner {
             Owner::In(inbound) => {
                 self.tell_rest(inbound);
-                self.rest_loan(inbound);
+                self.rest_allocation(inbound);
                 inbound.is_spliced()
             }
             Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {

@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use rocketring::Hold;
 
-use super::SubShared;
+use super::SubscriptionStatus;
 use crate::proto::{Coverage, PeerCoverage};
 use crate::types::{Nanos, Policy, Position};
 
 /// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
 /// never there twice.
 #[derive(Default)]
-pub(super) struct Places {
-    pub(super) subs: Vec<Arc<SubShared>>,
+pub(super) struct SubscriberTable {
+    pub(super) subs: Vec<Arc<SubscriptionStatus>>,
     /// Kept for named subscriptions whose connection is gone. Those that block count as subscribers: nobody is told that
     /// everybody has what they do not have.
-    pub(super) held: HashMap<Vec<u8>, Held>,
+    pub(super) held: HashMap<Vec<u8>, DurableCursor>,
     /// Those who count no more.
     pub(super) past: Coverage,
     /// The buffer was removed: nobody can come back to it.
     pub(super) over: bool,
 }
 
-impl Places {
+impl SubscriberTable {
     /// Those away who count.
-    pub(super) fn waited_for(&self) -> impl Iterator<Item = &Held> {
+    pub(super) fn waited_for(&self) -> impl Iterator<Item = &DurableCursor> {
         self.held.values().filter(|held| held.counts())
     }
 }
 
 /// A place in a ring, kept until somebody of that name comes back.
-pub(crate) struct Held {
+pub(crate) struct DurableCursor {
     pub(crate) hold: Option<Hold>,
     pub(crate) policy: Policy,
     /// What it had confirmed, by level, and for whom that spoke.
@@ -42,7 +42,7 @@ pub(crate) struct Held {
     pub(crate) until: Nanos,
 }
 
-impl Held {
+impl DurableCursor {
     /// Whether it holds the ring, and counts for what is confirmed. Who does not block has said that nobody waits for it:
     /// what is written over while it is away is lost to it, and it is told when it is back.
     pub(super) fn counts(&self) -> bool {
@@ -55,7 +55,7 @@ pub(crate) enum Leaving {
     /// It counts no more.
     Gone,
     /// It is kept under its name.
-    Kept(Held),
+    Kept(DurableCursor),
 }
 
 /// What is known of a subscription that comes back under its name.

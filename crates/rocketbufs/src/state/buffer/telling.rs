@@ -28,7 +28,7 @@ impl Buffer {
         if suppress_notify == 0 || self.log().is_none_or(|log| log.ring.head() > suppress_notify) {
             self.tell_workers(delivered.full(), WorkerShared::mark_or_send);
         }
-        self.stir(delivered);
+        self.mark_active(delivered);
     }
 
     /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller

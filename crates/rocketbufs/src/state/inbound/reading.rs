@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rocketring::{LazyCursor, Ring};
 
-use super::{InLog, InboundShared};
+use super::{InboundShared, ReceiveLog};
 use crate::lock::lock;
 use crate::types::{Epoch, Position};
 
@@ -38,7 +38,7 @@ impl InboundShared {
         let rests = !self.rest.is_moving() && self.inner.config.buffers.idle_trim_ms > 0;
         let in_log = state.log.as_mut().filter(|_| !rests)?;
         let (ring, epoch, at) = (in_log.log.ring.clone(), in_log.log.epoch, in_log.read);
-        let plain = in_log.reader.is_none() && in_log.relayed.is_none() && in_log.loan.is_none();
+        let plain = in_log.reader.is_none() && in_log.relayed.is_none() && in_log.allocation.is_none();
         let given_back = in_log.pins.is_empty() && in_log.consumed == at && in_log.hold.is_some();
         if !(plain && given_back && ring.head() == at) {
             return None;
@@ -72,7 +72,7 @@ impl InboundShared {
     }
 }
 
-impl InLog {
+impl ReceiveLog {
     /// Whether a reader takes what comes.
     pub(crate) fn is_read_alone(&self) -> bool {
         self.reader.is_some()

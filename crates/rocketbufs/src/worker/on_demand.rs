@@ -1,6 +1,6 @@
 //! Subscriptions that share a budget: their rings come and go with the data.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rocketnet::{ConnId, Transport};
 use rocketring::{PoolError, Ring, RingConfig};
@@ -9,16 +9,16 @@ use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::lock::lock;
 use crate::proto::{ByeCode, Message, Subscribed};
-use crate::state::{Ending, InboundShared, Loan, LoanStep, Share, page_bytes};
+use crate::state::{AllocationStep, CreditAllocation, Ending, InboundShared, Member, Share, page_bytes};
 use crate::types::{Position, WireId};
 
 impl<T: Transport> Reactor<T> {
     /// The part in its budget of a subscription that has one and was answered; none without, or without flow control,
     /// where nothing is granted.
-    pub(super) fn loan(
+    pub(super) fn allocation(
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
-    ) -> Result<Option<Loan>, RefusedError> {
+    ) -> Result<Option<CreditAllocation>, RefusedError> {
         let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
             return Ok(None);
         };
@@ -31,7 +31,12 @@ impl<T: Transport> Reactor<T> {
         // The largest ring that the budget has room for.
         let most = 1 << bytes.ilog2();
         let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
-        Ok(Some(Loan::new(budget.join(inbound), subscribed.start, least, full)))
+        Ok(Some(CreditAllocation::new(
+            budget.join(Arc::downgrade(inbound) as Weak<dyn Member>),
+            subscribed.start,
+            least,
+            full,
+        )))
     }
 
     /// The subscription cannot go on for a reason of this end's.
@@ -60,41 +65,42 @@ impl<T: Transport> Reactor<T> {
             if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
                 return;
             }
-            let (step, calls) = in_log.loan_step();
+            let (step, calls) = in_log.allocation_step();
             drop(state);
             calls.run();
-            if !self.take_loan_step(conn, wire, inbound, step) {
+            if !self.take_allocation_step(conn, wire, inbound, step) {
                 return;
             }
         }
     }
 
     /// True if there may be another step.
-    fn take_loan_step(
+    fn take_allocation_step(
         &mut self,
         conn: ConnId,
         wire: WireId,
         inbound: &Arc<InboundShared>,
-        step: LoanStep,
+        step: AllocationStep,
     ) -> bool {
         match step {
-            LoanStep::Nothing => {}
-            LoanStep::Recall => {
+            AllocationStep::Nothing => {}
+            AllocationStep::Recall => {
                 if let Some(in_log) = &mut lock(&inbound.state).log {
                     in_log.recalling();
                 }
                 self.send(conn, &Message::Recall(wire));
             }
-            LoanStep::Release => {
+            AllocationStep::Release => {
                 self.swap_ring(conn, wire, inbound, None);
                 return true;
             }
-            LoanStep::Take(need) => {
+            AllocationStep::Take(need) => {
                 let mut state = lock(&inbound.state);
-                let Some(loan) = state.log.as_mut().and_then(|in_log| in_log.loan.as_mut()) else {
+                let Some(allocation) = state.log.as_mut().and_then(|in_log| in_log.allocation.as_mut())
+                else {
                     return false;
                 };
-                let (share, calls) = loan.take(need);
+                let (share, calls) = allocation.take(need);
                 drop(state);
                 calls.run();
                 if let Some(share) = share {
@@ -108,14 +114,14 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Nothing came for a while: what is not needed goes back to the budget.
-    pub(super) fn rest_loan(&mut self, inbound: &Arc<InboundShared>) {
+    pub(super) fn rest_allocation(&mut self, inbound: &Arc<InboundShared>) {
         let state = lock(&inbound.state);
         let (Some((number, wire)), Some(in_log)) = (state.wire, &state.log) else { return };
-        let step = in_log.loan_at_rest();
+        let step = in_log.allocation_at_rest();
         drop(state);
         let Some(&conn) = self.by_number.get(&number) else { return };
         if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
-            self.take_loan_step(conn, wire, inbound, step);
+            self.take_allocation_step(conn, wire, inbound, step);
         }
     }
 
@@ -126,17 +132,17 @@ impl<T: Transport> Reactor<T> {
         }
         let inbound = in_sub.inbound.clone();
         let mut state = lock(&inbound.state);
-        let Some(in_log) = state.log.as_mut().filter(|in_log| in_log.loan.is_some()) else {
+        let Some(in_log) = state.log.as_mut().filter(|in_log| in_log.allocation.is_some()) else {
             drop(state);
             return self.close(conn, ByeCode::Protocol, "RECALLED for a grant that was not called back");
         };
         let answers = in_log.recalled(at);
-        let step = in_log.loan_at_rest();
+        let step = in_log.allocation_at_rest();
         drop(state);
         if !answers {
             return self.close(conn, ByeCode::Protocol, "RECALLED unasked, or for more than was granted");
         }
-        if step == LoanStep::Release {
+        if step == AllocationStep::Release {
             self.swap_ring(conn, wire, &inbound, None);
         }
         self.give_credit(&inbound);
@@ -149,7 +155,7 @@ impl<T: Transport> Reactor<T> {
         let head = in_log.ring().head();
         let ring = match share {
             None => Ok(Ring::unbacked(head)),
-            Some(share) => self.ring_of(share, in_log.loan.as_ref(), head),
+            Some(share) => self.ring_of(share, in_log.allocation.as_ref(), head),
         };
         let ring = match ring {
             Ok(ring) => ring,
@@ -169,8 +175,14 @@ impl<T: Transport> Reactor<T> {
         calls.run();
     }
 
-    fn ring_of(&self, share: Share, loan: Option<&Loan>, start: Position) -> Result<Ring, PoolError> {
-        let max_delivery = loan.map_or(share.bytes, Loan::max_delivery).min(share.bytes / 2);
+    fn ring_of(
+        &self,
+        share: Share,
+        allocation: Option<&CreditAllocation>,
+        start: Position,
+    ) -> Result<Ring, PoolError> {
+        let max_delivery =
+            allocation.map_or(share.bytes, CreditAllocation::max_delivery).min(share.bytes / 2);
         self.io.inner.pool.ring(RingConfig {
             capacity_bytes: share.bytes,
             retain_bytes: Some(0),

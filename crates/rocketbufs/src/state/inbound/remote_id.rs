@@ -7,13 +7,13 @@ use crate::state::Command;
 use crate::types::Bid;
 
 /// The id that the other end has for a subscription's buffer.
-pub(crate) struct There {
+pub(crate) struct RemoteId {
     bid: AtomicU32,
     /// The other end is another process than the one that had this id, and nobody has said which one it has.
     unknown: AtomicBool,
 }
 
-impl There {
+impl RemoteId {
     pub(super) fn new(bid: Bid) -> Self {
         Self { bid: AtomicU32::new(bid), unknown: AtomicBool::new(false) }
     }

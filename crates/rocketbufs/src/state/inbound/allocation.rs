@@ -9,14 +9,14 @@
 
 use rocketring::{Ring, RingReceiver};
 
-use super::{InLog, InboundShared};
+use super::{InboundShared, ReceiveLog};
 use crate::lock::lock;
 use crate::proto::Credit;
-use crate::state::{Calls, Membership, Need, Share};
+use crate::state::{Calls, Member, Membership, Need, Share};
 use crate::types::Position;
 
 /// See [the module](self).
-pub(crate) struct Loan {
+pub(crate) struct CreditAllocation {
     member: Membership,
     /// What it takes at least to receive a whole delivery, and the ring it would have by itself, in bytes.
     least: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Loan {
 
 /// What is to be done for a subscription's ring.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LoanStep {
+pub(crate) enum AllocationStep {
     Nothing,
     /// RECALL what was granted.
     Recall,
@@ -47,7 +47,7 @@ pub(crate) enum LoanStep {
     Take(Need),
 }
 
-impl Loan {
+impl CreditAllocation {
     /// A subscription that begins at `start`, with no ring.
     pub(crate) fn new(member: Membership, start: Position, least: u64, full: u64) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Loan {
     }
 }
 
-impl InLog {
+impl ReceiveLog {
     fn granted(&self) -> Position {
         self.credit.told().grant
     }
@@ -101,41 +101,43 @@ impl InLog {
     }
 
     /// Whether the sender wants more than it may.
-    fn wants_more(&self, loan: &Loan) -> bool {
-        loan.wanted > self.granted().max(self.log.ring.head())
+    fn wants_more(&self, allocation: &CreditAllocation) -> bool {
+        allocation.wanted > self.granted().max(self.log.ring.head())
     }
 
     /// Up to where is to be granted, if that is further than before and worth a message.
-    fn next_offer(&self, loan: &Loan) -> Option<Position> {
-        if loan.share == 0 || loan.recalling {
+    fn next_offer(&self, allocation: &CreditAllocation) -> Option<Position> {
+        if allocation.share == 0 || allocation.recalling {
             return None;
         }
         let (granted, reach) = (self.granted(), self.log.ring.grant());
-        let wants = self.wants_more(loan);
+        let wants = self.wants_more(allocation);
         // The begin of a delivery is there: the rest must come, or nothing of it can be given back.
         let partial = self.log.ring.head() > self.log.ring.boundary();
-        let short = loan.member.is_short();
-        let to = if loan.ahead && !short {
+        let short = allocation.member.is_short();
+        let to = if allocation.ahead && !short {
             reach
-        } else if wants && (partial || !short && (loan.share >= loan.least || loan.wanted <= reach)) {
-            loan.wanted.min(reach)
+        } else if wants
+            && (partial || !short && (allocation.share >= allocation.least || allocation.wanted <= reach))
+        {
+            allocation.wanted.min(reach)
         } else {
             return None;
         };
-        let stuck = wants && (partial || self.is_drained() || to == loan.wanted);
-        (to > granted && (stuck || to >= granted + loan.share / 4)).then_some(to)
+        let stuck = wants && (partial || self.is_drained() || to == allocation.wanted);
+        (to > granted && (stuck || to >= granted + allocation.share / 4)).then_some(to)
     }
 
     /// Whether the worker has something to do about the ring, as the application gave something back.
-    pub(super) fn loan_due(&self) -> bool {
-        let Some(loan) = &self.loan else { return false };
+    pub(super) fn allocation_due(&self) -> bool {
+        let Some(allocation) = &self.allocation else { return false };
         let drained = self.is_drained();
-        match loan.share {
-            0 => drained && self.wants_more(loan),
-            _ if loan.recalling => false,
+        match allocation.share {
+            0 => drained && self.wants_more(allocation),
+            _ if allocation.recalling => false,
             _ => {
-                drained && (loan.member.is_short() || self.wants_more(loan))
-                    || self.next_offer(loan).is_some()
+                drained && (allocation.member.is_short() || self.wants_more(allocation))
+                    || self.next_offer(allocation).is_some()
             }
         }
     }
@@ -143,17 +145,17 @@ impl InLog {
     /// The application gave something back: if that was all, the budget hears that the ring can be called back. Without a
     /// connection it goes at once: nobody could bring more, or be called.
     pub(super) fn look_drained(&mut self) -> Calls {
-        let has_ring = self.loan.as_ref().is_some_and(|loan| loan.share > 0);
+        let has_ring = self.allocation.as_ref().is_some_and(|allocation| allocation.share > 0);
         if !has_ring || !self.is_drained() {
             return Calls::default();
         }
         if self.receiver.is_some() {
             return self.free_ring();
         }
-        match &mut self.loan {
-            Some(loan) if !loan.idle => {
-                loan.idle = true;
-                loan.member.idle()
+        match &mut self.allocation {
+            Some(allocation) if !allocation.idle => {
+                allocation.idle = true;
+                allocation.member.idle()
             }
             _ => Calls::default(),
         }
@@ -167,76 +169,83 @@ impl InLog {
     }
 
     /// What to do now, and whom that concerns. What may be granted is in the next CREDIT.
-    pub(crate) fn loan_step(&mut self) -> (LoanStep, Calls) {
-        let nothing = || (LoanStep::Nothing, Calls::default());
+    pub(crate) fn allocation_step(&mut self) -> (AllocationStep, Calls) {
+        let nothing = || (AllocationStep::Nothing, Calls::default());
         let (drained, head) = (self.is_drained(), self.log.ring.head());
-        let Some(loan) = &self.loan else { return nothing() };
-        let wants = self.wants_more(loan);
-        let (short, plenty) = (loan.member.is_short(), wants && !loan.ahead && loan.member.is_plenty());
-        let release = self.release(loan);
-        let Some(loan) = &mut self.loan else { return nothing() };
-        if loan.share == 0 {
+        let Some(allocation) = &self.allocation else { return nothing() };
+        let wants = self.wants_more(allocation);
+        let (short, plenty) =
+            (allocation.member.is_short(), wants && !allocation.ahead && allocation.member.is_plenty());
+        let release = self.release(allocation);
+        let Some(allocation) = &mut self.allocation else { return nothing() };
+        if allocation.share == 0 {
             if !wants {
-                return (LoanStep::Nothing, loan.leave_line());
+                return (AllocationStep::Nothing, allocation.leave_line());
             }
             // A hole that was not told yet lies in the ring that is there.
-            let need = Need { bytes: loan.wanted - head, least: loan.least, full: loan.full };
-            return (if drained { LoanStep::Take(need) } else { LoanStep::Nothing }, Calls::default());
+            let need =
+                Need { bytes: allocation.wanted - head, least: allocation.least, full: allocation.full };
+            return (
+                if drained { AllocationStep::Take(need) } else { AllocationStep::Nothing },
+                Calls::default(),
+            );
         }
-        if loan.recalling {
+        if allocation.recalling {
             return nothing();
         }
-        if short && drained && release != LoanStep::Nothing {
+        if short && drained && release != AllocationStep::Nothing {
             return (release, Calls::default());
         }
         let mut calls = Calls::default();
-        if short && std::mem::take(&mut loan.idle) {
-            calls = loan.member.busy();
+        if short && std::mem::take(&mut allocation.idle) {
+            calls = allocation.member.busy();
         }
-        loan.ahead |= plenty && loan.share >= loan.least;
-        let offer = self.loan.as_ref().and_then(|loan| self.next_offer(loan));
-        let Some(loan) = &mut self.loan else { return nothing() };
+        allocation.ahead |= plenty && allocation.share >= allocation.least;
+        let offer = self.allocation.as_ref().and_then(|allocation| self.next_offer(allocation));
+        let Some(allocation) = &mut self.allocation else { return nothing() };
         match offer {
-            Some(to) => loan.offer = to,
+            Some(to) => allocation.offer = to,
             // What the sender has does not fit.
-            None if wants && drained && !loan.ahead => return (release, calls),
+            None if wants && drained && !allocation.ahead => return (release, calls),
             None => {}
         }
-        (LoanStep::Nothing, calls)
+        (AllocationStep::Nothing, calls)
     }
 
     /// Nothing came for a while.
-    pub(crate) fn loan_at_rest(&self) -> LoanStep {
-        match &self.loan {
-            Some(loan) if loan.share > 0 && self.is_drained() && !loan.recalling => self.release(loan),
-            _ => LoanStep::Nothing,
+    pub(crate) fn allocation_at_rest(&self) -> AllocationStep {
+        match &self.allocation {
+            Some(allocation) if allocation.share > 0 && self.is_drained() && !allocation.recalling => {
+                self.release(allocation)
+            }
+            _ => AllocationStep::Nothing,
         }
     }
 
     /// How the ring goes in which nothing is. What was granted because the sender asked for it is on its way, and RECALL
     /// would change nothing.
-    fn release(&self, loan: &Loan) -> LoanStep {
+    fn release(&self, allocation: &CreditAllocation) -> AllocationStep {
         let granted = self.granted();
         if granted <= self.log.ring.head() {
-            LoanStep::Release
-        } else if granted > loan.wanted {
-            LoanStep::Recall
+            AllocationStep::Release
+        } else if granted > allocation.wanted {
+            AllocationStep::Recall
         } else {
-            LoanStep::Nothing
+            AllocationStep::Nothing
         }
     }
 
     pub(crate) fn recalling(&mut self) {
-        if let Some(loan) = &mut self.loan {
-            loan.recalling = true;
+        if let Some(allocation) = &mut self.allocation {
+            allocation.recalling = true;
         }
     }
 
     /// The sender asked for confirmations, or for credit.
     pub(crate) fn on_ask(&mut self, mut wanted: [Position; 3]) {
         let granted = self.granted();
-        if let Some(loan) = self.loan.as_mut().filter(|_| wanted[0] > granted) {
-            loan.wanted = loan.wanted.max(wanted[0]);
+        if let Some(allocation) = self.allocation.as_mut().filter(|_| wanted[0] > granted) {
+            allocation.wanted = allocation.wanted.max(wanted[0]);
             wanted[0] = 0;
         }
         self.credit.on_ask(wanted);
@@ -245,15 +254,18 @@ impl InLog {
     /// CREDIT, if one is due, with the positions as they are now.
     pub(crate) fn next_credit(&mut self, now: Credit) -> Option<Credit> {
         let granted = self.granted();
-        let offers = self.loan.as_ref().is_some_and(|loan| !loan.recalling && loan.offer > granted);
+        let offers = self
+            .allocation
+            .as_ref()
+            .is_some_and(|allocation| !allocation.recalling && allocation.offer > granted);
         let credit = if offers { self.credit.tell(now) } else { self.credit.credit(now) }?;
         Some(self.as_told(credit))
     }
 
     /// A CREDIT as it is sent: while a grant is called back none is told.
     pub(crate) fn as_told(&self, credit: Credit) -> Credit {
-        match &self.loan {
-            Some(loan) if loan.recalling => Credit { grant: credit.landed, ..credit },
+        match &self.allocation {
+            Some(allocation) if allocation.recalling => Credit { grant: credit.landed, ..credit },
             _ => credit,
         }
     }
@@ -261,12 +273,14 @@ impl InLog {
     /// RECALLED: the grant ends at `at`. False if that is no answer to a RECALL, or more than was granted.
     pub(crate) fn recalled(&mut self, at: Position) -> bool {
         let granted = self.granted();
-        let Some(loan) = self.loan.as_mut().filter(|loan| loan.recalling && at <= granted) else {
+        let Some(allocation) =
+            self.allocation.as_mut().filter(|allocation| allocation.recalling && at <= granted)
+        else {
             return false;
         };
-        loan.recalling = false;
+        allocation.recalling = false;
         // Whatever it wants beyond that it asks for anew.
-        (loan.offer, loan.wanted) = (at, at);
+        (allocation.offer, allocation.wanted) = (at, at);
         self.credit.take_back(at);
         true
     }
@@ -274,15 +288,15 @@ impl InLog {
     /// The ring of its share, from here on, or none; returns the ring receiver that is to be bound.
     pub(crate) fn swap_ring(&mut self, ring: Ring, share: Option<Share>) -> (Option<RingReceiver>, Calls) {
         let head = ring.head();
-        let Some(loan) = &mut self.loan else { return (None, Calls::default()) };
-        let calls = if share.is_none() { loan.member.give_back() } else { Calls::default() };
-        loan.share = share.map_or(0, |share| share.bytes);
-        loan.ahead = share.is_some_and(|share| share.ahead);
-        (loan.idle, loan.waiting) = (false, false);
+        let Some(allocation) = &mut self.allocation else { return (None, Calls::default()) };
+        let calls = if share.is_none() { allocation.member.give_back() } else { Calls::default() };
+        allocation.share = share.map_or(0, |share| share.bytes);
+        allocation.ahead = share.is_some_and(|share| share.ahead);
+        (allocation.idle, allocation.waiting) = (false, false);
         let reach = ring.grant();
-        loan.offer = match share {
+        allocation.offer = match share {
             Some(Share { ahead: true, .. }) => reach,
-            Some(_) => loan.wanted.min(reach),
+            Some(_) => allocation.wanted.min(reach),
             None => head,
         };
         self.hold = ring.hold(head).ok();
@@ -292,22 +306,22 @@ impl InLog {
     }
 
     /// The connection is gone: nothing is granted any more, and the landing end is here.
-    pub(crate) fn suspend_loan(&mut self) -> Calls {
+    pub(crate) fn suspend_allocation(&mut self) -> Calls {
         // Over another connection the sender may not know any more where the delivery ends whose begin is here, and a
         // ring that was made for it may have no room for a later end.
-        if let (Some(_), Some(receiver)) = (&self.loan, &mut self.receiver) {
+        if let (Some(_), Some(receiver)) = (&self.allocation, &mut self.receiver) {
             receiver.drop_partial();
         }
         let (head, drained) = (self.log.ring.head(), self.is_drained());
-        let Some(loan) = &mut self.loan else { return Calls::default() };
-        loan.recalling = false;
-        loan.ahead = false;
-        (loan.offer, loan.wanted) = (head, head);
-        let mut calls = loan.leave_line();
-        if std::mem::take(&mut loan.idle) {
-            calls.add(loan.member.busy());
+        let Some(allocation) = &mut self.allocation else { return Calls::default() };
+        allocation.recalling = false;
+        allocation.ahead = false;
+        (allocation.offer, allocation.wanted) = (head, head);
+        let mut calls = allocation.leave_line();
+        if std::mem::take(&mut allocation.idle) {
+            calls.add(allocation.member.busy());
         }
-        let share = loan.share;
+        let share = allocation.share;
         self.credit.take_back(head);
         if share > 0 && drained {
             calls.add(self.free_ring());
@@ -321,22 +335,26 @@ impl InboundShared {
     pub(crate) fn detach(&self) {
         let mut state = lock(&self.state);
         state.disconnect();
-        let calls = state.log.as_mut().and_then(|in_log| in_log.loan.as_mut()).map(Loan::leave_line);
+        let calls = state
+            .log
+            .as_mut()
+            .and_then(|in_log| in_log.allocation.as_mut())
+            .map(CreditAllocation::leave_line);
         drop(state);
         calls.unwrap_or_default().run();
     }
+}
 
-    /// There may be room for it in its budget now, or others want its share: its worker looks. Without a connection it
-    /// has no say.
-    pub(crate) fn call(&self) -> Option<Calls> {
+impl Member for InboundShared {
+    fn call(&self) -> Option<Calls> {
         let mut state = lock(&self.state);
         if let Some((conn, _)) = state.wire {
             drop(state);
             self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
             return None;
         }
-        let loan = state.log.as_mut()?.loan.as_mut()?;
-        loan.idle = false;
-        Some(loan.member.busy())
+        let allocation = state.log.as_mut()?.allocation.as_mut()?;
+        allocation.idle = false;
+        Some(allocation.member.busy())
     }
 }

@@ -2,7 +2,7 @@
 
 use rocketring::{Hold, Ring, RingReceiver, verify};
 
-use super::{InLog, InboundShared, Item, Relayed};
+use super::{InboundShared, Item, ReceiveLog, Relayed};
 use crate::planted;
 use crate::proto::{Coverage, Credit, Inbound};
 use crate::state::{Buffer, Log};
@@ -25,7 +25,7 @@ impl InboundShared {
     }
 }
 
-impl InLog {
+impl ReceiveLog {
     /// Whether the application needs nothing of what came whole. If it does, a reader tells when it gives something back.
     pub(crate) fn is_given_back(&mut self) -> bool {
         self.ask_reader();
@@ -61,7 +61,7 @@ impl InLog {
             confirm_consumed,
             place_kept,
             max_view_bytes: 0,
-            loan: None,
+            allocation: None,
             relayed: relays.then_some(nothing),
             hold,
             kept: None,
@@ -109,14 +109,14 @@ impl InLog {
     pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
         let ring = &self.log.ring;
         // Where rings come and go, the begin of a delivery is dropped with the connection.
-        let landed = if self.loan.is_some() { ring.boundary() } else { ring.head() };
+        let landed = if self.allocation.is_some() { ring.boundary() } else { ring.head() };
         // What lies in the sender's memory is this end's as long as the sender keeps it, with or without a connection.
         let lent = ring.is_peer_written() && ring.flow_control() && !self.place_kept;
         let landed = if lent { ring.slowest_hold().map_or(landed, |at| at.min(landed)) } else { landed };
         let early = if planted::is(planted::LANDED_EARLY) { self.credit.quarter().min(64) } else { 0 };
         let landed = landed + early;
-        let grant = match &self.loan {
-            Some(loan) => loan.grant(),
+        let grant = match &self.allocation {
+            Some(allocation) => allocation.grant(),
             None if ring.flow_control() => ring.grant(),
             None => landed,
         };
@@ -147,12 +147,12 @@ impl InLog {
 
     pub(super) fn credit_due(&self) -> bool {
         let coverage = Coverage { covered_from: self.covered_from, ..Coverage::ONE };
-        let plain = self.loan.is_none() && self.relayed.is_none();
+        let plain = self.allocation.is_none() && self.relayed.is_none();
         let bound = self.consumed.saturating_add(self.log.ring.capacity());
         if plain && !self.credit.may_be_due(self.log.ring.head(), bound, coverage) {
             return false;
         }
-        self.loan_due() || self.credit.is_due(&self.credit_now(None))
+        self.allocation_due() || self.credit.is_due(&self.credit_now(None))
     }
 
     pub(crate) fn ring(&self) -> &Ring {
