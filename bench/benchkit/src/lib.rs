@@ -7,6 +7,9 @@
 //! * [`ends`]: the two processes of it;
 //! * [`control`]: a process's side of the talk with the harness;
 //! * [`direct`]: messages from one process to another, and there and back;
+//! * [`library`]: messages by way of a client library, and there and back;
+//! * [`messages`]: numbered messages whose content is known to both ends;
+//! * [`credit`] and [`pace`]: how far a publisher may be ahead of its subscribers, and how fast it publishes;
 //! * [`fleet`] and [`server`]: processes that are started, talked to, and never left behind;
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: what the machine says about itself.
@@ -17,13 +20,17 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod credit;
 pub mod direct;
 pub mod ends;
 pub mod error;
 pub mod exchange;
 pub mod fleet;
+pub mod library;
+pub mod messages;
 pub mod netns;
 pub mod output;
+pub mod pace;
 pub mod plot;
 pub mod server;
 pub mod stats;
