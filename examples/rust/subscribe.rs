@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io::{Write, stdout};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Config, Conn, Context, RIn, Received, RefusedError, Start, SubscribeOptions};
+use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn, RefusedError, Start, SubscribeOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
@@ -15,21 +15,21 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let ctx = Context::new(Config::load(None)?)?;
     let input = RIn::new(&Conn::connect(&ctx, &broker, b"subscriber")?);
-    let from_oldest = SubscribeOptions { start: Start::Oldest, ..SubscribeOptions::default() };
+    let from_oldest = SubscribeOptions::new().start(Start::Oldest);
     input.subscribe_with(bid, from_oldest.clone())?;
     loop {
         match input.recv(None)? {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 stdout().write_all(&view.to_vec()?)?;
                 view.consume();
             }
             // Nobody publishes it yet.
-            Some(Received::Refused { error: RefusedError::Peer { .. }, .. }) => {
+            Some(InEvent::Refused { error: RefusedError::Peer { .. }, .. }) => {
                 std::thread::sleep(Duration::from_millis(200));
                 input.subscribe_with(bid, from_oldest.clone())?;
             }
-            Some(Received::Closed { .. } | Received::Gone { .. }) => return Ok(()),
-            Some(Received::ConnDown { why }) => return Err(why.into()),
+            Some(InEvent::Closed { .. } | InEvent::Gone { .. }) => return Ok(()),
+            Some(InEvent::ConnDown { why }) => return Err(why.into()),
             _ => {}
         }
     }

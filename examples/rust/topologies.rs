@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crc32c::crc32c_append;
 use rocketbufs::{
-    Bid, Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
+    Bid, Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
 };
 
 const BUFFER: Bid = 1;
@@ -54,7 +54,7 @@ impl Node {
 
 /// How brokers and leaves receive.
 fn options() -> SubscribeOptions {
-    SubscribeOptions { size_bytes: RING_BYTES, start: Start::Oldest, ..SubscribeOptions::default() }
+    SubscribeOptions::new().size_bytes(RING_BYTES).start(Start::Oldest)
 }
 
 /// Publishes through levels of brokers; `widths` are the nodes of each level, the last is followed by one leaf each.
@@ -126,12 +126,12 @@ fn receive(node: &Node, join: &SyncSender<()>) -> Result<u32, Failure> {
     let mut checksum = 0;
     loop {
         match input.recv(Some(WAIT))?.ok_or("nothing came for a minute")? {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 checksum = crc32c_append(checksum, &view.to_vec()?);
                 view.consume();
             }
-            Received::Closed { .. } => return Ok(checksum),
-            Received::Subscribed { .. } => join.send(())?,
+            InEvent::Closed { .. } => return Ok(checksum),
+            InEvent::Subscribed { .. } => join.send(())?,
             other => return Err(format!("unexpected: {other:?}").into()),
         }
     }

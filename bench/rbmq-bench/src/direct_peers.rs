@@ -18,7 +18,7 @@ use benchkit::{
     direct::{End, Port, Role},
 };
 use rocketbufs::{
-    Bid, BufSeg, BufWriter, Conn, Context, InEvent, InRead, InReader, Listener, RIn, ROut,
+    Bid, BufSeg, Conn, Context, InEvent, InRead, InReader, Listener, OutWriter, RIn, ROut,
     config::TransportKind,
 };
 
@@ -64,7 +64,7 @@ struct Shared {
     context: Context,
     listener: Option<Listener>,
     out: ROut,
-    writer: BufWriter,
+    writer: OutWriter,
     /// None where nothing is received, and as long as the other one is not there.
     input: Option<InReader>,
     copy: Vec<u8>,
@@ -171,7 +171,7 @@ impl Port for Shared {
 }
 
 #[inline]
-fn send(writer: &mut BufWriter, message: &[u8]) -> io::Result<()> {
+fn send(writer: &mut OutWriter, message: &[u8]) -> io::Result<()> {
     let length = (message.len() as u32).to_le_bytes();
     writer.append_blocking(&[&length, message], None).map(drop).map_err(io::Error::other)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rocketbufs::{
-    Blocking, BufferOptions, Conn, Context, InView, Listener, Policy, RIn, ROut, Received, SubscribeOptions,
+    Blocking, BufferOptions, Conn, Context, InEvent, InView, Listener, Policy, RIn, ROut, SubscribeOptions,
     config::TransportKind,
 };
 
@@ -96,7 +96,7 @@ pub fn source(args: &Source) -> Result<(), BenchError> {
     let context = args.buffer.context()?;
     let out = ROut::new(&context);
     let flow_control = !args.buffer.no_flow_control;
-    let options = BufferOptions { size_bytes: RING_BYTES, flow_control, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(RING_BYTES).flow_control(flow_control);
     out.create_buffer_with(BID, options).map_err(failed)?;
     let listener = listen(&context, &out)?;
     let mut writer = out.writer(BID).map_err(failed)?;
@@ -127,7 +127,7 @@ impl Hop {
 
     fn options(&self) -> SubscribeOptions {
         let policy = if self.buffer.no_flow_control { Policy::Overwrite } else { Policy::Block };
-        SubscribeOptions { policy, size_bytes: RING_BYTES, ..SubscribeOptions::default() }
+        SubscribeOptions::new().policy(policy).size_bytes(RING_BYTES)
     }
 }
 
@@ -165,8 +165,8 @@ pub fn sink(args: &Hop) -> Result<(), BenchError> {
     loop {
         match input.recv(Some(LOOK)).map_err(failed)? {
             None => {}
-            Some(Received::Subscribed { .. }) => control.ready(""),
-            Some(Received::Data(view)) => {
+            Some(InEvent::Subscribed { .. }) => control.ready(""),
+            Some(InEvent::Data(view)) => {
                 let wrong = BenchError::WrongByte { topic: BID.into(), after_messages: deliveries };
                 deliveries += check(&mut cursor, &view, &mut copy)?.ok_or(wrong)?;
                 view.consume();

@@ -311,7 +311,7 @@ fn method(args: &LibrariesArgs) -> Result<Method, BenchError> {
     if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
         return Err(BenchError::BadTime);
     }
-    let congestion = match netns::settle_congestion(&args.congestion) {
+    let congestion = match netns::set_congestion(&args.congestion) {
         Congestion::Sockets(_) => Congestion::Namespace(netns::default_congestion()),
         settled => settled,
     };
@@ -484,7 +484,7 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
     };
     let before = everybody(&echo, &pinger);
     let began = std::time::Instant::now();
-    pinger.tell("go")?;
+    pinger.send("go")?;
     // A library that cannot carry the rate needs longer, and is given it.
     let limit = (method.warmup + method.window) * 10 + Duration::from_secs(30);
     let numbers = pinger.numbers_within("total", limit)?;

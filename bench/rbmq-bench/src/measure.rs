@@ -184,7 +184,7 @@ impl Middle {
     /// It did not start again.
     pub fn restart(&mut self, system: System, method: &Method) -> Result<(), BenchError> {
         if Peer::of(system).is_some() {
-            self.process.tell("restart")?;
+            self.process.send("restart")?;
         } else {
             let mut args = words(&["broker", "--listen", &self.addr]);
             add_congestion(&mut args, method.congestion.for_sockets());
@@ -206,7 +206,7 @@ impl Middle {
         let mut words = process.answer_within("ready", SERVER_READY_WITHIN)?.into_iter();
         let addr = words.next().unwrap_or_default();
         if let Some(groups) = words.next() {
-            process.stands_for(groups.split(',').filter_map(|group| group.parse().ok()).collect());
+            process.measure_groups(groups.split(',').filter_map(|group| group.parse().ok()).collect());
         }
         Ok((addr, words.next().unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned())))
     }
@@ -265,7 +265,7 @@ impl Fleet {
     /// # Errors
     /// A worker died, or found a wrong byte.
     pub fn measure(mut self, method: &Method) -> Result<Figures, BenchError> {
-        self.publishers.iter_mut().try_for_each(|publisher| publisher.tell("go"))?;
+        self.publishers.iter_mut().try_for_each(|publisher| publisher.send("go"))?;
         std::thread::sleep(method.warmup);
         let before = self.mark()?;
         std::thread::sleep(method.window);
@@ -295,7 +295,7 @@ impl Fleet {
 
     fn mark(&mut self) -> Result<Mark, BenchError> {
         let counted = self.publishers.iter_mut().chain(&mut self.subscribers);
-        counted.into_iter().try_for_each(|worker| worker.tell("mark"))?;
+        counted.into_iter().try_for_each(|worker| worker.send("mark"))?;
         let at = Instant::now();
         let busy_s = sys::machine_busy_s();
         let own_cpu_s = sys::process_cpu_s(std::process::id());
@@ -313,14 +313,14 @@ impl Fleet {
     /// Ends the publishers and waits until what they published has arrived everywhere, or nothing more does. Returns how
     /// many messages did not arrive, and what each subscriber reported.
     fn end(&mut self) -> Result<(u64, Vec<Vec<u64>>), BenchError> {
-        self.publishers.iter_mut().try_for_each(|publisher| publisher.tell("stop"))?;
+        self.publishers.iter_mut().try_for_each(|publisher| publisher.send("stop"))?;
         let mut published = Vec::new();
         for publisher in &self.publishers {
             published.extend(publisher.numbers("total")?);
         }
         let words: Vec<String> = published.iter().map(u64::to_string).collect();
         let expect = format!("expect {}", words.join(" "));
-        self.subscribers.iter_mut().try_for_each(|subscriber| subscriber.tell(&expect))?;
+        self.subscribers.iter_mut().try_for_each(|subscriber| subscriber.send(&expect))?;
         let totals = self.subscribers.iter().map(|subscriber| subscriber.numbers("total"));
         let totals: Vec<Vec<u64>> = totals.collect::<Result<_, _>>()?;
         let of_one = |received: &Vec<u64>| {

@@ -15,7 +15,7 @@ use std::time::Instant;
 use rbmq_wire::Levels;
 use rbmq_wire::TopicFilter;
 use rocketbufs::Bid;
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 use tracing::warn;
 
 use super::session::display_name;
@@ -49,7 +49,7 @@ pub(super) struct Away {
     kept: usize,
     max_kept: usize,
     /// Tells who was forgotten.
-    forgotten: Seldom,
+    forgotten: LogLimiter,
     /// The connection that said a name last: who comes under that name may be the same, and the connection only look up.
     here: HashMap<String, u64>,
 }
@@ -61,7 +61,7 @@ impl Default for Away {
             ends: BTreeSet::new(),
             kept: 0,
             max_kept: MAX_KEPT,
-            forgotten: Seldom::default(),
+            forgotten: LogLimiter::default(),
             here: HashMap::new(),
         }
     }
@@ -104,7 +104,7 @@ impl Away {
         while self.kept > self.max_kept
             && let Some((_, first)) = self.ends.first().cloned()
         {
-            if let Some(more) = self.forgotten.now(Instant::now()) {
+            if let Some(more) = self.forgotten.allow(Instant::now()) {
                 warn!(
                     more,
                     "subscriber {} is away, as are so many others that topics which appear meanwhile will not be new to it",

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use rbmq_wire::{RefuseCode, TopicName};
 use rocketbufs::{Bid, Policy, Traffic};
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 
 use super::topics::Topics;
 
@@ -117,7 +117,7 @@ pub(super) struct Ledger {
     opened: u64,
     others_past: Traffic,
     /// Lets a line through about publishers that keep no place for this broker.
-    pub(super) placeless: Seldom,
+    pub(super) placeless: LogLimiter,
 }
 
 impl Ledger {

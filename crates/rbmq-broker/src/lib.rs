@@ -159,7 +159,7 @@ impl Broker {
         let arrivals = events.clone();
         let strangers = Arc::new(strangers::Strangers::default());
         let came = strangers.clone();
-        listener.set_stranger_cb(move |stranger| came.came(stranger));
+        listener.set_foreign_conn_cb(move |stranger| came.came(stranger));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
         let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series, strangers, wakers };

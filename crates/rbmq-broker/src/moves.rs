@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, Keep, OutEvent};
+use rocketbufs::{Bid, OutEvent, RetentionHold};
 use tracing::info;
 
 use super::chain::is_shorter;
@@ -31,9 +31,9 @@ struct Move {
     from: Bid,
     to: Bid,
     /// What is kept of the other one, as soon as its ring is there.
-    keep: Option<Keep>,
+    keep: Option<RetentionHold>,
     /// What is kept of the one that has ended: more comes into it behind its end, and must not take its place.
-    kept: Option<Keep>,
+    kept: Option<RetentionHold>,
     state: State,
 }
 
@@ -125,7 +125,7 @@ impl Broker {
         let Some(buffer) = self.topics.get(one.from) else { return true };
         let lost = self.sessions.get(&buffer.session).is_none_or(|s| s.conn.down_reason().is_some());
         let has = self.out.buffer_info(one.from).map(|info| info.boundary);
-        let keeps = one.keep.as_ref().map(Keep::position);
+        let keeps = one.keep.as_ref().map(RetentionHold::position);
         lost || buffer.gone || keeps.is_some_and(|keeps| has.is_some_and(|has| has >= keeps))
     }
 
@@ -181,7 +181,9 @@ impl Broker {
     fn leave_if_empty(&mut self, at: usize) -> bool {
         let Move { from, state: State::Ended(there), .. } = &self.moves.0[at] else { return false };
         let from = *from;
-        if !there.is_empty() || self.out.subscriber_count(from) > 0 || !self.out.kept_places(from).is_empty()
+        if !there.is_empty()
+            || self.out.subscriber_count(from) > 0
+            || !self.out.durable_cursors(from).is_empty()
         {
             return false;
         }

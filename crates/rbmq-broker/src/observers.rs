@@ -14,7 +14,7 @@ use rbmq_wire::{
     BrokerSummary, BufferStage, BufferStats, Hello, Holds, Observe, Page, Place, SubscriptionStats,
     TopicFilter, TopicName,
 };
-use rocketbufs::{Bid, BufferInfo, Conn, Context, KeptPlace, OutEvent, ROut, SubscriberInfo};
+use rocketbufs::{Bid, BufferInfo, Conn, Context, DurableCursorInfo, OutEvent, ROut, SubscriberInfo};
 use tracing::{info, warn};
 
 use super::config::BrokerSettings;
@@ -250,7 +250,7 @@ impl Broker {
             stage,
             expires_ms: millis(expires),
             max_delivery_bytes: buffer.max_delivery_bytes,
-            absent: count(self.out.kept_places(bid).len()),
+            absent: count(self.out.durable_cursors(bid).len()),
             ..BufferStats::default()
         };
         if let Some(info) = self.out.buffer_info(bid) {
@@ -271,7 +271,7 @@ impl Broker {
     fn note_holds(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
         (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
         (stats.min_subscribers, stats.kept_for_least) = (info.min_receivers, info.kept_for_least);
-        stats.receivers = self.out.confirmed(bid).map_or(0, |confirmed| confirmed.count.receivers);
+        stats.receivers = self.out.confirmed(bid).map_or(0, |confirmed| confirmed.coverage.receivers);
         if let Some(load) = self.wakers.table_load(bid) {
             (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
         }
@@ -309,7 +309,7 @@ impl Broker {
         // How far they really are is seen by the next look.
         self.out.ask_subscribers(bid);
         let present = self.out.subscribers(bid).into_iter().map(|info| self.subscription_stats(info));
-        let absent = self.out.kept_places(bid).into_iter().map(absent_stats);
+        let absent = self.out.durable_cursors(bid).into_iter().map(absent_stats);
         let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();
         rows.retain(|(place, _)| after.is_none_or(|after| place > after));
         rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -345,7 +345,7 @@ impl Broker {
     }
 }
 
-fn absent_stats(place: KeptPlace) -> SubscriptionStats {
+fn absent_stats(place: DurableCursorInfo) -> SubscriptionStats {
     SubscriptionStats {
         name: name(&place.name),
         policy: place.policy,

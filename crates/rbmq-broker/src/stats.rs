@@ -61,7 +61,7 @@ impl Broker {
         let history = info.head.saturating_sub(info.retain_bytes);
         let ring_bytes = info.capacity_bytes;
         let lag = |landed: u64| info.head.saturating_sub(landed);
-        let (present, kept) = (self.out.subscribers(bid), self.out.kept_places(bid));
+        let (present, kept) = (self.out.subscribers(bid), self.out.durable_cursors(bid));
         let looks = present.len() + kept.len();
         stats.subscribers = stats.subscribers.saturating_add(present.len() as u32);
         stats.absent = stats.absent.saturating_add(kept.len() as u32);

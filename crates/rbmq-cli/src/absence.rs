@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rbmq::{Level, PublisherWaitError, TopicWriter};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// How often a broker is looked for at most.
 const LOOK: Duration = Duration::from_millis(50);

@@ -9,7 +9,7 @@ use rbmq::ConnectError;
 use rbmq_broker::BrokerConfig;
 use rocketbufs::{Config, ConnError};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// How long a stranger may take to say that it speaks HTTP.
 const HTTP_PATIENCE: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use rbmq_broker::Setting;
 use rocketbufs::config::Origin;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::failure::Failure;
 use super::log;
 use super::source::{self, Source};
 

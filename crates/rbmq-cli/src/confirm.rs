@@ -10,7 +10,7 @@ use rbmq::{ConfirmError, Confirmation, Confirmed, Level};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::Failure;
+use super::failure::Failure;
 use super::stop::Stop;
 
 /// Deliveries that wait for their confirmation at a time; a publisher that is so far ahead waits too.

@@ -10,7 +10,7 @@ use rbmq::{Kept, OutputState, TopicName};
 use rocketbufs::{Epoch, Position};
 use sha2::{Digest, Sha256};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// What was written is recorded after this time, or when there is nothing else to do.
 const RECORD_AFTER: Duration = Duration::from_millis(50);

@@ -18,8 +18,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
+use super::failure::Failure;
 use super::lines::{self, Lines};
-use super::{Failure, colors};
+use super::terminal::colors;
 
 /// The variable that goes over everything else.
 pub(super) const VARIABLE: &str = "RBMQ_LOG";

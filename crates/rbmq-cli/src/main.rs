@@ -8,6 +8,7 @@ mod check;
 mod client;
 mod config;
 mod confirm;
+mod failure;
 mod files;
 mod input;
 mod lines;
@@ -24,15 +25,17 @@ mod stdout;
 mod stop;
 mod subscribe;
 mod supervisor;
+mod terminal;
 mod times;
 mod top;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use failure::Failure;
 
 /// Where options stand in a list that every command has: behind its own.
 const LAST: usize = 900;
@@ -86,33 +89,6 @@ enum Command {
     Man(man::Args),
 }
 
-/// How a command ends when it does not end well.
-#[derive(Debug)]
-enum Failure {
-    /// The arguments of this subcommand do not fit together.
-    Usage(&'static str, String),
-    /// It failed; the text says whose fault it is and what to do.
-    Failed(String),
-    /// It is done, but messages are missing.
-    Lost(String),
-    /// Whoever read the output has stopped reading.
-    OutputClosed,
-}
-
-impl Failure {
-    fn failed(error: impl std::fmt::Display) -> Self {
-        Self::Failed(error.to_string())
-    }
-
-    /// For a failure to write to standard output.
-    fn output(error: &std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Failed(format!("cannot write to standard output: {error}")),
-        }
-    }
-}
-
 /// Runs the command that the arguments name. Arguments that are wrong end the process with status 2.
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -122,11 +98,11 @@ fn main() -> ExitCode {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(Failure::Usage(command, message)) => wrong_usage(command, message),
         Err(Failure::Failed(message)) => {
-            tell(&message);
+            terminal::print_error(&message);
             ExitCode::from(1)
         }
         Err(Failure::Lost(message)) => {
-            tell(&message);
+            terminal::print_error(&message);
             ExitCode::from(3)
         }
     }
@@ -165,34 +141,6 @@ fn completions(shell: Shell) -> Result<(), Failure> {
     std::io::stdout().write_all(&script).map_err(|error| Failure::output(&error))
 }
 
-/// Whether words may be coloured there: on a terminal whose owner has not said otherwise (`NO_COLOR`).
-fn colors(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Whether the terminal shows what it is sent and does nothing else.
-fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
-}
-
-/// Says something on standard error. Nobody needs to be there to read it, and no peer's words move the cursor.
-fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "rbmq: {}", printable(text));
-}
-
-/// A text with its control characters written as escapes, but for ends of lines.
-fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => safe.push('\n'),
-            other if other.is_control() => safe.extend(other.escape_debug()),
-            other => safe.push(other),
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,10 +148,5 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn what_peers_say_cannot_move_the_cursor() {
-        assert_eq!(printable("refused:\n\x1b[2J\u{9b}2Jä 'x'"), "refused:\n\\u{1b}[2J\\u{9b}2Jä 'x'");
     }
 }

@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::Failure;
+use super::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

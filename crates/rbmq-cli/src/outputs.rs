@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rbmq::{Kept, OutputState, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 
-use super::Failure;
+use super::failure::Failure;
 use super::files::{OutputFile, file_name};
 
 /// Most files that are open at once: a process may often have no more than 1,024.

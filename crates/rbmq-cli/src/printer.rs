@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::warn;
 
-use super::Failure;
+use super::failure::Failure;
 use super::lines::{self, Lines};
 
 /// Writes texts to standard output, as long as that takes them.

@@ -11,9 +11,11 @@ use tracing::info;
 
 use super::absence::Absence;
 use super::confirm::{Confirm, Confirming, Telling};
+use super::failure::Failure;
 use super::input::{Input, Lines};
 use super::stop::Stop;
-use super::{Failure, bytes, client, is_dumb, times};
+use super::terminal::is_dumb;
+use super::{bytes, client, times};
 
 /// How long one wait lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);

@@ -7,8 +7,8 @@ use rbmq_broker::Broker;
 use rbmq_broker::http::Endpoint;
 use tracing::warn;
 
-use super::Failure;
 use super::bytes;
+use super::failure::Failure;
 use super::log::{BrokerLog, Wishes};
 use super::printer::Printer;
 use super::reload;

@@ -11,7 +11,7 @@ use rocketbufs::{Epoch, Position};
 use serde::Serialize;
 use tracing::warn;
 
-use super::Failure;
+use super::failure::Failure;
 use super::outputs::Outputs;
 use super::stdout::Stdout;
 use super::stop::Stop;

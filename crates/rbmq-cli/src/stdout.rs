@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Failure;
+use super::failure::Failure;
 use super::stop::Stop;
 
 /// What a pipe takes at once where it says that it takes something (PIPE_BUF of Linux). The descriptor itself waits: it may

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The exit status of a command that was told twice to end.
 pub(super) const IMPATIENT: i32 = 128 + SIGINT;

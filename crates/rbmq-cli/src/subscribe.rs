@@ -10,9 +10,11 @@ use rocketbufs::{Epoch, Policy, Position};
 use tracing::{debug, info, warn};
 
 use super::begin::Beginnings;
+use super::failure::Failure;
 use super::sink::{Format, Pace, Sink};
 use super::stop::Stop;
-use super::{Failure, bytes, client, times};
+use super::terminal::print_error;
+use super::{bytes, client, times};
 
 /// How long one wait lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -211,7 +213,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     };
     let mut subscriber = connect(args)?;
     if !quiet && matches!(args.from, StartFrom::Time(time) if time > SystemTime::now()) {
-        super::tell("--from: that time is still to come (times are in UTC); begins about now");
+        print_error("--from: that time is still to come (times are in UTC); begins about now");
     }
     let mut beginnings = Beginnings::new();
     for topic in &args.topics {
@@ -341,7 +343,7 @@ impl Job<'_> {
     /// What is missing or waited for is told whatever the level of logging, but for --quiet.
     fn report(&self, text: &str) {
         if !self.quiet {
-            super::tell(text);
+            print_error(text);
         }
     }
 }

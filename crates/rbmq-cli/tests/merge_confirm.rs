@@ -82,7 +82,7 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     // With nobody there everything is confirmed at once, for nobody.
     let end = first.publish(b"nobody");
     first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    assert_eq!(first.out.confirmed(BARE_BID).unwrap().count.receivers, 0);
+    assert_eq!(first.out.confirmed(BARE_BID).unwrap().coverage.receivers, 0);
 
     let mut receivers =
         [0, 1].map(|_| Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap());
@@ -108,7 +108,7 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
         }
     }
     second.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    assert_eq!(second.out.confirmed(BARE_BID).unwrap().count.receivers, 2);
+    assert_eq!(second.out.confirmed(BARE_BID).unwrap().coverage.receivers, 2);
     first.out.wait_consumed(BARE_BID, ends[0], LONG).unwrap();
     // One that leaves counts no more.
     let [one, mut other] = receivers;

@@ -246,7 +246,7 @@ fn observers_are_counted_and_get_no_data() {
     let bid = detail(&mut good, "t").buffers[0].buffer.bid;
     rin.subscribe(bid, 64 << 10).unwrap();
     writer.publish(b"secret").unwrap();
-    assert!(matches!(rin.recv(Some(LONG)).unwrap(), Some(rocketbufs::Received::Refused { .. })));
+    assert!(matches!(rin.recv(Some(LONG)).unwrap(), Some(rocketbufs::InEvent::Refused { .. })));
     conn.close("done");
     until("its place is free", || Observer::connect(&broker.addr()).is_ok());
 }

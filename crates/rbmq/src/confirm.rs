@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Count, Position};
+use rocketbufs::{Bid, Coverage, Position};
 
 use super::error::ConfirmError;
 use super::ledger::Ledger;
@@ -35,11 +35,11 @@ impl Level {
     pub const ALL: [Self; 3] = [Self::Accepted, Self::Delivered, Self::Consumed];
 
     /// The framework's word.
-    pub(super) fn framework(self) -> rocketbufs::Level {
+    pub(super) fn framework(self) -> rocketbufs::ConfirmLevel {
         match self {
-            Self::Accepted => rocketbufs::Level::Landed,
-            Self::Delivered => rocketbufs::Level::Delivered,
-            Self::Consumed => rocketbufs::Level::Consumed,
+            Self::Accepted => rocketbufs::ConfirmLevel::Landed,
+            Self::Delivered => rocketbufs::ConfirmLevel::Delivered,
+            Self::Consumed => rocketbufs::ConfirmLevel::Consumed,
         }
     }
 }
@@ -196,7 +196,7 @@ impl Confirms {
     }
 
     /// The broker told how far it is. Returns what to ask it next.
-    pub(super) fn progress(&self, told: [Position; 3], count: Count) -> Questions {
+    pub(super) fn progress(&self, told: [Position; 3], count: Coverage) -> Questions {
         self.change(|state| state.ledger.progress(told, count))
     }
 

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use rocketbufs::{Count, Position};
+use rocketbufs::{Coverage, Position};
 
 use super::confirm::{Confirmed, Level};
 
@@ -37,7 +37,7 @@ pub(super) struct Ledger {
     least: u32,
     /// Why there is a hole: so few have it, and not that a broker died with it.
     few: [Option<u32>; 3],
-    count: Count,
+    count: Coverage,
     changes: VecDeque<Change>,
     spoke: [VecDeque<Spoke>; 3],
     /// What lies below where somebody came, or goes on behind a loss, is confirmed for no more than were there before.
@@ -58,7 +58,7 @@ impl Ledger {
     }
 
     /// The broker told how far it is, and for how many subscribers that speaks.
-    pub(super) fn progress(&mut self, told: [Position; 3], count: Count) {
+    pub(super) fn progress(&mut self, told: [Position; 3], count: Coverage) {
         let joined = count.joined(self.count);
         self.hear(count);
         for (n, told) in told.into_iter().enumerate() {
@@ -82,16 +82,16 @@ impl Ledger {
     }
 
     /// The broker told for how many subscribers it speaks from now on.
-    fn hear(&mut self, count: Count) {
+    fn hear(&mut self, count: Coverage) {
         let before = std::mem::replace(&mut self.count, count);
         let (left, lost) = (count.left.saturating_sub(before.left), count.lost.saturating_sub(before.lost));
         let gone = left.saturating_add(lost);
         for fewer in &mut self.fewer {
             fewer.subscribers = fewer.subscribers.saturating_sub(gone);
         }
-        if count.since > before.since {
+        if count.covered_from > before.covered_from {
             let subscribers = before.receivers.saturating_sub(gone);
-            push(&mut self.fewer, Spoke { to: count.since, subscribers });
+            push(&mut self.fewer, Spoke { to: count.covered_from, subscribers });
         }
         // A level may be behind those below it while it waits for a loss to be accepted.
         let least = self.reached.into_iter().min();
@@ -109,7 +109,7 @@ impl Ledger {
             });
             // Each of the losses that were told may be another subscriber's: those who lost nothing are known by where
             // they began.
-            let most = most.max(self.count.having(from));
+            let most = most.max(self.count.receivers_at(from));
             let to = self.count.next_after(from).map_or(to, |next| next.min(to));
             if n > 0 && most < self.least {
                 (self.holes[n], self.few[n]) = (Some((from, to)), Some(most));
@@ -126,7 +126,7 @@ impl Ledger {
         let [accepted, delivered, consumed] = self.reached;
         // It has spoken for nobody yet, and of nothing.
         self.told = [0; 3];
-        self.count = Count { left: self.count.left, lost: self.count.lost, ..Count::default() };
+        self.count = Coverage { left: self.count.left, lost: self.count.lost, ..Coverage::default() };
         // What was delivered is not lost: those who have it will consume it. (A broker may tell nonsense.)
         for (n, reached) in [accepted, delivered, delivered.max(consumed)].into_iter().enumerate() {
             self.lose(n, reached, start);

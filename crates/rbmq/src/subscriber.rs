@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketbufs::{Bid, Context, Epoch, InView, Position, RIn, Received, RefusedError};
+use rocketbufs::{Bid, Context, Epoch, InEvent, InView, Position, RIn, RefusedError};
 use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message, MessageRef};
@@ -150,7 +150,7 @@ impl Subscriber {
             let away = self.away();
             let wait = if away { Duration::ZERO } else { left.min(LOOK) };
             match self.rin.recv(Some(wait))? {
-                Some(Received::Data(view)) => {
+                Some(InEvent::Data(view)) => {
                     if let Some((bytes, topic, framing)) = self.take(view) {
                         let spare = &mut self.spare;
                         let batch = Batch { bytes: Some(bytes), topic, framing, spare };
@@ -315,24 +315,24 @@ impl Subscriber {
         Some((Bytes::of(view, &mut self.spare)?, buffer.topic, buffer.framing))
     }
 
-    fn on_event(&mut self, event: Received) -> Option<Notice> {
+    fn on_event(&mut self, event: InEvent) -> Option<Notice> {
         let mut state = lock(&self.feed.state);
         match event {
-            Received::Subscribed { bid, epoch, start } => {
+            InEvent::Subscribed { bid, epoch, start } => {
                 let topic = state.buffers.get(bid)?.topic.clone();
                 let since = state.positions.get(epoch).map_or(start, |place| place.since.min(start));
                 self.since.insert(epoch, since);
                 Some(Notice::Joined { topic, epoch, start })
             }
-            Received::NoPlace { bid } => state.no_place(bid),
-            Received::Lost { bid, from, to } => {
+            InEvent::NoPlace { bid } => state.no_place(bid),
+            InEvent::Lost { bid, from, to } => {
                 let buffer = state.buffers.get(bid)?.clone();
                 drop(state);
                 self.handed.insert(buffer.epoch, to);
                 self.since.insert(buffer.epoch, to);
                 Some(Notice::Lost { topic: buffer.topic, epoch: buffer.epoch, from, to })
             }
-            Received::Closed { bid, end } => {
+            InEvent::Closed { bid, end } => {
                 let (topic, epoch) = state.buffers.end(bid)?;
                 state.positions.leave(epoch, leave(&mut self.since, epoch, end));
                 drop(state);
@@ -340,19 +340,19 @@ impl Subscriber {
                 self.feed.go_on(&self.rin, epoch);
                 Some(Notice::Closed { topic, epoch, end })
             }
-            Received::Gone { bid, end } => {
+            InEvent::Gone { bid, end } => {
                 drop(state);
                 self.on_gone(bid, end)
             }
-            Received::Restarted { bid, .. } => {
+            InEvent::Restarted { bid, .. } => {
                 drop(state);
                 self.on_restarted(bid)
             }
-            Received::Refused { bid, error } => {
+            InEvent::Refused { bid, error } => {
                 drop(state);
                 self.on_refused(bid, &error)
             }
-            Received::ConnDown { why } => {
+            InEvent::ConnDown { why } => {
                 drop(state);
                 self.downs += 1;
                 Some(Notice::Disconnected(why))

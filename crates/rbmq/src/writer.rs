@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketbufs::{Blocking, BufWriter, OutSegment, Position, SegmentError, WaitError};
+use rocketbufs::{Blocking, OutSegment, OutWriter, Position, SegmentError, WaitError};
 
 use super::confirm::{ConfirmResult, Confirmation, Level};
 use super::error::{PublishError, PublisherWaitError};
@@ -23,7 +23,7 @@ const RECONNECT_LOOK: Duration = Duration::from_millis(10);
 pub struct TopicWriter {
     inner: Arc<Inner>,
     state: Arc<TopicState>,
-    writer: BufWriter,
+    writer: OutWriter,
     max_delivery: u64,
 }
 
@@ -31,7 +31,7 @@ impl TopicWriter {
     pub(super) fn new(
         inner: Arc<Inner>,
         state: Arc<TopicState>,
-        writer: BufWriter,
+        writer: OutWriter,
         max_delivery: u64,
     ) -> Self {
         Self { inner, state, writer, max_delivery }
@@ -292,7 +292,7 @@ impl TopicWriter {
         &mut self,
         size: u64,
         timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut BufWriter, Duration) -> Result<T, SegmentError>,
+        mut attempt: impl FnMut(&mut OutWriter, Duration) -> Result<T, SegmentError>,
     ) -> Result<T, PublishError> {
         let deadline = Deadline::after(timeout.unwrap_or(Duration::MAX));
         loop {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use crate::Position;
 use crate::ring::Gap;
-use crate::sync::{Apart, Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering};
 
 /// Holes that a ring remembers one by one; beyond that the newest is widened.
 pub(crate) const MAX_GAPS: usize = 64;
 
 /// A hold's cursor: moved by its owner without the lock, read under it.
-pub(crate) type Cursor = Arc<Apart<AtomicU64>>;
+pub(crate) type Cursor = Arc<CachePadded<AtomicU64>>;
 
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -28,9 +28,9 @@ pub(crate) struct Control {
     wanted: Option<Position>,
     /// Threads in `wait_grant`.
     pub(crate) sleepers: usize,
-    /// Counts `poke`s, so that a sleeper sees one that happened.
+    /// Counts `wake_waiters`s, so that a waiter sees one that happened.
     pub(crate) pokes: u64,
-    /// A `poke` found no sleeper: the next one does not sleep.
+    /// A `wake_waiters` found no waiter: the next one does not sleep.
     pub(crate) poked_early: bool,
     gaps: VecDeque<Gap>,
 }
@@ -52,7 +52,7 @@ impl Control {
     }
 
     pub(crate) fn add_hold(&mut self, at: Position) -> (usize, Cursor) {
-        let cursor = Arc::new(Apart(AtomicU64::new(at)));
+        let cursor = Arc::new(CachePadded(AtomicU64::new(at)));
         let slot = self.free.pop().unwrap_or_else(|| {
             self.holds.push(None);
             self.holds.len() - 1

@@ -59,9 +59,9 @@ impl Shared {
     /// To be called before the delivery that ends at `to`, `parts`, is published: other processes find it beside the head.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn publish_inline(&self, to: Position, parts: &[&[u8]]) {
+    pub(crate) fn publish_small_payload(&self, to: Position, parts: &[&[u8]]) {
         if let Some(region) = self.memory.own_region() {
-            region.publish_inline(to, parts);
+            region.publish_small_payload(to, parts);
         }
     }
 
@@ -69,13 +69,13 @@ impl Shared {
     /// head.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn read_inline(&self, to: Position, dst: &mut [u8]) -> bool {
-        let peers = self.memory.region().filter(|_| self.memory.is_peers());
-        peers.is_some_and(|region| region.read_inline(to, dst))
+    pub(crate) fn read_small_payload(&self, to: Position, dst: &mut [u8]) -> bool {
+        let peers = self.memory.region().filter(|_| self.memory.is_peer_written());
+        peers.is_some_and(|region| region.read_small_payload(to, dst))
     }
 
     #[cfg(loom)]
-    pub(crate) fn read_inline(&self, _to: Position, _dst: &mut [u8]) -> bool {
+    pub(crate) fn read_small_payload(&self, _to: Position, _dst: &mut [u8]) -> bool {
         false
     }
 
@@ -106,7 +106,7 @@ impl Shared {
     /// if the page says so and no hole comes before.
     #[cfg(not(loom))]
     pub(crate) fn peers_rest(&self, head: Position) -> Option<Position> {
-        let region = self.memory.region().filter(|_| self.memory.is_peers())?;
+        let region = self.memory.region().filter(|_| self.memory.is_peer_written())?;
         let (boundary, _) = region.ends();
         let goes_on = boundary > head && region.last_gap() <= head && !self.over.load(Ordering::Relaxed);
         goes_on.then_some(boundary)
@@ -121,7 +121,9 @@ impl Shared {
     #[cfg(not(loom))]
     pub(crate) fn peers_tail(&self) -> Position {
         match self.memory.region() {
-            Some(region) if self.memory.is_peers() => region.horizon().saturating_sub(self.shape.capacity),
+            Some(region) if self.memory.is_peer_written() => {
+                region.horizon().saturating_sub(self.shape.capacity)
+            }
             _ => 0,
         }
     }
@@ -133,9 +135,9 @@ impl Shared {
 }
 
 impl Ring {
-    /// What lands here from now on is sent on to others: [`Inlet::follow`](crate::Inlet::follow) lands no more at a time than the largest delivery,
+    /// What lands here from now on is sent on to others: [`RingReceiver::follow`](crate::RingReceiver::follow) lands no more at a time than the largest delivery,
     /// so that ends of deliveries are known at least as often as that.
-    pub fn hand_on(&self) {
+    pub fn set_relayed(&self) {
         self.shared().handed_on.store(true, Ordering::Relaxed);
     }
 }

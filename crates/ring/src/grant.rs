@@ -14,7 +14,7 @@ impl Ring {
     }
 
     /// Sleeps until the horizon is at `until`; `true` if it is. `false`: the time was over (`None`: never), or
-    /// [`Ring::poke`] was called, also shortly before this call. Only holds that advance or are dropped, grants and pokes
+    /// [`Ring::wake_waiters`] was called, also shortly before this call. Only holds that advance or are dropped, grants and pokes
     /// wake; who keeps a claim open and waits for room behind it waits for ever. Without flow control the answer
     /// is `true` at once.
     pub fn wait_grant(&self, until: Position, timeout: Option<Duration>) -> bool {
@@ -44,7 +44,7 @@ impl Ring {
 
     /// Wakes everybody in [`Ring::wait_grant`] (the ring is closed or destroyed). If there is nobody, the next
     /// one to come does not sleep: who checks "closed?" and then waits misses nothing.
-    pub fn poke(&self) {
+    pub fn wake_waiters(&self) {
         let mut control = self.shared().control();
         control.pokes += 1;
         control.poked_early = control.sleepers == 0;

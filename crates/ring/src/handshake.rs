@@ -16,10 +16,10 @@
 //! |---|---|---|
 //! | [`NotifyFlag`] | anybody | anybody: one of them takes the flag |
 //! | [`EventCount`] | threads that sleep | anybody: all threads are woken |
-//! | [`Sleeper`](crate::Sleeper), [`Seat`](crate::Seat) | a worker that sleeps | anybody: one system call for each sleep |
+//! | [`Waker`](crate::Waker), [`ReactorToken`](crate::ReactorToken) | a worker that sleeps | anybody: one system call for each sleep |
 //! | [`PendingSet`](crate::PendingSet) | a worker, by a bit that is clear | anybody, by setting it |
-//! | [`Quiet`](crate::Quiet) | anybody | the owner of a position |
-//! | [`slumber`](crate::slumber) | a reader in another process | writers, which cannot write the flag |
+//! | [`LazyCursor`](crate::LazyCursor) | anybody | the owner of a position |
+//! | [`sleep_word`](crate::sleep_word) | a reader in another process | writers, which cannot write the flag |
 //!
 //! All of them take their barriers from [`barrier`](crate::barrier), and all run as they are under loom.
 

@@ -26,15 +26,15 @@
 //! * Without flow control the writer announces the horizon itself before it writes past the old one. A reader
 //!   copies and then asks whether what it copied was still there ([`View::copy_to`], [`Ring::is_stable`]).
 //!
-//! * A ring at rest gives memory back ([`Inlet::trim`], [`Ring::trim`]): the tail goes up, as far as holds allow, and the
+//! * A ring at rest gives memory back ([`RingReceiver::trim`], [`Ring::trim`]): the tail goes up, as far as holds allow, and the
 //!   pages that nothing lies in any more go back to the system.
 //!
-//! * Another process can see a ring, without being able to write it (`Pool::shared_ring`, `Maps`): its own ring over the
+//! * Another process can see a ring, without being able to write it (`Pool::shared_ring`, `PeerMapper`): its own ring over the
 //!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows. It follows the
-//!   writer by itself, and the writer wakes it by its `Bell`.
+//!   writer by itself, and the writer wakes it by its `Doorbell`.
 //!
-//! A ring is filled by a local [`Writer`] or by an [`Inlet`] (what a transport received), and read through
-//! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Sleeper`] tell the threads that move the bytes that there is work; [`Seat`] says
+//! A ring is filled by a local [`Writer`] or by a [`RingReceiver`] (what a transport received), and read through
+//! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Waker`] tell the threads that move the bytes that there is work; [`ReactorToken`] says
 //! which thread that is. All of them, and who waits for them, find each other by one hand-shake: [`NotifyFlag`].
 //!
 //! ```
@@ -50,21 +50,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `inlet`
+//! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `receiver`
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
 
 pub mod barrier;
-#[cfg(not(loom))]
-mod bell;
 mod control;
+#[cfg(not(loom))]
+mod doorbell;
 mod ends;
 mod event;
 mod extent;
 mod grant;
 mod handshake;
 mod index;
-mod inlet;
-pub mod inline;
+mod lazy_cursor;
 mod mailbox;
 mod marks;
 mod memory;
@@ -73,13 +72,14 @@ mod peer;
 mod pin;
 pub mod planted;
 mod pool;
-mod quiet;
+mod reactor_token;
+mod receiver;
 #[cfg(not(loom))]
 mod region;
 mod ring;
-mod seat;
 mod shape;
-pub mod slumber;
+pub mod sleep_word;
+pub mod small_payload;
 pub mod sync;
 mod trim;
 mod view;
@@ -89,21 +89,21 @@ mod watch;
 mod writer;
 
 #[cfg(not(loom))]
-pub use bell::{Bell, PeerBell};
+pub use doorbell::{Doorbell, PeerDoorbell};
 pub use handshake::{Armed, EventCount, NotifyFlag};
-pub use inlet::Inlet;
+pub use lazy_cursor::LazyCursor;
 pub use mailbox::Mailbox;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
 #[cfg(not(loom))]
-pub use peer::{MapError, Maps, PeerRing};
-pub use pin::Pinned;
+pub use peer::{MapError, PeerMapper, PeerRing};
+pub use pin::PinGuard;
 pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
-pub use quiet::Quiet;
+pub use reactor_token::ReactorToken;
+pub use receiver::RingReceiver;
 pub use ring::{Gap, Hold, Overwritten, Ring};
-pub use seat::Seat;
 pub use trim::Trimmed;
 pub use view::{Lapped, View};
-pub use wake::{PendingSet, Sleeper};
+pub use wake::{PendingSet, Waker};
 #[cfg(not(loom))]
 pub use watch::{MAX_WATCHERS, WatchKey};
 pub use writer::{Claim, ClaimError, DeliverError, Delivered, MAX_OPEN_CLAIMS, Writer};

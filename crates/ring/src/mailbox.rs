@@ -6,8 +6,8 @@ use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Commands that any thread leaves and one worker takes, in order. A look whether there are any costs a load.
 ///
-/// Whoever leaves one wakes the worker after that, and the worker looks between [`Sleeper::prepare`](crate::Sleeper::prepare)
-/// and its sleep: the sleeper's barriers order both, and no others are needed here.
+/// Whoever leaves one wakes the worker after that, and the worker looks between [`Waker::prepare`](crate::Waker::prepare)
+/// and its sleep: the waker's barriers order both, and no others are needed here.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     mail: Mutex<Mail<T>>,

@@ -1,8 +1,8 @@
 //! Rings of other processes, mapped to be read.
 //!
 //! ```text
-//!   descriptor ──▶ Maps::map: seals, kind, size, limits ──▶ PeerRing ──▶ PeerRing::ring ──▶ Ring, which nobody here
-//!                                                                                          writes, and whose Inlet
+//!   descriptor ──▶ PeerMapper::map: seals, kind, size, limits ──▶ PeerRing ──▶ PeerRing::ring ──▶ Ring, which nobody here
+//!                                                                                          writes, and whose RingReceiver
 //!                                                                                          lands what the peer wrote
 //! ```
 //!
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 
 use crate::Position;
-use crate::bell::PeerBell;
+use crate::doorbell::PeerDoorbell;
 use crate::memory::page_bytes;
 use crate::pool::{Memory, PoolError, RingConfig};
 use crate::region::Region;
@@ -70,7 +70,7 @@ pub enum MapError {
 /// How many rings of other processes this one maps, and how many bytes of them. A handle: clones count together.
 ///
 /// ```
-/// use rocketring::{Maps, Pool, PoolConfig, RingConfig};
+/// use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig};
 ///
 /// let pool = Pool::new(PoolConfig::default())?;
 /// let ring = pool.shared_ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() })?;
@@ -78,18 +78,18 @@ pub enum MapError {
 ///
 /// // The other process, which got the descriptor over a socket:
 /// let descriptor = ring.descriptor().expect("a shared ring has one").try_clone_to_owned()?;
-/// let maps = Maps::new(16, 1 << 20);
+/// let maps = PeerMapper::new(16, 1 << 20);
 /// let peer = maps.map(descriptor)?;
 /// let (_, head) = peer.ends();
 /// let seen = peer.ring(RingConfig::default())?;
-/// let mut inlet = seen.inlet().expect("the first inlet");
-/// inlet.land(head as usize);
-/// inlet.end();
+/// let mut receiver = seen.receiver().expect("the first receiver");
+/// receiver.land(head as usize);
+/// receiver.end();
 /// assert_eq!(seen.view(0, head).to_vec()?, b"seen elsewhere");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Maps(Arc<Shared>);
+pub struct PeerMapper(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -98,10 +98,10 @@ struct Shared {
     in_use: Mutex<(usize, u64)>,
 }
 
-impl Maps {
+impl PeerMapper {
     /// Limits: this many rings, and this many bytes of them.
-    pub fn new(max_rings: usize, max_bytes: u64) -> Maps {
-        Maps(Arc::new(Shared { max_rings, max_bytes, in_use: Mutex::new((0, 0)) }))
+    pub fn new(max_rings: usize, max_bytes: u64) -> PeerMapper {
+        PeerMapper(Arc::new(Shared { max_rings, max_bytes, in_use: Mutex::new((0, 0)) }))
     }
 
     /// Checks what another process offers, and counts it. The descriptor is closed when the ring is gone.
@@ -113,12 +113,12 @@ impl Maps {
         Ok(PeerRing { region, capacity, charge: self.charge(capacity)? })
     }
 
-    /// Checks what another process gave for its bell: the page, and the pipe. It counts as a ring of a page.
+    /// Checks what another process gave for its doorbell: the page, and the pipe. It counts as a ring of a page.
     ///
     /// # Errors
-    /// As [`Maps::map`].
-    pub fn bell(&self, page: OwnedFd, pipe: OwnedFd) -> Result<PeerBell, MapError> {
-        PeerBell::new(page, pipe, self.charge(page_bytes())?)
+    /// As [`PeerMapper::map`].
+    pub fn doorbell(&self, page: OwnedFd, pipe: OwnedFd) -> Result<PeerDoorbell, MapError> {
+        PeerDoorbell::new(page, pipe, self.charge(page_bytes())?)
     }
 
     fn charge(&self, capacity: u64) -> Result<Charge, MapError> {
@@ -144,7 +144,7 @@ impl Maps {
 /// What a mapped ring counts; dropping it makes place.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    maps: Maps,
+    maps: PeerMapper,
     bytes: u64,
 }
 
@@ -181,7 +181,7 @@ impl PeerRing {
     }
 
     /// A ring over that memory. Its head, holds and horizon are this process's own; `config` says what it keeps and
-    /// where its log begins, and its capacity is the peer's. It has no writer; its inlet lands what the peer has
+    /// where its log begins, and its capacity is the peer's. It has no writer; its receiver lands what the peer has
     /// written and told. The horizon is what is granted to the peer: it writes nothing at or above
     /// `horizon − capacity`, if it keeps its word. A view that is copied out of says whether it did.
     ///
@@ -197,7 +197,7 @@ impl PeerRing {
 impl Ring {
     /// Of a ring that another process writes, which keeps nothing below `to` for this end any more: the tail goes up
     /// there, for whoever joins from here on. False if somebody holds what lies below: nothing changes then.
-    pub fn give_up_below(&self, to: Position) -> bool {
+    pub fn discard_below(&self, to: Position) -> bool {
         let shared = self.shared();
         // Under the lock: a hold is there before this and counts, or comes after and finds the new tail.
         let mut control = shared.control();

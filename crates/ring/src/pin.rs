@@ -53,16 +53,16 @@ impl Pins {
 
 /// A ring whose pages stay where they are for as long as this exists.
 #[derive(Debug)]
-pub struct Pinned(Ring);
+pub struct PinGuard(Ring);
 
-impl Pinned {
+impl PinGuard {
     /// The ring.
     pub fn ring(&self) -> &Ring {
         &self.0
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinGuard {
     fn drop(&mut self) {
         *lock(&self.0.shared().pins.count) -= 1;
     }
@@ -79,16 +79,16 @@ impl Ring {
         self.shared().memory.at(from).cast_const()
     }
 
-    /// Keeps its pages where they are: [`Inlet::trim`](crate::Inlet::trim) gives nothing back until all pins are gone.
-    pub fn pin(&self) -> Pinned {
+    /// Keeps its pages where they are: [`RingReceiver::trim`](crate::RingReceiver::trim) gives nothing back until all pins are gone.
+    pub fn pin(&self) -> PinGuard {
         *lock(&self.shared().pins.count) += 1;
-        Pinned(self.clone())
+        PinGuard(self.clone())
     }
 
     /// As [`Ring::pin`], for memory that a peer will write by itself: from then on its bytes are never a plain slice, since
     /// they may change at any time if the peer does not keep its word. None if there may be slices of them already
-    /// ([`Ring::keep_plain`]): the peer must write elsewhere.
-    pub fn pin_exposed(&self) -> Option<Pinned> {
+    /// ([`Ring::ensure_plain`]): the peer must write elsewhere.
+    pub fn pin_exposed(&self) -> Option<PinGuard> {
         self.shared().pins.decide(EXPOSED).then(|| self.pin())
     }
 
@@ -99,8 +99,8 @@ impl Ring {
 
     /// From here on [`Ring::pin_exposed`] refuses, so that bytes that are held can be plain slices. False if others can write
     /// them: a peer by itself, or another process.
-    pub fn keep_plain(&self) -> bool {
-        !self.is_peers() && self.shared().pins.decide(PLAIN)
+    pub fn ensure_plain(&self) -> bool {
+        !self.is_peer_written() && self.shared().pins.decide(PLAIN)
     }
 }
 
@@ -113,18 +113,18 @@ mod tests {
         let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() }).expect("a pool");
         let config = RingConfig { capacity_bytes: 64 << 10, retain_bytes: Some(0), ..RingConfig::default() };
         let ring = pool.ring(config).expect("a ring");
-        let mut inlet = ring.inlet().expect("the first");
-        assert_eq!(inlet.copy_in(&[1; 40_000]), 40_000);
-        inlet.end();
+        let mut receiver = ring.receiver().expect("the first");
+        assert_eq!(receiver.copy_in(&[1; 40_000]), 40_000);
+        receiver.end();
         let pins = [ring.pin(), ring.pin()];
         assert!(!ring.is_exposed());
         for pin in pins {
-            let trimmed = inlet.trim(0);
+            let trimmed = receiver.trim(0);
             assert_eq!((trimmed.given_back, trimmed.left), (0, ring.capacity()));
             assert_eq!(ring.tail(), 0, "nothing is given up for nothing");
             drop(pin);
         }
-        assert!(inlet.trim(0).given_back > 0);
+        assert!(receiver.trim(0).given_back > 0);
     }
 
     #[test]
@@ -134,11 +134,11 @@ mod tests {
             || pool.ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() }).expect("a ring");
         let exposed = ring();
         for _ in 0..2 {
-            assert!(exposed.pin_exposed().is_some() && exposed.is_exposed() && !exposed.keep_plain());
+            assert!(exposed.pin_exposed().is_some() && exposed.is_exposed() && !exposed.ensure_plain());
         }
         let plain = ring();
         for _ in 0..2 {
-            assert!(plain.keep_plain() && !plain.is_exposed() && plain.pin_exposed().is_none());
+            assert!(plain.ensure_plain() && !plain.is_exposed() && plain.pin_exposed().is_none());
         }
     }
 }

@@ -6,9 +6,9 @@
 pub const BUGS: &[(u32, &str)] = &[
     (1, "credit: the horizon lies one byte beyond what the slowest hold allows"),
     (2, "credit: the newest hold is ignored"),
-    (3, "inlet: a delivery's boundary is recorded where its last transfer began"),
-    (4, "inlet: the last byte of a copy across the ring's end is wrong"),
-    (5, "inlet: skipping a hole does not move the boundary"),
+    (3, "receiver: a delivery's boundary is recorded where its last transfer began"),
+    (4, "receiver: the last byte of a copy across the ring's end is wrong"),
+    (5, "receiver: skipping a hole does not move the boundary"),
     (6, "pending set: a mark is dropped when its word already has another"),
     (7, "index: boundary_at_or_before rounds down to the block instead of to a boundary"),
     (28, "trim: what is held is given back"),

@@ -132,7 +132,7 @@ impl Pool {
     }
 
     /// A new ring. Its memory goes back to the pool, and its pages to the system, when the last handle to it
-    /// (ring, writer, claim, inlet, hold, view) is dropped.
+    /// (ring, writer, claim, receiver, hold, view) is dropped.
     ///
     /// # Errors
     /// [`PoolError::Limit`], [`PoolError::Retain`] and [`PoolError::MaxDelivery`] are the configuration's fault,
@@ -274,12 +274,12 @@ impl Memory {
     /// Whether another process writes the bytes, and this one cannot.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn is_peers(&self) -> bool {
+    pub(crate) fn is_peer_written(&self) -> bool {
         matches!(self.backing, Backing::Peer { .. })
     }
 
     #[cfg(loom)]
-    pub(crate) fn is_peers(&self) -> bool {
+    pub(crate) fn is_peer_written(&self) -> bool {
         false
     }
 

@@ -24,9 +24,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 
 use crate::Position;
-use crate::inline;
 use crate::memory::{Access, Mapping, Reservation, Words, page_bytes};
 use crate::peer::MapError;
+use crate::small_payload;
 use crate::sync::Ordering;
 
 /// The first word of every shared ring.
@@ -118,14 +118,14 @@ impl Region {
 
     /// Before the boundary moves to `to`: the delivery that ends there, if it is small.
     #[inline]
-    pub(crate) fn publish_inline(&self, to: Position, parts: &[&[u8]]) {
-        inline::tell(self.page.words(INLINE), to, parts);
+    pub(crate) fn publish_small_payload(&self, to: Position, parts: &[&[u8]]) {
+        small_payload::write(self.page.words(INLINE), to, parts);
     }
 
     /// The delivery that ends at `to`, if the page has all of it, and nothing else of `dst`.
     #[inline]
-    pub(crate) fn read_inline(&self, to: Position, dst: &mut [u8]) -> bool {
-        inline::read(self.page.words(INLINE), to, dst)
+    pub(crate) fn read_small_payload(&self, to: Position, dst: &mut [u8]) -> bool {
+        small_payload::read(self.page.words(INLINE), to, dst)
     }
 
     /// Before anything below `horizon − capacity` is overwritten, and followed by a Release fence.

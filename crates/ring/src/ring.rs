@@ -1,6 +1,6 @@
 //! The ring itself: its positions, its horizon, who holds it, and who waits for room.
 //!
-//! The writing end ([`Writer`] or [`Inlet`]) publishes `head` and `boundary`; under the control lock the horizon
+//! The writing end ([`Writer`] or [`RingReceiver`]) publishes `head` and `boundary`; under the control lock the horizon
 //! moves and holds come and go. A hold is therefore either there before the horizon is computed, and counts, or
 //! comes after, and is refused if what it asks for is gone.
 //!
@@ -19,12 +19,14 @@ use crate::control::{Control, Cursor};
 use crate::ends::Ends;
 use crate::handshake::NotifyFlag;
 use crate::index::{BoundaryIndex, Known};
-use crate::inlet::Inlet;
 use crate::pin::Pins;
 use crate::planted;
 use crate::pool::Memory;
+use crate::receiver::RingReceiver;
 use crate::shape::Shape;
-use crate::sync::{Apart, Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, CachePadded, Condvar, Mutex, MutexGuard, Ordering, fence, lock,
+};
 use crate::view::View;
 use crate::writer::Writer;
 
@@ -61,10 +63,10 @@ pub(crate) struct Shared {
     /// Where the last hole ends; 0 if there was none.
     last_gap_to: AtomicU64,
     /// Written by the writing end alone.
-    pub(crate) ends: Apart<Ends>,
-    pub(crate) horizon: Apart<AtomicU64>,
+    pub(crate) ends: CachePadded<Ends>,
+    pub(crate) horizon: CachePadded<AtomicU64>,
     /// Whether a writer was refused and waits for a hold to advance.
-    pub(crate) waits: Apart<NotifyFlag>,
+    pub(crate) waits: CachePadded<NotifyFlag>,
     /// Claims dropped without being delivered: a bit each, by number modulo 64 (see [`Writer`]).
     pub(crate) lost_claims: AtomicU64,
     /// What lands is sent on, in pieces that must end where deliveries do.
@@ -207,13 +209,13 @@ impl Ring {
             granted: Condvar::new(),
             end_taken: AtomicBool::new(false),
             last_gap_to: AtomicU64::new(0),
-            ends: Apart(Ends {
+            ends: CachePadded(Ends {
                 head: AtomicU64::new(shape.start),
                 boundary: AtomicU64::new(shape.start),
                 last: AtomicU64::new(shape.start),
             }),
-            horizon: Apart(AtomicU64::new(horizon)),
-            waits: Apart::default(),
+            horizon: CachePadded(AtomicU64::new(horizon)),
+            waits: CachePadded::default(),
             lost_claims: AtomicU64::new(0),
             handed_on: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -229,10 +231,10 @@ impl Ring {
         ring
     }
 
-    /// A ring of no bytes, of a log that goes on at `start`: it costs no address space and grants nothing. Its inlet takes
+    /// A ring of no bytes, of a log that goes on at `start`: it costs no address space and grants nothing. Its receiver takes
     /// nothing but holes. A place in a log, for a reader that has no memory for it now.
-    pub fn bare(start: Position) -> Ring {
-        Ring::new(Memory::nothing(), Shape::bare(start))
+    pub fn unbacked(start: Position) -> Ring {
+        Ring::new(Memory::nothing(), Shape::unbacked(start))
     }
 
     #[inline]
@@ -240,7 +242,7 @@ impl Ring {
         &self.0
     }
 
-    /// Bytes of the log that the ring keeps: a power of two, or 0 ([`Ring::bare`]).
+    /// Bytes of the log that the ring keeps: a power of two, or 0 ([`Ring::unbacked`]).
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.0.shape.capacity
@@ -298,15 +300,15 @@ impl Ring {
         self.0.tail_of(self.horizon()).max(self.0.peers_tail())
     }
 
-    /// The writing end for a local writer, once; `None` if it or the inlet was handed out before, or if another process
+    /// The writing end for a local writer, once; `None` if it or the receiver was handed out before, or if another process
     /// writes this ring.
     pub fn writer(&self) -> Option<Writer> {
-        (!self.is_peers() && self.take_end()).then(|| Writer::new(self.clone()))
+        (!self.is_peer_written() && self.take_end()).then(|| Writer::new(self.clone()))
     }
 
     /// The writing end for a transport, once; `None` if it or the writer was handed out before.
-    pub fn inlet(&self) -> Option<Inlet> {
-        self.take_end().then(|| Inlet::new(self.clone()))
+    pub fn receiver(&self) -> Option<RingReceiver> {
+        self.take_end().then(|| RingReceiver::new(self.clone()))
     }
 
     fn take_end(&self) -> bool {
@@ -385,11 +387,11 @@ impl Ring {
     /// Whether another process writes the bytes, and this one only maps them. They may change at any time, whatever is
     /// held, if that process does not keep its word.
     #[inline]
-    pub fn is_peers(&self) -> bool {
-        self.0.memory.is_peers()
+    pub fn is_peer_written(&self) -> bool {
+        self.0.memory.is_peer_written()
     }
 
-    /// What another process needs to map this ring, by [`Maps::map`](crate::Maps::map): the ring's file. It stays the
+    /// What another process needs to map this ring, by [`PeerMapper::map`](crate::PeerMapper::map): the ring's file. It stays the
     /// ring's. None for a ring that shares its file with others. Also of a ring that is itself mapped from another
     /// process: whoever has it can hand it on.
     #[cfg(not(loom))]
@@ -420,7 +422,7 @@ impl Hold {
         // A maximum, because several threads may share a hold. Release pairs with the Acquire in
         // `Control::slowest_hold`.
         // A writer in another process is told by other ways.
-        if self.cursor.fetch_max(to, Ordering::Release) < to && !self.ring.is_peers() {
+        if self.cursor.fetch_max(to, Ordering::Release) < to && !self.ring.is_peer_written() {
             self.ring.0.after_advance();
         }
     }

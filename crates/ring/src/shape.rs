@@ -35,7 +35,7 @@ impl Shape {
     }
 
     /// Of a ring in which nothing can lie.
-    pub(crate) fn bare(start: Position) -> Shape {
+    pub(crate) fn unbacked(start: Position) -> Shape {
         Shape { capacity: 0, retain: 0, max_delivery: 1, flow_control: true, start }
     }
 

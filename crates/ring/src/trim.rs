@@ -17,7 +17,7 @@
 //! of a delivery that has come; and the horizon goes up with it, as it would if the log went on. A hold that joins is
 //! there before and counts, or comes after and is told where the ring begins now, because both take the control lock.
 //!
-//! Pages in the writer's room can be given back only by the one who may write there. For an [`Inlet`] that is whoever
+//! Pages in the writer's room can be given back only by the one who may write there. For a [`RingReceiver`] that is whoever
 //! has `&mut` of it, as long as bytes land through it alone: not where a peer writes into the memory by itself.
 //!
 //! A local [`Writer`](crate::Writer) is in the hands of a thread of the application's, which writes whenever it likes and
@@ -33,9 +33,9 @@
 //! ```
 
 use crate::Position;
-use crate::inlet::Inlet;
 use crate::memory::page_bytes;
 use crate::planted;
+use crate::receiver::RingReceiver;
 use crate::ring::{Ring, Shared};
 use crate::sync::{Ordering, fence, lock};
 
@@ -54,11 +54,11 @@ pub struct Trimmed {
     pub held: bool,
 }
 
-impl Inlet {
+impl RingReceiver {
     /// Gives memory back: of the ring's complete deliveries the newest `keep` bytes stay, what is held, and what came
     /// of a delivery that is not complete. The tail and with it the horizon go up as far. Costs a system call or two.
     ///
-    /// To be called only where bytes come through this inlet alone. A peer that writes into the ring's memory by itself
+    /// To be called only where bytes come through this receiver alone. A peer that writes into the ring's memory by itself
     /// may be writing what is given back.
     pub fn trim(&mut self, keep: u64) -> Trimmed {
         let ring = self.ring();
@@ -69,7 +69,7 @@ impl Inlet {
 }
 
 impl Ring {
-    /// As [`Inlet::trim`], for a ring with flow control that a local [`Writer`](crate::Writer) fills: from any thread, while
+    /// As [`RingReceiver::trim`], for a ring with flow control that a local [`Writer`](crate::Writer) fills: from any thread, while
     /// that writes. What is claimed stays, and so do a few pages with which the writer may go on unasked. None for any other
     /// ring.
     pub fn trim(&self, keep: u64) -> Option<Trimmed> {

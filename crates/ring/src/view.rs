@@ -91,7 +91,7 @@ impl View {
         assert!(offset <= self.len() && dst.len() <= self.len() - offset, "beyond the end of the view");
         let from = self.from + offset as u64;
         let shared = self.ring.shared();
-        if !shared.read_inline(from + dst.len() as u64, dst) {
+        if !shared.read_small_payload(from + dst.len() as u64, dst) {
             shared.memory.read(from, dst);
         }
         shared.lapped_by(from).map_or(Ok(()), |by| Err(Lapped { by }))
@@ -110,7 +110,7 @@ impl View {
     /// The bytes where they are.
     ///
     /// # Safety
-    /// The range lies below the head of a flow-controlled ring that nobody else can write ([`Ring::keep_plain`]), and some
+    /// The range lies below the head of a flow-controlled ring that nobody else can write ([`Ring::ensure_plain`]), and some
     /// [`Hold`] at or below [`View::from`] neither moves above it nor is dropped for as long as the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
         let at = self.ring.shared().memory.at(self.from).cast_const();
@@ -122,7 +122,7 @@ impl View {
     /// The bytes where they are, if `hold` holds them at this moment and the whole range was written.
     ///
     /// # Safety
-    /// The ring's memory cannot be written by others ([`Ring::keep_plain`]), and `hold` is not advanced above [`View::from`]
+    /// The ring's memory cannot be written by others ([`Ring::ensure_plain`]), and `hold` is not advanced above [`View::from`]
     /// for as long as the slice lives. (That it is not dropped is checked by the borrow.)
     pub unsafe fn held<'h>(&self, hold: &'h Hold) -> Option<&'h [u8]> {
         let held = self.ring.flow_control()

@@ -17,30 +17,30 @@ use crate::barrier::{self, Full};
 use crate::event::Event;
 use crate::handshake::{Armed, NotifyFlag};
 use crate::planted;
-use crate::sync::{Apart, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, CachePadded, Ordering};
 
 /// One worker that sleeps on a descriptor, and everybody who wakes it. A wake-up costs a system call only if the
 /// worker sleeps, and only the first of several.
 #[derive(Debug)]
-pub struct Sleeper {
+pub struct Waker {
     /// Armed while the worker sleeps. Whoever takes it has written to the event or will do so at once.
-    asleep: Apart<NotifyFlag>,
+    asleep: CachePadded<NotifyFlag>,
     /// Wake-ups that were taken and whose write has not been taken from the event yet. Worker only.
     owed: AtomicU64,
     event: Event,
 }
 
-impl Sleeper {
-    /// A sleeper whose worker is awake.
+impl Waker {
+    /// A waker whose worker is awake.
     ///
     /// # Errors
     /// The system gave no eventfd.
-    pub fn new() -> io::Result<Sleeper> {
-        Ok(Sleeper { asleep: Apart::default(), owed: AtomicU64::new(0), event: Event::new()? })
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker { asleep: CachePadded::default(), owed: AtomicU64::new(0), event: Event::new()? })
     }
 
-    /// What to sleep on: readable once [`Sleeper::wake`] was called after [`Sleeper::prepare`]. Lives as long as
-    /// the sleeper and belongs to it.
+    /// What to sleep on: readable once [`Waker::wake`] was called after [`Waker::prepare`]. Lives as long as
+    /// the waker and belongs to it.
     #[cfg(not(loom))]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.event.fd()
@@ -53,7 +53,7 @@ impl Sleeper {
     }
 
     /// The worker is about to sleep. It must look for work once more after this, sleep only if there
-    /// is none, and call [`Sleeper::woken`] in either case.
+    /// is none, and call [`Waker::woken`] in either case.
     pub fn prepare(&self) {
         self.asleep.arm();
     }

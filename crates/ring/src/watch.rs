@@ -1,9 +1,9 @@
 //! Readers in other processes that are to be woken when a ring has news.
 
 use crate::barrier;
-use crate::bell::PeerBell;
-use crate::inline::Single;
+use crate::doorbell::PeerDoorbell;
 use crate::ring::{Ring, Shared};
+use crate::small_payload::Single;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 
 /// Readers of one ring that are woken directly; more are told of news by whoever sends to them.
@@ -12,18 +12,18 @@ pub const MAX_WATCHERS: usize = 64;
 /// Which reader it is, as whoever registers it names it: a connection, and two numbers of it.
 pub type WatchKey = (u64, u32, u32);
 
-type Bells = Arc<[(WatchKey, Arc<PeerBell>)]>;
+type Bells = Arc<[(WatchKey, Arc<PeerDoorbell>)]>;
 
 /// Who is to be woken. Changes seldom; the writing end keeps a copy.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     version: AtomicU64,
-    bells: Mutex<Bells>,
+    doorbells: Mutex<Bells>,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        Self { version: AtomicU64::new(0), bells: Mutex::new(Arc::new([])) }
+        Self { version: AtomicU64::new(0), doorbells: Mutex::new(Arc::new([])) }
     }
 }
 
@@ -34,12 +34,12 @@ impl Watchers {
         self.version.load(Ordering::Relaxed) != 0
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<(WatchKey, Arc<PeerBell>)>) -> bool) -> bool {
-        let mut bells = lock(&self.bells);
-        let mut all = bells.to_vec();
+    fn change(&self, change: impl FnOnce(&mut Vec<(WatchKey, Arc<PeerDoorbell>)>) -> bool) -> bool {
+        let mut doorbells = lock(&self.doorbells);
+        let mut all = doorbells.to_vec();
         let changed = change(&mut all);
         if changed {
-            *bells = all.into();
+            *doorbells = all.into();
             self.version.fetch_add(1, Ordering::Release);
         }
         changed
@@ -47,29 +47,29 @@ impl Watchers {
 }
 
 impl Ring {
-    /// From here on `bell` rings for what the writing end publishes, while its reader sleeps. A delivery that is made at the
+    /// From here on `doorbell` rings for what the writing end publishes, while its reader sleeps. A delivery that is made at the
     /// same moment may be missed: whoever registers the reader tells it of what it was not told. False if there are
     /// [`MAX_WATCHERS`] already.
-    pub fn watch(&self, key: WatchKey, bell: Arc<PeerBell>) -> bool {
+    pub fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
         // Not when the first delivery looks: it may take some milliseconds.
         barrier::hears_others();
         let watches = self.shared().watchers.change(|all| {
             all.retain(|(known, _)| *known != key);
             let place = all.len() < MAX_WATCHERS;
             if place {
-                all.push((key, bell.clone()));
+                all.push((key, doorbell.clone()));
             }
             place
         });
         if watches {
-            // Meets the writing end's in `call_all`, which may be light: either it sees this bell, or the reader, if it must
+            // Meets the writing end's in `call_all`, which may be light: either it sees this doorbell, or the reader, if it must
             // be woken for that, what was published.
-            bell.ring(barrier::heavy_for_all().into());
+            doorbell.ring(barrier::heavy_for_all().into());
         }
         watches
     }
 
-    /// The bell of this key rings no more. The writing end lets go of it when it publishes the next time.
+    /// The doorbell of this key rings no more. The writing end lets go of it when it publishes the next time.
     pub fn unwatch(&self, key: WatchKey) {
         self.shared().watchers.change(|all| {
             let before = all.len();
@@ -83,7 +83,7 @@ impl Ring {
 #[derive(Debug)]
 pub(crate) struct Caller {
     version: u64,
-    bells: Bells,
+    doorbells: Bells,
     /// All of their readers make the barrier for this process too.
     light: bool,
     /// How small deliveries come.
@@ -92,7 +92,7 @@ pub(crate) struct Caller {
 
 impl Default for Caller {
     fn default() -> Self {
-        Self { version: 0, bells: Arc::new([]), light: false, single: Single::new() }
+        Self { version: 0, doorbells: Arc::new([]), light: false, single: Single::new() }
     }
 }
 
@@ -112,17 +112,18 @@ impl Caller {
     }
 
     fn call_all(&mut self, shared: &Shared) {
-        // Meets the reader's in `slumber::fall_asleep`, or the heavy one that follows it.
+        // Meets the reader's in `sleep_word::fall_asleep`, or the heavy one that follows it.
         let mut published = barrier::light_if(self.light);
         let version = shared.watchers.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
-            self.bells = lock(&shared.watchers.bells).clone();
-            self.light = self.bells.iter().all(|(_, bell)| bell.is_heavy()) && barrier::hears_others();
+            self.doorbells = lock(&shared.watchers.doorbells).clone();
+            self.light =
+                self.doorbells.iter().all(|(_, doorbell)| doorbell.is_heavy()) && barrier::hears_others();
             published = published.full().into();
         }
-        for (_, bell) in self.bells.iter() {
-            bell.ring(published);
+        for (_, doorbell) in self.doorbells.iter() {
+            doorbell.ring(published);
         }
     }
 }

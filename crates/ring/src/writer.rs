@@ -13,9 +13,9 @@
 use std::collections::VecDeque;
 
 use crate::Position;
-#[cfg(not(loom))]
-use crate::inline::INLINE_BYTES;
 use crate::ring::Ring;
+#[cfg(not(loom))]
+use crate::small_payload::SMALL_PAYLOAD_BYTES;
 use crate::sync::Ordering;
 
 /// Claims of one writer that can be open at a time.
@@ -215,8 +215,8 @@ impl Writer {
         let (from, end) = (self.next, self.next + size);
         (self.next, self.head) = (end, end);
         #[cfg(not(loom))]
-        if size <= INLINE_BYTES as u64 && self.caller.is_to_tell(self.ring.shared()) {
-            self.ring.shared().publish_inline(end, parts);
+        if size <= SMALL_PAYLOAD_BYTES as u64 && self.caller.is_to_tell(self.ring.shared()) {
+            self.ring.shared().publish_small_payload(end, parts);
         }
         let shared = self.ring.shared();
         shared.index.record(end);
@@ -303,11 +303,11 @@ impl Writer {
         }
         if self.head != before {
             #[cfg(not(loom))]
-            if self.head - last <= INLINE_BYTES as u64 && self.caller.is_to_tell(shared) {
-                let mut bytes = [0; INLINE_BYTES];
+            if self.head - last <= SMALL_PAYLOAD_BYTES as u64 && self.caller.is_to_tell(shared) {
+                let mut bytes = [0; SMALL_PAYLOAD_BYTES];
                 let bytes = &mut bytes[..(self.head - last) as usize];
                 shared.memory.read(last, bytes);
-                shared.publish_inline(self.head, &[bytes]);
+                shared.publish_small_payload(self.head, &[bytes]);
             }
             shared.publish(last, self.head);
             self.call();

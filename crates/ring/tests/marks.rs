@@ -20,7 +20,7 @@ fn marked(at: u64, payload: &[u8]) -> Vec<u8> {
 fn view_of(start: u64, bytes: &[u8]) -> View {
     let config = RingConfig { capacity_bytes: 32 << 10, flow_control: false, start, ..RingConfig::default() };
     let ring = ring(config);
-    assert_eq!(ring.inlet().unwrap().copy_in(bytes), bytes.len());
+    assert_eq!(ring.receiver().unwrap().copy_in(bytes), bytes.len());
     ring.view(start, start + bytes.len() as u64)
 }
 

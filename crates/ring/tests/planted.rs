@@ -16,10 +16,10 @@ fn small() -> Ring {
 }
 
 fn held_bytes_stay(ring: &Ring) -> bool {
-    let (mut inlet, hold) = (ring.inlet().unwrap(), ring.hold(0).unwrap());
-    inlet.copy_in(b"held");
-    inlet.end();
-    inlet.trim(0).held && ring.tail() == hold.position()
+    let (mut receiver, hold) = (ring.receiver().unwrap(), ring.hold(0).unwrap());
+    receiver.copy_in(b"held");
+    receiver.end();
+    receiver.trim(0).held && ring.tail() == hold.position()
 }
 
 /// Whether a ring behaves as it should in the respect that bug `number` spoils.
@@ -28,7 +28,7 @@ fn is_right(number: u32) -> bool {
     match number {
         1 => {
             let _hold = ring.hold(0).unwrap();
-            ring.inlet().unwrap().copy_in(b"head moves");
+            ring.receiver().unwrap().copy_in(b"head moves");
             ring.grant() == 4096
         }
         2 => {
@@ -36,21 +36,21 @@ fn is_right(number: u32) -> bool {
             ring.slowest_hold() == Some(3) && holds.len() == 2
         }
         3 => {
-            let mut inlet = ring.inlet().unwrap();
-            inlet.copy_in(b"one transfer");
-            inlet.copy_in(b"another");
-            inlet.end();
+            let mut receiver = ring.receiver().unwrap();
+            receiver.copy_in(b"one transfer");
+            receiver.copy_in(b"another");
+            receiver.end();
             ring.boundary() == 19
         }
         4 => {
-            let mut inlet = ring.inlet().unwrap();
-            inlet.copy_in(&[1; 4090]);
+            let mut receiver = ring.receiver().unwrap();
+            receiver.copy_in(&[1; 4090]);
             ring.grant();
-            inlet.copy_in(b"across the end");
+            receiver.copy_in(b"across the end");
             ring.view(4090, 4104).to_vec().unwrap() == b"across the end"
         }
         5 => {
-            ring.inlet().unwrap().skip(100);
+            ring.receiver().unwrap().skip(100);
             ring.boundary() == 100
         }
         6 => {

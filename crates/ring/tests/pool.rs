@@ -10,12 +10,12 @@ fn of(capacity_bytes: u64) -> RingConfig {
     RingConfig { capacity_bytes, ..RingConfig::default() }
 }
 
-/// Writes the ring full of one byte, through its inlet.
+/// Writes the ring full of one byte, through its receiver.
 fn fill(ring: &Ring, byte: u8) {
-    let mut inlet = ring.inlet().expect("a new ring");
+    let mut receiver = ring.receiver().expect("a new ring");
     while ring.head() < ring.capacity() {
         ring.grant();
-        assert!(inlet.copy_in(&vec![byte; (ring.capacity() - ring.head()) as usize]) > 0);
+        assert!(receiver.copy_in(&vec![byte; (ring.capacity() - ring.head()) as usize]) > 0);
     }
 }
 
@@ -91,9 +91,9 @@ fn what_was_written_is_gone_with_the_ring() {
     assert_eq!(pool.in_use_bytes(), 64 << 10, "a view keeps the ring's memory");
     drop(view);
     assert_eq!(pool.in_use_bytes(), 0);
-    let mut inlet = pool.ring(of(64 << 10)).unwrap().inlet().unwrap();
-    let (at, len) = inlet.spare(usize::MAX);
-    // SAFETY: `len` bytes are mapped there, and the inlet's alone.
+    let mut receiver = pool.ring(of(64 << 10)).unwrap().receiver().unwrap();
+    let (at, len) = receiver.spare(usize::MAX);
+    // SAFETY: `len` bytes are mapped there, and the receiver's alone.
     let bytes = unsafe { std::slice::from_raw_parts(at, len) };
     assert!(len > 0 && bytes.iter().all(|&byte| byte == 0), "the pages were not given back");
 }

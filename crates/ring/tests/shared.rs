@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use common::{Log, content, starts};
 use proptest::prelude::*;
 use rocketring::{
-    Hold, Inlet, MapError, Maps, PeerRing, Pool, PoolConfig, PoolError, Ring, RingConfig, Writer,
+    Hold, MapError, PeerMapper, PeerRing, Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver, Writer,
 };
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
@@ -35,8 +35,8 @@ fn shared(start: u64, flow_control: bool) -> Ring {
     pool.shared_ring(config(start, flow_control)).unwrap()
 }
 
-fn maps() -> Maps {
-    Maps::new(100, 1 << 30)
+fn maps() -> PeerMapper {
+    PeerMapper::new(100, 1 << 30)
 }
 
 fn offered(ring: &Ring) -> PeerRing {
@@ -47,7 +47,7 @@ fn offered(ring: &Ring) -> PeerRing {
 struct Pair {
     writer: Writer,
     seen: Ring,
-    inlet: Inlet,
+    receiver: RingReceiver,
     /// What the writer keeps for the other end, and what that end keeps for itself.
     kept: Hold,
     held: Hold,
@@ -60,8 +60,8 @@ impl Pair {
         let ring = shared(start, true);
         let seen = offered(&ring).ring(config(start, true)).unwrap();
         let (kept, held) = (ring.hold(start).unwrap(), seen.hold(start).unwrap());
-        let (writer, inlet) = (ring.writer().unwrap(), seen.inlet().unwrap());
-        Pair { writer, inlet, kept, held, log: Log::new(start), told: start, seen }
+        let (writer, receiver) = (ring.writer().unwrap(), seen.receiver().unwrap());
+        Pair { writer, receiver, kept, held, log: Log::new(start), told: start, seen }
     }
 
     fn write(&mut self, size: u64) {
@@ -73,11 +73,11 @@ impl Pair {
     }
 
     fn land(&mut self, most: u64) {
-        let to = self.log.head().min(self.told + most.min(self.inlet.room()));
-        self.inlet.land((to - self.told) as usize);
+        let to = self.log.head().min(self.told + most.min(self.receiver.room()));
+        self.receiver.land((to - self.told) as usize);
         self.told = to;
         if self.log.boundaries.contains(&to) {
-            self.inlet.end();
+            self.receiver.end();
         }
     }
 
@@ -126,9 +126,9 @@ proptest! {
         prop_assert_eq!(peer.ends(), (words[1], words[0]));
         let seen = peer.ring(config(0, true)).unwrap();
         seen.grant();
-        let mut inlet = seen.inlet().unwrap();
-        prop_assert_eq!(inlet.room(), CAPACITY);
-        inlet.land(CAPACITY as usize);
+        let mut receiver = seen.receiver().unwrap();
+        prop_assert_eq!(receiver.room(), CAPACITY);
+        receiver.land(CAPACITY as usize);
         let lapped = words[2].saturating_sub(CAPACITY) > at;
         prop_assert_eq!(seen.view(at, CAPACITY).to_vec().is_err(), lapped);
         prop_assert_eq!(seen.is_stable(at), !lapped);
@@ -190,7 +190,7 @@ fn what_is_no_sealed_ring_is_refused() {
 #[test]
 fn who_is_told_and_who_looks_land_the_same_log() {
     let total = 1_u64 << 20;
-    let Pair { mut writer, mut inlet, kept, held, seen, .. } = Pair::new(0);
+    let Pair { mut writer, mut receiver, kept, held, seen, .. } = Pair::new(0);
     seen.grant();
     let (tell, told) = std::sync::mpsc::sync_channel::<u64>(64);
     std::thread::scope(|scope| {
@@ -208,7 +208,7 @@ fn who_is_told_and_who_looks_land_the_same_log() {
         scope.spawn(move || {
             for end in told {
                 // What it is told of has landed by then, or there was room for it.
-                assert!(inlet.land_told(end, true).is_ok());
+                assert!(receiver.land_announced(end, true).is_ok());
             }
         });
         let mut log = Log::new(0);
@@ -222,7 +222,7 @@ fn who_is_told_and_who_looks_land_the_same_log() {
             held.advance(boundary);
             kept.advance(seen.grant() - CAPACITY);
         }
-        assert!(!seen.has_news() && !seen.follow() && seen.head() == total);
+        assert!(!seen.has_new_data() && !seen.follow() && seen.head() == total);
     });
 }
 
@@ -231,22 +231,22 @@ fn who_is_told_and_who_looks_land_the_same_log() {
 fn nobody_lands_more_than_was_granted() {
     let ring = shared(0, true);
     let seen = offered(&ring).ring(config(0, true)).unwrap();
-    let (held, mut inlet) = (seen.hold(0).unwrap(), seen.inlet().unwrap());
+    let (held, mut receiver) = (seen.hold(0).unwrap(), seen.receiver().unwrap());
     seen.grant();
     let mut writer = ring.writer().unwrap();
     // Nobody holds the writer's end: it does not keep its word.
     for _ in 0..CAPACITY / 1024 + 1 {
         writer.append(&[&[1; 1024]]).unwrap();
     }
-    assert!(!seen.has_news() && !seen.follow());
-    assert_eq!(inlet.land_told(CAPACITY + 1024, true), Err(1024));
+    assert!(!seen.has_new_data() && !seen.follow());
+    assert_eq!(receiver.land_announced(CAPACITY + 1024, true), Err(1024));
     assert_eq!(seen.head(), 0);
-    assert_eq!(inlet.land_told(1024, true), Ok(()));
+    assert_eq!(receiver.land_announced(1024, true), Ok(()));
     held.advance(1024);
     seen.grant();
     assert!(seen.follow() && seen.boundary() == CAPACITY + 1024);
     // Told late it says nothing new.
-    assert_eq!(inlet.land_told(2048, true), Ok(()));
+    assert_eq!(receiver.land_announced(2048, true), Ok(()));
     assert_eq!((seen.head(), seen.boundary()), (CAPACITY + 1024, CAPACITY + 1024));
 }
 
@@ -256,10 +256,10 @@ fn a_reader_that_was_lapped_is_told() {
     let ring = shared(0, false);
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, false)).unwrap();
-    let mut inlet = seen.inlet().unwrap();
+    let mut receiver = seen.receiver().unwrap();
     writer.append(&[&[1; 1000]]).unwrap();
-    inlet.land(1000);
-    inlet.end();
+    receiver.land(1000);
+    receiver.end();
     assert_eq!(seen.view(0, 1000).to_vec().unwrap(), [1; 1000]);
     while ring.horizon() <= CAPACITY {
         writer.append(&[&[2; 1000]]).unwrap();
@@ -268,7 +268,7 @@ fn a_reader_that_was_lapped_is_told() {
     let lapped = seen.view(0, 1000).to_vec().unwrap_err();
     assert_eq!(lapped.by, ring.horizon() - CAPACITY);
     assert!(!seen.is_stable(0));
-    inlet.land((ring.head() - 1000) as usize);
+    receiver.land((ring.head() - 1000) as usize);
     assert_eq!(seen.head(), ring.head());
     assert!(seen.tail() >= ring.head().saturating_sub(CAPACITY));
 }
@@ -277,14 +277,14 @@ fn a_reader_that_was_lapped_is_told() {
 #[test]
 fn what_is_held_is_whole_behind_a_hole() {
     let ring = shared(0, true);
-    let (kept, mut origin) = (ring.hold(0).unwrap(), ring.inlet().unwrap());
+    let (kept, mut origin) = (ring.hold(0).unwrap(), ring.receiver().unwrap());
     let seen = offered(&ring).ring(config(0, true)).unwrap();
     seen.grant();
-    let mut inlet = seen.inlet().unwrap();
+    let mut receiver = seen.receiver().unwrap();
     origin.copy_in(&[1; 1000]);
     origin.end();
-    inlet.land(1000);
-    inlet.end();
+    receiver.land(1000);
+    receiver.end();
     let hole = 2 * CAPACITY;
     origin.skip(hole);
     for _ in 0..2 {
@@ -301,12 +301,12 @@ fn what_is_held_is_whole_behind_a_hole() {
 fn only_its_writer_writes_it() {
     let ring = shared(0, true);
     let seen = offered(&ring).ring(config(0, true)).unwrap();
-    assert!(seen.is_peers() && !ring.is_peers());
+    assert!(seen.is_peer_written() && !ring.is_peer_written());
     assert!(seen.writer().is_none());
-    let mut inlet = seen.inlet().unwrap();
-    assert_eq!(inlet.copy_in(b"not here"), 0);
-    assert_eq!(inlet.spare(100).1, 0);
-    let trimmed = inlet.trim(0);
+    let mut receiver = seen.receiver().unwrap();
+    assert_eq!(receiver.copy_in(b"not here"), 0);
+    assert_eq!(receiver.spare(100).1, 0);
+    let trimmed = receiver.trim(0);
     assert_eq!((trimmed.given_back, trimmed.left), (0, CAPACITY));
     // What was mapped can be handed on, and is known to be the same.
     let again = maps().map(seen.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap();
@@ -322,7 +322,7 @@ fn limits_count_what_is_mapped_and_let_go() {
     assert_eq!(pool.in_use_bytes(), 2 * CAPACITY);
     let fd = |ring: &Ring| ring.descriptor().unwrap().try_clone_to_owned().unwrap();
 
-    let few = Maps::new(1, 1 << 30);
+    let few = PeerMapper::new(1, 1 << 30);
     let first = few.map(fd(&rings[0])).unwrap();
     assert!(matches!(few.map(fd(&rings[1])), Err(MapError::TooMany { in_use: 1, max: 1 })));
     let seen = first.ring(config(0, true)).unwrap();
@@ -330,7 +330,7 @@ fn limits_count_what_is_mapped_and_let_go() {
     drop(seen);
     assert_eq!(few.in_use(), (0, 0));
 
-    let small = Maps::new(9, CAPACITY + 1);
+    let small = PeerMapper::new(9, CAPACITY + 1);
     let _first = small.map(fd(&rings[0])).unwrap();
     let refused = small.map(fd(&rings[1])).unwrap_err();
     assert!(matches!(refused, MapError::TooLarge { asked: CAPACITY, in_use: CAPACITY, .. }), "{refused}");
@@ -342,7 +342,7 @@ fn limits_count_what_is_mapped_and_let_go() {
     assert_eq!(pool.in_use_bytes(), 0);
     assert_eq!(offered(&seen).ends(), (10, 10));
     seen.grant();
-    seen.inlet().unwrap().land(10);
+    seen.receiver().unwrap().land(10);
     assert_eq!(seen.view(0, 10).to_vec().unwrap(), b"last words");
 }
 
@@ -353,33 +353,33 @@ fn what_a_dead_writer_had_delivered_is_there() {
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, true)).unwrap();
     seen.grant();
-    let mut inlet = seen.inlet().unwrap();
-    assert!(!inlet.land_rest(), "nothing was written");
+    let mut receiver = seen.receiver().unwrap();
+    assert!(!receiver.land_remaining(), "nothing was written");
     writer.append(&[b"told"]).unwrap();
-    inlet.land(4);
-    inlet.end();
+    receiver.land(4);
+    receiver.end();
     writer.append(&[b"not told"]).unwrap();
     let mut claim = writer.claim(100).unwrap();
     claim.bytes().fill(1);
-    assert!(inlet.land_rest());
+    assert!(receiver.land_remaining());
     assert_eq!((seen.head(), seen.boundary()), (12, 12));
     assert_eq!(seen.view(4, 12).to_vec().unwrap(), b"not told");
-    assert!(!inlet.land_rest());
+    assert!(!receiver.land_remaining());
 
     // Not beyond what was granted, and not over a hole.
     let ring = shared(0, true);
-    let (mut origin, seen) = (ring.inlet().unwrap(), offered(&ring).ring(config(0, true)).unwrap());
+    let (mut origin, seen) = (ring.receiver().unwrap(), offered(&ring).ring(config(0, true)).unwrap());
     seen.grant();
-    let mut inlet = seen.inlet().unwrap();
+    let mut receiver = seen.receiver().unwrap();
     origin.copy_in(b"before");
     origin.end();
     origin.skip(1000);
     origin.copy_in(b"behind");
     origin.end();
-    assert!(!inlet.land_rest(), "what the hole hides is not known here");
-    inlet.land(6);
-    inlet.skip(1000);
-    assert!(inlet.land_rest());
+    assert!(!receiver.land_remaining(), "what the hole hides is not known here");
+    receiver.land(6);
+    receiver.skip(1000);
+    assert!(receiver.land_remaining());
     assert_eq!((seen.boundary(), seen.view(1000, 1006).to_vec().unwrap()), (1006, b"behind".to_vec()));
 }
 
@@ -391,18 +391,18 @@ fn who_hands_a_ring_on_follows_in_small_steps() {
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, true)).unwrap();
     seen.grant();
-    seen.hand_on();
-    let mut inlet = seen.inlet().unwrap();
+    seen.set_relayed();
+    let mut receiver = seen.receiver().unwrap();
     let most = seen.max_delivery();
     let step = vec![1; most as usize];
     writer.append(&[&step]).unwrap();
-    assert!(inlet.has_news() && inlet.follow());
+    assert!(receiver.has_new_data() && receiver.follow());
     assert_eq!(seen.boundary(), most);
     writer.append(&[&step]).unwrap();
     writer.append(&[b"one more"]).unwrap();
-    assert!(most + 8 <= inlet.room(), "there is room for it");
-    assert!(!inlet.has_news() && !inlet.follow());
+    assert!(most + 8 <= receiver.room(), "there is room for it");
+    assert!(!receiver.has_new_data() && !receiver.follow());
     assert_eq!((seen.head(), seen.boundary()), (most, most));
-    assert!(inlet.land_rest());
+    assert!(receiver.land_remaining());
     assert_eq!((seen.head(), seen.boundary()), (2 * most + 8, 2 * most + 8));
 }

@@ -4,20 +4,20 @@
 mod common;
 
 use common::ring;
-use rocketring::{Inlet, Ring, RingConfig, Trimmed, Writer};
+use rocketring::{Ring, RingConfig, RingReceiver, Trimmed, Writer};
 
 const CAPACITY: u64 = 64 << 10;
 
 /// A ring through which `bytes` came, in deliveries of 1,000 bytes.
-fn used(bytes: usize) -> (Ring, Inlet) {
+fn used(bytes: usize) -> (Ring, RingReceiver) {
     let ring = ring(RingConfig { capacity_bytes: CAPACITY, ..RingConfig::default() });
-    let mut inlet = ring.inlet().unwrap();
+    let mut receiver = ring.receiver().unwrap();
     for _ in 0..bytes / 1000 {
-        assert_eq!(inlet.copy_in(&[7; 1000]), 1000);
-        inlet.end();
+        assert_eq!(receiver.copy_in(&[7; 1000]), 1000);
+        receiver.end();
         ring.grant();
     }
-    (ring, inlet)
+    (ring, receiver)
 }
 
 /// Bytes of the ring's memory that are not zero.
@@ -30,29 +30,29 @@ fn backed(ring: &Ring) -> usize {
 
 #[test]
 fn what_nobody_holds_goes_but_for_what_is_kept() {
-    let (ring, mut inlet) = used(300_000);
+    let (ring, mut receiver) = used(300_000);
     assert_eq!(backed(&ring), CAPACITY as usize);
-    let trimmed = inlet.trim(10_000);
+    let trimmed = receiver.trim(10_000);
     // 290,000 to 300,000 lies in pages 70 to 73.
     assert_eq!(trimmed, Trimmed { left: 4 * 4096, given_back: CAPACITY - 4 * 4096, held: false });
     assert_eq!(backed(&ring), 4 * 4096);
     assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
     assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
     assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
-    assert_eq!(inlet.copy_in(&[8; 1 << 20]) as u64, CAPACITY - 10_000, "the room is what is not kept");
+    assert_eq!(receiver.copy_in(&[8; 1 << 20]) as u64, CAPACITY - 10_000, "the room is what is not kept");
 }
 
 #[test]
 fn what_is_held_and_what_is_incomplete_stays() {
-    let (ring, mut inlet) = used(300_000);
+    let (ring, mut receiver) = used(300_000);
     let hold = ring.hold(280_500).unwrap();
-    inlet.copy_in(&[9; 500]);
-    let trimmed = inlet.trim(0);
+    receiver.copy_in(&[9; 500]);
+    let trimmed = receiver.trim(0);
     assert!(trimmed.held);
     assert_eq!(ring.tail(), 280_500);
     assert_eq!(ring.view(280_500, 300_000).to_vec().unwrap(), [7; 19_500]);
     hold.advance(300_500);
-    assert!(!inlet.trim(0).held);
+    assert!(!receiver.trim(0).held);
     assert_eq!((ring.tail(), ring.boundary(), ring.head()), (300_000, 300_000, 300_500));
     assert_eq!(ring.view(300_000, 300_500).to_vec().unwrap(), [9; 500]);
     assert_eq!(backed(&ring), 4096);
@@ -60,25 +60,25 @@ fn what_is_held_and_what_is_incomplete_stays() {
 
 #[test]
 fn what_is_held_below_a_hole_stays() {
-    let (ring, mut inlet) = used(300_000);
+    let (ring, mut receiver) = used(300_000);
     let hold = ring.hold(299_000).unwrap();
-    inlet.skip(900_000);
-    let trimmed = inlet.trim(0);
+    receiver.skip(900_000);
+    let trimmed = receiver.trim(0);
     assert!(trimmed.held);
     assert_eq!(trimmed.given_back, 0, "what is held lies further back than a ring is long");
     assert_eq!(ring.view(299_000, 300_000).to_vec().unwrap(), [7; 1000]);
     drop(hold);
-    assert_eq!(inlet.trim(0).given_back, CAPACITY - 4096);
+    assert_eq!(receiver.trim(0).given_back, CAPACITY - 4096);
 }
 
 #[test]
 fn trimming_again_gives_nothing_but_what_is_wanted() {
-    let (ring, mut inlet) = used(300_000);
-    inlet.trim(30_000);
+    let (ring, mut receiver) = used(300_000);
+    receiver.trim(30_000);
     let tail = ring.tail();
-    assert_eq!(inlet.trim(CAPACITY).left, inlet.trim(30_000).left, "a tail does not go back");
+    assert_eq!(receiver.trim(CAPACITY).left, receiver.trim(30_000).left, "a tail does not go back");
     assert_eq!(ring.tail(), tail);
-    assert_eq!(inlet.trim(1000).left, 2 * 4096);
+    assert_eq!(receiver.trim(1000).left, 2 * 4096);
 }
 
 /// What a local writer's ring keeps besides what it needs: what the writer may go on with unasked, and the pages that are
@@ -141,9 +141,9 @@ fn what_is_held_or_claimed_of_a_written_ring_stays() {
 
 #[test]
 fn only_a_writers_ring_is_trimmed_from_outside() {
-    let (filled, mut inlet) = used(300_000);
+    let (filled, mut receiver) = used(300_000);
     assert_eq!(filled.trim(0), None, "bytes may land in it at any time");
-    assert!(inlet.trim(0).given_back > 0);
+    assert!(receiver.trim(0).given_back > 0);
     let (pinned, _writer) = written(300_000);
     let pin = pinned.pin();
     assert_eq!(pinned.trim(0).unwrap().given_back, 0);

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use rocketring::{PendingSet, Sleeper};
+use rocketring::{PendingSet, Waker};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Whether the descriptor is readable within `millis`; negative: however long it takes.
-fn readable(sleeper: &Sleeper, millis: i64) -> bool {
+fn readable(waker: &Waker, millis: i64) -> bool {
     let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: millis.max(0) * 1_000_000 };
-    let mut fds = [PollFd::from_borrowed_fd(sleeper.fd(), PollFlags::IN)];
+    let mut fds = [PollFd::from_borrowed_fd(waker.fd(), PollFlags::IN)];
     poll(&mut fds, (millis >= 0).then_some(&timeout)).unwrap() == 1
 }
 
@@ -46,36 +46,36 @@ proptest! {
 
 #[test]
 fn only_a_sleeper_costs_a_system_call() {
-    let sleeper = Sleeper::new().unwrap();
-    sleeper.wake();
-    assert!(!readable(&sleeper, 0), "the worker is awake");
-    sleeper.prepare();
-    sleeper.wake();
-    sleeper.wake();
-    assert!(readable(&sleeper, 0));
-    sleeper.woken();
-    assert!(!readable(&sleeper, 0), "the event was not emptied");
-    sleeper.prepare();
-    sleeper.woken();
-    sleeper.wake();
-    assert!(!readable(&sleeper, 0), "awake again without having been woken");
+    let waker = Waker::new().unwrap();
+    waker.wake();
+    assert!(!readable(&waker, 0), "the worker is awake");
+    waker.prepare();
+    waker.wake();
+    waker.wake();
+    assert!(readable(&waker, 0));
+    waker.woken();
+    assert!(!readable(&waker, 0), "the event was not emptied");
+    waker.prepare();
+    waker.woken();
+    waker.wake();
+    assert!(!readable(&waker, 0), "awake again without having been woken");
 }
 
 #[test]
 fn every_mark_is_seen() {
     const SLOTS: usize = 300;
     const ROUNDS: u64 = 3000;
-    let (set, sleeper) = (PendingSet::new(SLOTS), Sleeper::new().unwrap());
+    let (set, waker) = (PendingSet::new(SLOTS), Waker::new().unwrap());
     let published: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for producer in 0..3usize {
-            let (set, sleeper, published) = (&set, &sleeper, &published);
+            let (set, waker, published) = (&set, &waker, &published);
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
                     let slot = (round as usize * 7) % (SLOTS / 3) * 3 + producer;
                     published[slot].store(round, Ordering::Release);
                     if set.mark(slot as u32) {
-                        sleeper.wake();
+                        waker.wake();
                     }
                 }
             });
@@ -84,11 +84,11 @@ fn every_mark_is_seen() {
         // The last rounds visit every slot; each must be seen at its last value.
         while seen.iter().any(|&round| round <= ROUNDS - SLOTS as u64 / 3) {
             set.drain(|slot| seen[slot as usize] = published[slot as usize].load(Ordering::Acquire));
-            sleeper.prepare();
+            waker.prepare();
             if set.is_empty() && seen.iter().any(|&round| round <= ROUNDS - SLOTS as u64 / 3) {
-                assert!(readable(&sleeper, -1));
+                assert!(readable(&waker, -1));
             }
-            sleeper.woken();
+            waker.woken();
         }
     });
 }

@@ -301,7 +301,7 @@ fn small() -> Ring {
 fn only_one_writing_end_is_handed_out() {
     let ring = small();
     let writer = ring.writer();
-    assert!(writer.is_some() && ring.writer().is_none() && ring.inlet().is_none());
+    assert!(writer.is_some() && ring.writer().is_none() && ring.receiver().is_none());
     drop(writer);
     assert!(ring.writer().is_none());
 }
@@ -340,7 +340,7 @@ fn waiting_ends_with_a_grant_a_poke_or_the_time() {
     let mut writer = ring.writer().unwrap();
     while writer.append(&[&[7; 512]]).is_ok() {}
     assert!(!ring.wait_grant(4097, Some(Duration::from_millis(1))));
-    ring.poke();
+    ring.wake_waiters();
     assert!(!ring.wait_grant(4097, None), "a poke before the wait counts");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| ring.wait_grant(5000, None));

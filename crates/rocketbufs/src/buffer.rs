@@ -15,13 +15,13 @@ pub(crate) use places::{Held, Known, Leaving};
 use crate::confirm::{Contexts, Waits};
 use crate::context::ContextInner;
 use crate::core::{Parked, Rest};
+use crate::durable_slots::DurableSlots;
 use crate::inbound::InboundShared;
-use crate::kept::PlaceCount;
+use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::progress::ProgressWatch;
-use crate::proto::{Count, End, Outbound, Tally};
+use crate::proto::{Coverage, End, Outbound, PeerCoverage};
 use crate::rout::ROutShared;
-use crate::terms::Terms;
 use crate::times::Times;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 
@@ -41,7 +41,7 @@ pub(crate) struct Buffer {
     pub(crate) inner: Arc<ContextInner>,
     /// For a spliced buffer known only when the upstream subscription was answered.
     pub(crate) log: OnceLock<Log>,
-    /// The local writer, unless it was taken by a [`BufWriter`](crate::BufWriter) or the buffer is spliced.
+    /// The local writer, unless it was taken by an [`OutWriter`](crate::OutWriter) or the buffer is spliced.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// What it is spliced from.
     pub(crate) source: Option<Weak<InboundShared>>,
@@ -51,7 +51,7 @@ pub(crate) struct Buffer {
     watch: AtomicU64,
     places: Mutex<Places>,
     /// All subscribers follow, and will be told: deliveries up to here say nothing to workers meanwhile. 0: all do.
-    let_be: AtomicU64,
+    suppress_notify: AtomicU64,
     /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
     pub(crate) keep_until_delivered: bool,
     /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
@@ -75,7 +75,7 @@ pub(crate) struct Buffer {
     /// When its log was how long.
     pub(crate) times: Times,
     /// What subscriptions may ask for.
-    pub(crate) terms: Mutex<Terms>,
+    pub(crate) terms: Mutex<SubscriptionLimits>,
     /// Of a buffer that the application writes: whether it moves, and where it rests.
     pub(crate) rest: Rest,
 }
@@ -96,7 +96,7 @@ pub(crate) struct SubShared {
     /// Of one with a name: where it can begin again, if it comes back without what it has.
     pub(crate) whole: AtomicU64,
     /// For whom `delivered` and `consumed` speak; they change under its lock, as they may go back where it grows.
-    pub(crate) tally: Mutex<Tally>,
+    pub(crate) tally: Mutex<PeerCoverage>,
     pub(crate) dropped: AtomicU64,
     /// Whether a place is taken for it; changed under the lock of the buffer's places.
     pub(crate) placed: AtomicBool,
@@ -156,13 +156,13 @@ impl SubShared {
     }
 
     /// The same, and for whom that speaks: of one moment.
-    fn confirms(&self) -> ([Position; 3], Tally) {
+    fn confirms(&self) -> ([Position; 3], PeerCoverage) {
         let tally = lock(&self.tally);
         (self.levels(), *tally)
     }
 
     /// For whom that speaks.
-    pub(crate) fn count(&self) -> Count {
+    pub(crate) fn count(&self) -> Coverage {
         lock(&self.tally).count()
     }
 }
@@ -187,7 +187,7 @@ impl Buffer {
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
             places: Mutex::default(),
-            let_be: AtomicU64::new(0),
+            suppress_notify: AtomicU64::new(0),
             keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -218,7 +218,7 @@ impl Buffer {
         &self,
         sub: Arc<SubShared>,
         anew: bool,
-        (kept, wants): (&PlaceCount, bool),
+        (kept, wants): (&DurableSlots, bool),
     ) -> (Option<Held>, Option<Hold>) {
         let bit = 1 << sub.worker;
         let mut places = lock(&self.places);
@@ -241,10 +241,10 @@ impl Buffer {
         }
         places.subs.push(sub);
         drop(places);
-        self.let_be.store(0, Ordering::Relaxed);
+        self.suppress_notify.store(0, Ordering::Relaxed);
         self.watch.fetch_or(bit, Ordering::Relaxed);
         // Meets the one in `notify_or_send`: either the worker sees what was delivered, or whoever delivers sees the worker.
-        // Also where `disturb` has just ended `let_be`: whoever delivers may not have heard that yet.
+        // Also where `resume_notify` has just ended `suppress_notify`: whoever delivers may not have heard that yet.
         barrier::heavy();
         // What it is spliced from may have something to tell upstream.
         if let Some(source) = self.upstream() {
@@ -259,7 +259,7 @@ impl Buffer {
         self: &Arc<Self>,
         (conn, wire): (u64, WireId),
         leaving: Leaving,
-        kept: Option<&PlaceCount>,
+        kept: Option<&DurableSlots>,
     ) -> Option<bool> {
         let mut places = lock(&self.places);
         let at = places.subs.iter().rposition(|s| s.conn == conn && s.wire == wire)?;
@@ -271,7 +271,7 @@ impl Buffer {
                 if held.counts() {
                     held.hold = lock(&gone.hold).take();
                 } else {
-                    held.tally = Tally::default();
+                    held.tally = PeerCoverage::default();
                     places.past = places.past.and(gone.count().gone());
                 }
                 places.held.insert(gone.name.clone(), held);
@@ -333,7 +333,7 @@ impl Buffer {
     }
 
     /// Shows every place that counts, and returns for whom all of them speak.
-    pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Count {
+    pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Coverage {
         let places = lock(&self.places);
         let held = places.waited_for().map(|held| held.levels[2]);
         let least = places.subs.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
@@ -353,7 +353,7 @@ impl Buffer {
     }
 
     /// Those who count no more.
-    pub(crate) fn past_count(&self) -> Count {
+    pub(crate) fn past_count(&self) -> Coverage {
         lock(&self.places).past
     }
 
@@ -364,7 +364,7 @@ impl Buffer {
 
     /// Gives up places that are not to be kept; returns how many, and when the next of the others ends.
     pub(crate) fn drop_held(self: &Arc<Self>, keep: impl Fn(&Held) -> bool) -> (usize, Option<Nanos>) {
-        let (mut gone, mut past, mut next) = (Vec::new(), Count::default(), None);
+        let (mut gone, mut past, mut next) = (Vec::new(), Coverage::default(), None);
         let mut places = lock(&self.places);
         places.held.retain(|_, held| {
             let keeps = keep(held);

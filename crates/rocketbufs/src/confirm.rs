@@ -15,9 +15,9 @@ use crate::core::Command;
 use crate::error::WaitError;
 use crate::events::OutEvent;
 use crate::lock::lock;
-use crate::proto::{AskedLevels, Count};
+use crate::proto::{AskedLevels, Coverage};
 use crate::rout::ROut;
-use crate::types::{Bid, Level, Position};
+use crate::types::{Bid, ConfirmLevel, Position};
 use crate::worker::is_worker;
 
 /// How far a buffer is confirmed by everybody that counts now.
@@ -30,14 +30,14 @@ pub struct Confirmed {
     /// Everything below was given back by every such receiver.
     pub consumed: Position,
     /// For how many receivers that speaks, and how many have gone or lost something since the buffer was made.
-    pub count: Count,
+    pub coverage: Coverage,
     /// Subscriptions that are here, and places that are kept for those that are away.
     pub subscriptions: usize,
 }
 
 impl Confirmed {
     /// The position of a level.
-    pub fn at(&self, level: Level) -> Position {
+    pub fn at(&self, level: ConfirmLevel) -> Position {
         [self.landed, self.delivered, self.consumed][level as usize]
     }
 }
@@ -57,7 +57,7 @@ pub struct SubscriberProgress {
     /// Everything below was given back by every such receiver.
     pub consumed: Position,
     /// For how many receivers the subscriber speaks, and how many of the whole buffer have gone or lost something.
-    pub count: Count,
+    pub coverage: Coverage,
 }
 
 /// Who waits for what.
@@ -72,7 +72,7 @@ pub(crate) struct Waits {
 #[derive(Default)]
 struct WaitList {
     /// Calls that wait, by level: each is a thread.
-    calls: [BTreeMap<Position, usize>; Level::ALL.len()],
+    calls: [BTreeMap<Position, usize>; ConfirmLevel::ALL.len()],
     asked: AskedLevels,
 }
 
@@ -86,16 +86,16 @@ impl Waits {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    fn begin(&self, level: Level, position: Position) {
+    fn begin(&self, level: ConfirmLevel, position: Position) {
         *lock(&self.list).calls[level as usize].entry(position).or_default() += 1;
         self.any.store(true, Ordering::Relaxed);
     }
 
-    fn end(&self, level: Level, position: Position) {
+    fn end(&self, level: ConfirmLevel, position: Position) {
         let calls = &mut lock(&self.list).calls[level as usize];
-        if let Some(count) = calls.get_mut(&position) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(coverage) = calls.get_mut(&position) {
+            *coverage -= 1;
+            if *coverage == 0 {
                 calls.remove(&position);
             }
         }
@@ -141,7 +141,7 @@ impl Buffer {
     pub(crate) fn confirmed(&self) -> Confirmed {
         let head = self.log().map_or(0, |log| log.ring.head());
         let (mut levels, mut subscriptions) = ([head; 3], 0);
-        let count = self.each_place(|place| {
+        let coverage = self.each_place(|place| {
             for (least, at) in levels.iter_mut().zip(place) {
                 *least = (*least).min(at);
             }
@@ -153,8 +153,8 @@ impl Buffer {
         #[cfg(feature = "planted-bugs")]
         let delivered = if crate::planted::is(crate::planted::DELIVERED_EARLY) { landed } else { delivered };
         let consumed = levels[2].min(delivered);
-        let confirmed = Confirmed { landed, delivered, consumed, count, subscriptions };
-        self.upstream().map_or(confirmed, |source| source.least.settle(confirmed))
+        let confirmed = Confirmed { landed, delivered, consumed, coverage, subscriptions };
+        self.upstream().map_or(confirmed, |source| source.min_receivers.settle(confirmed))
     }
 
     /// Somebody upstream, or the application, asks to be told as soon as these are reached. Whoever has been sent them
@@ -167,10 +167,13 @@ impl Buffer {
 
     /// The smallest positions waited for beyond what a subscriber has confirmed, and the level at which somebody waits
     /// for everything: a writer without room.
-    pub(crate) fn wanted(&self, known: [Position; 3]) -> ([Option<Position>; 3], Option<Level>) {
+    pub(crate) fn wanted(&self, known: [Position; 3]) -> ([Option<Position>; 3], Option<ConfirmLevel>) {
         let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
-        let all =
-            writer_waits.then_some(if self.keep_until_delivered { Level::Delivered } else { Level::Landed });
+        let all = writer_waits.then_some(if self.keep_until_delivered {
+            ConfirmLevel::Delivered
+        } else {
+            ConfirmLevel::Landed
+        });
         let looked_at = self.looked_at.load(Ordering::Relaxed);
         let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
         if !self.waits.any.load(Ordering::Relaxed) {
@@ -252,7 +255,7 @@ impl Buffer {
     /// Waits until `done`, which a position at a level is to bring about; whether it is within `timeout`.
     pub(crate) fn wait_until(
         &self,
-        (level, position): (Level, Position),
+        (level, position): (ConfirmLevel, Position),
         timeout: Duration,
         done: impl Fn(&Self) -> bool,
     ) -> bool {
@@ -270,7 +273,7 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn wait_landed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, Level::Landed, position, timeout)
+        self.wait(bid, ConfirmLevel::Landed, position, timeout)
     }
 
     /// Waits until everybody at the end of every chain has everything below `position` in its memory.
@@ -278,7 +281,7 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn wait_delivered(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, Level::Delivered, position, timeout)
+        self.wait(bid, ConfirmLevel::Delivered, position, timeout)
     }
 
     /// Waits until every subscriber present has given back everything below `position`; through chains, the last.
@@ -286,10 +289,16 @@ impl ROut {
     /// # Errors
     /// [`WaitError::TimedOut`] says how far it is confirmed.
     pub fn wait_consumed(&self, bid: Bid, position: Position, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(bid, Level::Consumed, position, timeout)
+        self.wait(bid, ConfirmLevel::Consumed, position, timeout)
     }
 
-    fn wait(&self, bid: Bid, level: Level, position: Position, timeout: Duration) -> Result<(), WaitError> {
+    fn wait(
+        &self,
+        bid: Bid,
+        level: ConfirmLevel,
+        position: Position,
+        timeout: Duration,
+    ) -> Result<(), WaitError> {
         if is_worker() {
             return Err(WaitError::CalledFromWorker);
         }
@@ -309,7 +318,7 @@ impl ROut {
     /// Has subscribers tell as soon as `position` is confirmed at `level`, without waiting for it: hear it with
     /// [`ROut::set_subscriber_progress_cb`]. Of several such positions the smallest and the largest are remembered; when the
     /// smallest was told, ask for the next.
-    pub fn ask(&self, bid: Bid, level: Level, position: Position) {
+    pub fn ask(&self, bid: Bid, level: ConfirmLevel, position: Position) {
         if let Some(buffer) = self.shared.buffer(bid) {
             let mut wanted = [0; 3];
             wanted[level as usize] = position;
@@ -329,15 +338,26 @@ impl ROut {
 }
 
 /// Shows a subscriber's positions to whoever wants to hear.
-pub(crate) fn tell_subscriber_progress(buffer: &Arc<Buffer>, conn: u64, levels: [Position; 3], count: Count) {
+pub(crate) fn tell_subscriber_progress(
+    buffer: &Arc<Buffer>,
+    conn: u64,
+    levels: [Position; 3],
+    coverage: Coverage,
+) {
     let Some(out) = buffer.out.upgrade() else { return };
     if !out.progress_cb.is_set() && !out.reads_events() {
         return;
     }
     let past = buffer.past_count();
     let [landed, delivered, consumed] = levels;
-    let progress =
-        SubscriberProgress { bid: buffer.bid, conn, landed, delivered, consumed, count: past.and(count) };
+    let progress = SubscriberProgress {
+        bid: buffer.bid,
+        conn,
+        landed,
+        delivered,
+        consumed,
+        coverage: past.and(coverage),
+    };
     let told = out.progress_cb.run(progress, |callback, progress| callback(progress));
     if let (Err(progress), true) = (told, out.reads_events()) {
         out.queue_event(OutEvent::SubscriberProgress(Box::new(progress)));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rocketnet::Transport;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
-use rocketring::{Maps, Pool, PoolConfig, PoolError, Ring, RingConfig};
+use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
 use crate::callback::Callback;
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
@@ -54,7 +54,7 @@ pub(crate) struct ContextInner {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
     /// What of other processes' memory is mapped.
-    pub(crate) maps: Maps,
+    pub(crate) maps: PeerMapper,
     pub(crate) instance: u128,
     pub(crate) workers: Vec<Arc<WorkerShared>>,
     pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
@@ -96,11 +96,11 @@ impl Context {
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         for shared in &inner.workers {
             let settings = tcp_config(&inner.config);
-            let tcp = Tcp::with_maps(settings, shared.seat.sleeper().clone(), inner.maps.clone());
+            let tcp = Tcp::with_maps(settings, shared.token.waker().clone(), inner.maps.clone());
             let tcp = tcp.map_err(ContextError::Transport)?;
             let thread = match inner.config.transport {
                 TransportKind::Rdma => {
-                    let rdma = Rdma::new(rdma_config(&inner.config), shared.seat.sleeper().clone());
+                    let rdma = Rdma::new(rdma_config(&inner.config), shared.token.waker().clone());
                     let both = rdma.and_then(|rdma| RdmaAndTcp::new(rdma, tcp));
                     context.spawn(shared, both.map_err(ContextError::Transport)?)?
                 }
@@ -129,12 +129,12 @@ impl Context {
     pub fn manual<T: Transport>(
         config: Config,
         entropy: Entropy,
-        transport: impl FnOnce(Arc<rocketring::Sleeper>) -> T,
+        transport: impl FnOnce(Arc<rocketring::Waker>) -> T,
     ) -> Result<(Self, Core<T>), ContextError> {
         let inner = ContextInner::new(config, 1, entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         let shared = inner.workers[0].clone();
-        let transport = transport(shared.seat.sleeper().clone());
+        let transport = transport(shared.token.waker().clone());
         let core = Core::new(inner, shared, Arc::downgrade(&context.handle), transport);
         Ok((context, core))
     }
@@ -185,7 +185,7 @@ impl ContextInner {
             max_bytes: config.buffers.max_ring_bytes,
         })
         .map_err(ContextError::Memory)?;
-        let maps = Maps::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
+        let maps = PeerMapper::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
         let slots = config.limits.max_buffers;
         let workers = (0..workers)
             .map(|index| WorkerShared::new(index, slots).map(Arc::new))
@@ -252,7 +252,7 @@ impl ContextInner {
     /// What [`ContextInner::may_drive`] says has changed, before this: whoever works and may not any more sees it.
     fn look_who_drives(&self) {
         if !self.may_drive() {
-            self.workers.iter().for_each(|worker| worker.seat.wake());
+            self.workers.iter().for_each(|worker| worker.token.wake());
         }
     }
 

@@ -1,7 +1,7 @@
 //! A thread of the application's that would only wait for a worker does the worker's work.
 //!
 //! ```text
-//!   recv                  nothing there ─▶ take the seat: poll, read, … until there is ─▶ leave it
+//!   recv                  nothing there ─▶ take the token: poll, read, … until there is ─▶ leave it
 //!   worker's own thread   parked, looks now and then whether somebody still comes; else it works itself
 //! ```
 //!
@@ -27,7 +27,7 @@ use crate::rin::RInShared;
 use crate::types::Nanos;
 use crate::worker::{Borrow, WorkerShared, after, as_worker, nanos_since};
 
-/// How long the worker's own thread leaves the seat alone that nobody sits in.
+/// How long the worker's own thread leaves the token alone that nobody sits in.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
 
 /// Who writes less at a time is busy with that, while the worker's own thread sends on another core.
@@ -42,7 +42,7 @@ const TURNS_MORE: u32 = 2;
 /// Who waits for what a worker does.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// The number of threads that wait. A hint: the seat decides which thread works.
+    /// The number of threads that wait. A hint: the token decides which thread works.
     count: AtomicU32,
     wants: AtomicBool,
     /// What the only one receives from, if it would do the work.
@@ -50,12 +50,12 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Whether the worker's own thread should let somebody have the seat.
+    /// Whether the worker's own thread should let somebody have the token.
     pub(crate) fn want(&self) -> bool {
         self.wants.load(Ordering::Relaxed)
     }
 
-    /// The seat is free: has the one who wanted it look again.
+    /// The token is free: has the one who wanted it look again.
     pub(crate) fn tell(&self) {
         self.wants.store(false, Ordering::Relaxed);
         let who = std::mem::take(&mut *lock(&self.who));
@@ -112,12 +112,12 @@ impl<'a> Waiting<'a> {
     pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
         debug_assert!(self.alone, "with another thread that waits the worker's own does the work");
         let Some((core, borrow)) = self.worker.borrowed() else { return false };
-        if !self.worker.seat.take() {
+        if !self.worker.token.take() {
             return false;
         }
-        let mut seat = Taken { worker: self.worker, next: None };
-        seat.next = self.turns((&*core, borrow), limit, done);
-        seat.next.is_some()
+        let mut token = Taken { worker: self.worker, next: None };
+        token.next = self.turns((&*core, borrow), limit, done);
+        token.next.is_some()
     }
 
     /// As [`Waiting::drive`], for a writer. What a subscriber tells by itself comes first, as a rule; who asks makes it tell
@@ -144,7 +144,7 @@ impl<'a> Waiting<'a> {
         done: &dyn Fn() -> bool,
     ) -> Option<Nanos> {
         let until = Instant::now().checked_add(limit);
-        let sleeper = self.worker.seat.sleeper();
+        let waker = self.worker.token.waker();
         let mut more = TURNS_MORE;
         let mut first = true;
         while self.context.may_drive() {
@@ -161,14 +161,14 @@ impl<'a> Waiting<'a> {
             }
             let wait = locked.may_wait(now, !(done() && self.comes_back_soon()));
             // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
-            sleeper.prepare();
+            waker.prepare();
             drop(locked);
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             let over = left.is_zero() || done();
             if !over && !wait.is_zero() && !self.worker.has_work() && self.context.may_drive() {
                 borrow.sleeps_on.wait(wait.min(left));
             }
-            sleeper.woken();
+            waker.woken();
             if over {
                 if more == 0 || !wait.is_zero() {
                     return (!wait.is_zero()).then(|| after(now, wait));
@@ -182,10 +182,10 @@ impl<'a> Waiting<'a> {
     /// Nobody sleeps where followed rings would wake him: this thread looks at them without end when it is back, and the
     /// worker's own, which is parked, after a while if it is not.
     fn comes_back_soon(&self) -> bool {
-        self.context.config.shm.busy_poll_us > 0 && self.worker.seat.is_parked()
+        self.context.config.shm.busy_poll_us > 0 && self.worker.token.is_parked()
     }
 
-    /// This thread sleeps now until it is told: also when the worker's own thread lets go of the seat.
+    /// This thread sleeps now until it is told: also when the worker's own thread lets go of the token.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
         if self.context.may_drive() && self.worker.borrowed().is_some() {
             *lock(&self.worker.waiters.who) = Arc::downgrade(rin);
@@ -204,7 +204,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The seat, as long as this thread has it. It is left in any case: a panic in here ends the application's call, and the
+/// The token, as long as this thread has it. It is left in any case: a panic in here ends the application's call, and the
 /// worker's own thread goes on.
 struct Taken<'a> {
     worker: &'a WorkerShared,
@@ -219,7 +219,7 @@ impl Drop for Taken<'_> {
         let others = || worker.waiters.count.load(Ordering::Relaxed) > 1;
         // It may have gone to sleep before there was that to do. If it has just woken it looks by itself.
         let oversleeps = |next| next < worker.asleep_until.load(Ordering::Relaxed);
-        worker.seat.leave(|| self.next.is_none_or(oversleeps) || worker.has_work() || others());
+        worker.token.leave(|| self.next.is_none_or(oversleeps) || worker.has_work() || others());
     }
 }
 
@@ -266,14 +266,14 @@ mod tests {
     fn worker(fake: Fake) -> (WorkerShared, Arc<Mutex<dyn Inline>>) {
         let core: Arc<Mutex<dyn Inline>> = Arc::new(Mutex::new(fake));
         let worker = WorkerShared::new(0, 1).unwrap();
-        let fd = worker.seat.sleeper().fd().try_clone_to_owned().unwrap();
+        let fd = worker.token.waker().fd().try_clone_to_owned().unwrap();
         worker.lend(Arc::downgrade(&core), Instant::now(), Arc::new(fd));
-        worker.seat.sleep((), || true, || {});
+        worker.token.sleep((), || true, || {});
         (worker, core)
     }
 
     fn was_woken(worker: &WorkerShared) -> bool {
-        let fd = worker.seat.sleeper().fd();
+        let fd = worker.token.waker().fd();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
     }
 
@@ -291,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_the_seat_to_the_own_thread() {
+    fn a_panic_leaves_the_token_to_the_own_thread() {
         let context = Context::new(Config::default()).unwrap();
         let (worker, _core) = worker(Fake { panics: true, wait: Duration::MAX });
         let waiting = Waiting::new(context.inner(), &worker);
         let driven = catch_unwind(AssertUnwindSafe(|| waiting.drive(Duration::MAX, &|| true)));
         assert!(driven.is_err() && !is_worker() && was_woken(&worker));
-        assert!(worker.seat.take(), "nobody is in it");
+        assert!(worker.token.take(), "nobody is in it");
     }
 }

@@ -1,8 +1,8 @@
 //! What can go wrong, one enum for each operation. `Full` and time-outs are outcomes that an application expects.
 
 use crate::config::ConfigError;
+use crate::limits::PolicySet;
 use crate::proto::RefuseCode;
-use crate::terms::PolicySet;
 use crate::types::{Bid, Position};
 
 /// A context could not be made.

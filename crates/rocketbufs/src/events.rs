@@ -10,7 +10,7 @@ use crate::view::InView;
 /// What [`RIn::recv`](crate::RIn::recv) returns, in order within a buffer.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Received {
+pub enum InEvent {
     /// One or several whole deliveries.
     Data(InView),
     /// A subscription was answered; its data begins at `start`.
@@ -83,7 +83,7 @@ pub enum Received {
     },
 }
 
-impl Received {
+impl InEvent {
     /// The buffer that it is of, if it is of one.
     pub(crate) fn bid(&self) -> Option<Bid> {
         match self {
@@ -100,9 +100,6 @@ impl Received {
         }
     }
 }
-
-/// What an event callback gets: every [`Received`] but data.
-pub type InEvent = Received;
 
 /// What happens to an rOut.
 #[derive(Debug, Clone)]
@@ -218,14 +215,14 @@ impl OutEvent {
 }
 
 /// The event that tells an item which is not data.
-pub(crate) fn event_of(bid: Bid, item: Item) -> Received {
+pub(crate) fn event_of(bid: Bid, item: Item) -> InEvent {
     match item {
-        Item::Lost(from, to) => Received::Lost { bid, from, to },
-        Item::Ending(Ending::End(End::Closed(end))) => Received::Closed { bid, end },
-        Item::Ending(Ending::End(End::Gone(end))) => Received::Gone { bid, end },
-        Item::Ending(Ending::Restarted(epoch)) => Received::Restarted { bid, epoch },
-        Item::Ending(Ending::Refused(error)) => Received::Refused { bid, error },
+        Item::Lost(from, to) => InEvent::Lost { bid, from, to },
+        Item::Ending(Ending::End(End::Closed(end))) => InEvent::Closed { bid, end },
+        Item::Ending(Ending::End(End::Gone(end))) => InEvent::Gone { bid, end },
+        Item::Ending(Ending::Restarted(epoch)) => InEvent::Restarted { bid, epoch },
+        Item::Ending(Ending::Refused(error)) => InEvent::Refused { bid, error },
         // Data never comes here: both callers take it out first.
-        Item::Data(from, to) | Item::Payload { from, to, .. } => Received::Lost { bid, from, to },
+        Item::Data(from, to) | Item::Payload { from, to, .. } => InEvent::Lost { bid, from, to },
     }
 }

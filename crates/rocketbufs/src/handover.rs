@@ -19,12 +19,12 @@ use crate::types::{Bid, Position};
 
 /// Keeps what a buffer has from a position on, as a subscriber would that reads nothing: its writer waits for room. Until
 /// it is dropped.
-pub struct Keep {
+pub struct RetentionHold {
     hold: Option<Hold>,
     buffer: Arc<Buffer>,
 }
 
-impl Keep {
+impl RetentionHold {
     /// From where on it keeps.
     pub fn position(&self) -> Position {
         self.hold.as_ref().map_or(0, Hold::position)
@@ -39,7 +39,7 @@ impl Keep {
     }
 }
 
-impl Drop for Keep {
+impl Drop for RetentionHold {
     fn drop(&mut self) {
         drop(self.hold.take());
         self.buffer.on_progress();
@@ -48,9 +48,9 @@ impl Drop for Keep {
     }
 }
 
-impl std::fmt::Debug for Keep {
+impl std::fmt::Debug for RetentionHold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keep").field("position", &self.position()).finish()
+        f.debug_struct("RetentionHold").field("position", &self.position()).finish()
     }
 }
 
@@ -59,13 +59,13 @@ impl ROut {
     ///
     /// # Errors
     /// No such buffer, or its upstream subscription was not answered yet.
-    pub fn keep(&self, bid: Bid, from: Position) -> Result<Keep, BufferError> {
+    pub fn keep(&self, bid: Bid, from: Position) -> Result<RetentionHold, BufferError> {
         let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
         let ring = &buffer.log().ok_or(BufferError::NoSuchBuffer(bid))?.ring;
         let mut at = from;
         loop {
             match ring.hold(at) {
-                Ok(hold) => return Ok(Keep { hold: Some(hold), buffer }),
+                Ok(hold) => return Ok(RetentionHold { hold: Some(hold), buffer }),
                 // The tail moves on only when the writer does.
                 Err(overwritten) => at = overwritten.tail,
             }

@@ -19,18 +19,18 @@ mod watchers;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketring::{Hold, Inlet, Quiet, Ring, View};
+use rocketring::{Hold, LazyCursor, Ring, RingReceiver, View};
 
 use crate::budget::Calls;
 use crate::buffer::{Buffer, Log};
 use crate::context::ContextInner;
 use crate::core::Rest;
 use crate::error::{RecvError, RefusedError};
-use crate::events::Received;
-use crate::least::Least;
+use crate::events::InEvent;
 use crate::lock::lock;
-use crate::options::SubscribeOptions;
-use crate::proto::{Count, End, Inbound};
+use crate::min_receivers::MinReceivers;
+use crate::options::{ConfirmMode, SubscribeOptions};
+use crate::proto::{Coverage, End, Inbound};
 use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Position, WireId};
 
@@ -54,7 +54,7 @@ pub(crate) struct InboundShared {
     /// Who follows it downstream.
     pub(crate) watchers: Mutex<Watchers>,
     /// For how many receivers at least it is confirmed where it is spliced.
-    pub(crate) least: Least,
+    pub(crate) min_receivers: MinReceivers,
     spliced: Mutex<Option<Weak<Buffer>>>,
     is_spliced: AtomicBool,
 }
@@ -79,7 +79,7 @@ pub(crate) struct InLog {
     pub(crate) log: Log,
     pub(crate) credit: Inbound,
     /// The landing end while no connection has it.
-    pub(crate) inlet: Option<Inlet>,
+    pub(crate) receiver: Option<RingReceiver>,
     /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
     pub(crate) confirm_consumed: bool,
     /// The sender keeps what is not given back when the connection is gone: the subscription has a name and a time.
@@ -94,12 +94,12 @@ pub(crate) struct InLog {
     /// What is kept until enough receivers have it (`SubscribeOptions::min_receivers`).
     pub(crate) kept: Option<Hold>,
     /// It has everything from here on.
-    pub(crate) since: Position,
+    pub(crate) covered_from: Position,
     consumed: Position,
     read: Position,
     pins: Vec<Position>,
     /// Who reads it alone now, and how far that gave it back: `consumed` and `read` follow when somebody looks.
-    reader: Option<Arc<Quiet>>,
+    reader: Option<Arc<LazyCursor>>,
 }
 
 /// How far what an application handed on is confirmed.
@@ -107,7 +107,7 @@ pub(crate) struct InLog {
 struct Relayed {
     delivered: Position,
     consumed: Position,
-    count: Count,
+    coverage: Coverage,
 }
 
 /// How a subscription ends, told after all of its data.
@@ -164,11 +164,11 @@ impl InboundShared {
     ) -> Self {
         Self {
             bid,
-            there: There::new(options.there.unwrap_or(bid)),
+            there: There::new(options.remote_id.unwrap_or(bid)),
             slot,
             rin: Arc::downgrade(rin),
             inner: inner.clone(),
-            least: Least::new(options.min_receivers),
+            min_receivers: MinReceivers::new(options.min_receivers),
             options,
             state: Mutex::default(),
             queued: AtomicBool::new(false),
@@ -209,7 +209,7 @@ impl InboundShared {
             return false;
         }
         if let Some(in_log) = &mut state.log {
-            in_log.ring().hand_on();
+            in_log.ring().set_relayed();
             let _ = buffer.log.set(in_log.log.clone());
         }
         let ending = state.ending.clone();
@@ -300,7 +300,7 @@ impl InboundShared {
         if in_log.is_read_alone() {
             return (None, None);
         }
-        if !in_log.ring().has_news() || !in_log.ring().follow() {
+        if !in_log.ring().has_new_data() || !in_log.ring().follow() {
             return (None, Some(in_log.ring().clone()));
         }
         let item = in_log.next_item(true, false);
@@ -386,19 +386,19 @@ impl InboundShared {
         if let Some(buffer) = self.spliced_to() {
             // What is to be delivered must have landed with those that hand it on, which they tell with it.
             buffer.want([0, delivered, consumed]);
-        } else if let (true, Some(rin)) = (self.options.relays, self.rin.upgrade()) {
-            rin.tell_of(self, Received::Asked { bid: self.bid, delivered, consumed });
+        } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
+            rin.tell_of(self, InEvent::Asked { bid: self.bid, delivered, consumed });
         }
     }
 
     /// What was handed on is confirmed so far. False if the subscription is none that relays.
-    pub(crate) fn confirm(&self, delivered: Position, consumed: Position, count: Count) -> bool {
+    pub(crate) fn confirm(&self, delivered: Position, consumed: Position, coverage: Coverage) -> bool {
         let confirm = |in_log: &mut InLog| {
             let told = in_log.relayed.as_mut()?;
             // Positions never go back; the count is that of the positions told with it.
             told.delivered = told.delivered.max(delivered);
             told.consumed = told.consumed.max(consumed);
-            told.count = count;
+            told.coverage = coverage;
             Some(())
         };
         self.update(confirm).flatten().is_some()

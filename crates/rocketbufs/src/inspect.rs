@@ -44,9 +44,9 @@ pub struct SubscriberInfo {
     pub idle: Duration,
 }
 
-/// A place that is kept for a named subscription whose connection is gone, as [`ROut::kept_places`] shows it.
+/// A place that is kept for a named subscription whose connection is gone, as [`ROut::durable_cursors`] shows it.
 #[derive(Debug, Clone)]
-pub struct KeptPlace {
+pub struct DurableCursorInfo {
     /// The subscription's name.
     pub name: Vec<u8>,
     /// What happened when it was slow.
@@ -128,9 +128,11 @@ impl Buffer {
 
     /// The least number of receivers of what it is spliced from, and where that begins which they do not have.
     fn least(&self) -> (u32, Option<Position>) {
-        let Some(source) = self.upstream().filter(|source| source.least.is_any()) else { return (0, None) };
+        let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
+            return (0, None);
+        };
         let kept = lock(&source.state).log.as_ref().and_then(|in_log| held_at(in_log.kept.as_ref()));
-        (source.least.receivers(), kept)
+        (source.min_receivers.receivers(), kept)
     }
 }
 
@@ -176,10 +178,10 @@ impl ROut {
     }
 
     /// The places that are kept for named subscriptions of a buffer whose connections are gone.
-    pub fn kept_places(&self, bid: Bid) -> Vec<KeptPlace> {
+    pub fn durable_cursors(&self, bid: Bid) -> Vec<DurableCursorInfo> {
         let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
         let now = self.shared.inner.now();
-        buffer.each_held(|name, held: &Held| KeptPlace {
+        buffer.each_held(|name, held: &Held| DurableCursorInfo {
             name: name.to_vec(),
             policy: held.policy,
             landed: held.levels[0],
@@ -241,7 +243,7 @@ impl RIn {
         let inbound = self.shared.inbound(bid)?;
         let state = lock(&inbound.state);
         let ring = state.log.as_ref()?.ring();
-        let copies = !ring.is_peers() && !ring.is_exposed();
+        let copies = !ring.is_peer_written() && !ring.is_exposed();
         Some(if copies { ring.head().saturating_sub(ring.start()) } else { 0 })
     }
 }

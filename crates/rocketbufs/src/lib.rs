@@ -35,6 +35,7 @@ mod context;
 #[doc(hidden)]
 pub mod core;
 mod drive;
+mod durable_slots;
 mod error;
 mod event_queue;
 mod events;
@@ -42,10 +43,10 @@ pub mod fields;
 mod handover;
 mod inbound;
 mod inspect;
-mod kept;
-mod least;
+mod limits;
 mod listener;
 mod lock;
+mod min_receivers;
 mod options;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
@@ -55,7 +56,6 @@ pub mod proto;
 mod rin;
 mod rout;
 mod segment;
-mod terms;
 mod times;
 mod types;
 mod view;
@@ -70,18 +70,18 @@ pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
     SegmentError, SubscribeError, WaitError,
 };
-pub use events::{InEvent, OutEvent, Received};
-pub use handover::Keep;
-pub use inspect::{BufferInfo, KeptPlace, SubscriberInfo, Traffic};
-pub use listener::{Listener, Stranger, StrangerReason};
-pub use options::{BufferOptions, SubscribeOptions};
+pub use events::{InEvent, OutEvent};
+pub use handover::RetentionHold;
+pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo, Traffic};
+pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
+pub use listener::{ForeignConnection, ForeignReason, Listener};
+pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use progress::Progress;
-pub use proto::{Count, MOST_PARTS, Part, Parts, Start};
+pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
 pub use rin::{InRead, InReader, RIn};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use segment::{Blocking, BufWriter, OutSegment};
-pub use terms::{PolicySet, Terms};
-pub use types::{Bid, Epoch, Level, Nanos, Policy, Position};
+pub use segment::{Blocking, OutSegment, OutWriter};
+pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

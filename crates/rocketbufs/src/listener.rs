@@ -15,15 +15,15 @@ use crate::worker::is_worker;
 use rocketnet::Down;
 
 type ConnCallback = dyn FnMut(Conn) + Send;
-type StrangerCallback = dyn FnMut(&Stranger) + Send;
+type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
 
-/// A connection that ended before the application could have it, and why. See [`Listener::set_stranger_cb`].
+/// A connection that ended before the application could have it, and why. See [`Listener::set_foreign_conn_cb`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stranger {
+pub struct ForeignConnection {
     /// Where it came from.
     pub peer: String,
     /// Why it ended.
-    pub reason: StrangerReason,
+    pub reason: ForeignReason,
     /// The same for people.
     pub why: String,
 }
@@ -31,7 +31,7 @@ pub struct Stranger {
 /// Why a connection ended before it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum StrangerReason {
+pub enum ForeignReason {
     /// What it sent is not this protocol.
     Protocol,
     /// It speaks no version that this end speaks.
@@ -44,7 +44,7 @@ pub enum StrangerReason {
     Limit,
 }
 
-impl StrangerReason {
+impl ForeignReason {
     /// Every reason.
     pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
 
@@ -105,7 +105,7 @@ pub struct Listener {
 pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     callback: Callback<ConnCallback>,
-    strangers: Callback<StrangerCallback>,
+    strangers: Callback<ForeignCallback>,
     waiting: EventQueue<Conn>,
 }
 
@@ -123,8 +123,8 @@ impl ListenerShared {
     }
 
     /// A connection ended before it was offered.
-    pub(crate) fn turned_away(&self, peer: &str, reason: StrangerReason, why: &str) {
-        let stranger = Stranger { peer: peer.to_owned(), reason, why: why.to_owned() };
+    pub(crate) fn turned_away(&self, peer: &str, reason: ForeignReason, why: &str) {
+        let stranger = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
         // Nobody asked to hear of it, or the callback panicked, which was told.
         let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
     }
@@ -198,12 +198,12 @@ impl Listener {
 
     /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
     /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
-    pub fn set_stranger_cb(&self, callback: impl FnMut(&Stranger) + Send + 'static) {
+    pub fn set_foreign_conn_cb(&self, callback: impl FnMut(&ForeignConnection) + Send + 'static) {
         self.context.inner().set_callback(&self.shared.strangers, Box::new(callback));
     }
 
-    /// Removes the callback of [`Listener::set_stranger_cb`], as [`Listener::unset_conn_cb`] does.
-    pub fn unset_stranger_cb(&self) {
+    /// Removes the callback of [`Listener::set_foreign_conn_cb`], as [`Listener::unset_conn_cb`] does.
+    pub fn unset_foreign_conn_cb(&self) {
         self.context.inner().unset_callback(&self.shared.strangers);
     }
 

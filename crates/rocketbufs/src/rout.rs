@@ -14,19 +14,19 @@ use crate::confirm::SubscriberProgress;
 use crate::conn::Conn;
 use crate::context::{Context, ContextInner};
 use crate::core::{Command, Role};
+use crate::durable_slots::DurableSlots;
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
 use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
 use crate::inbound::InboundShared;
 use crate::inspect::Traffic;
-use crate::kept::PlaceCount;
+use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::options::{BufferOptions, SubscribeOptions};
 use crate::proto::{ByeCode, End};
 use crate::rin::RIn;
-use crate::segment::{self, Blocking, BufWriter, OutSegment};
-use crate::terms::Terms;
-use crate::types::{Bid, Epoch, Level, Position};
+use crate::segment::{self, Blocking, OutSegment, OutWriter};
+use crate::types::{Bid, ConfirmLevel, Epoch, Position};
 use crate::worker::is_worker;
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
@@ -48,7 +48,7 @@ pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
     buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
     conns: Mutex<HashSet<u64>>,
-    pub(crate) kept: PlaceCount,
+    pub(crate) kept: DurableSlots,
     /// What the buffers that are gone had received, delivered and dropped.
     pub(crate) past: Mutex<Traffic>,
     data_out_cb: Callback<DataOutCallback>,
@@ -196,7 +196,7 @@ impl ROut {
             inner: context.inner().clone(),
             buffers: RwLock::default(),
             conns: Mutex::default(),
-            kept: PlaceCount::new(context.inner().config.limits.max_held_subscriptions),
+            kept: DurableSlots::new(context.inner().config.limits.max_held_subscriptions),
             past: Mutex::default(),
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),
@@ -221,7 +221,7 @@ impl ROut {
     /// # Errors
     /// The id is taken, or there is no memory.
     pub fn create_buffer(&self, bid: Bid, size_bytes: u64) -> Result<(), BufferError> {
-        self.create_buffer_with(bid, BufferOptions { size_bytes, ..BufferOptions::default() })
+        self.create_buffer_with(bid, BufferOptions::new().size_bytes(size_bytes))
     }
 
     /// Makes a buffer with options.
@@ -234,10 +234,7 @@ impl ROut {
             return Err(BufferError::Exists(bid));
         }
         let ring = inner.ring_for_others(RingConfig {
-            capacity_bytes: match options.size_bytes {
-                0 => inner.config.buffers.size_bytes,
-                size => size,
-            },
+            capacity_bytes: options.size_bytes.unwrap_or(inner.config.buffers.size_bytes),
             retain_bytes: options.retain_bytes.or(inner.config.buffers.retain_bytes),
             max_delivery_bytes: options.max_delivery_bytes,
             flow_control: options.flow_control,
@@ -270,7 +267,7 @@ impl ROut {
     /// No such buffer.
     pub fn destroy_buffer(&self, bid: Bid) -> Result<Position, BufferError> {
         let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        // Between two deliveries of `deliver`; a `BufWriter` does not ask for this lock, and looks at the end itself.
+        // Between two deliveries of `deliver`; an `OutWriter` does not ask for this lock, and looks at the end itself.
         let writer = lock(&buffer.writer);
         let end = buffer.close();
         drop(writer);
@@ -319,7 +316,7 @@ impl ROut {
     /// let broker = Context::new(Config::default())?;
     /// let out = ROut::new(&broker);
     /// let input = RIn::new(&Conn::connect(&broker, &addr, b"")?);
-    /// out.splice_with(&input, 7, 70, SubscribeOptions { size_bytes: 1 << 20, ..SubscribeOptions::default() })?;
+    /// out.splice_with(&input, 7, 70, SubscribeOptions::new().size_bytes(1 << 20))?;
     /// assert_eq!(out.buffers(), [70]); // Whoever subscribes to it gets what is written into 7.
     /// # Ok(())
     /// # }
@@ -327,7 +324,7 @@ impl ROut {
     ///
     /// # Errors
     /// [`BufferError::NotSubscribed`], or as [`ROut::splice`]; nothing is subscribed to or made then. What the sender says
-    /// comes as [`Received::Refused`](crate::Received::Refused).
+    /// comes as [`InEvent::Refused`](crate::InEvent::Refused).
     pub fn splice_with(
         &self,
         input: &RIn,
@@ -383,7 +380,7 @@ impl ROut {
     ///
     /// # Errors
     /// No such buffer.
-    pub fn set_terms(&self, bid: Bid, terms: Terms) -> Result<(), BufferError> {
+    pub fn set_limits(&self, bid: Bid, terms: SubscriptionLimits) -> Result<(), BufferError> {
         let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
         *lock(&buffer.terms) = terms;
         Ok(())
@@ -438,11 +435,11 @@ impl ROut {
     ///
     /// # Errors
     /// No such buffer, spliced, or taken.
-    pub fn writer(&self, bid: Bid) -> Result<BufWriter, BufferError> {
+    pub fn writer(&self, bid: Bid) -> Result<OutWriter, BufferError> {
         let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
         let writer = lock(&buffer.writer).take();
         match (writer, &buffer.source) {
-            (Some(writer), _) => Ok(BufWriter::new(writer, buffer)),
+            (Some(writer), _) => Ok(OutWriter::new(writer, buffer)),
             (None, Some(_)) => Err(BufferError::Spliced(bid)),
             (None, None) => Err(BufferError::WriterTaken(bid)),
         }
@@ -536,7 +533,7 @@ impl ROut {
             true => buffer.everybody_heard_the_end(),
             false => buffer.min_landed() >= boundary,
         };
-        if buffer.wait_until((Level::Landed, boundary), timeout, done) {
+        if buffer.wait_until((ConfirmLevel::Landed, boundary), timeout, done) {
             return Ok(());
         }
         Err(WaitError::TimedOut { confirmed: buffer.min_landed() })
@@ -550,7 +547,11 @@ impl ROut {
         let deadline = Instant::now().checked_add(timeout);
         let buffers = self.shared.all_buffers();
         for buffer in &buffers {
-            self.ask(buffer.bid, Level::Landed, segment::ring_of(buffer).map_or(0, |ring| ring.boundary()));
+            self.ask(
+                buffer.bid,
+                ConfirmLevel::Landed,
+                segment::ring_of(buffer).map_or(0, |ring| ring.boundary()),
+            );
         }
         let left = || deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
         buffers.into_iter().map(|buffer| self.drain(buffer.bid, left())).fold(Ok(()), Result::and)

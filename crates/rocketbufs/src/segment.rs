@@ -82,12 +82,12 @@ impl OutSegment {
 /// # Ok(())
 /// # }
 /// ```
-pub struct BufWriter {
+pub struct OutWriter {
     writer: Option<Writer>,
     buffer: Arc<Buffer>,
 }
 
-impl BufWriter {
+impl OutWriter {
     pub(crate) fn new(writer: Writer, buffer: Arc<Buffer>) -> Self {
         Self { writer: Some(writer), buffer }
     }
@@ -110,7 +110,7 @@ impl BufWriter {
         appended
     }
 
-    /// As [`BufWriter::append`], for one who waits if it is full.
+    /// As [`OutWriter::append`], for one who waits if it is full.
     #[inline]
     fn try_append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
@@ -146,7 +146,7 @@ impl BufWriter {
         self.deliver(segment, size, None).map_err(|_| SegmentError::Closed)
     }
 
-    /// As [`BufWriter::append`], waiting for room at most `timeout` (none: for ever).
+    /// As [`OutWriter::append`], waiting for room at most `timeout` (none: for ever).
     ///
     /// # Errors
     /// [`SegmentError::TimedOut`], or from a callback, which must not wait.
@@ -216,15 +216,15 @@ impl BufWriter {
     }
 }
 
-impl Drop for BufWriter {
+impl Drop for OutWriter {
     fn drop(&mut self) {
         *lock(&self.buffer.writer) = self.writer.take();
     }
 }
 
-impl std::fmt::Debug for BufWriter {
+impl std::fmt::Debug for OutWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BufWriter").field("bid", &self.buffer.bid).finish()
+        f.debug_struct("OutWriter").field("bid", &self.buffer.bid).finish()
     }
 }
 

@@ -11,7 +11,7 @@ pub type Bid = u32;
 /// How far a position is confirmed, the weakest first. Each is a position below which everything has come that far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Level {
+pub enum ConfirmLevel {
     /// In the memory of every subscriber. One that maps the sender's (transport `shm`) has what the sender keeps for it
     /// also without a connection: if it blocks and has a name and a hold time, everything that came; if not, what it gave
     /// back.
@@ -22,7 +22,7 @@ pub enum Level {
     Consumed = 2,
 }
 
-impl Level {
+impl ConfirmLevel {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Landed, Self::Delivered, Self::Consumed];
 }

@@ -101,7 +101,7 @@ enum Kept {
     /// Nothing can: it is of an overwritable buffer.
     No,
     /// Its start is pinned.
-    Pinned(Position),
+    PinGuard(Position),
     /// The reader that hands it out has given nothing of it back.
     ByReader,
 }
@@ -116,7 +116,7 @@ impl InView {
         pin: Option<Position>,
         end: Position,
     ) -> Self {
-        let kept = pin.map_or(Kept::No, Kept::Pinned);
+        let kept = pin.map_or(Kept::No, Kept::PinGuard);
         Self { view, inbound, epoch, kept, end }
     }
 
@@ -212,7 +212,7 @@ impl InView {
     pub fn consume_part(&mut self, position: Position) {
         let position = position.clamp(self.position(), self.end());
         match &mut self.kept {
-            Kept::Pinned(pin) => self.inbound.unpin_part(std::mem::replace(pin, position), position),
+            Kept::PinGuard(pin) => self.inbound.unpin_part(std::mem::replace(pin, position), position),
             Kept::No | Kept::ByReader => self.inbound.consume_to(position),
         }
         self.view.move_to(position, self.view.to());
@@ -229,7 +229,7 @@ impl InView {
     pub fn consume_up_to(mut self, position: Position) {
         let end = position.clamp(self.position(), self.end);
         match std::mem::replace(&mut self.kept, Kept::No) {
-            Kept::Pinned(pin) => self.inbound.unpin(pin, Some(end)),
+            Kept::PinGuard(pin) => self.inbound.unpin(pin, Some(end)),
             Kept::No | Kept::ByReader => self.inbound.consume_to(end),
         }
     }
@@ -238,12 +238,12 @@ impl InView {
 /// Whether bytes of this ring that are held stay as they are, from here on. `trusted`: the word of this machine's other
 /// processes is taken for it. It is not a word of peers that write by themselves, from wherever they are.
 fn is_kept(ring: &Ring, trusted: bool) -> bool {
-    if ring.is_peers() { trusted && !ring.is_exposed() } else { ring.keep_plain() }
+    if ring.is_peer_written() { trusted && !ring.is_exposed() } else { ring.ensure_plain() }
 }
 
 impl Drop for InView {
     fn drop(&mut self) {
-        if let Kept::Pinned(pin) = self.kept {
+        if let Kept::PinGuard(pin) = self.kept {
             self.inbound.unpin(pin, None);
         }
     }

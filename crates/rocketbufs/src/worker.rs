@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rocketnet::{Pollable, Transport};
 use rocketring::barrier::{self, Full};
-use rocketring::{Mailbox, PendingSet, Seat};
+use rocketring::{Mailbox, PendingSet, ReactorToken};
 
 use crate::core::inline::{Inline, Sent, run_shared};
 use crate::core::{Command, Core};
@@ -44,10 +44,10 @@ pub(crate) fn as_worker<R>(work: impl FnOnce() -> R) -> R {
 pub(crate) struct WorkerShared {
     pub(crate) index: usize,
     /// Who does its work, and how to wake him.
-    pub(crate) seat: Seat,
+    pub(crate) token: ReactorToken,
     pub(crate) waiters: Waiters,
     /// Until when its own thread sleeps on its descriptor, in its time; 0 if it does not. Written by that thread before it
-    /// lets others have the seat, and after.
+    /// lets others have the token, and after.
     pub(crate) asleep_until: AtomicU64,
     pub(crate) pending: PendingSet,
     /// Whether others may look at what it follows.
@@ -68,7 +68,7 @@ impl WorkerShared {
     pub(crate) fn new(index: usize, slots: usize) -> io::Result<Self> {
         Ok(Self {
             index,
-            seat: Seat::new()?,
+            token: ReactorToken::new()?,
             waiters: Waiters::default(),
             asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
@@ -82,7 +82,7 @@ impl WorkerShared {
     /// be let go of, and who waits for its answer would wait for ever.
     pub(crate) fn send(&self, command: Command) {
         match self.mailbox.push(command) {
-            Ok(()) => self.seat.wake(),
+            Ok(()) => self.token.wake(),
             Err(command) => command.refuse(),
         }
     }
@@ -95,14 +95,14 @@ impl WorkerShared {
     /// As [`WorkerShared::mark`], from a caller that made the fence.
     pub(crate) fn mark_fenced(&self, slot: u32, after: Full) {
         if self.pending.mark_fenced(slot, after) {
-            self.seat.wake();
+            self.token.wake();
         }
     }
 
     /// As [`WorkerShared::mark`], from a thread that comes back to wait for the worker, and does its work then.
     pub(crate) fn mark_for_later(&self, slot: u32) {
         if self.pending.mark(slot) {
-            self.seat.sleeper().wake();
+            self.token.waker().wake();
         }
     }
 
@@ -127,10 +127,10 @@ impl WorkerShared {
     }
 
     fn send_or_wake(&self, slot: u32) {
-        let Some((core, borrow)) = self.borrowed() else { return self.seat.wake() };
+        let Some((core, borrow)) = self.borrowed() else { return self.token.wake() };
         // Taken: the worker is awake and looks for news before it sleeps, or another thread sends.
         let clock = || nanos_since(borrow.started);
-        self.seat.do_or_wake(&*core, |core| core.send_now(slot, &clock) == Sent::All);
+        self.token.run_or_wake(&*core, |core| core.send_now(slot, &clock) == Sent::All);
     }
 
     pub(crate) fn has_work(&self) -> bool {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, Budget, BufferError, BufferOptions, Config, Conn, Context, InView, Listener, RIn, ROut,
-    Received, RefusedError, SubscribeOptions,
+    Blocking, Budget, BufferError, BufferOptions, Config, Conn, Context, InEvent, InView, Listener, RIn,
+    ROut, RefusedError, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -41,21 +41,19 @@ fn ends(buffers: u32, options: &BufferOptions, budget: u64, trim_ms: u32) -> End
     let budget = Budget::new(budget);
     for bid in 0..buffers {
         out.create_buffer_with(bid, options.clone()).unwrap();
-        let with = SubscribeOptions {
-            size_bytes: options.size_bytes,
-            budget: Some(budget.clone()),
-            ..SubscribeOptions::default()
-        };
+        let with = SubscribeOptions::new()
+            .size_bytes(out.buffer_info(bid).unwrap().capacity_bytes)
+            .budget(Some(budget.clone()));
         input.subscribe_with(bid, with).unwrap();
     }
     for _ in 0..buffers {
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     }
     Ends { out, input, budget, ctx, listener }
 }
 
 fn options(size_bytes: u64, max_delivery: u64) -> BufferOptions {
-    BufferOptions { size_bytes, max_delivery_bytes: Some(max_delivery), ..BufferOptions::default() }
+    BufferOptions::new().size_bytes(size_bytes).max_delivery_bytes(Some(max_delivery))
 }
 
 fn write(out: &ROut, bid: u32, size: u64) {
@@ -73,7 +71,7 @@ fn take_all(input: &RIn, least: u64) -> (Vec<InView>, u64) {
     loop {
         let wait = if held < least { WAIT } else { Duration::from_millis(100) };
         match input.recv(Some(wait)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 held += view.len() as u64;
                 views.push(view);
             }
@@ -150,7 +148,7 @@ fn the_least_budget_moves_the_largest_deliveries_of_all() {
     let total = u64::from(BUFFERS) * (239 * KIB + 101);
     while got.values().sum::<u64>() < total {
         match ends.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => give_back(&mut got, view),
+            Some(InEvent::Data(view)) => give_back(&mut got, view),
             other => panic!("{other:?} after {got:?}"),
         }
     }
@@ -184,7 +182,7 @@ fn one_stream_does_not_keep_the_others_waiting() {
     let deadline = Instant::now() + WAIT;
     while heard.len() < 40 {
         assert!(Instant::now() < deadline, "heard of {heard:?} only");
-        if let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() {
+        if let Some(InEvent::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() {
             heard.insert(view.bid());
             view.consume();
         }
@@ -205,7 +203,7 @@ fn rings_go_when_nothing_comes_and_come_again() {
         }
         while got.values().sum::<u64>() < round * 20_000 {
             match ends.input.recv(Some(WAIT)).unwrap() {
-                Some(Received::Data(view)) => give_back(&mut got, view),
+                Some(InEvent::Data(view)) => give_back(&mut got, view),
                 other => panic!("{other:?}"),
             }
         }
@@ -219,19 +217,19 @@ fn what_is_left_comes_when_a_view_is_let_go() {
     // One ring is all there is, and a view keeps it.
     let ends = ends(2, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
     write(&ends.out, 0, 30_000);
-    let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    let Some(InEvent::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
     write(&ends.out, 1, 30_000);
     until("the other one waits or has come", || {
         ends.budget.waiting() > 0 || ends.budget.in_use_bytes() == 64 * KIB
     });
     view.consume();
-    let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    let Some(InEvent::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
     assert_eq!((view.bid(), view.len()), (1, 30_000));
     // Who leaves with everything in its hands gives it back as well.
     ends.input.unsubscribe(1);
     drop(view);
     write(&ends.out, 0, 30_000);
-    let Some(Received::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    let Some(InEvent::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
     assert_eq!(view.bid(), 0);
 }
 
@@ -244,9 +242,9 @@ fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
     for _ in 0..2 {
         let input = RIn::new(&Conn::connect(&ends.ctx, &ends.listener.local_addr(), b"").unwrap());
         let budget = Some(ends.budget.clone());
-        let with = SubscribeOptions { size_bytes: 64 * KIB, budget, ..SubscribeOptions::default() };
+        let with = SubscribeOptions::new().size_bytes(64 * KIB).budget(budget);
         input.subscribe_with(0, with).unwrap();
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         inputs.push(input);
     }
     write(&ends.out, 0, 30_000);
@@ -254,7 +252,7 @@ fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
     let mut have = Vec::new();
     while have.len() < 2 {
         inputs.retain(|input| match input.recv(Some(Duration::from_millis(1))).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 have.push((input.clone(), view));
                 false
             }
@@ -264,11 +262,11 @@ fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
     }
     let (away, view) = have.swap_remove(0);
     away.conn().close("lost");
-    assert!(matches!(away.recv(Some(WAIT)).unwrap(), Some(Received::ConnDown { .. })));
+    assert!(matches!(away.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
     assert_eq!(ends.budget.waiting(), 1);
     view.consume();
     let received = inputs[0].recv(Some(WAIT)).unwrap();
-    assert!(matches!(received, Some(Received::Data(view)) if view.len() == 30_000));
+    assert!(matches!(received, Some(InEvent::Data(view)) if view.len() == 30_000));
 }
 
 #[test]
@@ -281,10 +279,10 @@ fn what_cannot_be_is_refused_with_the_arithmetic() {
     out.create_buffer_with(1, options(1 << 20, 100_000)).unwrap();
     let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
     let budget = Some(Budget::new(200_000));
-    let with = SubscribeOptions { size_bytes: 1 << 20, budget, ..SubscribeOptions::default() };
+    let with = SubscribeOptions::new().size_bytes(1 << 20).budget(budget);
     input.subscribe_with(1, with).unwrap();
     assert!(matches!(out.splice(&input, 1), Err(BufferError::Budgeted(1))));
-    let Some(Received::Refused { error, .. }) = input.recv(Some(WAIT)).unwrap() else { panic!("refused") };
+    let Some(InEvent::Refused { error, .. }) = input.recv(Some(WAIT)).unwrap() else { panic!("refused") };
     assert_eq!(error, RefusedError::Budget { budget: 200_000, max_delivery: 100_000, least: 1 << 18 });
     assert!(error.to_string().contains("262144"), "{error}");
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 use ends::{receiver, sender};
 use raw::WAIT;
 use rocketbufs::{
-    Blocking, BufWriter, Config, Conn, ConnError, Context, DeliverError, ListenError, Listener, RIn, ROut,
-    Received, RecvError, SegmentError, SubscribeOptions, WaitError,
+    Blocking, Config, Conn, ConnError, Context, DeliverError, InEvent, ListenError, Listener, OutWriter, RIn,
+    ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
 };
 
 fn subscribe(input: &RIn, bid: u32) {
     input.subscribe(bid, 1 << 16).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
 }
 
 fn deliver(out: &ROut, bid: u32, size: u64) -> u64 {
@@ -26,7 +26,7 @@ fn deliver(out: &ROut, bid: u32, size: u64) -> u64 {
 
 fn take(input: &RIn) -> usize {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Data(view)) => {
+        Some(InEvent::Data(view)) => {
             let len = view.len();
             view.consume();
             len
@@ -122,7 +122,7 @@ fn callbacks_may_do_anything_but_wait() {
     sent.recv_timeout(WAIT).unwrap().send_control(b"go").unwrap();
     heard.recv_timeout(WAIT).unwrap();
     loop {
-        if let Received::Subscribed { .. } = input.recv(Some(WAIT)).unwrap().expect("it is subscribed") {
+        if let InEvent::Subscribed { .. } = input.recv(Some(WAIT)).unwrap().expect("it is subscribed") {
             break;
         }
     }
@@ -176,7 +176,7 @@ fn who_asks_a_context_that_was_shut_down_is_told() {
     assert!(conn.wait_down(WAIT).is_some());
     assert!(matches!(Listener::bind(&ctx, "127.0.0.1:0"), Err(ListenError::Refused { .. })));
     assert!(matches!(Conn::connect(&ctx, "127.0.0.1:1", b""), Err(ConnError::Down(_))));
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::ConnDown { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
     input.unsubscribe(1);
     drop((input, conn, listener));
 }
@@ -193,8 +193,8 @@ fn places_are_given_up_in_time_on_every_worker() {
         let input = receiver(&clients, &listener);
         let name = vec![round + 1];
         let hold = Duration::from_millis(100);
-        input.subscribe_with(1, SubscribeOptions { name, hold, ..SubscribeOptions::default() }).unwrap();
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        input.subscribe_with(1, SubscribeOptions::new().durable(name, hold)).unwrap();
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         input.conn().close("gone");
         eventually("its end", || out.subscribers(1).is_empty());
         for _ in 0..100 {
@@ -227,7 +227,7 @@ fn subscribers_on_all_workers_and_buffers_in_plenty() {
             input.subscribe(bid, 4096).unwrap();
         }
         for _ in 0..1000 {
-            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         }
     }
     std::thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn subscribers_on_all_workers_and_buffers_in_plenty() {
                 scope.spawn(move || {
                     while count.load(std::sync::atomic::Ordering::SeqCst) < 20_000 {
                         match input.recv(Some(Duration::from_millis(50))).unwrap() {
-                            Some(Received::Data(view)) => {
+                            Some(InEvent::Data(view)) => {
                                 count.fetch_add(view.len(), std::sync::atomic::Ordering::SeqCst);
                                 view.consume();
                             }
@@ -284,8 +284,8 @@ fn destroying_while_others_write_and_wait() {
             scope.spawn(|| {
                 loop {
                     match input.recv(Some(WAIT)).unwrap().expect("an end") {
-                        Received::Data(view) => view.consume(),
-                        Received::Closed { .. } => break,
+                        InEvent::Data(view) => view.consume(),
+                        InEvent::Closed { .. } => break,
                         received => panic!("{received:?}"),
                     }
                 }
@@ -302,7 +302,7 @@ fn destroying_while_others_write_and_wait() {
 
 /// Writes until it is told that the buffer has ended, and counts `rounds`; returns where the last delivery ends that was told
 /// as delivered.
-fn write_to_the_end(writer: &mut BufWriter, by_segments: bool, rounds: &AtomicU32) -> u64 {
+fn write_to_the_end(writer: &mut OutWriter, by_segments: bool, rounds: &AtomicU32) -> u64 {
     let mut last = 0;
     loop {
         let ended = if by_segments {
@@ -326,8 +326,8 @@ fn write_to_the_end(writer: &mut BufWriter, by_segments: bool, rounds: &AtomicU3
 fn read_to_the_end(input: &RIn) {
     loop {
         match input.recv(Some(WAIT)).unwrap().expect("an end") {
-            Received::Data(view) => view.consume(),
-            Received::Closed { .. } => break,
+            InEvent::Data(view) => view.consume(),
+            InEvent::Closed { .. } => break,
             received => panic!("{received:?}"),
         }
     }
@@ -378,11 +378,11 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
     let mut refused = 0;
     let last = loop {
         match told.recv_timeout(WAIT).unwrap() {
-            Received::Refused { bid: 9, .. } => refused += 1,
+            InEvent::Refused { bid: 9, .. } => refused += 1,
             other => break other,
         }
     };
     // The connection's end is the last that waits, or is told right away.
-    assert!(matches!(last, Received::ConnDown { .. }), "{last:?}");
+    assert!(matches!(last, InEvent::ConnDown { .. }), "{last:?}");
     assert!((255..=256).contains(&refused), "{refused}");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, Position, RIn, ROut, Received, Start,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start,
     SubscribeOptions,
 };
 
@@ -21,12 +21,10 @@ impl Sender {
     fn new() -> Self {
         let ctx = Context::new(Config::default()).unwrap();
         let out = ROut::new(&ctx);
-        let options = BufferOptions {
-            size_bytes: 64 << 10,
-            retain_bytes: Some(60 << 10),
-            max_delivery_bytes: Some(2 << 10),
-            ..BufferOptions::default()
-        };
+        let options = BufferOptions::new()
+            .size_bytes(64 << 10)
+            .retain_bytes(Some(60 << 10))
+            .max_delivery_bytes(Some(2 << 10));
         out.create_buffer_with(BID, options).unwrap();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let to = out.clone();
@@ -50,16 +48,14 @@ impl Sender {
     /// One that takes no more than a ring of 4 KiB without reading, and where it begins.
     fn reader(&self) -> (RIn, Position) {
         let input = RIn::new(&Conn::connect(&self.ctx, &self.listener.local_addr(), b"").unwrap());
-        let options = SubscribeOptions {
-            size_bytes: 4 << 10,
-            start: Start::Oldest,
-            policy: Policy::Disconnect,
-            max_lag_bytes: 2 << 10,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(4 << 10)
+            .start(Start::Oldest)
+            .policy(Policy::Disconnect)
+            .max_lag_bytes(Some(2 << 10));
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Subscribed { start, .. }) => (input, start),
+            Some(InEvent::Subscribed { start, .. }) => (input, start),
             other => panic!("{other:?}"),
         }
     }
@@ -77,7 +73,7 @@ impl Sender {
 fn read_to(input: &RIn, end: Position) {
     loop {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 let at = view.end();
                 view.consume();
                 if at >= end {

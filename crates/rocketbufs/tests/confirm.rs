@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Count, Level, Listener, Part, RIn, ROut, Received,
-    SegmentError, Start, SubscribeOptions, WaitError,
+    Blocking, BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, CoveragePart,
+    InEvent, Listener, RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ impl End {
     /// A broker of buffer 1 below another.
     fn below(ctx: &Context, above: &Self) -> Self {
         let (end, input) = (Self::new(ctx), above.reader(ctx));
-        let options = SubscribeOptions { size_bytes: 1 << 16, ..SubscribeOptions::default() };
+        let options = SubscribeOptions::new().size_bytes(1 << 16);
         end.out.splice_with(&input, 1, 1, options).unwrap();
         end
     }
@@ -40,7 +40,7 @@ impl End {
     fn subscriber(&self, ctx: &Context) -> RIn {
         let input = self.reader(ctx);
         input.subscribe(1, 1 << 16).unwrap();
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         input
     }
 
@@ -71,7 +71,7 @@ fn chain(ctx: &Context) -> (End, End) {
 /// Reads one delivery and gives it back.
 fn take(input: &RIn) -> u64 {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Data(view)) => {
+        Some(InEvent::Data(view)) => {
             let end = view.end();
             view.consume();
             end
@@ -85,7 +85,7 @@ fn levels_are_true_through_two_brokers() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let (reader, idle) = (last.subscriber(&ctx), last.subscriber(&ctx));
-    source.until("both are counted", |c| c.count == Count { receivers: 2, ..Count::ONE });
+    source.until("both are counted", |c| c.coverage == Coverage { receivers: 2, ..Coverage::ONE });
     let first = source.write(b"first");
     source.out.wait_delivered(1, first, WAIT).unwrap();
     assert_eq!(take(&reader), first);
@@ -98,7 +98,7 @@ fn levels_are_true_through_two_brokers() {
     // Who leaves counts no more, and is told.
     idle.conn().close("it has enough");
     source.out.wait_consumed(1, second, WAIT).unwrap();
-    source.until("it is told", |c| c.count == Count { left: 1, ..Count::ONE });
+    source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
 /// Of what lies before a receiver's first position, or is in a hole that it was told of, it is not said that it has it.
@@ -107,25 +107,21 @@ fn receivers_speak_for_what_they_have() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = |start| {
-        let options = SubscribeOptions {
-            size_bytes: 1 << 16,
-            confirm_consumed: true,
-            start,
-            ..SubscribeOptions::default()
-        };
+        let options =
+            SubscribeOptions::new().size_bytes(1 << 16).confirm(ConfirmMode::OnConsume).start(start);
         let reader = last.reader(&ctx);
         reader.subscribe_with(1, options).unwrap();
-        assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         reader
     };
     let early = reader(Start::Oldest);
-    source.until("it is counted", |c| c.count == Count::ONE);
+    source.until("it is counted", |c| c.coverage == Coverage::ONE);
     let first = source.write(b"first");
     source.until("it has landed", |c| c.landed == first);
     let late = reader(Start::Newest);
-    let both =
-        Count { receivers: 2, since: first, ..Count::ONE }.with_parts([Part { since: 0, receivers: 1 }]);
-    source.until("both are counted", |c| c.count == both);
+    let both = Coverage { receivers: 2, covered_from: first, ..Coverage::ONE }
+        .with_parts([CoveragePart { covered_from: 0, receivers: 1 }]);
+    source.until("both are counted", |c| c.coverage == both);
     assert_eq!(source.out.confirmed(1).unwrap().delivered, 0);
     let second = source.write(b"second");
     // What came before it was looked at comes at once.
@@ -134,7 +130,7 @@ fn receivers_speak_for_what_they_have() {
     source.out.wait_consumed(1, second, WAIT).unwrap();
     // Who is left has everything.
     late.conn().close("it has enough");
-    source.until("it is told", |c| c.count == Count { left: 1, ..Count::ONE });
+    source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
 /// Who joins behind two brokers and has less than was told before it came is not taken to have that.
@@ -145,21 +141,19 @@ fn who_joins_behind_others_speaks_for_what_it_has() {
     let reader = || {
         let reader = last.reader(&ctx);
         let (size_bytes, start) = (1 << 16, Start::Oldest);
-        reader
-            .subscribe_with(1, SubscribeOptions { size_bytes, start, ..SubscribeOptions::default() })
-            .unwrap();
-        assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        reader.subscribe_with(1, SubscribeOptions::new().size_bytes(size_bytes).start(start)).unwrap();
+        assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         reader
     };
     // The brokers are there.
     last.subscriber(&ctx).conn().close("it has enough");
-    source.until("it is gone", |c| c.count == Count { receivers: 0, left: 1, ..Count::ONE });
+    source.until("it is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
     let end = source.write(b"for nobody, and then for two");
     source.out.wait_consumed(1, end, WAIT).unwrap();
     let mut readers = Vec::new();
     for receivers in 1..=2 {
         let reader = reader();
-        source.until("it is counted", |c| c.count == Count { receivers, left: 1, ..Count::ONE });
+        source.until("it is counted", |c| c.coverage == Coverage { receivers, left: 1, ..Coverage::ONE });
         let confirmed = source.out.confirmed(1).unwrap();
         assert_eq!(confirmed.consumed, 0, "receiver {receivers}");
         // Asked for again, as the answer before was for others.
@@ -178,17 +172,17 @@ fn who_leaves_behind_others_counts_with_what_it_said_last() {
     let (source, last) = chain(&ctx);
     let (tell, told) = std::sync::mpsc::sync_channel(1000);
     source.out.set_subscriber_progress_cb(move |progress| {
-        let _ = tell.try_send((progress.consumed, progress.count));
+        let _ = tell.try_send((progress.consumed, progress.coverage));
     });
     let reader = last.subscriber(&ctx);
-    source.until("it is counted", |c| c.count == Count::ONE);
+    source.until("it is counted", |c| c.coverage == Coverage::ONE);
     let end = source.write(b"the last word");
-    source.out.ask(1, Level::Consumed, end);
+    source.out.ask(1, ConfirmLevel::Consumed, end);
     assert_eq!(take(&reader), end);
     reader.conn().close("it has enough");
-    source.until("it is told", |c| c.count.left == 1);
+    source.until("it is told", |c| c.coverage.left == 1);
     let first = told.try_iter().find(|(consumed, _)| *consumed >= end);
-    assert_eq!(first, Some((end, Count::ONE)));
+    assert_eq!(first, Some((end, Coverage::ONE)));
 }
 
 #[test]
@@ -198,7 +192,7 @@ fn without_a_receiver_it_is_confirmed_at_once() {
     source.until("the broker is there", |c| c.subscriptions == 1);
     let end = source.write(b"for nobody");
     source.out.wait_consumed(1, end, WAIT).unwrap();
-    assert_eq!(source.out.confirmed(1).unwrap().count.receivers, 0);
+    assert_eq!(source.out.confirmed(1).unwrap().coverage.receivers, 0);
 }
 
 #[test]
@@ -206,14 +200,14 @@ fn who_waits_for_less_does_not_wait_for_who_waits_for_more() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = last.subscriber(&ctx);
-    source.until("it is counted", |c| c.count.receivers == 1);
+    source.until("it is counted", |c| c.coverage.receivers == 1);
     let (told, hears) = std::sync::mpsc::sync_channel(100);
     source.out.set_subscriber_progress_cb(move |progress| {
         let _ = told.try_send(progress);
     });
     let ends: Vec<u64> = (0..5).map(|n| source.write(&[n; 10])).collect();
     // Far less than a quarter of any window: only questions can bring it.
-    source.out.ask(1, Level::Consumed, ends[4]);
+    source.out.ask(1, ConfirmLevel::Consumed, ends[4]);
     std::thread::scope(|scope| {
         for end in ends.iter().rev() {
             scope.spawn(|| source.out.wait_consumed(1, *end, WAIT).unwrap());
@@ -225,7 +219,7 @@ fn who_waits_for_less_does_not_wait_for_who_waits_for_more() {
         }
     });
     let last = std::iter::from_fn(|| hears.recv_timeout(WAIT).ok()).find(|p| p.consumed == ends[4]);
-    assert_eq!(last.unwrap().count.receivers, 1);
+    assert_eq!(last.unwrap().coverage.receivers, 1);
 }
 
 /// Gives back ten bytes.
@@ -242,17 +236,15 @@ fn take_one(input: &RIn) -> u64 {
 fn what_is_not_delivered_is_kept_by_its_writer() {
     let ctx = Context::new(Config::default()).unwrap();
     let source = End::new(&ctx);
-    let options =
-        BufferOptions { size_bytes: 1 << 16, keep_until_delivered: true, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(1 << 16).keep_until_delivered(true);
     source.out.create_buffer_with(1, options).unwrap();
     let broker = End::below(&ctx, &source);
     source.until("the broker is there", |c| c.subscriptions == 1);
     // It is here, and says that it has what it gave back.
     let reader = broker.reader(&ctx);
-    let from =
-        SubscribeOptions { size_bytes: 1 << 16, confirm_consumed: true, ..SubscribeOptions::default() };
+    let from = SubscribeOptions::new().size_bytes(1 << 16).confirm(ConfirmMode::OnConsume);
     reader.subscribe_with(1, from).unwrap();
-    assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let full = loop {
         match source.out.get_output_segment(1, 1000, Blocking::For(SHORT)) {
             Ok(segment) => drop(source.out.deliver(segment, 1000, None).unwrap()),
@@ -277,22 +269,18 @@ fn what_is_not_delivered_is_kept_by_its_writer() {
 fn what_is_kept_is_sent_again_from_where_it_begins() {
     let ctx = Context::new(Config::default()).unwrap();
     let source = End::new(&ctx);
-    let options =
-        BufferOptions { size_bytes: 1 << 16, keep_until_delivered: true, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(1 << 16).keep_until_delivered(true);
     source.out.create_buffer_with(1, options).unwrap();
     let take_place = |start: Start| {
         let reader = source.reader(&ctx);
-        let options = SubscribeOptions {
-            size_bytes: 1 << 16,
-            start,
-            confirm_consumed: true,
-            name: b"place".to_vec(),
-            hold: WAIT,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(1 << 16)
+            .start(start)
+            .confirm(ConfirmMode::OnConsume)
+            .durable(b"place", WAIT);
         reader.subscribe_with(1, options).unwrap();
         loop {
-            if let Some(Received::Subscribed { start, .. }) = reader.recv(Some(WAIT)).unwrap() {
+            if let Some(InEvent::Subscribed { start, .. }) = reader.recv(Some(WAIT)).unwrap() {
                 return (reader, start);
             }
         }
@@ -307,7 +295,7 @@ fn what_is_kept_is_sent_again_from_where_it_begins() {
     }
     source.write(&[3; 16_300]);
     first.conn().close("it dies");
-    source.until("its place is kept", |c| c.subscriptions == 1 && source.out.kept_places(1).len() == 1);
+    source.until("its place is kept", |c| c.subscriptions == 1 && source.out.durable_cursors(1).len() == 1);
     // Somebody of that name who has nothing of it.
     let (_second, start) = take_place(Start::Position(rocketbufs::Epoch(0), 0));
     assert_eq!(start, kept);

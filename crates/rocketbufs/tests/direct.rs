@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, pattern, receiver, ring_of, sender, write};
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SegmentError,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SegmentError,
     Start, SubscribeOptions,
 };
 
 fn wait_subscribed(input: &RIn, bid: u32) {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Subscribed { bid: got, .. }) => assert_eq!(got, bid),
+        Some(InEvent::Subscribed { bid: got, .. }) => assert_eq!(got, bid),
         other => panic!("expected Subscribed, got {other:?}"),
     }
 }
@@ -24,7 +24,7 @@ fn take_pattern(input: &RIn, bytes: u64) {
     let mut got = 0;
     while got < bytes {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(*at.get_or_insert(view.position()), view.position());
                 assert_eq!(view.as_slice().unwrap(), pattern(view.position(), view.len()));
                 at = Some(view.end());
@@ -41,8 +41,7 @@ fn streams_more_than_the_rings_hold() {
     for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
         let ctx = Context::new(Config::default()).unwrap();
         let (out, listener) = sender(&ctx);
-        out.create_buffer_with(1, BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() })
-            .unwrap();
+        out.create_buffer_with(1, BufferOptions::new().size_bytes(1 << 17).start(start)).unwrap();
         let input = receiver(&ctx, &listener);
         input.subscribe(1, 1 << 16).unwrap();
         wait_subscribed(&input, 1);
@@ -145,7 +144,7 @@ fn splices_through_two_brokers() {
     out.wait_consumed(1, 5_000_000, WAIT).unwrap();
     out.destroy_buffer(1).unwrap();
     for leaf in &leaves {
-        assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(Received::Closed { end: 5_000_000, .. })));
+        assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { end: 5_000_000, .. })));
     }
 }
 
@@ -155,8 +154,7 @@ fn drop_skips_and_says_what_is_lost() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = receiver(&ctx, &listener);
-    let options =
-        SubscribeOptions { policy: Policy::Drop, size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().policy(Policy::Drop).size_bytes(1 << 16);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     // Nobody reads meanwhile: the writer goes on all the same.
@@ -165,18 +163,18 @@ fn drop_skips_and_says_what_is_lost() {
     let (mut at, mut lost) = (0, 0);
     loop {
         match input.recv(Some(WAIT)).unwrap().expect("an end") {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 assert_eq!(view.position(), at);
                 assert_eq!(view.as_slice().unwrap(), pattern(at, view.len()));
                 at = view.end();
                 view.consume();
             }
-            Received::Lost { from, to, .. } => {
+            InEvent::Lost { from, to, .. } => {
                 assert_eq!(from, at);
                 lost += to - from;
                 at = to;
             }
-            Received::Closed { end, .. } => {
+            InEvent::Closed { end, .. } => {
                 assert_eq!(end, at);
                 break;
             }
@@ -191,11 +189,10 @@ fn drop_skips_and_says_what_is_lost() {
 fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
-    let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(1 << 16).flow_control(false);
     out.create_buffer_with(1, options).unwrap();
     let input = receiver(&ctx, &listener);
-    let options =
-        SubscribeOptions { policy: Policy::Overwrite, size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().policy(Policy::Overwrite).size_bytes(1 << 16);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     for _ in 0..2000 {
@@ -208,7 +205,7 @@ fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
     let mut whole = 0;
     loop {
         match input.recv(Some(WAIT)).unwrap().expect("an end") {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 assert_eq!(view.len(), 1000);
                 if let Ok(bytes) = view.to_vec() {
                     assert_eq!(bytes, pattern(view.position(), 1000));
@@ -216,8 +213,8 @@ fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
                 }
                 view.consume();
             }
-            Received::Lost { from, to, .. } => assert!(from < to),
-            Received::Closed { .. } => break,
+            InEvent::Lost { from, to, .. } => assert!(from < to),
+            InEvent::Closed { .. } => break,
             other => panic!("{other:?}"),
         }
     }
@@ -230,13 +227,10 @@ fn resumes_over_another_connection_without_a_gap() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = receiver(&ctx, &listener);
-    let options = SubscribeOptions {
-        name: b"me".to_vec(),
-        hold: Duration::from_secs(30),
-        size_bytes: 1 << 16,
-        start: Start::Oldest,
-        ..SubscribeOptions::default()
-    };
+    let options = SubscribeOptions::new()
+        .durable(b"me", Duration::from_secs(30))
+        .size_bytes(1 << 16)
+        .start(Start::Oldest);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     std::thread::scope(|scope| {
@@ -245,7 +239,7 @@ fn resumes_over_another_connection_without_a_gap() {
         let mut cuts = 0;
         while at < 1_000_000 {
             match input.recv(Some(WAIT)).unwrap().expect("data") {
-                Received::Data(view) => {
+                InEvent::Data(view) => {
                     assert_eq!(view.position(), at);
                     assert_eq!(view.as_slice().unwrap(), pattern(at, view.len()));
                     at = view.end();
@@ -255,7 +249,7 @@ fn resumes_over_another_connection_without_a_gap() {
                         input.conn().close("a cut");
                     }
                 }
-                Received::ConnDown { .. } => {
+                InEvent::ConnDown { .. } => {
                     input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
                 }
                 other => panic!("{other:?}"),
@@ -306,9 +300,9 @@ fn who_drains_and_ends_is_heard_as_closed() {
         let mut ends = 0;
         while ends < 2 {
             match input.recv(Some(WAIT)).unwrap() {
-                Some(Received::Data(view)) => view.consume(),
-                Some(Received::Closed { .. }) => ends += 1,
-                Some(Received::ConnDown { .. }) => {}
+                Some(InEvent::Data(view)) => view.consume(),
+                Some(InEvent::Closed { .. }) => ends += 1,
+                Some(InEvent::ConnDown { .. }) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -331,7 +325,7 @@ fn write_delivery(out: &ROut) -> u64 {
 
 fn take_up_to(input: &RIn, mut got: u64, end: u64) -> u64 {
     while got < end {
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("after {got}") };
         got = view.end();
         view.consume();
     }
@@ -347,7 +341,7 @@ fn what_came_before_a_splice_holds_nothing_up() {
         println!("lost: {lost}, heard: {heard}");
         let ctx = Context::new(Config::default()).unwrap();
         let (source, listener) = sender(&ctx);
-        let all = BufferOptions { size_bytes: 2 * RING, retain_bytes: Some(0), ..BufferOptions::default() };
+        let all = BufferOptions::new().size_bytes(2 * RING).retain_bytes(Some(0));
         source.create_buffer_with(1, all).unwrap();
         let input = receiver(&ctx, &listener);
         input.subscribe(1, RING).unwrap();
@@ -381,8 +375,7 @@ fn what_came_before_a_splice_holds_nothing_up() {
             write();
         }
         let output = receiver(&ctx, &broker_listener);
-        let options =
-            SubscribeOptions { start: Start::Oldest, size_bytes: 2 * RING, ..SubscribeOptions::default() };
+        let options = SubscribeOptions::new().start(Start::Oldest).size_bytes(2 * RING);
         output.subscribe_with(1, options).unwrap();
         wait_subscribed(&output, 1);
         let mut got = 0;

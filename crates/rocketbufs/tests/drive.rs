@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Blocking, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions};
+use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFER: u32 = 1;
@@ -43,7 +43,7 @@ fn pair(allow: bool) -> Pair {
     let (tell, heard_on) = mpsc::sync_channel(1024);
     input.set_control_msg_cb(move |_, _| tell.send(thread::current().id()).unwrap());
     input.subscribe(BUFFER, 1 << 20).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let conn = conns.recv_timeout(WAIT).unwrap();
     Pair { out, conn, input, heard_on, in_ctx, listener }
 }
@@ -57,7 +57,7 @@ fn publish(out: &ROut, bytes: &[u8]) {
 }
 
 fn expect(input: &RIn, bytes: &[u8]) {
-    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data came") };
+    let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data came") };
     assert_eq!(view.as_slice(), Some(bytes));
     view.consume();
 }
@@ -120,13 +120,13 @@ fn threads_that_share_a_worker_all_get_their_data() {
             out.create_buffer(bid, 1 << 16).unwrap();
             let input = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
             input.subscribe(bid, 1 << 16).unwrap();
-            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
             thread::spawn(move || {
                 let (mut got, until) = (0, Instant::now() + WAIT);
                 while got < EACH * 4 && Instant::now() < until {
                     // Some look often and some wait long.
                     let wait = Duration::from_micros(50 << (4 * bid));
-                    if let Some(Received::Data(view)) = input.recv(Some(wait)).unwrap() {
+                    if let Some(InEvent::Data(view)) = input.recv(Some(wait)).unwrap() {
                         got += view.len() as u32;
                         view.consume();
                     }
@@ -164,7 +164,7 @@ fn the_end_of_the_connection_ends_a_wait() {
     let waiting = thread::spawn(move || {
         let mut events = Vec::new();
         while let Some(event) = input.recv(Some(WAIT)).unwrap() {
-            let down = matches!(event, Received::ConnDown { .. });
+            let down = matches!(event, InEvent::ConnDown { .. });
             events.push(event);
             if down {
                 break;
@@ -174,7 +174,7 @@ fn the_end_of_the_connection_ends_a_wait() {
     });
     thread::sleep(Duration::from_millis(50));
     conn.close("enough");
-    assert!(waiting.join().unwrap().iter().any(|event| matches!(event, Received::ConnDown { .. })));
+    assert!(waiting.join().unwrap().iter().any(|event| matches!(event, InEvent::ConnDown { .. })));
 }
 
 /// It goes on over a connection of another worker while a thread does the first one's work: that thread is woken.
@@ -193,12 +193,12 @@ fn what_comes_over_another_connection_wakes_who_works_for_the_first() {
     let connect = || Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap();
     let input = RIn::new(&connect());
     input.subscribe(BUFFER, 1 << 20).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let reader = input.clone();
     let (tell, told) = mpsc::sync_channel(1);
     let reading = thread::spawn(move || {
         let received = reader.recv(None).unwrap();
-        assert!(matches!(received, Some(Received::Data(view)) if view.as_slice() == Some(b"there")));
+        assert!(matches!(received, Some(InEvent::Data(view)) if view.as_slice() == Some(b"there")));
         tell.send(()).unwrap();
     });
     thread::sleep(Duration::from_millis(50));
@@ -214,10 +214,10 @@ fn what_comes_over_another_connection_wakes_who_works_for_the_first() {
 fn waiting(in_ctx: &Context, listener: &Listener) -> (RIn, thread::JoinHandle<()>) {
     let input = RIn::new(&Conn::connect(in_ctx, &listener.local_addr(), b"").unwrap());
     input.subscribe(BUFFER, 1 << 20).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let waits = input.clone();
     let waiting =
-        thread::spawn(move || while !matches!(waits.recv(None), Ok(Some(Received::ConnDown { .. }))) {});
+        thread::spawn(move || while !matches!(waits.recv(None), Ok(Some(InEvent::ConnDown { .. }))) {});
     thread::sleep(Duration::from_millis(50));
     (input, waiting)
 }
@@ -261,7 +261,7 @@ fn strangers_are_heard_on_workers() {
     let (input, waiting) = waiting(&in_ctx, &listener);
     let own = Listener::bind(&in_ctx, "127.0.0.1:0").unwrap();
     let (tell, heard_on) = mpsc::sync_channel(16);
-    own.set_stranger_cb(move |_| tell.send(thread::current().id()).unwrap());
+    own.set_foreign_conn_cb(move |_| tell.send(thread::current().id()).unwrap());
     for _ in 0..20 {
         let mut stranger = TcpStream::connect(own.local_addr()).unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -277,10 +277,8 @@ fn strangers_are_heard_on_workers() {
 fn a_subscription_that_must_keep_up_is_left_to_the_worker() {
     let pair = pair(true);
     let other = RIn::new(&Conn::connect(&pair.in_ctx, &pair.listener.local_addr(), b"").unwrap());
-    other
-        .subscribe_with(BUFFER, SubscribeOptions { policy: Policy::Drop, ..SubscribeOptions::default() })
-        .unwrap();
-    assert!(matches!(other.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    other.subscribe_with(BUFFER, SubscribeOptions::new().policy(Policy::Drop)).unwrap();
+    assert!(matches!(other.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let heard = threads_that_hear(&pair, 50);
     assert!(!heard.contains(&thread::current().id()));
 }
@@ -304,11 +302,11 @@ fn a_writer_that_waits_for_room_does_the_work() {
         listener.set_conn_cb(move |conn| to.add_conn(&conn));
         let input = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
         input.subscribe(BUFFER, RING as u64).unwrap();
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         let reader = thread::spawn(move || {
             let mut left = 16 * RING;
             while left > 0 {
-                let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
+                let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
                     panic!("no data came")
                 };
                 left -= view.len();

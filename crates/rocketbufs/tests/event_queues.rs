@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ends::{WAIT, context, pattern, receiver, ring_of, sender, subscribe, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Conn, ConnEvent, Context, Listener, OutEvent, RIn, ROut, Received};
+use rocketbufs::{Blocking, Conn, ConnEvent, Context, InEvent, Listener, OutEvent, RIn, ROut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const BID: u32 = 7;
@@ -59,7 +59,7 @@ fn one_event_loop_serves_both_ends_without_a_callback() {
         let input = RIn::new(&conn);
         input.subscribe(BID, 1 << 16).unwrap();
         wait_for(input.pollable().unwrap(), "the answer");
-        assert!(matches!(input.recv(NOTHING).unwrap(), Some(Received::Subscribed { bid: BID, .. })));
+        assert!(matches!(input.recv(NOTHING).unwrap(), Some(InEvent::Subscribed { bid: BID, .. })));
         let event = next_event(&out);
         assert!(matches!(event, OutEvent::Subscribed { bid: BID, .. }), "{event:?}");
 
@@ -67,7 +67,7 @@ fn one_event_loop_serves_both_ends_without_a_callback() {
         segment.bytes_mut().copy_from_slice(b"hello");
         out.deliver(segment, 5, Some(99)).unwrap();
         wait_for(input.pollable().unwrap(), "data");
-        let Some(Received::Data(view)) = input.recv(NOTHING).unwrap() else { panic!("no data") };
+        let Some(InEvent::Data(view)) = input.recv(NOTHING).unwrap() else { panic!("no data") };
         assert_eq!(view.to_vec().unwrap(), b"hello");
         view.consume();
         let event = next_event(&out);
@@ -107,7 +107,7 @@ fn a_descriptor_outlives_the_events_that_made_it_readable() {
 fn read_to(input: &RIn, mut at: u64, end: u64) {
     while at < end {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.position(), at, "something is missing or came twice");
                 assert!(view.to_vec().unwrap() == pattern(at, view.len()));
                 at = view.end();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use raw::{Frame, Raw, WAIT, credit, frame, hello, subscribe};
 use rocketbufs::proto::{ByeCode, Message, RefuseCode, Start};
-use rocketbufs::{Blocking, Config, Conn, Context, Epoch, Listener, Policy, RIn, ROut, Received};
+use rocketbufs::{Blocking, Config, Conn, Context, Epoch, InEvent, Listener, Policy, RIn, ROut};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
 /// An rOut with buffer 1, and an honest subscriber of it.
@@ -31,7 +31,7 @@ impl Victim {
         let honest_ctx = Context::new(Config::default()).unwrap();
         let honest = RIn::new(&Conn::connect(&honest_ctx, &listener.local_addr(), b"").unwrap());
         honest.subscribe(1, 1 << 16).unwrap();
-        assert!(matches!(honest.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(honest.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         Self { ctx, out, listener, honest }
     }
 
@@ -54,7 +54,7 @@ impl Victim {
         segment.bytes_mut().fill(at as u8);
         let end = self.out.deliver(segment, 100, None).unwrap();
         match self.honest.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!((view.position(), view.end()), (at, end));
                 assert!(view.as_slice().unwrap().iter().all(|&byte| byte == at as u8));
                 view.consume();

@@ -5,7 +5,7 @@ mod raw;
 
 use raw::{Raw, WAIT, frame, hello};
 use rocketbufs::proto::Message;
-use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received};
+use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn peak_kib() -> u64 {
@@ -34,13 +34,13 @@ fn neither_descriptors_nor_memory_run_out_for_good() {
     let subscriber = || {
         let input = RIn::new(&Conn::connect(&ctx, &addr, b"").unwrap());
         input.subscribe(1, 1 << 16).unwrap();
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         input
     };
     let goes_on = |input: &RIn| {
         let segment = out.get_output_segment(1, 10, Blocking::For(WAIT)).unwrap();
         out.deliver(segment, 10, None).unwrap();
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
         view.consume();
     };
     let honest = subscriber();
@@ -70,5 +70,5 @@ fn neither_descriptors_nor_memory_run_out_for_good() {
     setrlimit(Resource::Nofile, limit).unwrap();
     let late = subscriber();
     goes_on(&honest);
-    assert!(matches!(late.recv(Some(WAIT)).unwrap(), Some(Received::Data(_))));
+    assert!(matches!(late.recv(Some(WAIT)).unwrap(), Some(InEvent::Data(_))));
 }

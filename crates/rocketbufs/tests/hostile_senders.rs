@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use raw::{Frame, Raw, WAIT, answer, frame, hello, subscribe};
 use rocketbufs::proto::{ByeCode, Message, RefuseCode};
 use rocketbufs::{
-    Budget, Config, Conn, Context, Listener, RIn, ROut, Received, RefusedError, SubscribeOptions,
+    Budget, Config, Conn, Context, InEvent, Listener, RIn, ROut, RefusedError, SubscribeOptions,
 };
 use rocketnet::wire::Header;
 
@@ -25,14 +25,14 @@ fn pair(ctx: &Context) -> (RIn, Raw) {
 fn subscribed(input: &RIn, raw: &mut Raw, start: u64, flow_control: bool) -> u32 {
     input.subscribe(1, 1 << 16).unwrap();
     let wire = raw.answer(start, flow_control);
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     wire
 }
 
 fn conn_down(input: &RIn) -> String {
     loop {
         let received = input.recv(Some(WAIT)).unwrap().expect("the connection goes down");
-        if let Received::ConnDown { why } = received {
+        if let InEvent::ConnDown { why } = received {
             return why;
         }
     }
@@ -88,7 +88,7 @@ fn what_does_not_follow_the_protocol_ends_the_connection() {
     raw.say(&Message::Ask { wire, wanted: [max; 3] });
     raw.say(&Message::Ask { wire: wire + 7, wanted: [1; 3] });
     raw.data(wire, false, b"still");
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Data(view)) if view.len() == 5));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Data(view)) if view.len() == 5));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_refusal_and_an_unsubscribe_may_cross() {
     raw.say(&Message::Refused { wire: crossing, code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });
     raw.say(&Message::Unsubscribed(crossing));
     raw.data(wire, false, b"still here");
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Data(view)) if view.len() == 10));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Data(view)) if view.len() == 10));
 }
 
 /// A broker whose buffer 70 is spliced from buffer 1 of a raw publisher.
@@ -205,7 +205,7 @@ fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
         let leaf = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
         for bid in [70, 71] {
             leaf.subscribe(bid, 1 << 16).unwrap();
-            assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+            assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         }
         if let Some(to) = lost {
             publisher.say(&Message::Lost { wire, from: start, to });
@@ -216,8 +216,8 @@ fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
         out.writer(71).unwrap().append(&[b"honest"]).unwrap();
         loop {
             match leaf.recv(Some(WAIT)).unwrap().expect("the honest buffer's data") {
-                Received::Data(view) if view.bid() == 71 => break,
-                Received::ConnDown { why } => panic!("{start} {lost:?}: {why}"),
+                InEvent::Data(view) if view.bid() == 71 => break,
+                InEvent::ConnDown { why } => panic!("{start} {lost:?}: {why}"),
                 _ => {}
             }
         }
@@ -251,7 +251,7 @@ fn who_waits_for_a_log_that_never_comes_is_told() {
     });
     publisher.say(&Message::Refused { wire, code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });
     match leaf.recv(Some(WAIT)).unwrap() {
-        Some(Received::Refused { bid: 70, error }) => {
+        Some(InEvent::Refused { bid: 70, error }) => {
             assert_eq!(error, RefusedError::Peer { code: RefuseCode::NoSuchBuffer, a: 0, b: 0 });
         }
         other => panic!("{other:?}"),
@@ -311,7 +311,7 @@ fn a_storm_of_holes_costs_a_broker_no_memory() {
     let mut from_to = 0;
     while let Some(received) = input.recv(Some(std::time::Duration::ZERO)).unwrap() {
         told += 1;
-        if let Received::Lost { from, to, .. } = received {
+        if let InEvent::Lost { from, to, .. } = received {
             assert!(from <= from_to && to > from);
             from_to = to;
         }
@@ -322,11 +322,10 @@ fn a_storm_of_holes_costs_a_broker_no_memory() {
 
 /// Subscribed to a buffer with a budget; returns the id on the wire.
 fn lent(input: &RIn, raw: &mut Raw, bid: u32, budget: &Budget) -> u32 {
-    let options =
-        SubscribeOptions { size_bytes: 1 << 16, budget: Some(budget.clone()), ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().size_bytes(1 << 16).budget(Some(budget.clone()));
     input.subscribe_with(bid, options).unwrap();
     let wire = raw.answer(0, true);
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     wire
 }
 
@@ -372,7 +371,7 @@ fn what_was_asked_for_is_not_called_back() {
     // It has what it asked for, though others wait, and it comes.
     raw.say(&Message::Ask { wire: first, wanted: [4000, 0, 0] });
     raw.data(first, false, &[7; 4000]);
-    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("data") };
+    let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("data") };
     view.consume();
     assert_eq!(granted(&mut raw, second), 8000);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rocketbufs::core::Core;
-use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut, Received};
+use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 use rocketnet::sim::{SimConfig, SimNet, SimTransport};
 
 const SECOND: u64 = 1_000_000_000;
@@ -71,8 +71,8 @@ fn a_subscription_without_news_costs_no_looks() {
     writer.append(&[b"the last for a long time"]).unwrap();
     pair.settle();
     let now = Some(Duration::ZERO);
-    assert!(matches!(input.recv(now).unwrap(), Some(Received::Subscribed { .. })));
-    assert!(matches!(input.recv(now).unwrap(), Some(Received::Data(_))));
+    assert!(matches!(input.recv(now).unwrap(), Some(InEvent::Subscribed { .. })));
+    assert!(matches!(input.recv(now).unwrap(), Some(InEvent::Data(_))));
     pair.pass(SECOND);
     pair.ticks = [0; 2];
     pair.pass(60 * SECOND);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ends::{receiver, sender};
-use rocketbufs::{Blocking, Config, Context, Listener, OutSegment, RIn, ROut, Received, SegmentError};
+use rocketbufs::{Blocking, Config, Context, InEvent, Listener, OutSegment, RIn, ROut, SegmentError};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFERS: u32 = 3;
@@ -30,7 +30,7 @@ fn subscribe(input: &RIn, buffers: u32) {
         input.subscribe(bid, 1 << 16).unwrap();
     }
     for _ in 0..buffers {
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     }
 }
 
@@ -76,7 +76,7 @@ fn buffers_of_several_threads_arrive_whole_and_in_order() {
         .collect();
     let mut next = [0; BUFFERS as usize];
     while next != [DELIVERIES; BUFFERS as usize] {
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
             panic!("stopped at {next:?}")
         };
         let at = &mut next[view.bid() as usize];
@@ -117,9 +117,7 @@ fn threads_that_share_a_buffer_lose_nothing() {
         .collect();
     let mut bytes = 0;
     while bytes < 3 * DELIVERIES * 10 {
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
-            panic!("stopped at {bytes}")
-        };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("stopped at {bytes}") };
         bytes += view.len() as u64;
         view.consume();
     }
@@ -150,9 +148,7 @@ fn a_callback_may_deliver() {
     let mut writer = there.writer(0).unwrap();
     for n in 0..500_u64 {
         writer.append_blocking(&[&n.to_le_bytes()], Some(WAIT)).unwrap();
-        let Some(Received::Data(view)) = answers.recv(Some(WAIT)).unwrap() else {
-            panic!("no answer to {n}")
-        };
+        let Some(InEvent::Data(view)) = answers.recv(Some(WAIT)).unwrap() else { panic!("no answer to {n}") };
         assert_eq!(view.as_slice().unwrap(), n.to_le_bytes());
         view.consume();
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions, Traffic,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions, Traffic,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 fn joined(options: SubscribeOptions) -> (ROut, RIn, [Context; 2]) {
     let contexts = [(); 2].map(|()| Context::new(Config::default()).expect("memory and threads"));
     let out = ROut::new(&contexts[0]);
-    let size = BufferOptions { size_bytes: 64 << 10, start: 1000, ..BufferOptions::default() };
+    let size = BufferOptions::new().size_bytes(64 << 10).start(1000);
     out.create_buffer_with(7, size).expect("a buffer");
     let listener = Listener::bind(&contexts[0], "127.0.0.1:0").expect("loopback");
     let served = out.clone();
@@ -45,7 +45,7 @@ fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
     write(&out, 10);
     let mut got = 0;
     while got < 10_000 {
-        if let Some(Received::Data(view)) = input.recv(Some(LONG)).expect("no callback") {
+        if let Some(InEvent::Data(view)) = input.recv(Some(LONG)).expect("no callback") {
             got += view.len();
             view.consume();
         }
@@ -81,10 +81,9 @@ fn a_trickle_is_told_to_those_who_look() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     // Far less than a quarter of a window, of which nobody would tell unasked.
     write(&out, 1);
-    let Some(Received::Data(view)) =
-        std::iter::from_fn(|| Some(input.recv(Some(LONG)).expect("no callback")))
-            .find(|received| matches!(received, Some(Received::Data(_))))
-            .flatten()
+    let Some(InEvent::Data(view)) = std::iter::from_fn(|| Some(input.recv(Some(LONG)).expect("no callback")))
+        .find(|received| matches!(received, Some(InEvent::Data(_))))
+        .flatten()
     else {
         panic!("no data")
     };
@@ -104,13 +103,13 @@ fn a_trickle_is_told_to_those_who_look() {
 
 #[test]
 fn shows_places_that_are_kept() {
-    let named = SubscribeOptions { name: b"attic".to_vec(), hold: LONG, ..SubscribeOptions::default() };
+    let named = SubscribeOptions::new().durable(b"attic", LONG);
     let (out, input, _contexts) = joined(named);
-    assert!(out.kept_places(7).is_empty());
+    assert!(out.durable_cursors(7).is_empty());
     input.conn().close("away");
-    until("kept", || out.kept_places(7).len() == 1);
-    let place = &out.kept_places(7)[0];
+    until("kept", || out.durable_cursors(7).len() == 1);
+    let place = &out.durable_cursors(7)[0];
     assert_eq!((place.name.as_slice(), place.landed, place.holds), (&b"attic"[..], 1000, Some(1000)));
     assert!(place.left <= LONG && !place.left.is_zero());
-    assert!(out.kept_places(8).is_empty());
+    assert!(out.durable_cursors(8).is_empty());
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ends::{receiver, sender};
 use rocketbufs::{
-    BufferOptions, Config, Context, Listener, Policy, Position, RIn, ROut, Received, Start, SubscribeOptions,
+    BufferOptions, Config, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -29,16 +29,13 @@ impl Sender {
     /// A subscriber that begins at the last delivery, and where that is.
     fn late(&self, name: &[u8]) -> (RIn, Position) {
         let input = receiver(&self.ctx, &self.listener);
-        let options = SubscribeOptions {
-            size_bytes: 64 << 10,
-            start: Start::Last,
-            name: name.to_vec(),
-            hold: if name.is_empty() { Duration::ZERO } else { WAIT },
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(64 << 10)
+            .start(Start::Last)
+            .durable(name.to_vec(), if name.is_empty() { Duration::ZERO } else { WAIT });
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Subscribed { start, .. }) => (input, start),
+            Some(InEvent::Subscribed { start, .. }) => (input, start),
             other => panic!("{other:?}"),
         }
     }
@@ -46,7 +43,7 @@ impl Sender {
 
 fn received(input: &RIn) -> Vec<u8> {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Data(view)) => {
+        Some(InEvent::Data(view)) => {
             let bytes = view.to_vec().unwrap();
             view.consume();
             bytes
@@ -98,7 +95,7 @@ fn a_place_that_is_kept_counts_more() {
 /// What is lost, which is told before anything else.
 fn lost(input: &RIn) -> (Position, Position) {
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Lost { from, to, .. }) => (from, to),
+        Some(InEvent::Lost { from, to, .. }) => (from, to),
         other => panic!("{other:?}"),
     }
 }
@@ -109,7 +106,7 @@ fn who_begins_with_the_first_is_told_what_is_gone() {
     let mut writer = sender.out.writer(BID).unwrap();
     let begin = || {
         let input = receiver(&sender.ctx, &sender.listener);
-        let options = SubscribeOptions { start: Start::First, ..ends::ring_of(64 << 10) };
+        let options = ends::ring_of(64 << 10).start(Start::First);
         assert_eq!(ends::subscribe(&input, BID, options), 0);
         input
     };
@@ -133,13 +130,13 @@ fn who_begins_with_the_first_is_told_what_is_gone() {
 #[test]
 fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
     let sender = served();
-    let options = BufferOptions { size_bytes: 64 << 10, flow_control: false, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(64 << 10).flow_control(false);
     sender.out.create_buffer_with(BID + 1, options).unwrap();
     let mut writer = sender.out.writer(BID + 1).unwrap();
     let begin = || {
         let input = receiver(&sender.ctx, &sender.listener);
         let (name, hold) = (b"me".to_vec(), WAIT);
-        let options = SubscribeOptions { policy: Policy::Overwrite, name, hold, ..ends::ring_of(64 << 10) };
+        let options = ends::ring_of(64 << 10).policy(Policy::Overwrite).durable(name, hold);
         let start = ends::subscribe(&input, BID + 1, options);
         (input, start)
     };
@@ -147,7 +144,7 @@ fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
     let had = writer.append(&[b"seen"]).unwrap();
     assert_eq!(received(&input), b"seen");
     input.conn().close("away");
-    while sender.out.kept_places(BID + 1).is_empty() {
+    while sender.out.durable_cursors(BID + 1).is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for n in 0..200_u32 {

@@ -5,7 +5,7 @@ mod ends;
 use std::time::{Duration, Instant};
 
 use ends::{pattern, receiver, sender, subscribe, take};
-use rocketbufs::{Bid, Config, Context, Listener, Policy, RIn, ROut, Received, Start, SubscribeOptions};
+use rocketbufs::{Bid, Config, Context, InEvent, Listener, Policy, RIn, ROut, Start, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
 const RING_BYTES: u64 = 64 << 10;
@@ -44,14 +44,14 @@ impl Sender {
 
     fn subscribe(&self, input: &RIn, bid: Bid, name: &str) -> bool {
         input.subscribe_with(bid, options(name)).unwrap();
-        assert!(matches!(event(input), Received::Subscribed { .. }));
+        assert!(matches!(event(input), InEvent::Subscribed { .. }));
         self.out.writer(bid).unwrap().append(&[b"x"]).unwrap();
         match event(input) {
-            Received::Data(view) => {
+            InEvent::Data(view) => {
                 view.consume();
                 true
             }
-            Received::NoPlace { bid: of } => {
+            InEvent::NoPlace { bid: of } => {
                 assert_eq!(of, bid);
                 false
             }
@@ -65,15 +65,12 @@ impl Sender {
 }
 
 fn options(name: &str) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes: RING_BYTES,
-        name: name.into(),
-        hold: if name.is_empty() { Duration::ZERO } else { WAIT },
-        ..SubscribeOptions::default()
-    }
+    SubscribeOptions::new()
+        .size_bytes(RING_BYTES)
+        .durable(name, if name.is_empty() { Duration::ZERO } else { WAIT })
 }
 
-fn event(input: &RIn) -> Received {
+fn event(input: &RIn) -> InEvent {
     input.recv(Some(WAIT)).unwrap().expect("an event")
 }
 
@@ -87,7 +84,7 @@ fn who_gets_no_place_is_told_when_it_subscribes() {
     assert!(!placed);
     second.conn().close("away");
     sender.until_gone(2);
-    assert!(sender.out.kept_places(2).is_empty());
+    assert!(sender.out.durable_cursors(2).is_empty());
 }
 
 #[test]
@@ -100,10 +97,10 @@ fn who_comes_back_under_its_name_has_its_own_place() {
     assert!(placed);
     again.conn().close("away");
     sender.until_gone(1);
-    assert_eq!(sender.out.kept_places(1).len(), 1);
+    assert_eq!(sender.out.durable_cursors(1).len(), 1);
     assert!(!sender.named(2, "other").1, "a place that is kept counts");
     let (back, placed) = sender.named(1, "me");
-    assert!(placed && sender.out.kept_places(1).is_empty());
+    assert!(placed && sender.out.durable_cursors(1).is_empty());
     drop((first, back));
 }
 
@@ -124,7 +121,7 @@ fn places_that_are_left_for_good_are_free() {
     sender.until_gone(1);
     two.conn().close("away");
     sender.until_gone(2);
-    assert_eq!(sender.out.kept_places(2).len(), 1);
+    assert_eq!(sender.out.durable_cursors(2).len(), 1);
 }
 
 #[test]
@@ -136,7 +133,7 @@ fn a_place_in_a_buffer_that_was_removed_is_free() {
     source.out.writer(1).unwrap().append(&[b"x"]).unwrap();
     let input = receiver(&sender.ctx, &sender.listener);
     input.subscribe_with(9, options("me")).unwrap();
-    assert!(matches!(event(&input), Received::Subscribed { .. }));
+    assert!(matches!(event(&input), InEvent::Subscribed { .. }));
     assert!(!sender.named(2, "other").1);
     sender.out.destroy_buffer(9).unwrap();
     input.conn().close("away");
@@ -155,17 +152,17 @@ fn who_had_everything_when_it_left_is_sent_nothing_twice() {
     let mut writer = sender.out.writer(1).unwrap();
     let input = receiver(&sender.ctx, &sender.listener);
     input.subscribe_with(1, options("named")).unwrap();
-    assert!(matches!(event(&input), Received::Subscribed { .. }));
+    assert!(matches!(event(&input), InEvent::Subscribed { .. }));
     let had = (0..5).map(|_| writer.append(&[b"delivery"]).unwrap()).last().unwrap();
     sender.out.wait_landed(1, had, WAIT).unwrap();
     input.conn().close("it leaves");
-    until("its place is kept", || !sender.out.kept_places(1).is_empty());
+    until("its place is kept", || !sender.out.durable_cursors(1).is_empty());
     for _ in 0..5 {
         writer.append(&[b"delivery"]).unwrap();
     }
     let input = receiver(&sender.ctx, &sender.listener);
     input.subscribe_with(1, options("named")).unwrap();
-    assert!(matches!(event(&input), Received::Subscribed { start, .. } if start == had));
+    assert!(matches!(event(&input), InEvent::Subscribed { start, .. } if start == had));
 }
 
 /// Nobody waits for one that drops, or is to be cut off: not while it is away either. What the history has it gets, and it is
@@ -175,14 +172,14 @@ fn who_does_not_block_holds_nobody_while_it_is_away() {
     for policy in [Policy::Drop, Policy::Disconnect] {
         let sender = served(1);
         let mut writer = sender.out.writer(1).unwrap();
-        let wishes = || SubscribeOptions { policy, start: Start::Oldest, ..options("me") };
+        let wishes = || options("me").policy(policy).start(Start::Oldest);
         let away = receiver(&sender.ctx, &sender.listener);
         assert_eq!(subscribe(&away, 1, wishes()), 0);
         writer.append(&[&pattern(0, 1000)]).unwrap();
         assert_eq!(take(&away, 0, 1000), 0);
         away.conn().close("away");
         sender.until_gone(1);
-        let kept = sender.out.kept_places(1);
+        let kept = sender.out.durable_cursors(1);
         assert!(kept.len() == 1 && kept[0].holds.is_none(), "{kept:?}");
 
         let head = 10 * RING_BYTES;

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rocketbufs::{
-    BufferOptions, Config, Conn, Context, Listener, OutEvent, Progress, RIn, ROut, Received, SegmentError,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, OutEvent, Progress, RIn, ROut, SegmentError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -20,15 +20,14 @@ fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
             told.send(bid).unwrap();
         }
     });
-    let options =
-        BufferOptions { size_bytes: 64 << 10, max_delivery_bytes: Some(1 << 10), ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(64 << 10).max_delivery_bytes(Some(1 << 10));
     out.create_buffer_with(BID, options).unwrap();
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     let to = out.clone();
     listener.set_conn_cb(move |conn| to.add_conn(&conn));
     let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"test").unwrap());
     input.subscribe(BID, 64 << 10).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     (out, listener, input, progress)
 }
 
@@ -46,7 +45,7 @@ fn room_is_told_when_a_subscriber_makes_some() {
             if progress.try_recv().is_ok() {
                 continue;
             }
-            if let Some(Received::Data(view)) = input.recv(Some(Duration::from_millis(1))).unwrap() {
+            if let Some(InEvent::Data(view)) = input.recv(Some(Duration::from_millis(1))).unwrap() {
                 view.consume();
             }
         }
@@ -59,7 +58,7 @@ fn what_was_given_back_is_told_and_not_before() {
     let mut writer = out.writer(BID).unwrap();
     let end = writer.append(&[&[7; 1000]]).unwrap();
     out.tell_progress(BID, Progress::Consumed(end)).unwrap();
-    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
     out.wait_landed(BID, end, WAIT).unwrap();
     assert!(progress.try_recv().is_err());
     view.consume();

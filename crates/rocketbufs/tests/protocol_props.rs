@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::Epoch;
 use rocketbufs::proto::{
-    Count, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Part, Start, Subscribe,
-    Subscribed, choose_version,
+    Coverage, CoveragePart, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Start,
+    Subscribe, Subscribed, choose_version,
 };
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
@@ -77,10 +77,11 @@ fn text() -> impl Strategy<Value = String> {
 
 fn credit() -> impl Strategy<Value = Credit> {
     any::<([u64; 5], [u32; 3], [(u64, u32); 6])>().prop_map(
-        |([landed, delivered, consumed, grant, since], [receivers, left, lost], parts)| {
-            let parts = parts.map(|(since, receivers)| Part { since, receivers });
-            let count = Count { receivers, left, lost, since, ..Count::default() }.with_parts(parts);
-            Credit { landed, delivered, consumed, grant, count }
+        |([landed, delivered, consumed, grant, covered_from], [receivers, left, lost], parts)| {
+            let parts = parts.map(|(since, receivers)| CoveragePart { covered_from: since, receivers });
+            let coverage =
+                Coverage { receivers, left, lost, covered_from, ..Coverage::default() }.with_parts(parts);
+            Credit { landed, delivered, consumed, grant, coverage }
         },
     )
 }

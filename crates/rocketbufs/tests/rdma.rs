@@ -4,9 +4,7 @@ mod ends;
 mod invariants;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Budget, BufferOptions, Config, Conn, Context, Listener, Policy, RIn, ROut, Received, SubscribeOptions,
-};
+use rocketbufs::{Budget, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut};
 
 use ends::{WAIT, pattern, ring_of, sender_at, subscribe, take, write};
 
@@ -54,7 +52,7 @@ fn streams_more_than_the_rings_hold() {
     {
         let (ctx, other) = (context(), context());
         let (out, listener) = sender_at(&ctx, &addr);
-        let options = BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() };
+        let options = BufferOptions::new().size_bytes(1 << 17).start(start);
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16));
@@ -74,9 +72,9 @@ fn bytes_that_a_peer_writes_are_no_plain_slice() {
         let (out, listener) = sender_at(&ctx, &addr);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        subscribe(&input, 1, SubscribeOptions { own_memory, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).own_memory(own_memory));
         write(&out, 1, 5_000, 5_000);
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
         let plain = own_memory.then(|| pattern(0, 5_000));
         assert!(view.as_slice() == plain.as_deref(), "trust {trust_writers}, own {own_memory}");
@@ -99,7 +97,7 @@ fn a_thousand_buffers_of_one_connection() {
     let mut left = 1_000 * 300;
     while left > 0 {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.to_vec().unwrap(), pattern(view.position(), view.len()));
                 left -= view.len();
                 view.consume();
@@ -126,7 +124,7 @@ fn subscriptions_that_share_a_budget() {
     let budget = Budget::new(200_000);
     for bid in 0..20 {
         out.create_buffer(bid, 1 << 16).unwrap();
-        subscribe(&input, bid, SubscribeOptions { budget: Some(budget.clone()), ..ring_of(1 << 16) });
+        subscribe(&input, bid, ring_of(1 << 16).budget(Some(budget.clone())));
     }
     for round in 0..3 {
         for bid in 0..20 {
@@ -135,7 +133,7 @@ fn subscriptions_that_share_a_budget() {
         let mut left = 20 * 5_000;
         while left > 0 {
             match input.recv(Some(WAIT)).unwrap() {
-                Some(Received::Data(view)) => {
+                Some(InEvent::Data(view)) => {
                     assert_eq!(view.to_vec().unwrap(), pattern(view.position(), view.len()));
                     left -= view.len();
                     view.consume();
@@ -155,15 +153,11 @@ fn without_flow_control_only_what_verifies_is_handed_out() {
         let (ctx, other) = (context(), context());
         let (out, listener) = sender_at(&ctx, &addr);
         let max_delivery_bytes = Some(theirs / 4);
-        let options = BufferOptions {
-            size_bytes: own,
-            flow_control: false,
-            max_delivery_bytes,
-            ..BufferOptions::default()
-        };
+        let options =
+            BufferOptions::new().size_bytes(own).flow_control(false).max_delivery_bytes(max_delivery_bytes);
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        subscribe(&input, 1, SubscribeOptions { policy: Policy::Overwrite, ..ring_of(theirs) });
+        subscribe(&input, 1, ring_of(theirs).policy(Policy::Overwrite));
         let (mut got, mut at) = (0, 0);
         for _ in 0..10 {
             write(&out, 1, 40 * piece, piece);
@@ -171,7 +165,7 @@ fn without_flow_control_only_what_verifies_is_handed_out() {
             // (A view ends before the marker behind it.)
             while at + MARKER < head {
                 match input.recv(Some(WAIT)).unwrap() {
-                    Some(Received::Data(view)) => {
+                    Some(InEvent::Data(view)) => {
                         if let Ok(bytes) = view.to_vec() {
                             assert_eq!(bytes, pattern(view.position(), bytes.len()));
                             got += 1;
@@ -179,7 +173,7 @@ fn without_flow_control_only_what_verifies_is_handed_out() {
                         at = view.end();
                         view.consume();
                     }
-                    Some(Received::Lost { to, .. }) => at = to,
+                    Some(InEvent::Lost { to, .. }) => at = to,
                     other => panic!("at {at} of {head}: {other:?}"),
                 }
             }
@@ -215,9 +209,9 @@ fn a_log_goes_on_over_another_transport() {
         let relay = ROut::new(&broker);
         relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
         let input = RIn::new(&bring(&out, &tcp, &listener, "tcp"));
-        subscribe(&input, 1, SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).durable(b"me", WAIT));
         write(&out, 1, 10_000, 10_000);
-        let Some(Received::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let slice = if borrows { held.as_slice() } else { None };
         let mut at = held.end();
         for (round, carrier) in [(1, "rdma"), (2, "tcp"), (3, "rdma")] {
@@ -228,14 +222,14 @@ fn a_log_goes_on_over_another_transport() {
             write(&out, 1, 10_000, 1_000);
             while at < 10_000 * (round + 1) {
                 match input.recv(Some(WAIT)).unwrap() {
-                    Some(Received::Data(view)) => {
+                    Some(InEvent::Data(view)) => {
                         assert_eq!((view.position(), view.to_vec().unwrap()), (at, pattern(at, view.len())));
                         assert_eq!(view.as_slice().is_some(), borrows, "decided for good, {carrier}");
                         at = view.end();
                         // (Given back later: what comes then must not lie where the slice is.)
                         drop(view);
                     }
-                    Some(Received::ConnDown { .. }) => {}
+                    Some(InEvent::ConnDown { .. }) => {}
                     other => panic!("{carrier} at {at}: {other:?}"),
                 }
             }

@@ -9,10 +9,7 @@ use std::time::Duration;
 use ends::{WAIT, connect, context, pattern, receiver, ring_of, sender, write};
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Bid, BufferError, Context, InEvent, InRead, InReader, RIn, ROut, Received, RecvError, Start,
-    SubscribeOptions,
-};
+use rocketbufs::{Bid, BufferError, Context, InEvent, InRead, InReader, RIn, ROut, RecvError, Start};
 
 const RING: u64 = 1 << 16;
 /// So many bytes come one by one before a test takes it that they are read without the worker.
@@ -67,7 +64,7 @@ impl Seen {
 }
 
 fn subscribe(reader: &mut InReader, input: &RIn, bid: Bid) {
-    let options = SubscribeOptions { start: Start::Oldest, ..ring_of(RING) };
+    let options = ring_of(RING).start(Start::Oldest);
     input.subscribe_with(bid, options).unwrap();
     let read = reader.recv(Some(WAIT), |_, _| panic!("data before the answer")).unwrap();
     assert!(matches!(read, InRead::Event(InEvent::Subscribed { bid: of, .. }) if of == bid), "{read:?}");
@@ -175,7 +172,7 @@ fn it_alone_receives() {
     assert!(matches!(pair.input.data_consumed(1, 200), Err(RecvError::TooMuch { .. })));
     assert_eq!(pair.input.get_buf_ref(1).unwrap().position(), WARM);
     drop(pair.reader);
-    let Some(Received::Data(view)) = pair.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    let Some(InEvent::Data(view)) = pair.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
     assert_eq!((view.position(), view.to_vec().unwrap()), (WARM, pattern(WARM, 100)));
     view.consume();
     relay.splice(&pair.input, 1).unwrap();
@@ -294,7 +291,7 @@ fn run(steps: &[Step]) {
             }
             Step::Without => {
                 drop(reader);
-                if let Some(Received::Data(view)) = input.recv(Some(Duration::ZERO)).unwrap() {
+                if let Some(InEvent::Data(view)) = input.recv(Some(Duration::ZERO)).unwrap() {
                     assert_eq!(view.position(), seen.at(view.bid()));
                     assert!(view.to_vec().unwrap() == pattern(view.position(), view.len()));
                     seen.at.insert(view.bid(), view.end());

@@ -8,8 +8,8 @@ use std::time::Duration;
 use ends::{receiver, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Budget, BufferError, Config, Conn, Context, Count, OutEvent, RIn, ROut, Received, SubscribeError,
-    SubscribeOptions, WaitError,
+    Budget, BufferError, Config, ConfirmMode, Conn, Context, Coverage, InEvent, OutEvent, RIn, ROut,
+    SubscribeError, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -22,12 +22,12 @@ fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(BID, 64 << 10).unwrap();
     let input = receiver(&ctx, &listener);
-    let options = SubscribeOptions { size_bytes: 64 << 10, relays: true, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().size_bytes(64 << 10).confirm(ConfirmMode::Relayed);
     input.subscribe_with(BID, options).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
 
     let end = out.writer(BID).unwrap().append(&[&[1; 1000]]).unwrap();
-    let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
     assert_eq!(out.wait_landed(BID, end, SHORT), Err(WaitError::TimedOut { confirmed: 0 }));
     view.consume();
     out.wait_landed(BID, end, WAIT).unwrap();
@@ -36,23 +36,23 @@ fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
     let waiting = out.clone();
     let waits = std::thread::spawn(move || waiting.wait_delivered(BID, end, WAIT));
     let asked = input.recv(Some(WAIT)).unwrap();
-    assert!(matches!(asked, Some(Received::Asked { bid: BID, delivered, consumed: 0 }) if delivered == end));
+    assert!(matches!(asked, Some(InEvent::Asked { bid: BID, delivered, consumed: 0 }) if delivered == end));
     assert!(!waits.is_finished());
-    input.confirm(BID, end, 0, Count { receivers: 3, left: 1, ..Count::ONE }).unwrap();
+    input.confirm(BID, end, 0, Coverage { receivers: 3, left: 1, ..Coverage::ONE }).unwrap();
     waits.join().unwrap().unwrap();
     let confirmed = out.confirmed(BID).unwrap();
-    assert_eq!((confirmed.consumed, confirmed.count.receivers, confirmed.count.left), (0, 3, 1));
+    assert_eq!((confirmed.consumed, confirmed.coverage.receivers, confirmed.coverage.left), (0, 3, 1));
 
     let waiting = out.clone();
     let waits = std::thread::spawn(move || waiting.wait_consumed(BID, end, WAIT));
     assert!(
-        matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Asked { consumed, .. }) if consumed == end)
+        matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Asked { consumed, .. }) if consumed == end)
     );
     // More than was given back counts no more than that.
-    input.confirm(BID, end + 9, end + 9, Count::ONE).unwrap();
+    input.confirm(BID, end + 9, end + 9, Coverage::ONE).unwrap();
     waits.join().unwrap().unwrap();
     assert_eq!(out.confirmed(BID).unwrap().consumed, end);
-    assert!(input.confirm(BID + 1, 0, 0, Count::ONE).is_err());
+    assert!(input.confirm(BID + 1, 0, 0, Coverage::ONE).is_err());
 }
 
 /// How far a buffer that is to be handed on has come when its connection is lost.
@@ -83,7 +83,7 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
         };
         if let Lost::Answered = lost {
             input.subscribe(BID, 64 << 10).unwrap();
-            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+            assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         }
         if accepted.is_none() {
             input.conn().close("it goes");
@@ -97,8 +97,8 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
         drop(accepted);
         loop {
             match input.recv(Some(WAIT)).unwrap() {
-                Some(Received::ConnDown { .. }) => {}
-                Some(Received::Gone { bid: BID, end: 0 }) => break,
+                Some(InEvent::ConnDown { .. }) => {}
+                Some(InEvent::Gone { bid: BID, end: 0 }) => break,
                 other => panic!("{lost:?}: {other:?}"),
             }
         }
@@ -127,10 +127,10 @@ fn what_cannot_be_spliced_is_not_subscribed_to_either() {
         assert!(matches!(taken, BufferError::Exists(9)), "{taken}");
         let known = relay.splice_with(&input, 2, 2, options()).unwrap_err();
         assert!(matches!(known, BufferError::NotSubscribed(SubscribeError::Exists(2))), "{known}");
-        let budget = SubscribeOptions { budget: Some(Budget::new(1 << 20)), ..options() };
+        let budget = options().budget(Some(Budget::new(1 << 20)));
         let shares = relay.splice_with(&input, BID, BID, budget).unwrap_err();
         assert!(matches!(shares, BufferError::Budgeted(BID)), "{shares}");
-        let name = SubscribeOptions { name: vec![b'a'; 1000], ..options() };
+        let name = options().durable(vec![b'a'; 1000], Duration::ZERO);
         let long = relay.splice_with(&input, BID, BID, name).unwrap_err();
         assert!(
             matches!(long, BufferError::NotSubscribed(SubscribeError::NameTooLong { size: 1000, .. })),
@@ -163,7 +163,7 @@ fn who_resumes_twice_at_once_goes_on_over_the_last() {
     let out = ROut::new(&broker);
     let input = receiver(&broker, &listener);
     out.splice_with(&input, BID, BID, ring_of(64 << 10)).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     for round in 1..=1500 {
         let conns = [ends::connect(&broker, &listener), ends::connect(&broker, &listener)];
         conns.iter().for_each(|conn| input.resume(conn));
@@ -198,7 +198,7 @@ fn a_buffer_that_ended_is_spliced_again_in_the_callback_that_tells_so() {
         }
     });
     relay.splice_with(&input, BID, BID, ring_of(1 << 16)).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     out.destroy_buffer(BID).unwrap();
     told.recv_timeout(WAIT).unwrap().unwrap();
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ fn writer(reservation: u64) -> (ROut, Listener) {
     let to = out.clone();
     listener.set_conn_cb(move |conn| to.add_conn(&conn));
     for bid in 0..BUFFERS {
-        out.create_buffer_with(bid, BufferOptions { size_bytes: SIZE, ..BufferOptions::default() }).unwrap();
+        out.create_buffer_with(bid, BufferOptions::new().size_bytes(SIZE)).unwrap();
     }
     (out, listener)
 }
@@ -65,7 +65,7 @@ fn subscriber(listener: &Listener, start: Start) -> RIn {
     let ctx = Context::new(Config::default()).unwrap();
     let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
     for bid in 0..BUFFERS {
-        let options = SubscribeOptions { size_bytes: SIZE, start, ..SubscribeOptions::default() };
+        let options = SubscribeOptions::new().size_bytes(SIZE).start(start);
         input.subscribe_with(bid, options).unwrap();
     }
     input
@@ -75,7 +75,7 @@ fn subscriber(listener: &Listener, start: Start) -> RIn {
 fn subscriber_from_now(listener: &Listener) -> RIn {
     let input = subscriber(listener, Start::Newest);
     for _ in 0..BUFFERS {
-        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Subscribed { .. })));
+        assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     }
     input
 }
@@ -94,9 +94,9 @@ fn take(input: &RIn, at: &mut HashMap<u32, u64>, bytes: u64) {
     let mut left = bytes * u64::from(BUFFERS);
     while left > 0 {
         let view = match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => view,
+            Some(InEvent::Data(view)) => view,
             // What a buffer already had comes before another one answers.
-            Some(Received::Subscribed { .. }) => continue,
+            Some(InEvent::Subscribed { .. }) => continue,
             _ => panic!("{left} bytes miss"),
         };
         let next = at.entry(view.bid()).or_insert(view.position());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::proto::{Count, Credit, Outbound, OutboundConfig, Step};
+use rocketbufs::proto::{Coverage, Credit, Outbound, OutboundConfig, Step};
 use rocketbufs::{Blocking, BufferOptions, Context, Listener, Policy, RIn, ROut, SubscribeOptions};
 use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig};
 
@@ -52,7 +52,7 @@ impl Mapped {
         let delivered = landed.saturating_sub(missing).max(start);
         // As the receiver's own ring grants: so far ahead of what it has, and of nothing else.
         let grant = landed + self.ring.capacity() - self.retain;
-        let credit = Credit { landed, delivered, consumed: start, grant, count: Count::ONE };
+        let credit = Credit { landed, delivered, consumed: start, grant, coverage: Coverage::ONE };
         self.outbound.on_credit(&credit, 0).unwrap();
         let holds = self.outbound.holds_whole(&self.ring);
         let delivered = self.outbound.delivered();
@@ -172,7 +172,7 @@ impl Plan {
     fn options(self, retains: bool) -> SubscribeOptions {
         let (name, hold) = if self.named { (b"a name".to_vec(), WAIT) } else { (Vec::new(), Duration::ZERO) };
         let retain_bytes = self.retain.filter(|_| retains);
-        SubscribeOptions { name, hold, retain_bytes, ..ring_of(self.ring) }
+        ring_of(self.ring).durable(name, hold).retain_bytes(retain_bytes)
     }
 }
 
@@ -180,13 +180,11 @@ impl Chain {
     fn new(plan: Plan) -> Self {
         let ctx = context(plan.kind);
         let (out, mut listener) = sender(&ctx);
-        let options = BufferOptions {
-            size_bytes: plan.ring,
-            max_delivery_bytes: Some(plan.most),
-            keep_until_delivered: plan.keeps,
-            retain_bytes: plan.retain,
-            ..BufferOptions::default()
-        };
+        let options = BufferOptions::new()
+            .size_bytes(plan.ring)
+            .max_delivery_bytes(Some(plan.most))
+            .keep_until_delivered(plan.keeps)
+            .retain_bytes(plan.retain);
         out.create_buffer_with(1, options).unwrap();
         let (mut contexts, mut brokers, mut listeners) = (vec![ctx], Vec::new(), Vec::new());
         for _ in 0..plan.relays {
@@ -257,19 +255,14 @@ fn a_ring_of_less_than_two_deliveries_is_not_mapped() {
     let (ring, most) = (1 << 16, 60_000);
     let [ctx, broker, other] = [(); 3].map(|()| context(TransportKind::Shm));
     let (out, listener) = sender(&ctx);
-    let options = BufferOptions {
-        size_bytes: ring,
-        max_delivery_bytes: Some(most),
-        retain_bytes: Some(0),
-        ..BufferOptions::default()
-    };
+    let options = BufferOptions::new().size_bytes(ring).max_delivery_bytes(Some(most)).retain_bytes(Some(0));
     out.create_buffer_with(1, options).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     relay.splice_with(&upstream, 1, 1, ring_of(2 * ring)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     subscribe(&input, 1, ring_of(2 * ring));
-    // The bell of one who follows is mapped too, and counts for a page.
+    // The doorbell of one who follows is mapped too, and counts for a page.
     let maps = |ctx: &Context| ctx.mapped().1 >= ring;
     assert_eq!((maps(&broker), maps(&other)), (false, true));
     std::thread::scope(|scope| {

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Blocking, BufferOptions, Conn, Context, Listener, RIn, ROut, Received, Start, SubscribeOptions,
-};
+use rocketbufs::{Blocking, BufferOptions, Conn, Context, InEvent, Listener, RIn, ROut, Start};
 
 const SHM: TransportKind = TransportKind::Shm;
 
@@ -24,13 +22,14 @@ struct Chain {
 
 impl Chain {
     fn new(broker: &Context, subscribers: usize, ring: u64) -> Self {
-        Self::of(broker, subscribers, BufferOptions { size_bytes: ring, ..BufferOptions::default() })
+        Self::of(broker, subscribers, BufferOptions::new().size_bytes(ring))
     }
 
     fn of(broker: &Context, subscribers: usize, options: BufferOptions) -> Self {
-        let (ctx, ring) = (context(SHM), options.size_bytes);
+        let ctx = context(SHM);
         let (out, listener) = sender(&ctx);
         out.create_buffer_with(1, options).unwrap();
+        let ring = out.buffer_info(1).unwrap().capacity_bytes;
         let (relay, relays) = sender(broker);
         let upstream = RIn::new(&connect(broker, &listener));
         relay.splice_with(&upstream, 1, 1, ring_of(ring)).unwrap();
@@ -38,7 +37,7 @@ impl Chain {
         let inputs = (0..subscribers).map(|_| {
             let ctx = context(SHM);
             let input = RIn::new(&connect(&ctx, &relays));
-            subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(ring) });
+            subscribe(&input, 1, ring_of(ring).start(Start::Oldest));
             contexts.push(ctx);
             input
         });
@@ -102,8 +101,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     const RING: u64 = 256 << 10;
     const PIECE: u64 = 10_000;
     let broker = context(SHM);
-    let options =
-        BufferOptions { size_bytes: RING, max_delivery_bytes: Some(1 << 14), ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(RING).max_delivery_bytes(Some(1 << 14));
     let chain = Chain::of(&broker, 1, options);
     let (input, full) = (&chain.inputs[0], RING / PIECE * PIECE);
     write(&chain.out, 1, 100_000, PIECE);
@@ -116,7 +114,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     // It has all of it before it gives back any.
     let (mut all, mut end) = (Vec::new(), 0);
     while end < full {
-        let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+        let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
         end = view.end();
         all.push(view);
     }
@@ -139,11 +137,11 @@ fn a_broker_lets_go_of_what_came_after_who_has_it() {
     out.create_buffer(1, RING).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
-    relay.splice_with(&upstream, 1, 1, SubscribeOptions { min_receivers: 1, ..ring_of(RING) }).unwrap();
+    relay.splice_with(&upstream, 1, 1, ring_of(RING).min_receivers(1)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let start = Start::Position(out.buffer_info(1).unwrap().epoch, 60_000);
-    assert_eq!(subscribe(&input, 1, SubscribeOptions { start, ..ring_of(RING) }), 60_000);
-    while relay.confirmed(1).unwrap().count.receivers == 0 {
+    assert_eq!(subscribe(&input, 1, ring_of(RING).start(start)), 60_000);
+    while relay.confirmed(1).unwrap().coverage.receivers == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     write(&out, 1, 100_000, 10_000);
@@ -182,7 +180,7 @@ fn busy_polling_sees_the_same() {
         assert_eq!(take(&input, 0, 2 << 20), 0);
     });
     out.destroy_buffer(1).unwrap();
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 1, .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 1, .. })));
 }
 
 /// A thread that looks by itself goes on over another connection, though nothing else wakes it: in between there is nothing
@@ -228,7 +226,7 @@ fn who_waits_takes_what_it_sees() {
             // What there is already comes behind the answer.
             write(&out, bid, 500, 500);
         }
-        subscribe(&input, bid, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        subscribe(&input, bid, ring_of(1 << 16).start(Start::Oldest));
     }
     bids[..2].iter().for_each(|bid| write(&out, *bid, 500, 500));
     let mut at = [0; 3];
@@ -240,7 +238,7 @@ fn who_waits_takes_what_it_sees() {
         let to = 500 + round * 700;
         bids.iter().for_each(|bid| write(&out, *bid, if round == 0 { 0 } else { 700 }, 700));
         while at.iter().any(|at| *at < to) {
-            let Some(Received::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+            let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
             let at = &mut at[view.bid() as usize - 1];
             assert_eq!(view.position(), *at);
             assert!(view.to_vec().unwrap() == pattern(*at, view.len()));
@@ -253,7 +251,7 @@ fn who_waits_takes_what_it_sees() {
     write(&out, 2, 300, 300);
     out.destroy_buffer(2).unwrap();
     assert_eq!(take(&input, at[1], at[1] + 300), 0);
-    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(Received::Closed { bid: 2, .. })));
+    assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 2, .. })));
 }
 
 /// What is unsubscribed is not looked at any more, and its memory goes; another subscription of the same buffer is.
@@ -279,18 +277,14 @@ fn what_was_left_is_not_looked_at() {
 fn a_broker_that_looks_late_knows_where_deliveries_end() {
     let (ctx, broker, tcp) = (context(SHM), context(TransportKind::Auto), context(TransportKind::Tcp));
     let (out, listener) = sender(&ctx);
-    let options = BufferOptions {
-        size_bytes: 1 << 16,
-        max_delivery_bytes: Some(1 << 12),
-        retain_bytes: Some(0),
-        ..BufferOptions::default()
-    };
+    let options =
+        BufferOptions::new().size_bytes(1 << 16).max_delivery_bytes(Some(1 << 12)).retain_bytes(Some(0));
     out.create_buffer_with(1, options).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
     let input = RIn::new(&connect(&tcp, &relays));
-    subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 13) });
+    subscribe(&input, 1, ring_of(1 << 13).start(Start::Oldest));
     write(&out, 1, 100, 100);
     assert_eq!(take(&input, 0, 100), 0);
     out.wait_consumed(1, 100, WAIT).unwrap();
@@ -340,13 +334,13 @@ fn an_end_comes_after_everything() {
     for input in &chain.inputs {
         assert_eq!(take(input, at, at + 2000), 0);
         let last = input.recv(Some(WAIT)).unwrap();
-        assert!(matches!(last, Some(Received::Closed { bid: 1, .. })), "{last:?}");
+        assert!(matches!(last, Some(InEvent::Closed { bid: 1, .. })), "{last:?}");
     }
 }
 
 /// Subscribers that come and go leave nothing with the publisher that they never talked to.
 #[test]
-fn bells_of_readers_that_left_are_given_back() {
+fn doorbells_of_readers_that_left_are_given_back() {
     let broker = context(SHM);
     let chain = Chain::new(&broker, 0, 1 << 16);
     let pipes = || {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, SegmentError};
+use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, SegmentError};
 
 /// Nobody waits so long unless it hangs, also where the machine stands still for half a minute.
 const WAIT: Duration = Duration::from_secs(120);
@@ -118,15 +118,15 @@ fn subscriber(conn: &Conn, step: &str) {
     let mut kept = Vec::new();
     while let Some(received) = input.recv(Some(WAIT)).unwrap() {
         match received {
-            Received::Subscribed { .. } if step == "subscribed" => reached(),
-            Received::Subscribed { .. } if step == "streaming" => println!("reached"),
-            Received::Data(view) if step == "holding" => {
+            InEvent::Subscribed { .. } if step == "subscribed" => reached(),
+            InEvent::Subscribed { .. } if step == "streaming" => println!("reached"),
+            InEvent::Data(view) if step == "holding" => {
                 kept.push(view);
                 if kept.len() == 1 {
                     println!("reached");
                 }
             }
-            Received::Data(view) => view.consume(),
+            InEvent::Data(view) => view.consume(),
             _ => {}
         }
     }
@@ -163,7 +163,7 @@ fn start(role: &str, listener: &Listener) -> (Mortal, mpsc::Receiver<()>) {
     (Mortal(child), told)
 }
 
-/// Descriptors of rings, bells, sockets and pipes, and mappings of rings and bells, of this process.
+/// Descriptors of rings, doorbells, sockets and pipes, and mappings of rings and doorbells, of this process.
 fn held() -> (usize, usize) {
     let of = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
     let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(of);
@@ -202,15 +202,15 @@ fn read_to_the_end(input: &RIn, mut slowly: Duration) -> (u64, bool) {
     let (mut at, mut down) = (0, false);
     loop {
         match input.recv(Some(if down { Duration::ZERO } else { WAIT })).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.position(), at);
                 assert!(view.to_vec().unwrap() == pattern(at, view.len()), "wrong bytes at {at}");
                 at = view.end();
                 view.consume();
                 std::thread::sleep(std::mem::take(&mut slowly));
             }
-            Some(Received::ConnDown { .. }) => down = true,
-            Some(Received::Closed { .. } | Received::Subscribed { .. }) => {}
+            Some(InEvent::ConnDown { .. }) => down = true,
+            Some(InEvent::Closed { .. } | InEvent::Subscribed { .. }) => {}
             Some(other) => panic!("at {at}: {other:?}"),
             None => return (at, down),
         }
@@ -227,7 +227,7 @@ impl Reader {
         let ctx = context();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let reader = Self { ctx, listener };
-        // The first ring that it follows gives it a bell for good.
+        // The first ring that it follows gives it a doorbell for good.
         reader.survive("delivered", Duration::ZERO);
         reader
     }
@@ -241,7 +241,7 @@ impl Reader {
         if !step.starts_with("connect") {
             // It counts a subscriber before it has answered; one that dies in between has told nobody of its ring.
             let answer = input.recv(Some(WAIT)).unwrap();
-            assert!(matches!(answer, Some(Received::Subscribed { .. })), "{step}: {answer:?}");
+            assert!(matches!(answer, Some(InEvent::Subscribed { .. })), "{step}: {answer:?}");
         }
         let (end, down) = std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -335,7 +335,7 @@ impl Writer {
             }
         });
         until(0, || self.out.buffer_info(1).unwrap().subscribers, step);
-        // Who delivers lets go of the bells of those who have gone.
+        // Who delivers lets go of the doorbells of those who have gone.
         deliver(&self.out, 1, WAIT).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Context, Listener, OutEvent, RIn, ROut, Received, Start, SubscribeOptions};
+use rocketbufs::{Blocking, Context, InEvent, Listener, OutEvent, RIn, ROut, Start};
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -42,15 +42,15 @@ impl Chain {
         let (relay, relays) = sender(&broker);
         let upstream = RIn::new(&connect(&broker, &listener));
         let hold = if name.is_empty() { Duration::ZERO } else { WAIT };
-        let options = SubscribeOptions { name: name.into(), hold, linger: Some(WAIT), ..ring_of(1 << 16) };
+        let options = ring_of(1 << 16).durable(name, hold).linger(Some(WAIT));
         relay.splice_with(&upstream, 1, 1, options).unwrap();
         let input = RIn::new(&connect(&other, &relays));
-        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).start(Start::Oldest));
         Self { out, listener, broker, upstream, relay: (relay, relays), input, left, _contexts: [ctx, other] }
     }
 
     fn view(&self) -> rocketbufs::InView {
-        let Some(Received::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+        let Some(InEvent::Data(view)) = self.input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         view
     }
 
@@ -121,10 +121,10 @@ fn what_was_overwritten_is_not_forwarded() {
     let input = RIn::new(&connect(&plain, relays));
     chain.lose_connection(|| {
         write(&chain.out, 1, 1 << 18, 1_000);
-        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).start(Start::Oldest));
     });
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Gone { end: 20_000, .. }) => {}
+        Some(InEvent::Gone { end: 20_000, .. }) => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(relay.buffer_info(1).map(|info| info.head), Some(20_000));
@@ -143,15 +143,15 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
     first.consume();
     loop {
         match chain.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 let (at, bytes) = (view.position(), view.to_vec());
                 assert!(bytes.is_err() || at > 1 << 17, "there is something else now");
                 assert!(bytes.is_err() || bytes.is_ok_and(|bytes| bytes == pattern(at, bytes.len())));
                 end = view.end();
                 view.consume();
             }
-            Some(Received::Lost { to, .. }) => end = to,
-            Some(Received::Gone { end: told, .. }) => return assert_eq!(told, end),
+            Some(InEvent::Lost { to, .. }) => end = to,
+            Some(InEvent::Gone { end: told, .. }) => return assert_eq!(told, end),
             other => panic!("{other:?}"),
         }
     }
@@ -174,13 +174,13 @@ fn a_splice_ends_for_its_followers_where_they_are() {
     first.consume();
     loop {
         match chain.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert!(view.position() >= at);
                 at = view.end();
                 view.consume();
             }
-            Some(Received::Lost { to, .. }) => at = to,
-            Some(Received::Gone { end, .. }) => break assert_eq!(end, at),
+            Some(InEvent::Lost { to, .. }) => at = to,
+            Some(InEvent::Gone { end, .. }) => break assert_eq!(end, at),
             other => panic!("{other:?}"),
         }
     }
@@ -214,7 +214,7 @@ fn a_splice_that_is_made_late_can_be_mapped_too() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let upstream = RIn::new(&connect(&broker, &listener));
-    subscribe(&upstream, 1, SubscribeOptions { retain_bytes: Some(1 << 15), ..ring_of(1 << 16) });
+    subscribe(&upstream, 1, ring_of(1 << 16).retain_bytes(Some(1 << 15)));
     let (relay, relays) = sender(&broker);
     relay.splice(&upstream, 1).unwrap();
     let input = RIn::new(&connect(&other, &relays));

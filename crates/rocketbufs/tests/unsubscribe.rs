@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, context, receiver, ring_of, sender};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Epoch, RIn, ROut, Received, Start, SubscribeOptions};
+use rocketbufs::{Epoch, InEvent, RIn, ROut, Start};
 
 const BID: u32 = 7;
 
@@ -20,7 +20,7 @@ enum Ends {
 
 fn is_subscribed(input: &RIn) {
     let next = input.recv(Some(WAIT)).unwrap();
-    assert!(matches!(next, Some(Received::Subscribed { bid: BID, .. })), "{next:?}");
+    assert!(matches!(next, Some(InEvent::Subscribed { bid: BID, .. })), "{next:?}");
 }
 
 #[test]
@@ -84,15 +84,15 @@ fn an_event_callback_that_unsubscribes_hears_no_more_of_it() {
     let (tells, told) = mpsc::sync_channel(512);
     let leaves = input.clone();
     input.set_event_cb(move |event| {
-        if let Received::Restarted { bid, .. } = event {
+        if let InEvent::Restarted { bid, .. } = event {
             leaves.unsubscribe(bid);
             leaves.subscribe(NEXT, 1 << 16).unwrap();
         }
         tells.send(event).unwrap();
     });
     let start = Start::Position(Epoch(1), 0);
-    input.subscribe_with(BID, SubscribeOptions { start, ..ring_of(1 << 16) }).unwrap();
-    assert!(matches!(told.recv_timeout(WAIT).unwrap(), Received::Restarted { bid: BID, .. }));
+    input.subscribe_with(BID, ring_of(1 << 16).start(start)).unwrap();
+    assert!(matches!(told.recv_timeout(WAIT).unwrap(), InEvent::Restarted { bid: BID, .. }));
     let next = told.recv_timeout(WAIT).unwrap();
-    assert!(matches!(next, Received::Subscribed { bid: NEXT, .. }), "{next:?}");
+    assert!(matches!(next, InEvent::Subscribed { bid: NEXT, .. }), "{next:?}");
 }

@@ -12,7 +12,7 @@ use rocketnet::{
     Accepted, Carrier, ConnId, Event, NotWritten, Pollable, Promises, QueueFull, SourceRange, Transport,
     TransportError, WireId,
 };
-use rocketring::{Inlet, PeerBell, Position, Ring, Trimmed};
+use rocketring::{PeerDoorbell, Position, Ring, RingReceiver, Trimmed};
 use rustix::event::epoll;
 
 use crate::transport::Rdma;
@@ -20,7 +20,7 @@ use crate::transport::Rdma;
 /// The bit that marks connections over RDMA: neither transport's own ids reach it.
 const RDMA: u64 = 1 << 61;
 
-/// Both transports of one worker, which the same sleeper wakes.
+/// Both transports of one worker, which the same waker wakes.
 pub struct RdmaAndTcp {
     rdma: Rdma,
     tcp: Tcp,
@@ -28,7 +28,7 @@ pub struct RdmaAndTcp {
 }
 
 impl RdmaAndTcp {
-    /// Of two transports that were made with the same sleeper.
+    /// Of two transports that were made with the same waker.
     ///
     /// Errors: [`TransportError::Os`] if descriptors have run out.
     pub fn new(rdma: Rdma, tcp: Tcp) -> Result<Self, TransportError> {
@@ -63,7 +63,7 @@ fn renamed(event: Event) -> Event {
         Event::Connected(conn) => Event::Connected(outer(conn)),
         Event::Arrived(conn, wire) => Event::Arrived(outer(conn), wire),
         Event::Followed(conn, wire) => Event::Followed(outer(conn), wire),
-        Event::Watched(conn, wire, number, bell) => Event::Watched(outer(conn), wire, number, bell),
+        Event::Watched(conn, wire, number, doorbell) => Event::Watched(outer(conn), wire, number, doorbell),
         Event::Unwatched(conn, wire, number) => Event::Unwatched(outer(conn), wire, number),
         Event::Control(conn, bytes) => Event::Control(outer(conn), bytes),
         Event::Offered(conn, wire, offered) => Event::Offered(outer(conn), wire, offered),
@@ -137,13 +137,13 @@ impl Transport for RdmaAndTcp {
         of.follow(conn, wire, lazily)
     }
 
-    fn has_news(&self) -> Option<bool> {
-        self.tcp.has_news()
+    fn has_new_data(&self) -> Option<bool> {
+        self.tcp.has_new_data()
     }
 
-    fn pass_watcher(&mut self, conn: ConnId, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
+    fn pass_watcher(&mut self, conn: ConnId, wire: WireId, doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
         let (of, conn) = self.of(conn);
-        of.pass_watcher(conn, wire, bell)
+        of.pass_watcher(conn, wire, doorbell)
     }
 
     fn drop_watcher(&mut self, conn: ConnId, wire: WireId, number: u32) {
@@ -156,12 +156,12 @@ impl Transport for RdmaAndTcp {
         of.discard(conn, wire)
     }
 
-    fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet) {
+    fn bind(&mut self, conn: ConnId, wire: WireId, receiver: RingReceiver) {
         let (of, conn) = self.of(conn);
-        of.bind(conn, wire, inlet);
+        of.bind(conn, wire, receiver);
     }
 
-    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver> {
         let (of, conn) = self.of(conn);
         of.unbind(conn, wire)
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use rocketnet::{ConnId, Down, Event, WireId};
-use rocketring::Inlet;
+use rocketring::RingReceiver;
 
 use crate::config::RdmaConfig;
 use crate::frame::Record;
@@ -102,9 +102,9 @@ impl Conn {
         Ok(())
     }
 
-    /// Binds an inlet; the peer is told where to write. The error ends the connection.
-    pub fn bind(&mut self, wire: WireId, inlet: Inlet) -> Result<(), String> {
-        let key = self.intake.bind(self.link.as_ref(), wire, inlet)?;
+    /// Binds a ring receiver; the peer is told where to write. The error ends the connection.
+    pub fn bind(&mut self, wire: WireId, receiver: RingReceiver) -> Result<(), String> {
+        let key = self.intake.bind(self.link.as_ref(), wire, receiver)?;
         match key {
             Some(key) => self.out.say(Record::Key(wire, key)),
             None if self.link.is_some() => self.out.say(Record::Revoke(wire)),
@@ -118,12 +118,12 @@ impl Conn {
         self.out.say(Record::Key(wire, nowhere));
     }
 
-    pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
-        let (inlet, known) = self.intake.unbind(wire);
+    pub fn unbind(&mut self, wire: WireId) -> Option<RingReceiver> {
+        let (receiver, known) = self.intake.unbind(wire);
         if known && !self.is_down() {
             self.out.say(Record::Revoke(wire));
         }
-        inlet
+        receiver
     }
 
     /// Takes what the adapter has completed. True if everything was taken.

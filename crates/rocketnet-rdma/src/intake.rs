@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use rocketnet::wire::{CONTROL_WIRE, MORE_BIT};
 use rocketnet::{ConnId, Down, Event, WireId};
-use rocketring::{Inlet, Pool, PoolConfig, PoolError, Position, Ring, RingConfig};
+use rocketring::{Pool, PoolConfig, PoolError, Position, Ring, RingConfig, RingReceiver};
 
 use crate::frame::{self, Key, Record};
 use crate::outgoing::Outgoing;
@@ -21,7 +21,7 @@ const SCRATCH_BYTES: u64 = 64 << 10;
 
 /// A landing end, and the memory that the peer writes for it.
 struct Bound {
-    inlet: Inlet,
+    receiver: RingReceiver,
     /// The ring's own; memory that stands in for it, where what is in the ring must not be overwritten before that was
     /// announced, or is this process's alone; or none, where nothing can land.
     region: Option<RingRegion>,
@@ -29,13 +29,13 @@ struct Bound {
 
 impl Bound {
     fn is_staged(&self) -> bool {
-        self.region.as_ref().is_some_and(|region| !region.ring().ptr_eq(self.inlet.ring()))
+        self.region.as_ref().is_some_and(|region| !region.ring().ptr_eq(self.receiver.ring()))
     }
 
     /// Registers memory for the peer to write: the ring's own, if readers need not be told before bytes are overwritten,
     /// and if nobody has a plain slice of it.
     fn register(&mut self, link: &Link) -> Result<Option<Key>, String> {
-        let ring = self.inlet.ring();
+        let ring = self.receiver.ring();
         if ring.capacity() == 0 {
             return Ok(None);
         }
@@ -54,8 +54,8 @@ impl Bound {
 
     /// Moves the head over what the peer wrote.
     fn land(&mut self, wire: WireId, bytes: u64, more: bool, scratch: &mut Vec<u8>) -> Result<(), Down> {
-        let (at, flow_control) = (self.inlet.ring().head(), self.inlet.ring().flow_control());
-        let room = if flow_control { self.inlet.room() } else { self.inlet.ring().capacity() };
+        let (at, flow_control) = (self.receiver.ring().head(), self.receiver.ring().flow_control());
+        let room = if flow_control { self.receiver.room() } else { self.receiver.ring().capacity() };
         if self.region.is_none() && bytes > 0 || bytes > room {
             return Err(Down::Overrun { wire, at, size: bytes, over: bytes.saturating_sub(room) });
         }
@@ -66,13 +66,13 @@ impl Bound {
                     let to = end.min(from + SCRATCH_BYTES);
                     scratch.resize((to - from) as usize, 0);
                     let _lapped = region.ring().view(from, to).copy_to(0, scratch);
-                    self.inlet.copy_in(scratch);
+                    self.receiver.copy_in(scratch);
                 }
             }
-            _ => self.inlet.land(bytes as usize),
+            _ => self.receiver.land(bytes as usize),
         }
         if !more {
-            self.inlet.end();
+            self.receiver.end();
         }
         Ok(())
     }
@@ -129,9 +129,14 @@ impl Intake {
         self.inbox.is_empty()
     }
 
-    /// Binds an inlet, and says what the peer is to be told: a key, or that there is none. It stays bound, whatever fails.
-    pub fn bind(&mut self, link: Option<&Link>, wire: WireId, inlet: Inlet) -> Result<Option<Key>, String> {
-        let mut bound = Bound { inlet, region: None };
+    /// Binds a ring receiver, and says what the peer is to be told: a key, or that there is none. It stays bound, whatever fails.
+    pub fn bind(
+        &mut self,
+        link: Option<&Link>,
+        wire: WireId,
+        receiver: RingReceiver,
+    ) -> Result<Option<Key>, String> {
+        let mut bound = Bound { receiver, region: None };
         let outcome = link.map_or(Ok(None), |link| bound.register(link));
         self.bound.insert(wire, bound);
         outcome
@@ -143,15 +148,15 @@ impl Intake {
         Key { key: 0, address: 0, capacity: 0 }
     }
 
-    /// Gives the inlet back: the peer cannot write there any more. And whether it is to be told so.
-    pub fn unbind(&mut self, wire: WireId) -> (Option<Inlet>, bool) {
+    /// Gives the ring receiver back: the peer cannot write there any more. And whether it is to be told so.
+    pub fn unbind(&mut self, wire: WireId) -> (Option<RingReceiver>, bool) {
         let discarded = self.discarded.remove(&wire);
-        let inlet = self.bound.remove(&wire).map(|bound| bound.inlet);
-        let known = discarded || inlet.is_some();
-        (inlet, known)
+        let receiver = self.bound.remove(&wire).map(|bound| bound.receiver);
+        let known = discarded || receiver.is_some();
+        (receiver, known)
     }
 
-    /// Registers what was bound before there was a queue pair. All inlets stay bound, whatever fails.
+    /// Registers what was bound before there was a queue pair. All ring receivers stay bound, whatever fails.
     pub fn register_all(&mut self, link: &Link) -> Result<Vec<(WireId, Key)>, String> {
         let mut keys = Vec::new();
         for (&wire, bound) in &mut self.bound {
@@ -162,10 +167,10 @@ impl Intake {
 
     pub fn skip(&mut self, wire: WireId, to: Position) -> bool {
         let Some(bound) = self.bound.get_mut(&wire) else { return false };
-        if to < bound.inlet.ring().head() {
+        if to < bound.receiver.ring().head() {
             return false;
         }
-        bound.inlet.skip(to);
+        bound.receiver.skip(to);
         true
     }
 

@@ -142,7 +142,7 @@ impl Outgoing {
             self.full = true;
             return Err(NotWritten::QueueFull);
         }
-        if ring.is_peers() && size > 0 {
+        if ring.is_peer_written() && size > 0 {
             // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
             let mut bytes = vec![0; size as usize];
             ring.view(from, to).copy_to(0, &mut bytes).map_err(|_lapped| NotWritten::Overwritten)?;

@@ -63,7 +63,7 @@ mod tests {
     use std::sync::Arc;
 
     use rocketnet::Transport;
-    use rocketring::Sleeper;
+    use rocketring::Waker;
 
     use super::*;
     use crate::config::RdmaConfig;
@@ -71,8 +71,8 @@ mod tests {
     use crate::transport::DEVICE;
 
     fn transport() -> Rdma {
-        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-        Rdma::new(RdmaConfig::default(), sleeper).expect("libraries and a valid configuration")
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        Rdma::new(RdmaConfig::default(), waker).expect("libraries and a valid configuration")
     }
 
     /// Whether the second reaches the first at this address, which takes it.

@@ -11,7 +11,7 @@ use rocketnet::{
     Accepted, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
-use rocketring::{Inlet, Position, Sleeper, Trimmed};
+use rocketring::{Position, RingReceiver, Trimmed, Waker};
 use rustix::event::epoll;
 
 use crate::config::RdmaConfig;
@@ -20,7 +20,7 @@ use crate::counts::Counts;
 use crate::frame::{self, Record};
 use crate::sys::{Completions, Events, Id, Incoming, Link, Watch, device_of};
 
-/// The token of the sleeper in the epoll set; of connections' events; completions have their index.
+/// The token of the waker in the epoll set; of connections' events; completions have their index.
 pub(crate) const SLEEPER: u64 = u64::MAX;
 pub(crate) const EVENTS: u64 = u64::MAX - 1;
 /// The bit that marks the token of what a device tells of itself.
@@ -60,7 +60,7 @@ pub struct Rdma {
     pub(crate) config: RdmaConfig,
     pub(crate) events: Arc<Events>,
     pub(crate) epoll: Arc<OwnedFd>,
-    _sleeper: Arc<Sleeper>,
+    _sleeper: Arc<Waker>,
     pub(crate) listeners: slab::Slab<Listening>,
     pub(crate) conns: Slots<Conn>,
     pub(crate) devices: slab::Slab<Device>,
@@ -72,11 +72,11 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// A transport without connections. Waking `sleeper` makes a `poll` that waits return.
+    /// A transport without connections. Waking `waker` makes a `poll` that waits return.
     ///
     /// Errors: [`TransportError::Config`] if a setting is outside its range, [`TransportError::Os`] if the libraries or
     /// the kernel's rdma_cm are missing (`rbmq check rdma` says which, and how to get it) or descriptors have run out.
-    pub fn new(config: RdmaConfig, sleeper: Arc<Sleeper>) -> Result<Self, TransportError> {
+    pub fn new(config: RdmaConfig, waker: Arc<Waker>) -> Result<Self, TransportError> {
         config.check()?;
         let os = |what| move |source| TransportError::Os { what, source };
         let events = Events::new().map_err(os("RDMA cannot be used here (rbmq check rdma)"))?;
@@ -86,7 +86,7 @@ impl Rdma {
             config,
             events: events.clone(),
             epoll: Arc::new(epoll),
-            _sleeper: sleeper.clone(),
+            _sleeper: waker.clone(),
             listeners: slab::Slab::new(),
             conns: Slots::new(),
             devices: slab::Slab::new(),
@@ -94,7 +94,7 @@ impl Rdma {
             backlog: Vec::new(),
             deadlines: Deadlines::new(),
         };
-        rdma.watch(sleeper.fd(), SLEEPER)?;
+        rdma.watch(waker.fd(), SLEEPER)?;
         rdma.watch(events.fd(), EVENTS)?;
         Ok(rdma)
     }
@@ -279,9 +279,9 @@ impl Transport for Rdma {
         Carrier { name: "rdma", why: "an RDMA device leads to the peer".into() }
     }
 
-    fn bind(&mut self, id: ConnId, wire: WireId, inlet: Inlet) {
+    fn bind(&mut self, id: ConnId, wire: WireId, receiver: RingReceiver) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) else { return };
-        if let Err(reason) = conn.bind(wire, inlet) {
+        if let Err(reason) = conn.bind(wire, receiver) {
             self.fail_later(id, Down::Local(format!("a ring cannot be registered for the peer: {reason}")));
         }
     }
@@ -294,7 +294,7 @@ impl Transport for Rdma {
         true
     }
 
-    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver> {
         self.conns.get_mut(conn)?.unbind(wire)
     }
 

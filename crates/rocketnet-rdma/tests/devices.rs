@@ -85,12 +85,12 @@ fn as_the_peer() {
     println!("listens {}", link.listen(&lab.listen_address()).expect("an address of this machine"));
     let sink = ring();
     sink.hold(0).expect("the start");
-    let mut inlet = sink.inlet();
+    let mut receiver = sink.receiver();
     until(&mut link, |link, event| {
         match event {
             Event::Incoming(accepted) => {
                 let conn = link.adopt(accepted).expect("a peer");
-                link.bind(conn, 1, inlet.take().expect("one peer"));
+                link.bind(conn, 1, receiver.take().expect("one peer"));
                 link.flush(conn);
             }
             Event::Arrived(conn, 1) => {
@@ -110,7 +110,7 @@ fn with_little_memory(lab: &mut RdmaLab) {
     let conn = link.connect(&lab.dead_address()).expect("a well-formed address");
     let rings = [1, 2, 3].map(|wire| (wire, ring()));
     for (wire, ring) in &rings {
-        link.bind(conn, *wire, ring.inlet().expect("the first"));
+        link.bind(conn, *wire, ring.receiver().expect("the first"));
     }
     let why = until(&mut link, |_, event| match event {
         Event::Down(own, why) if own == conn => Some(why),
@@ -218,7 +218,7 @@ fn without_flow_control_no_more_is_under_way_than_the_ring_holds() {
     let mut kit = Kit::connected(&mut lab);
     let (from, to) = (kit.id(0, 1), kit.id(0, 0));
     let (source, sink) = (overwritable(4 * CAPACITY), overwritable(CAPACITY));
-    kit.ends[0].link().bind(to, 1, sink.inlet().expect("the first"));
+    kit.ends[0].link().bind(to, 1, sink.receiver().expect("the first"));
     kit.ends[0].pause(to, true);
     let mut writer = source.writer().expect("the first");
     let byte = |at: u64| (at % 251) as u8;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketring::{Inlet, MapError, PeerBell, PeerRing, Position, Ring, Trimmed};
+use rocketring::{MapError, PeerDoorbell, PeerRing, Position, Ring, RingReceiver, Trimmed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Names a connection of one transport. Never used again for another connection of the same transport.
@@ -136,14 +136,14 @@ pub enum Event {
     /// An ordered control message. The bytes are the receiver's.
     Control(ConnId, Vec<u8>),
     /// The peer offers its ring for this wire id to be mapped: ordered before the control message that followed
-    /// [`Transport::offer`]. An inlet of a ring made of it may be bound; ranges then land where the peer wrote them.
+    /// [`Transport::offer`]. A ring receiver of a ring made of it may be bound; ranges then land where the peer wrote them.
     Offered(ConnId, WireId, Offered),
     /// Bytes landed as with [`Event::Arrived`], without a word from the peer: this end follows the ring that it maps
     /// ([`Transport::follow`]). No sign of life of the connection's peer.
     Followed(ConnId, WireId),
-    /// A reader of the ring from which this id is written follows it, and is to be woken by this bell, or need not be:
+    /// A reader of the ring from which this id is written follows it, and is to be woken by this doorbell, or need not be:
     /// number 0 is the peer itself, others are those that it passes the ring on to.
-    Watched(ConnId, WireId, u32, Option<Arc<PeerBell>>),
+    Watched(ConnId, WireId, u32, Option<Arc<PeerDoorbell>>),
     /// The reader with this number no longer follows.
     Unwatched(ConnId, WireId, u32),
     /// The source ring's bytes up to this position were read by the transport and are no longer needed by it.
@@ -152,7 +152,7 @@ pub enum Event {
     Landed(ConnId, WireId, Position),
     /// There is place in the queue again after [`QueueFull`] or a full queue reported by [`Transport::room`].
     Writable(ConnId),
-    /// The connection is gone; every inlet bound to it can be taken back with [`Transport::unbind`] before
+    /// The connection is gone; every ring receiver bound to it can be taken back with [`Transport::unbind`] before
     /// [`Transport::forget`].
     Down(ConnId, Down),
 }
@@ -285,7 +285,7 @@ pub trait Transport {
         false
     }
 
-    /// Follows the ring of an inlet that is bound, which the peer writes and this end maps: what lies there lands
+    /// Follows the ring of a ring receiver that is bound, which the peer writes and this end maps: what lies there lands
     /// ([`Event::Followed`]) told or not, and whoever writes it wakes this end. Only where nothing is ever taken back that was
     /// published. False where that cannot be; ranges are then told as ever. `lazily`: nobody need wake this end. Can be said anew.
     fn follow(&mut self, _conn: ConnId, _wire: WireId, _lazily: bool) -> bool {
@@ -294,7 +294,7 @@ pub trait Transport {
 
     /// A reader that got this ring from here follows it, and is to be woken by whoever writes it. What is returned names it
     /// for [`Transport::drop_watcher`]; none if this peer cannot be told, or not now.
-    fn pass_watcher(&mut self, _conn: ConnId, _wire: WireId, _bell: &Arc<PeerBell>) -> Option<u32> {
+    fn pass_watcher(&mut self, _conn: ConnId, _wire: WireId, _doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
         None
     }
 
@@ -302,14 +302,14 @@ pub trait Transport {
     fn drop_watcher(&mut self, _conn: ConnId, _wire: WireId, _number: u32) {}
 
     /// Whether a ring that is followed has something that has not landed; costs a load for each. None where none is.
-    fn has_news(&self) -> Option<bool> {
+    fn has_new_data(&self) -> Option<bool> {
         None
     }
 
-    /// From now on ranges for `wire` land through this inlet. The transport owns the inlet until
+    /// From now on ranges for `wire` land through this ring receiver. The transport owns the ring receiver until
     /// [`Transport::unbind`]. Where the id was bound before, the receiver sends a control message between taking that
-    /// back and the first range for the new inlet: a one-sided sender writes where it was last told to.
-    fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet);
+    /// back and the first range for the new ring receiver: a one-sided sender writes where it was last told to.
+    fn bind(&mut self, conn: ConnId, wire: WireId, receiver: RingReceiver);
 
     /// From now on, until [`Transport::unbind`], what comes for `wire` is thrown away: nobody is there to receive it, and
     /// the peer was not told yet. False if this transport cannot do that: it closes the connection when something comes.
@@ -317,14 +317,14 @@ pub trait Transport {
         false
     }
 
-    /// Gives the inlet back; data that still comes for this id closes the connection. None if it was not bound.
-    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet>;
+    /// Gives the ring receiver back; data that still comes for this id closes the connection. None if it was not bound.
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver>;
 
     /// Makes a hole: everything of a partial delivery is dropped and the log goes on at `to` (LOST).
-    /// False if the id is not bound or the inlet cannot skip there (`to` lies before its head): the peer's fault.
+    /// False if the id is not bound or the ring receiver cannot skip there (`to` lies before its head): the peer's fault.
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool;
 
-    /// Gives back memory of the ring behind this id, at a time when it is at rest ([`Inlet::trim`]). None if the id is
+    /// Gives back memory of the ring behind this id, at a time when it is at rest ([`RingReceiver::trim`]). None if the id is
     /// not bound, or if this transport is one-sided: the peer may be writing what would be given back.
     fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed>;
 

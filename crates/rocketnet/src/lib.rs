@@ -8,7 +8,7 @@
 //! ```text
 //!   ring (source)                     one connection                      ring (destination)
 //!  ┌────────────┐   write(w, from..to, more)     ┌──────────────────┐    ┌────────────┐
-//!  │░░░▓▓▓▓▓▓░░░│ ─────────────────────────────▶ │ w → Inlet of ring│ ─▶ │░░░▓▓▓▓▓▓░░░│
+//!  │░░░▓▓▓▓▓▓░░░│ ─────────────────────────────▶ │ w → RingReceiver │ ─▶ │░░░▓▓▓▓▓▓░░░│
 //!  └────────────┘   control(bytes) ────────────▶ └──────────────────┘    └────────────┘
 //!                                                Event::Arrived / Control / Down
 //! ```
@@ -23,7 +23,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contract;
-mod seldom;
+mod log_limiter;
 pub mod sim;
 pub mod slots;
 pub mod tcp;
@@ -37,4 +37,4 @@ pub use contract::{
     Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, Pollable, Promises, QueueFull, SourceRange,
     Transport, TransportError, WireId,
 };
-pub use seldom::Seldom;
+pub use log_limiter::LogLimiter;

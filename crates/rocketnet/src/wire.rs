@@ -23,11 +23,11 @@ pub const LOCAL_BYTES: usize = 16;
 pub const LOCAL_OFFER: u32 = 1;
 /// What lies in the ring that was offered, up to the position whose low 32 bits are the size. Said twice it says nothing new.
 pub const LOCAL_RANGE: u32 = 3;
-/// A descriptor comes with it: the page of a bell, which has the size as its number on this connection from here on.
-pub const LOCAL_BELL_PAGE: u32 = 4;
-/// A descriptor comes with it: the pipe of the bell whose page came before.
-pub const LOCAL_BELL: u32 = 5;
-/// The reader of this id's ring, or one that it passes the ring on to, follows it, and is to be woken by the bell with
+/// A descriptor comes with it: the page of a doorbell, which has the size as its number on this connection from here on.
+pub const LOCAL_DOORBELL_PAGE: u32 = 4;
+/// A descriptor comes with it: the pipe of the doorbell whose page came before.
+pub const LOCAL_DOORBELL: u32 = 5;
+/// The reader of this id's ring, or one that it passes the ring on to, follows it, and is to be woken by the doorbell with
 /// this number. 0 is the sender's own: it need not be told of ranges at once, and with MORE need not be woken either.
 pub const LOCAL_WATCH: u32 = 6;
 /// It no longer does.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rocketnet::conformance::Lab;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{Event, NotWritten, SourceRange, Transport};
-use rocketring::{Maps, Pool, PoolConfig, RingConfig, Sleeper};
+use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig, Waker};
 
 struct ShmLab {
     config: TcpConfig,
@@ -37,8 +37,8 @@ impl Lab for ShmLab {
     type Link = Tcp;
 
     fn transport(&mut self) -> Tcp {
-        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-        Tcp::new(self.config.clone(), sleeper).expect("a valid configuration")
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        Tcp::new(self.config.clone(), waker).expect("a valid configuration")
     }
 
     fn listen_address(&mut self) -> String {
@@ -78,12 +78,13 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     let ring = pool.shared_ring(config.clone()).expect("a ring");
     let mut writer = ring.writer().expect("the first");
     let descriptor = ring.descriptor().expect("a shared ring").try_clone_to_owned().expect("a descriptor");
-    let seen = Maps::new(1, 1 << 20).map(descriptor).expect("honest").ring(config.clone()).expect("a ring");
+    let seen =
+        PeerMapper::new(1, 1 << 20).map(descriptor).expect("honest").ring(config.clone()).expect("a ring");
     seen.grant();
-    let (_held, mut inlet) = (seen.hold(0).expect("it is there"), seen.inlet().expect("the first"));
+    let (_held, mut receiver) = (seen.hold(0).expect("it is there"), seen.receiver().expect("the first"));
     writer.append(&[&[1; 1000]]).expect("there is room");
-    inlet.land(1000);
-    inlet.end();
+    receiver.land(1000);
+    receiver.end();
 
     let mut lab = ShmLab { config: TcpConfig::default(), maps: false };
     let (mut listens, mut sends) = (lab.transport(), lab.transport());
@@ -109,7 +110,7 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
             match event {
                 Event::Incoming(accepted) => {
                     let conn = listens.adopt(accepted).expect("place for one");
-                    listens.bind(conn, 3, sink.inlet().expect("the first"));
+                    listens.bind(conn, 3, sink.receiver().expect("the first"));
                 }
                 Event::Down(_, why) => panic!("{why}"),
                 _ => {}
@@ -138,12 +139,12 @@ fn copies_of_what_leaves_cost_no_fresh_memory() {
     let ring = pool.shared_ring(config.clone()).expect("a ring");
     let mut writer = ring.writer().expect("the first");
     let descriptor = ring.descriptor().expect("a shared ring").try_clone_to_owned().expect("a descriptor");
-    let seen = Maps::new(1, 4 << 20).map(descriptor).expect("honest").ring(config).expect("a ring");
+    let seen = PeerMapper::new(1, 4 << 20).map(descriptor).expect("honest").ring(config).expect("a ring");
     seen.grant();
-    let (_held, mut inlet) = (seen.hold(0).expect("it is there"), seen.inlet().expect("the first"));
+    let (_held, mut receiver) = (seen.hold(0).expect("it is there"), seen.receiver().expect("the first"));
     writer.append(&[&[1; RANGE as usize]]).expect("there is room");
-    inlet.land(RANGE as usize);
-    inlet.end();
+    receiver.land(RANGE as usize);
+    receiver.end();
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("it has one").to_string();

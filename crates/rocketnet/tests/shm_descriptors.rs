@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{ConnId, Event, Transport};
-use rocketring::{MapError, Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rocketring::{MapError, Pool, PoolConfig, Ring, RingConfig, Waker};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors are those of the whole process: one test at a time.
@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn link() -> Tcp {
     let config = TcpConfig { carry: Carry::Shm, ..TcpConfig::default() };
-    Tcp::new(config, Arc::new(Sleeper::new().expect("an eventfd"))).expect("a transport")
+    Tcp::new(config, Arc::new(Waker::new().expect("an eventfd"))).expect("a transport")
 }
 
 fn wait<T>(link: &mut Tcp, mut pick: impl FnMut(Event) -> Option<T>) -> T {

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::wire::{
-    Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_WATCH, local_message,
+    Header, LOCAL_DOORBELL, LOCAL_DOORBELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_WATCH, local_message,
 };
 use rocketnet::{ConnId, Down, Event, Transport};
-use rocketring::{MapError, Maps, Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rocketring::{MapError, PeerMapper, Pool, PoolConfig, Ring, RingConfig, Waker};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 const CAPACITY: u64 = 64 << 10;
@@ -22,17 +22,17 @@ const CAPACITY: u64 = 64 << 10;
 /// A transport that listens, and a peer of it that says what it likes.
 struct Scene {
     link: Tcp,
-    maps: Maps,
+    maps: PeerMapper,
     conn: ConnId,
     peer: UnixStream,
 }
 
 impl Scene {
     fn new() -> Self {
-        let maps = Maps::new(2, 1 << 20);
+        let maps = PeerMapper::new(2, 1 << 20);
         let config = TcpConfig { carry: Carry::Shm, ..TcpConfig::default() };
-        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-        let mut link = Tcp::with_maps(config, sleeper, maps.clone()).expect("a transport");
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        let mut link = Tcp::with_maps(config, waker, maps.clone()).expect("a transport");
         let addr = link.listen("127.0.0.1:0").expect("a free name");
         let name = SocketAddr::from_abstract_name(format!("rocketbufs/{addr}")).expect("a short name");
         let peer = UnixStream::connect_addr(&name).expect("somebody listens");
@@ -80,7 +80,7 @@ impl Scene {
         self.offer(wire, &[source.descriptor().expect("a shared ring")]);
         let seen = self.offered().expect("an honest ring").ring(config()).expect("a ring");
         seen.grant();
-        self.link.bind(self.conn, wire, seen.inlet().expect("the first"));
+        self.link.bind(self.conn, wire, seen.receiver().expect("the first"));
         seen
     }
 }
@@ -128,7 +128,7 @@ fn a_range_of_a_ring_that_was_not_offered_ends_the_connection() {
     // Nor does a private ring become the peer's by being named.
     let mut scene = Scene::new();
     let own = pool().ring(config()).expect("a ring");
-    scene.link.bind(scene.conn, 3, own.inlet().expect("the first"));
+    scene.link.bind(scene.conn, 3, own.receiver().expect("the first"));
     scene.say(LOCAL_RANGE, 3, 10);
     assert!(matches!(scene.down(), Down::Broken(_)));
     assert_eq!(own.head(), 0);
@@ -180,7 +180,7 @@ fn what_is_no_ring_is_told_and_closed() {
     assert!(matches!(scene.offered(), Err(MapError::NotMemory)));
     // The connection is not to blame for the subscription.
     drop(scene.bind(2));
-    assert_eq!(scene.maps.in_use(), (1, CAPACITY), "its inlet is still bound");
+    assert_eq!(scene.maps.in_use(), (1, CAPACITY), "its receiver is still bound");
     scene.link.unbind(scene.conn, 2);
     assert_eq!(scene.maps.in_use(), (0, 0));
 }
@@ -212,7 +212,7 @@ fn what_a_peer_had_delivered_lands_when_it_is_gone() {
         scene.offer(7, &[source.descriptor().expect("a shared ring")]);
         let seen = scene.offered().expect("an honest ring").ring(config()).expect("a ring");
         seen.grant();
-        scene.link.bind(scene.conn, 7, seen.inlet().expect("the first"));
+        scene.link.bind(scene.conn, 7, seen.receiver().expect("the first"));
         writer.append(&[b"told"]).expect("there is room");
         scene.say(LOCAL_RANGE, 7, 4);
         writer.append(&[b" and not told"]).expect("there is room");
@@ -246,7 +246,7 @@ fn a_peer_that_dies_in_the_middle_of_a_message_is_told() {
 fn both_carry_one_address_and_say_why() {
     let auto = TcpConfig { carry: Carry::Auto, ..TcpConfig::default() };
     let tcp = |config: &TcpConfig| {
-        Tcp::new(config.clone(), Arc::new(Sleeper::new().expect("an eventfd"))).expect("a transport")
+        Tcp::new(config.clone(), Arc::new(Waker::new().expect("an eventfd"))).expect("a transport")
     };
     let (mut server, mut client, mut plain) = (tcp(&auto), tcp(&auto), tcp(&TcpConfig::default()));
     let up = |event| if let Event::Connected(conn) = event { Some(conn) } else { None };
@@ -275,15 +275,15 @@ fn both_carry_one_address_and_say_why() {
 
 /// Bells that are none wake nobody, and end no connection; numbers without end do.
 #[test]
-fn bells_that_are_none_are_told_of_as_if_they_were_not_there() {
+fn doorbells_that_are_none_are_told_of_as_if_they_were_not_there() {
     let mut scene = Scene::new();
     let seen = scene.bind(7);
-    let bell = rocketring::Bell::new(false).expect("a bell");
-    let [page, pipe] = bell.files();
+    let doorbell = rocketring::Doorbell::new(false).expect("a doorbell");
+    let [page, pipe] = doorbell.files();
     let about = |number| Header { wire: 0, more: false, size: number };
     for (page, pipe) in [(page, page), (pipe, pipe), (pipe, page)] {
-        scene.send_files(&local_message(LOCAL_BELL_PAGE, about(0)), &[page]);
-        scene.send_files(&local_message(LOCAL_BELL, about(0)), &[pipe]);
+        scene.send_files(&local_message(LOCAL_DOORBELL_PAGE, about(0)), &[page]);
+        scene.send_files(&local_message(LOCAL_DOORBELL, about(0)), &[pipe]);
         scene.say(LOCAL_WATCH, 7, 0);
     }
     // A number that was never given.
@@ -294,18 +294,18 @@ fn bells_that_are_none_are_told_of_as_if_they_were_not_there() {
         matches!(event, Event::Arrived(_, 7)).then_some(())
     });
     assert_eq!(seen.head(), 10);
-    scene.send_files(&local_message(LOCAL_BELL_PAGE, about(1)), &[page]);
-    scene.send_files(&local_message(LOCAL_BELL, about(1)), &[pipe]);
+    scene.send_files(&local_message(LOCAL_DOORBELL_PAGE, about(1)), &[page]);
+    scene.send_files(&local_message(LOCAL_DOORBELL, about(1)), &[pipe]);
     scene.say(LOCAL_WATCH, 7, 1);
     wait(&mut scene.link, |event| matches!(event, Event::Watched(_, 7, 1, Some(_))).then_some(()));
-    scene.send_files(&local_message(LOCAL_BELL_PAGE, about(u32::MAX)), &[page]);
-    scene.send_files(&local_message(LOCAL_BELL, about(u32::MAX)), &[pipe]);
+    scene.send_files(&local_message(LOCAL_DOORBELL_PAGE, about(u32::MAX)), &[page]);
+    scene.send_files(&local_message(LOCAL_DOORBELL, about(u32::MAX)), &[pipe]);
     assert!(matches!(scene.down(), Down::Broken(_)));
 }
 
 #[test]
-fn a_bell_without_its_descriptor_ends_the_connection() {
-    for kind in [LOCAL_BELL_PAGE, LOCAL_BELL] {
+fn a_doorbell_without_its_descriptor_ends_the_connection() {
+    for kind in [LOCAL_DOORBELL_PAGE, LOCAL_DOORBELL] {
         let mut scene = Scene::new();
         scene.say(kind, 0, 0);
         assert!(matches!(scene.down(), Down::Descriptors(_)));
@@ -327,14 +327,14 @@ fn a_peer_that_reads_no_messages_is_given_up() {
 #[test]
 fn a_queue_that_is_full_takes_no_more_readers() {
     let mut scene = Scene::new();
-    let bell = rocketring::Bell::new(false).expect("a bell");
-    let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().expect("a descriptor"));
-    let bell = Arc::new(scene.maps.bell(page, pipe).expect("a bell"));
+    let doorbell = rocketring::Doorbell::new(false).expect("a doorbell");
+    let [page, pipe] = doorbell.files().map(|file| file.try_clone_to_owned().expect("a descriptor"));
+    let doorbell = Arc::new(scene.maps.doorbell(page, pipe).expect("a doorbell"));
     let Scene { link, conn, peer, .. } = &mut scene;
-    let refused = (0..1 << 20).any(|_| link.pass_watcher(*conn, 7, &bell).is_none());
+    let refused = (0..1 << 20).any(|_| link.pass_watcher(*conn, 7, &doorbell).is_none());
     assert!(refused, "{} readers wait in a queue", 1 << 20);
     let mut bytes = vec![0; 1 << 20];
-    while link.pass_watcher(*conn, 7, &bell).is_none() {
+    while link.pass_watcher(*conn, 7, &doorbell).is_none() {
         let n = peer.read(&mut bytes).expect("there is more");
         assert!(n > 0, "the connection stays");
         link.poll(Some(Duration::ZERO), &mut Vec::new());

@@ -8,7 +8,7 @@ use rocketnet::conformance::Lab;
 use rocketnet::conformance::proxy::Proxy;
 use rocketnet::tcp::{Tcp, TcpConfig};
 use rocketnet::{Event, Transport};
-use rocketring::Sleeper;
+use rocketring::Waker;
 
 /// How a proxy between the two ends cuts the stream.
 #[derive(Clone, Copy)]
@@ -52,8 +52,8 @@ impl Lab for TcpLab {
     type Link = Tcp;
 
     fn transport(&mut self) -> Tcp {
-        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-        Tcp::new(self.config.clone(), sleeper).expect("a valid configuration")
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        Tcp::new(self.config.clone(), waker).expect("a valid configuration")
     }
 
     fn listen_address(&mut self) -> String {

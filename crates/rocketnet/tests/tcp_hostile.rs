@@ -10,7 +10,7 @@ use rocketnet::conformance::random::Random;
 use rocketnet::tcp::{Tcp, TcpConfig};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 use rocketnet::{ConnId, Down, Event, SourceRange, Transport};
-use rocketring::{Hold, Ring, Sleeper};
+use rocketring::{Hold, Ring, Waker};
 
 const CAPACITY: u64 = 64 << 10;
 /// Rounds without events, of about a millisecond, before a test gives up.
@@ -26,8 +26,8 @@ struct Victim {
 
 impl Victim {
     fn new(config: TcpConfig) -> Self {
-        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-        let mut tcp = Tcp::new(config, sleeper).expect("a valid configuration");
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        let mut tcp = Tcp::new(config, waker).expect("a valid configuration");
         let address = tcp.listen("127.0.0.1:0").expect("a port");
         Self { tcp, address, rings: Vec::new(), seen: Vec::new() }
     }
@@ -51,7 +51,7 @@ impl Victim {
                     let ring = ring(CAPACITY, 0);
                     let hold = ring.hold(0).expect("the start");
                     ring.grant();
-                    self.tcp.bind(conn, 1, ring.inlet().expect("the first inlet"));
+                    self.tcp.bind(conn, 1, ring.receiver().expect("the first receiver"));
                     self.rings.push((conn, ring, hold));
                 }
                 event => self.seen.push(event),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use rocketnet::conformance::flow::ring;
 use rocketnet::tcp::{Tcp, TcpConfig};
 use rocketnet::{ConnId, Down, Event, SourceRange, Transport, TransportError};
-use rocketring::Sleeper;
+use rocketring::Waker;
 
 fn tcp(config: TcpConfig) -> Result<Tcp, TransportError> {
-    Tcp::new(config, Arc::new(Sleeper::new().expect("an eventfd")))
+    Tcp::new(config, Arc::new(Waker::new().expect("an eventfd")))
 }
 
 /// Polls until an event is the one; bounded.
@@ -34,15 +34,15 @@ fn down(event: Event) -> Option<Down> {
 
 #[test]
 fn a_wake_ends_a_poll_without_timeout() {
-    let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-    let mut tcp = Tcp::new(TcpConfig::default(), sleeper.clone()).expect("the defaults are valid");
+    let waker = Arc::new(Waker::new().expect("an eventfd"));
+    let mut tcp = Tcp::new(TcpConfig::default(), waker.clone()).expect("the defaults are valid");
     for _ in 0..10 {
-        sleeper.prepare();
-        let waker = sleeper.clone();
-        let thread = std::thread::spawn(move || waker.wake());
+        waker.prepare();
+        let theirs = waker.clone();
+        let thread = std::thread::spawn(move || theirs.wake());
         let mut events = Vec::new();
         tcp.poll(None, &mut events);
-        sleeper.woken();
+        waker.woken();
         thread.join().expect("the waker ends");
         assert!(events.is_empty());
     }
@@ -77,7 +77,7 @@ fn connections_that_bring_little_are_told_in_portions() {
         let conn = a.connect(&address).unwrap();
         let accepted = wait(&mut b, incoming);
         let other = b.adopt(accepted).unwrap();
-        b.bind(other, 1, ring(4_096, 0).inlet().unwrap());
+        b.bind(other, 1, ring(4_096, 0).receiver().unwrap());
         wait(&mut a, connected);
         conns.push((conn, ring(4_096, 0)));
     }

@@ -9,7 +9,7 @@ use rocketnet::contract::AcceptedHandle;
 use rocketnet::tcp::{Tcp, TcpConfig};
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 use rocketnet::{Accepted, ConnId, Event, Transport};
-use rocketring::{Pool, PoolConfig, Ring, RingConfig, Sleeper};
+use rocketring::{Pool, PoolConfig, Ring, RingConfig, Waker};
 
 /// Ids that the peer may use; everything else ends the connection.
 const WIRES: [u32; 2] = [1, 2];
@@ -37,8 +37,8 @@ thread_local! {
 }
 
 fn new_receiver() -> Receiver {
-    let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-    let transport = Tcp::new(TcpConfig::default(), sleeper).expect("an epoll set");
+    let waker = Arc::new(Waker::new().expect("an eventfd"));
+    let transport = Tcp::new(TcpConfig::default(), waker).expect("an epoll set");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback");
     let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
     Receiver { transport, listener, pool }
@@ -120,7 +120,7 @@ fn receive(receiver: &mut Receiver, stream: &[u8], piece: usize) -> Received {
 fn bind(receiver: &mut Receiver, conn: ConnId, wire: u32) -> Ring {
     let config = RingConfig { capacity_bytes: RING_BYTES, ..RingConfig::default() };
     let ring = receiver.pool.ring(config).expect("memory for a ring");
-    receiver.transport.bind(conn, wire, ring.inlet().expect("the first inlet"));
+    receiver.transport.bind(conn, wire, ring.receiver().expect("the first receiver"));
     ring
 }
 

@@ -5,7 +5,7 @@ use std::{io, net::TcpStream, time::Instant};
 use rbmq::wire::{self, Role, Topic};
 use rocketbufs::{
     Policy, Position, Start,
-    proto::{Count, Credit, Message, Subscribe, Subscribed},
+    proto::{Coverage, Credit, Message, Subscribe, Subscribed},
 };
 
 use super::{BenchError, Load, Part, failed, open, say, say_to_broker, unexpected};
@@ -77,8 +77,13 @@ impl<'a> Stream<'a> {
     fn tell(&mut self, socket: &mut TcpStream, wire: u32) -> io::Result<()> {
         let at = self.at;
         self.told = at;
-        let credit =
-            Credit { landed: at, delivered: at, consumed: at, grant: at + self.window, count: Count::ONE };
+        let credit = Credit {
+            landed: at,
+            delivered: at,
+            consumed: at,
+            grant: at + self.window,
+            coverage: Coverage::ONE,
+        };
         say(socket, &Message::Credit { wire, credit })
     }
 }

@@ -116,7 +116,7 @@ impl Topic {
             add(&mut topic.traffic, info.traffic);
             topic.publishers += u64::from(!info.ended);
             topic.ring_bytes += info.capacity_bytes;
-            let (present, kept) = (watch.out().subscribers(*bid), watch.out().kept_places(*bid));
+            let (present, kept) = (watch.out().subscribers(*bid), watch.out().durable_cursors(*bid));
             topic.subscribers += present.len() as u64;
             let unsent = present.iter().map(|sub| sub.lag_bytes).max().unwrap_or(0);
             topic.unsent_bytes = topic.unsent_bytes.max(unsent);

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -156,12 +156,12 @@ async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dro
     let slots = Arc::new(Semaphore::new(settings.max_connections));
     let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
     let pages = Arc::new(Pages::new(watch, counters.clone()));
-    let mut refusals = Seldom::default();
+    let mut refusals = LogLimiter::default();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                if let Some(more) = refusals.now(Instant::now()) {
+                if let Some(more) = refusals.allow(Instant::now()) {
                     tracing::warn!(more, "cannot take an HTTP connection: {error}; trying again soon");
                 }
                 tokio::time::sleep(ACCEPT_AGAIN).await;

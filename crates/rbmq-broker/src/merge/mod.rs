@@ -31,7 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
 use rocketbufs::{
-    Bid, BufWriter, Count, InEvent, InView, Level, OutEvent, Position, Progress, RIn, ROut, SegmentError,
+    Bid, ConfirmLevel, Coverage, InEvent, InView, OutEvent, OutWriter, Position, Progress, RIn, ROut,
+    SegmentError,
 };
 
 use super::control::Event;
@@ -70,7 +71,7 @@ struct State {
 
 /// The end of a merged log that is written.
 struct Merged {
-    writer: BufWriter,
+    writer: OutWriter,
     out: ROut,
     out_bid: Bid,
 }
@@ -88,9 +89,9 @@ impl Source for RingOf {
         self.rin.get_buf_ref(self.bid).ok().filter(|view| !view.is_empty())
     }
 
-    fn confirm(&self, reached: Reached, count: Count) {
+    fn confirm(&self, reached: Reached, coverage: Coverage) {
         // One whose subscription has ended has nobody to be told.
-        let _ = self.rin.confirm(self.bid, reached.delivered, reached.consumed, count);
+        let _ = self.rin.confirm(self.bid, reached.delivered, reached.consumed, coverage);
     }
 }
 
@@ -118,18 +119,18 @@ impl Log for Merged {
         })
     }
 
-    fn confirmed(&self) -> (Position, Position, Count) {
+    fn confirmed(&self) -> (Position, Position, Coverage) {
         let confirmed = self.out.confirmed(self.out_bid).unwrap_or_default();
-        (confirmed.delivered, confirmed.consumed, confirmed.count)
+        (confirmed.delivered, confirmed.consumed, confirmed.coverage)
     }
 
     fn ask(&self, delivered: bool, consumed: bool) {
         let head = self.writer.head();
         if delivered {
-            self.out.ask(self.out_bid, Level::Delivered, head);
+            self.out.ask(self.out_bid, ConfirmLevel::Delivered, head);
         }
         if consumed {
-            self.out.ask(self.out_bid, Level::Consumed, head);
+            self.out.ask(self.out_bid, ConfirmLevel::Consumed, head);
         }
     }
 }
@@ -138,7 +139,7 @@ impl TopicMerge {
     /// The merged log of a buffer of this rOut, whose writer was not taken yet.
     pub(super) fn new(
         out: &ROut,
-        writer: BufWriter,
+        writer: OutWriter,
         out_bid: Bid,
         table_limit: usize,
         events: &Sender,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rbmq_wire::{RUN_HEADER_BYTES, run_header};
-use rocketbufs::{Count, MOST_PARTS, Part, Parts, Position};
+use rocketbufs::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Position};
 
 use super::table::{Level, Table, TableLoad};
 
@@ -29,7 +29,7 @@ pub(super) trait Source {
     /// All whole deliveries that are there, from the first that was not given back; none if there is nothing.
     fn complete(&self) -> Option<Self::Piece>;
     /// What was moved is confirmed so far.
-    fn confirm(&self, reached: Reached, count: Count);
+    fn confirm(&self, reached: Reached, count: Coverage);
 }
 
 /// Whole deliveries of a publisher, in its ring.
@@ -46,7 +46,7 @@ pub(super) trait Log {
     /// One delivery of these parts; its end.
     fn append(&mut self, parts: &[&[u8]]) -> Result<Position, Refusal>;
     /// How far it is with every receiver: delivered, consumed; and for how many that speaks.
-    fn confirmed(&self) -> (Position, Position, Count);
+    fn confirmed(&self) -> (Position, Position, Coverage);
     /// Has receivers tell as soon as they have everything that is there now: delivered, consumed, as is wanted.
     fn ask(&self, delivered: bool, consumed: bool);
 }
@@ -118,11 +118,11 @@ struct Feeder<S> {
     /// What the count of receivers says holds for its log from here on.
     since: Position,
     /// The same of each part of the count.
-    parts: [Position; MOST_PARTS],
+    parts: [Position; MAX_COVERAGE_PARTS],
     /// How often receivers lost some of it.
     lost: u32,
     /// What it was told of them last; none: nothing yet.
-    told: Option<Count>,
+    told: Option<Coverage>,
     /// It has waited for a confirmation before.
     waited: bool,
     /// It waits until this is delivered, and this consumed.
@@ -131,23 +131,23 @@ struct Feeder<S> {
 
 impl<S: Source> Feeder<S> {
     /// The receivers, as they count for this publisher.
-    fn count(&self, seen: Count) -> Count {
-        let mut parts = [Part::default(); MOST_PARTS];
+    fn count(&self, seen: Coverage) -> Coverage {
+        let mut parts = [CoveragePart::default(); MAX_COVERAGE_PARTS];
         for ((part, seen), since) in parts.iter_mut().zip(seen.parts.iter()).zip(self.parts) {
-            *part = Part { since, ..seen };
+            *part = CoveragePart { covered_from: since, ..seen };
         }
-        Count { since: self.since, lost: self.lost, ..seen }.with_parts(parts)
+        Coverage { covered_from: self.since, lost: self.lost, ..seen }.with_parts(parts)
     }
 
     /// Tells how far it is, and for whom that speaks.
-    fn tell_reached(&mut self, seen: Count) {
+    fn tell_reached(&mut self, seen: Coverage) {
         let count = self.count(seen);
         self.told = Some(count);
         self.source.confirm(self.reached, count);
     }
 
     /// The same if it speaks for others than it was told last.
-    fn tell(&mut self, seen: Count) {
+    fn tell(&mut self, seen: Coverage) {
         if self.told != Some(self.count(seen)) {
             self.tell_reached(seen);
         }
@@ -171,7 +171,7 @@ pub(super) struct Mover<S> {
     line: VecDeque<u32>,
     table: Table,
     /// The receivers, as they were seen last.
-    seen: Count,
+    seen: Coverage,
     /// Those that wait until something is confirmed.
     asking: HashSet<u32>,
 }
@@ -182,7 +182,7 @@ impl<S: Source> Mover<S> {
             feeders: HashMap::new(),
             line: VecDeque::new(),
             table: Table::new(table_limit),
-            seen: Count::default(),
+            seen: Coverage::default(),
             asking: HashSet::new(),
         }
     }
@@ -197,7 +197,7 @@ impl<S: Source> Mover<S> {
             last: false,
             reached,
             since: from,
-            parts: [from; MOST_PARTS],
+            parts: [from; MAX_COVERAGE_PARTS],
             lost: 0,
             told: None,
             waited: false,
@@ -372,13 +372,13 @@ impl<S: Source> Mover<S> {
     /// Somebody came, or goes on behind a loss: finds where that is in the logs of the publishers. Who came has nothing
     /// of what was consumed by then. Who lost something had not consumed it, so it is still in the table: others than
     /// those whose runs are there lost nothing.
-    fn see(&mut self, count: Count) {
+    fn see(&mut self, count: Coverage) {
         let before = std::mem::replace(&mut self.seen, count);
-        self.seen.since = count.since.max(before.since);
+        self.seen.covered_from = count.covered_from.max(before.covered_from);
         self.see_parts(before);
-        let all = |count: Count| count.receivers.saturating_add(count.left);
+        let all = |count: Coverage| count.receivers.saturating_add(count.left);
         let lost = count.lost.saturating_sub(before.lost);
-        if all(count) > all(before) || (lost == 0 && count.since > before.since) {
+        if all(count) > all(before) || (lost == 0 && count.covered_from > before.covered_from) {
             for feeder in self.feeders.values_mut() {
                 feeder.since = feeder.since.max(feeder.reached.consumed);
             }
@@ -386,7 +386,7 @@ impl<S: Source> Mover<S> {
             return;
         }
         let mut losers = HashSet::new();
-        for (number, position) in self.table.up_to(self.seen.since) {
+        for (number, position) in self.table.up_to(self.seen.covered_from) {
             if let Some(feeder) = self.feeders.get_mut(&number) {
                 feeder.since = feeder.since.max(position);
                 if losers.insert(number) {
@@ -398,13 +398,13 @@ impl<S: Source> Mover<S> {
 
     /// Finds where the parts of the count begin in the logs of the publishers. Of one that begins where it began before, or
     /// where all did, that is known.
-    fn see_parts(&mut self, before: Count) {
+    fn see_parts(&mut self, before: Coverage) {
         if self.seen.parts == before.parts {
             return;
         }
-        let since = |parts: Parts| parts.iter().map(|part| part.since);
+        let since = |parts: CoverageParts| parts.iter().map(|part| part.covered_from);
         for feeder in self.feeders.values_mut() {
-            let known = since(before.parts).zip(feeder.parts).chain([(before.since, feeder.since)]);
+            let known = since(before.parts).zip(feeder.parts).chain([(before.covered_from, feeder.since)]);
             let known: Vec<_> = known.collect();
             for (begins, part) in feeder.parts.iter_mut().zip(since(self.seen.parts)) {
                 let at = known.iter().find(|(before, _)| *before == part);
@@ -412,7 +412,7 @@ impl<S: Source> Mover<S> {
             }
         }
         for (n, part) in since(self.seen.parts).enumerate() {
-            if part == before.since || since(before.parts).any(|before| before == part) {
+            if part == before.covered_from || since(before.parts).any(|before| before == part) {
                 continue;
             }
             for (number, position) in self.table.up_to(part) {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use rbmq_wire::{RUN_HEADER_BYTES, Runs};
-use rocketbufs::{Config, Conn, Context, Count, Part, Position, RIn, ROut};
+use rocketbufs::{Config, Conn, Context, Coverage, CoveragePart, Position, RIn, ROut};
 
 use super::super::inbox::inbox;
 use super::mover::{Log, Mover, Note, Piece, Reached, Refusal, Signals, Source, Turn, Waits};
@@ -23,7 +23,7 @@ struct Ring {
     /// Something is missing here: nothing is handed out across it.
     loss: Option<usize>,
     confirmed: Reached,
-    count: Count,
+    count: Coverage,
 }
 
 #[derive(Clone, Default)]
@@ -45,7 +45,7 @@ impl Source for Publisher {
         (!bytes.is_empty()).then(|| Whole { ring: self.clone(), bytes, end })
     }
 
-    fn confirm(&self, reached: Reached, count: Count) {
+    fn confirm(&self, reached: Reached, count: Coverage) {
         let mut ring = self.0.borrow_mut();
         assert!(reached.delivered >= ring.confirmed.delivered && reached.consumed >= ring.confirmed.consumed);
         ring.confirmed = reached;
@@ -73,7 +73,7 @@ struct Merged {
     window: usize,
     delivered: usize,
     consumed: usize,
-    count: Count,
+    count: Coverage,
     over: bool,
     asked: Cell<u32>,
 }
@@ -91,7 +91,7 @@ impl Log for Merged {
         Ok(self.bytes.len() as Position)
     }
 
-    fn confirmed(&self) -> (Position, Position, Count) {
+    fn confirmed(&self) -> (Position, Position, Coverage) {
         (self.delivered as Position, self.consumed as Position, self.count)
     }
 
@@ -146,7 +146,7 @@ impl World {
             window,
             delivered: 0,
             consumed: 0,
-            count: Count::ONE,
+            count: Coverage::ONE,
             over: false,
             asked: Cell::new(0),
         };
@@ -397,7 +397,7 @@ fn who_came_later_is_said_to_have_what_came_after() {
     world.step(&Step::Receive(run, run));
     world.mover.confirm(&world.log);
     // Of three runs the second ends where somebody came.
-    world.log.count = Count { receivers: 2, since: 2 * run as Position, ..Count::ONE };
+    world.log.count = Coverage { receivers: 2, covered_from: 2 * run as Position, ..Coverage::ONE };
     for number in [0, 1, 2] {
         let signals = world.signals[&number].clone();
         signals.delivered.store(60, Ordering::SeqCst);
@@ -407,7 +407,7 @@ fn who_came_later_is_said_to_have_what_came_after() {
     world.mover.confirm(&world.log);
     let told = [0, 1, 2].map(|number| {
         let ring = world.rings[&number].0.borrow();
-        (ring.confirmed.delivered, ring.count.receivers, ring.count.since)
+        (ring.confirmed.delivered, ring.count.receivers, ring.count.covered_from)
     });
     assert_eq!(told, [(60, 2, 30), (30, 2, 30), (0, 2, 0)]);
 }
@@ -415,7 +415,7 @@ fn who_came_later_is_said_to_have_what_came_after() {
 #[test]
 fn a_loss_counts_for_those_who_lost_something_and_for_no_more_subscribers() {
     let mut world = World::new(1000, 1000);
-    world.log.count = Count { receivers: 2, ..Count::default() };
+    world.log.count = Coverage { receivers: 2, ..Coverage::default() };
     let ask = |world: &mut World, numbers: &[u32]| {
         for number in numbers {
             world.signals[number].delivered.store(1000, Ordering::SeqCst);
@@ -429,31 +429,31 @@ fn a_loss_counts_for_those_who_lost_something_and_for_no_more_subscribers() {
     };
     let run = 30 + RUN_HEADER_BYTES;
     world.step(&Step::Deliver(0, 30));
-    let two = Count { receivers: 2, ..Count::default() };
+    let two = Coverage { receivers: 2, ..Coverage::default() };
     assert_eq!(told(&world, 0), (0, two), "told before any of it could be lost");
     // One subscriber loses what the second has, when the first's is consumed and before the third comes.
     world.step(&Step::Receive(run, run));
     ask(&mut world, &[0]);
     world.step(&Step::Deliver(1, 30));
-    world.log.count = Count { lost: 1, since: 2 * run as Position, ..two };
+    world.log.count = Coverage { lost: 1, covered_from: 2 * run as Position, ..two };
     ask(&mut world, &[0, 1]);
     world.step(&Step::Deliver(2, 30));
     ask(&mut world, &[2]);
     assert_eq!(told(&world, 0), (30, two), "it had been consumed");
-    assert_eq!(told(&world, 1), (0, Count { lost: 1, since: 30, ..two }));
+    assert_eq!(told(&world, 1), (0, Coverage { lost: 1, covered_from: 30, ..two }));
     assert_eq!(told(&world, 2), (0, two));
     // Who came meanwhile is told of before more of a publisher is moved.
-    let three = Count { receivers: 3, lost: 1, since: 2 * run as Position, ..Count::default() };
+    let three = Coverage { receivers: 3, lost: 1, covered_from: 2 * run as Position, ..Coverage::default() };
     world.log.count = three;
     world.step(&Step::Deliver(1, 30));
-    assert_eq!(told(&world, 1), (0, Count { since: 30, ..three }));
+    assert_eq!(told(&world, 1), (0, Coverage { covered_from: 30, ..three }));
 }
 
 #[test]
 fn those_who_lose_nothing_count_for_each_publisher_whatever_others_lose() {
     let mut world = World::new(1000, 1000);
     let run = (30 + RUN_HEADER_BYTES) as Position;
-    let part = |since| [Part { since, receivers: 1 }];
+    let part = |since| [CoveragePart { covered_from: since, receivers: 1 }];
     let ask = |world: &mut World| {
         for number in [0, 1] {
             world.signals[&number].delivered.store(1000, Ordering::SeqCst);
@@ -463,22 +463,24 @@ fn those_who_lose_nothing_count_for_each_publisher_whatever_others_lose() {
         [0, 1].map(|number| world.rings[&number].0.borrow().count)
     };
     world.step(&Step::Deliver(0, 30));
-    assert_eq!(ask(&mut world), [Count::ONE; 2]);
+    assert_eq!(ask(&mut world), [Coverage::ONE; 2]);
     // Somebody comes who loses what follows, again and again.
-    let mut both = Count { receivers: 2, since: run, ..Count::ONE };
+    let mut both = Coverage { receivers: 2, covered_from: run, ..Coverage::ONE };
     for round in 1..4 {
         world.step(&Step::Deliver(0, 30));
         world.step(&Step::Deliver(1, 30));
-        both = Count { since: (2 * round + 1) * run, lost: round as u32, ..both };
+        both = Coverage { covered_from: (2 * round + 1) * run, lost: round as u32, ..both };
         world.log.count = both.with_parts(part(0));
-        let told = [30 * (round + 1), 30 * round].map(|since| Count { since, ..both }.with_parts(part(0)));
+        let told = [30 * (round + 1), 30 * round]
+            .map(|since| Coverage { covered_from: since, ..both }.with_parts(part(0)));
         assert_eq!(ask(&mut world), told);
     }
     // Of another who came behind all of that, and the first has gone.
     world.step(&Step::Receive(7 * run as usize, 7 * run as usize));
     world.step(&Step::Deliver(1, 30));
-    world.log.count = Count { since: 8 * run, left: 1, ..both }.with_parts(part(7 * run));
-    let since = ask(&mut world).map(|count| count.parts.iter().map(|part| part.since).collect::<Vec<_>>());
+    world.log.count = Coverage { covered_from: 8 * run, left: 1, ..both }.with_parts(part(7 * run));
+    let since =
+        ask(&mut world).map(|count| count.parts.iter().map(|part| part.covered_from).collect::<Vec<_>>());
     assert_eq!(since, [vec![], vec![90]], "all have what is to come of the first");
 }
 

@@ -7,16 +7,17 @@
 //! `rbmq check rdma` looks at what that transport needs instead.
 
 mod facts;
+mod finding;
 mod rdma;
 mod rules;
 
 use std::io::Write;
 
-use serde::Serialize;
-
+use super::failure::Failure;
 use super::source::Source;
-use super::{Failure, colors};
+use super::terminal::colors;
 use facts::Facts;
+use finding::{Finding, Level};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -42,31 +43,6 @@ pub(super) struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     Rdma,
-}
-
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Level {
-    /// As it should be.
-    Ok,
-    /// It will hurt: slower, or refused where the configuration promises more.
-    Warn,
-    /// It will fail.
-    Bad,
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
-    check: &'static str,
-    level: Level,
-    /// What is so.
-    found: String,
-    /// What that means for a broker here.
-    means: String,
-    /// What to do about it; none where nothing needs to be done.
-    mend: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {

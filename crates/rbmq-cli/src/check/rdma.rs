@@ -3,7 +3,7 @@
 use rbmq_broker::BrokerConfig;
 use rocketnet_rdma::{Access, Device, Port, Report};
 
-use super::{Finding, Level};
+use super::finding::{Finding, Level};
 use crate::bytes;
 
 /// A path MTU below this costs a packet's overhead for every few bytes.

@@ -3,7 +3,7 @@
 use rbmq_broker::BrokerConfig;
 
 use super::facts::{Facts, Limit, Port};
-use super::{Finding, Level};
+use super::finding::{Finding, Level};
 use crate::bytes;
 
 /// Descriptors and mappings that a process needs besides those that are counted.
@@ -25,22 +25,6 @@ pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
     findings.extend(clock(facts));
     findings.push(Finding::ok("locked memory", "none is needed: rings over TCP are not locked"));
     findings
-}
-
-impl Finding {
-    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, found: found.into(), means: String::new(), mend: None }
-    }
-
-    pub(super) fn new(
-        check: &'static str,
-        level: Level,
-        found: String,
-        means: impl Into<String>,
-        mend: String,
-    ) -> Self {
-        Self { check, level, found, means: means.into(), mend: Some(mend) }
-    }
 }
 
 fn ports(facts: &Facts) -> Vec<Finding> {

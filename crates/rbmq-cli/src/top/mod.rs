@@ -14,8 +14,10 @@ use std::time::Duration;
 use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 
 use super::client::ClientArgs;
+use super::failure::Failure;
 use super::stop::Stop;
-use super::{Failure, is_dumb, times};
+use super::terminal::is_dumb;
+use super::times;
 use keys::Key;
 use reading::{Reading, Scroll, Subject};
 use screen::Screen;

@@ -4,7 +4,7 @@ use rocketbufs::Epoch;
 use rocketbufs::fields::Reader;
 use serde::{Serialize, Serializer};
 
-use super::rows::{Row, get_bits, get_name, optional, put_bits, put_name, put_u32s, put_u64s};
+use super::fields::{Row, get_bits, get_name, optional, put_bits, put_name, put_u32s, put_u64s};
 use crate::{DecodeError, Framing};
 
 /// What keeps a buffer's publisher from going on, if it is no subscriber that is behind.

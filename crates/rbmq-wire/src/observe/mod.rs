@@ -12,13 +12,14 @@
 //! between two messages, no answer is longer than a message, and none takes its thread for long.
 
 mod buffers;
+mod fields;
 mod rows;
 
 use rocketbufs::fields::{FieldError, Reader};
 
 pub use buffers::{BufferStage, BufferStats, Holds};
+use fields::{Row, get_name, put_name};
 pub use rows::{BrokerSummary, Place, Slowest, SubscriptionStats, TopicStats};
-use rows::{Row, get_name, put_name};
 
 use super::{Control, DecodeError, TopicFilter, TopicName};
 

@@ -5,10 +5,8 @@ use rocketbufs::fields::Reader;
 use serde::Serialize;
 
 use super::buffers::Holds;
+use super::fields::{Row, get_bits, get_name, get_policy, optional, put_bits, put_name, put_u32s, put_u64s};
 use crate::{DecodeError, TopicName};
-
-/// Most bytes of a name or an address in a row; longer ones are cut when encoded.
-const MAX_NAME_BYTES: usize = 255;
 
 /// A broker as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -178,60 +176,6 @@ pub struct Place {
     pub wire: u32,
     /// The name, of one that is away.
     pub name: String,
-}
-
-/// Something that lists consist of.
-pub trait Row: Sized {
-    fn put(&self, b: &mut Vec<u8>);
-    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError>;
-}
-
-pub(super) fn put_name(b: &mut Vec<u8>, text: &str) {
-    let text = &text.as_bytes()[..text.floor_char_boundary(MAX_NAME_BYTES)];
-    b.push(text.len() as u8);
-    b.extend_from_slice(text);
-}
-
-pub(super) fn get_name(r: &mut Reader<'_>) -> Result<String, DecodeError> {
-    let len = usize::from(r.u8()?);
-    Ok(r.text(len, "name")?.to_owned())
-}
-
-pub(super) fn put_u32s<const N: usize>(b: &mut Vec<u8>, values: [u32; N]) {
-    values.iter().for_each(|value| b.extend_from_slice(&value.to_le_bytes()));
-}
-
-pub(super) fn put_u64s<const N: usize>(b: &mut Vec<u8>, values: [u64; N]) {
-    values.iter().for_each(|value| b.extend_from_slice(&value.to_le_bytes()));
-}
-
-/// Bits of one octet, the first the lowest.
-pub(super) fn put_bits<const N: usize>(b: &mut Vec<u8>, bits: [bool; N]) {
-    b.push(bits.iter().enumerate().fold(0, |octet, (n, bit)| octet | (u8::from(*bit) << n)));
-}
-
-pub(super) fn get_bits<const N: usize>(r: &mut Reader<'_>) -> Result<[bool; N], DecodeError> {
-    let octet = r.u8()?;
-    if u32::from(octet) >> N != 0 {
-        return Err(DecodeError::value("flags", octet));
-    }
-    Ok(std::array::from_fn(|n| octet & (1 << n) != 0))
-}
-
-fn get_policy(r: &mut Reader<'_>) -> Result<Policy, DecodeError> {
-    let code = r.u8()?;
-    [Policy::Block, Policy::Drop, Policy::Disconnect, Policy::Overwrite]
-        .into_iter()
-        .find(|known| *known as u8 == code)
-        .ok_or(DecodeError::value("policy", code))
-}
-
-/// A value that is there if its flag says so; otherwise it is written as nothing at all.
-pub(super) fn optional<T>(
-    present: bool,
-    get: impl FnOnce() -> Result<T, DecodeError>,
-) -> Result<Option<T>, DecodeError> {
-    present.then(get).transpose()
 }
 
 impl Row for BrokerSummary {

@@ -1,12 +1,12 @@
 //! What is confirmed, against plain sets of positions and subscribers that each know what they have.
 
 use proptest::prelude::*;
-use rocketbufs::MOST_PARTS;
+use rocketbufs::MAX_COVERAGE_PARTS;
 
 use super::*;
 
-fn count(receivers: u32, left: u32) -> Count {
-    Count { receivers, left, ..Count::default() }
+fn count(receivers: u32, left: u32) -> Coverage {
+    Coverage { receivers, left, ..Coverage::default() }
 }
 
 #[test]
@@ -61,13 +61,13 @@ fn what_too_few_have_is_a_loss() {
     let mut ledger = Ledger::new(1);
     ledger.progress([100, 60, 40], count(1, 0));
     // The only one went, and the next began behind everything.
-    ledger.progress([200, 200, 200], Count { since: 200, ..count(1, 1) });
+    ledger.progress([200, 200, 200], Coverage { covered_from: 200, ..count(1, 1) });
     let few = [None, Some((0, 1)), Some((0, 1))];
     assert_eq!(Level::ALL.map(|level| ledger.too_few(level)), few);
     assert_eq!(Level::ALL.map(|level| ledger.hole(level)), [None, Some((60, 200)), Some((40, 200))]);
     assert_eq!(ledger.outcome(Level::Delivered, 61), Some(Err((60, 200))));
     // Positions are cumulative: nothing beyond is confirmed either, before that is known.
-    ledger.progress([300, 300, 200], Count { since: 200, ..count(1, 1) });
+    ledger.progress([300, 300, 200], Coverage { covered_from: 200, ..count(1, 1) });
     assert_eq!(ledger.outcome(Level::Delivered, 300), Some(Err((60, 200))));
     assert_eq!(ledger.accept(Level::Delivered), Some((60, 200)));
     assert_eq!(ledger.outcome(Level::Delivered, 300).unwrap().unwrap().subscribers, 1);
@@ -166,7 +166,7 @@ proptest! {
             match what {
                 4 | 6 | 7 => continue,
                 // Of more positions than that not all are told.
-                1 if model.readers.len() > MOST_PARTS => continue,
+                1 if model.readers.len() > MAX_COVERAGE_PARTS => continue,
                 5 if !model.drops(who.into()) => continue,
                 _ => model.step(what, who.into(), n.into()),
             }
@@ -206,7 +206,7 @@ struct Model {
     ledger: Ledger,
     readers: Vec<Reader>,
     head: u64,
-    count: Count,
+    count: Coverage,
 }
 
 impl Model {
@@ -239,7 +239,7 @@ impl Model {
             // The broker dies. The next one has only some of the subscribers, and begins behind a part.
             (6, _) if n < 40 => {
                 let start = head.min(self.ledger.reached(Level::Consumed) + n);
-                self.count = Count::default();
+                self.count = Coverage::default();
                 self.readers.iter_mut().skip(some).for_each(|reader| reader.here = false);
                 for reader in self.readers.iter_mut().filter(|reader| reader.at[0] < start) {
                     reader.lost.push((reader.at[0], start));
@@ -260,8 +260,8 @@ impl Model {
         let here = || self.readers.iter().filter(|reader| reader.here);
         let least = |n: usize| here().map(|reader| reader.at[n]).min().unwrap_or(self.head);
         let told = [self.head, least(0), least(1)];
-        let one = |reader: &Reader| Count { since: reader.since(), ..Count::ONE };
-        self.ledger.progress(told, here().map(one).fold(self.count, Count::and));
+        let one = |reader: &Reader| Coverage { covered_from: reader.since(), ..Coverage::ONE };
+        self.ledger.progress(told, here().map(one).fold(self.count, Coverage::and));
     }
 
     /// Those who never lose anything count, whatever others lose.

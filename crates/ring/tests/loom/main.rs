@@ -101,7 +101,7 @@ fn a_poke_is_not_lost() {
             let (ring, closed) = (ring.clone(), Arc::clone(&closed));
             thread::spawn(move || {
                 closed.store(1, Ordering::Release);
-                ring.poke();
+                ring.wake_waiters();
             })
         };
         while closed.load(Ordering::Acquire) == 0 {
@@ -142,10 +142,10 @@ fn a_joining_hold_is_never_overwritten() {
 fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
     model(|| {
         let ring = ring(true);
-        let mut inlet = ring.inlet().unwrap();
+        let mut receiver = ring.receiver().unwrap();
         for part in [1, 2] {
-            assert_eq!(inlet.copy_in(&[part; 4]), 4);
-            inlet.end();
+            assert_eq!(receiver.copy_in(&[part; 4]), 4);
+            receiver.end();
             ring.grant();
         }
         let joiner = {
@@ -158,9 +158,9 @@ fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
                 Err(gone) => assert_eq!(gone.tail, 8),
             })
         };
-        let trimmed = inlet.trim(0);
+        let trimmed = receiver.trim(0);
         assert!(trimmed.held || ring.tail() == 8);
-        assert_eq!(inlet.copy_in(&[3; 4]), 4);
+        assert_eq!(receiver.copy_in(&[3; 4]), 4);
         joiner.join().unwrap();
     });
 }
@@ -223,7 +223,7 @@ fn what_is_published_is_there() {
 fn a_hole_is_seen_with_its_boundary() {
     model(|| {
         let ring = ring(true);
-        let mut inlet = ring.inlet().unwrap();
+        let mut receiver = ring.receiver().unwrap();
         let reader = {
             let ring = ring.clone();
             thread::spawn(move || {
@@ -232,9 +232,9 @@ fn a_hole_is_seen_with_its_boundary() {
                 assert!(boundary <= 1 || gap.is_some_and(|gap| (gap.from, gap.to) == (1, 3)));
             })
         };
-        inlet.copy_in(&[1]);
-        inlet.end();
-        inlet.skip(3);
+        receiver.copy_in(&[1]);
+        receiver.end();
+        receiver.skip(3);
         reader.join().unwrap();
     });
 }

@@ -1,10 +1,10 @@
 //! Words that one process writes and another reads.
 
 use loom::thread;
-use rocketring::inline::{INLINE_WORDS, read, tell};
-use rocketring::slumber::{Rung, fall_asleep, wake_up};
+use rocketring::sleep_word::{Rung, fall_asleep, wake_up};
+use rocketring::small_payload::{SMALL_PAYLOAD_WORDS, read, write};
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
-use rocketring::{Quiet, barrier};
+use rocketring::{LazyCursor, barrier};
 
 use crate::model;
 
@@ -48,12 +48,13 @@ fn a_reader_that_sleeps_is_rung_for() {
 #[test]
 fn a_delivery_beside_the_head_is_whole() {
     model(|| {
-        let words: Arc<[AtomicU64; INLINE_WORDS]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let words: Arc<[AtomicU64; SMALL_PAYLOAD_WORDS]> =
+            Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
         let boundary = Arc::new(AtomicU64::new(0));
         let (theirs, their_boundary) = (words.clone(), boundary.clone());
         let writer = thread::spawn(move || {
             for (end, byte) in [(9, 1), (18, 2)] {
-                tell(&theirs, end, &[&[byte; 2], &[byte; 7]]);
+                write(&theirs, end, &[&[byte; 2], &[byte; 7]]);
                 their_boundary.store(end, Ordering::Release);
             }
         });
@@ -70,19 +71,19 @@ fn a_delivery_beside_the_head_is_whole() {
 
 /// Somebody asks while the owner moves: either it is told, or it has seen where the owner is.
 #[test]
-fn who_asks_a_quiet_one_is_told_or_sees() {
+fn a_requester_of_a_lazy_cursor_is_notified_or_sees_the_position() {
     model(|| {
-        let quiet = Arc::new(Quiet::new(0));
+        let cursor = Arc::new(LazyCursor::new(0));
         let told = Arc::new(AtomicU64::new(0));
-        let (theirs, their_told) = (quiet.clone(), told.clone());
+        let (theirs, their_told) = (cursor.clone(), told.clone());
         let owner = thread::spawn(move || {
             for at in 1..=2 {
-                if theirs.move_to(at) {
+                if theirs.advance_to(at) {
                     their_told.store(at, Ordering::Release);
                 }
             }
         });
-        let seen = quiet.ask();
+        let seen = cursor.request();
         owner.join().unwrap();
         assert_eq!(seen.max(told.load(Ordering::Acquire)), 2);
     });

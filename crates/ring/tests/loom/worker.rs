@@ -2,7 +2,7 @@
 
 use loom::thread;
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
-use rocketring::{Mailbox, PendingSet, Seat, Sleeper, barrier};
+use rocketring::{Mailbox, PendingSet, ReactorToken, Waker, barrier};
 
 use crate::{Side, model};
 
@@ -11,32 +11,32 @@ use crate::{Side, model};
 fn no_wake_up_is_lost() {
     model(|| {
         let shared =
-            Arc::new((PendingSet::new(2), Sleeper::new().unwrap(), [AtomicU64::new(0), AtomicU64::new(0)]));
+            Arc::new((PendingSet::new(2), Waker::new().unwrap(), [AtomicU64::new(0), AtomicU64::new(0)]));
         let producer = |slot: usize, times: u64| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                let (set, sleeper, published) = &*shared;
+                let (set, waker, published) = &*shared;
                 for value in 1..=times {
                     published[slot].store(value, Ordering::Release);
                     if set.mark(slot as u32) {
-                        sleeper.wake();
+                        waker.wake();
                     }
                 }
             })
         };
         let producers = [producer(0, 2), producer(1, 1)];
-        let (set, sleeper, published) = &*shared;
+        let (set, waker, published) = &*shared;
         let mut seen = [0, 0];
         loop {
             set.drain(|slot| seen[slot as usize] = published[slot as usize].load(Ordering::Acquire));
             if seen == [2, 1] {
                 break;
             }
-            sleeper.prepare();
+            waker.prepare();
             if set.is_empty() {
-                sleeper.sleep();
+                waker.sleep();
             }
-            sleeper.woken();
+            waker.woken();
         }
         for producer in producers {
             producer.join().unwrap();
@@ -48,7 +48,7 @@ fn no_wake_up_is_lost() {
 #[test]
 fn no_command_is_left_behind() {
     model(|| {
-        let shared = Arc::new((Mailbox::default(), Sleeper::new().unwrap()));
+        let shared = Arc::new((Mailbox::default(), Waker::new().unwrap()));
         let sender = |commands: &'static [u32]| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -59,18 +59,18 @@ fn no_command_is_left_behind() {
             })
         };
         let senders = [sender(&[1, 2]), sender(&[3])];
-        let (mailbox, sleeper) = &*shared;
+        let (mailbox, waker) = &*shared;
         let mut taken = Vec::new();
         loop {
             taken.extend(mailbox.take());
             if taken.len() == 3 {
                 break;
             }
-            sleeper.prepare();
+            waker.prepare();
             if !mailbox.has_mail() {
-                sleeper.sleep();
+                waker.sleep();
             }
-            sleeper.woken();
+            waker.woken();
         }
         assert!(taken.iter().filter(|command| **command < 3).eq(&[1, 2]), "{taken:?} are in order");
         for sender in senders {
@@ -142,7 +142,7 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
                     if !work.set.mark_fenced(0, barrier::light().full()) {
                         continue;
                     }
-                    work.seat.do_or_wake(seen, |seen| {
+                    work.token.run_or_wake(seen, |seen| {
                         work.set.clear(0);
                         *seen = work.published.load(Ordering::Acquire);
                         // The model's worker ends with the last; a real one would sleep on.
@@ -158,16 +158,16 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
             if *seen_now == LAST {
                 break;
             }
-            work.seat.sleep(seen_now, || !work.set.is_empty(), || work.seat.sleeper().sleep());
-            assert!(work.seat.woken(), "nobody takes the seat");
+            work.token.sleep(seen_now, || !work.set.is_empty(), || work.token.waker().sleep());
+            assert!(work.token.woken(), "nobody takes the token");
         }
         delivering.join().unwrap();
     });
 }
 
-/// What there is to see, and who sees it: one at a time, whoever has the seat.
+/// What there is to see, and who sees it: one at a time, whoever has the token.
 struct Work {
-    seat: Seat,
+    token: ReactorToken,
     set: PendingSet,
     published: AtomicU64,
     seen: AtomicU64,
@@ -177,7 +177,7 @@ struct Work {
 impl Work {
     fn new() -> Work {
         Work {
-            seat: Seat::new().unwrap(),
+            token: ReactorToken::new().unwrap(),
             set: PendingSet::new(1),
             published: AtomicU64::new(0),
             seen: AtomicU64::new(0),
@@ -186,14 +186,14 @@ impl Work {
     }
 
     fn look(&self) {
-        assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one seat");
+        assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one token");
         self.set.drain(|_| self.seen.store(self.published.load(Ordering::Acquire), Ordering::Relaxed));
         self.in_it.store(0, Ordering::Relaxed);
     }
 }
 
-/// What is published is seen by whoever has the seat, or by the own thread when nobody has it: also while another thread
-/// takes the seat and leaves it. Timeouts never end in a model, so that nothing may depend on them.
+/// What is published is seen by whoever has the token, or by the own thread when nobody has it: also while another thread
+/// takes the token and leaves it. Timeouts never end in a model, so that nothing may depend on them.
 #[test]
 fn a_seat_that_changes_hands_leaves_nothing_behind() {
     const LAST: u64 = 2;
@@ -205,7 +205,7 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
                 for value in 1..=LAST {
                     work.published.store(value, Ordering::Release);
                     if work.set.mark(0) {
-                        work.seat.wake();
+                        work.token.wake();
                     }
                 }
             })
@@ -213,11 +213,11 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
         let waiting = {
             let work = Arc::clone(&work);
             thread::spawn(move || {
-                if work.seat.take() {
+                if work.token.take() {
                     work.look();
                     // The model's own thread ends with the last; a real one would sleep on.
                     let last = work.seen.load(Ordering::Relaxed) == LAST;
-                    work.seat.leave(|| last || !work.set.is_empty());
+                    work.token.leave(|| last || !work.set.is_empty());
                 }
             })
         };
@@ -226,9 +226,9 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
             if work.seen.load(Ordering::Relaxed) == LAST {
                 break;
             }
-            work.seat.sleep((), || !work.set.is_empty(), || work.seat.sleeper().sleep());
-            if !work.seat.woken() {
-                work.seat.park(std::time::Duration::from_millis(1));
+            work.token.sleep((), || !work.set.is_empty(), || work.token.waker().sleep());
+            if !work.token.woken() {
+                work.token.park(std::time::Duration::from_millis(1));
             }
         }
         publishing.join().unwrap();
@@ -236,7 +236,7 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
     });
 }
 
-/// What is published while the own thread lets others have the seat is seen, also if nobody takes it.
+/// What is published while the own thread lets others have the token is seen, also if nobody takes it.
 #[test]
 fn a_seat_that_is_let_go_leaves_nothing_behind() {
     model(|| {
@@ -246,17 +246,17 @@ fn a_seat_that_is_let_go_leaves_nothing_behind() {
             thread::spawn(move || {
                 work.published.store(1, Ordering::Release);
                 if work.set.mark(0) {
-                    work.seat.wake();
+                    work.token.wake();
                 }
             })
         };
         let waiting = {
             let work = Arc::clone(&work);
             thread::spawn(move || {
-                if work.seat.take() {
+                if work.token.take() {
                     work.look();
                     let last = work.seen.load(Ordering::Relaxed) == 1;
-                    work.seat.leave(|| last || !work.set.is_empty());
+                    work.token.leave(|| last || !work.set.is_empty());
                 }
             })
         };
@@ -265,8 +265,8 @@ fn a_seat_that_is_let_go_leaves_nothing_behind() {
             if work.seen.load(Ordering::Relaxed) == 1 {
                 break;
             }
-            work.seat.release(|| !work.set.is_empty());
-            work.seat.park(std::time::Duration::from_millis(1));
+            work.token.release(|| !work.set.is_empty());
+            work.token.park(std::time::Duration::from_millis(1));
         }
         publishing.join().unwrap();
         waiting.join().unwrap();

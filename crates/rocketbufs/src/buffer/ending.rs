@@ -49,7 +49,7 @@ impl Buffer {
 
     fn tell_end(self: &Arc<Self>) {
         if let Some(log) = self.log() {
-            log.ring.poke();
+            log.ring.wake_waiters();
         }
         self.notify();
         self.on_progress();

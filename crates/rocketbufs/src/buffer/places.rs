@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rocketring::Hold;
 
 use super::SubShared;
-use crate::proto::{Count, Tally};
+use crate::proto::{Coverage, PeerCoverage};
 use crate::types::{Nanos, Policy, Position};
 
 /// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
@@ -18,7 +18,7 @@ pub(super) struct Places {
     /// everybody has what they do not have.
     pub(super) held: HashMap<Vec<u8>, Held>,
     /// Those who count no more.
-    pub(super) past: Count,
+    pub(super) past: Coverage,
     /// The buffer was removed: nobody can come back to it.
     pub(super) over: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Held {
     pub(crate) policy: Policy,
     /// What it had confirmed, by level, and for whom that spoke.
     pub(crate) levels: [Position; 3],
-    pub(crate) tally: Tally,
+    pub(crate) tally: PeerCoverage,
     /// Where a delivery begins with which it can go on.
     pub(crate) whole: Position,
     pub(crate) until: Nanos,
@@ -61,7 +61,7 @@ pub(crate) enum Leaving {
 /// What is known of a subscription that comes back under its name.
 pub(crate) struct Known {
     pub(crate) levels: [Position; 3],
-    pub(crate) tally: Tally,
+    pub(crate) tally: PeerCoverage,
     /// Where it holds the ring.
     pub(crate) holds: Option<Position>,
     /// Where a delivery begins with which it can go on, if that is still there.

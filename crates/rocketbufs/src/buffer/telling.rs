@@ -21,10 +21,10 @@ impl Buffer {
     #[inline]
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
         // One for all that is read from here on, as each costs as much as a small delivery. Either this sees what another
-        // wrote (who ends `let_be`, joins in `watch` or drains what is marked), or that one sees the new head.
+        // wrote (who ends `suppress_notify`, joins in `watch` or drains what is marked), or that one sees the new head.
         let delivered = barrier::light();
-        let let_be = self.let_be.load(Ordering::Relaxed);
-        if let_be == 0 || self.log().is_none_or(|log| log.ring.head() > let_be) {
+        let suppress_notify = self.suppress_notify.load(Ordering::Relaxed);
+        if suppress_notify == 0 || self.log().is_none_or(|log| log.ring.head() > suppress_notify) {
             self.tell_workers(delivered.full(), WorkerShared::mark_or_send);
         }
         self.stir(delivered);
@@ -32,17 +32,17 @@ impl Buffer {
 
     /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller
     /// knows of.
-    pub(crate) fn let_be(&self, to: Position, known: usize) {
+    pub(crate) fn suppress_notify(&self, to: Position, known: usize) {
         // Under the lock: another one comes before this and counts, or after it and ends it.
         let places = lock(&self.places);
         if places.subs.len() == known {
-            self.let_be.store(to, Ordering::Relaxed);
+            self.suppress_notify.store(to, Ordering::Relaxed);
         }
     }
 
     /// They must be again; the caller looks at the head after this.
-    pub(crate) fn disturb(&self) {
-        if self.let_be.swap(0, Ordering::Relaxed) > 0 {
+    pub(crate) fn resume_notify(&self) {
+        if self.suppress_notify.swap(0, Ordering::Relaxed) > 0 {
             barrier::heavy();
         }
     }

@@ -8,11 +8,12 @@ use rocketring::{Ring, RingConfig};
 use super::{Command, Core, InSub, LinkPhase};
 use crate::buffer::Log;
 use crate::error::RefusedError;
-use crate::events::Received;
+use crate::events::InEvent;
 use crate::inbound::{Ending, InLog, InboundShared, Loan};
+use crate::limits::millis;
 use crate::lock::lock;
+use crate::options::ConfirmMode;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
-use crate::terms::millis;
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -37,7 +38,7 @@ impl<T: Transport> Core<T> {
         // of a delivery comes again.
         let moves = !inbound.is_spliced()
             && !inbound.options.own_memory
-            && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peers());
+            && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peer_written());
         let waits = moves && !state.log.as_mut().is_some_and(InLog::is_given_back);
         if state.wire.is_some() || waits {
             // The old connection still has the landing end, and is closing; or the application has not given back all.
@@ -133,8 +134,8 @@ impl<T: Transport> Core<T> {
             flow_control: false,
             start: subscribed.start,
         };
-        if let Some(inlet) = self.inner.pool.ring(config).ok().and_then(|ring| ring.inlet()) {
-            self.transport.bind(conn, subscribed.wire, inlet);
+        if let Some(receiver) = self.inner.pool.ring(config).ok().and_then(|ring| ring.receiver()) {
+            self.transport.bind(conn, subscribed.wire, receiver);
         }
     }
 
@@ -148,41 +149,43 @@ impl<T: Transport> Core<T> {
     ) {
         let Subscribed { wire, epoch, start, .. } = *subscribed;
         let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
-        let Some(inlet) = ring.inlet() else { return };
+        let Some(receiver) = ring.receiver() else { return };
         let credit = Inbound::new(start, window(&ring, loan.as_ref(), subscribed));
         let log = Log { ring, epoch };
-        let mut in_log = InLog::new(log.clone(), inlet, credit, start, inbound.options.relays);
-        in_log.confirm_consumed = inbound.options.confirm_consumed;
+        let mut in_log =
+            InLog::new(log.clone(), receiver, credit, start, inbound.options.confirm == ConfirmMode::Relayed);
+        in_log.confirm_consumed = inbound.options.confirm != ConfirmMode::OnArrival;
         in_log.place_kept = inbound.options.keeps_place();
-        in_log.max_view_bytes = inbound.options.max_view_bytes;
+        in_log.max_view_bytes = inbound.options.max_view_bytes.unwrap_or(0);
         in_log.loan = loan;
         if let (Start::Position(..), false) = (inbound.options.start, subscribed.restarted) {
-            in_log.since = inbound.options.since.map_or(start, |since| since.min(start));
+            in_log.covered_from =
+                inbound.options.covered_from.map_or(start, |covered_from| covered_from.min(start));
         }
-        in_log.kept = inbound.least.is_any().then(|| log.ring.hold(start).ok()).flatten();
-        let inlet = in_log.inlet.take();
+        in_log.kept = inbound.min_receivers.is_any().then(|| log.ring.hold(start).ok()).flatten();
+        let receiver = in_log.receiver.take();
         let mut state = lock(&inbound.state);
         state.log = Some(in_log);
         drop(state);
-        if let Some(inlet) = inlet {
-            self.transport.bind(conn, wire, inlet);
+        if let Some(receiver) = receiver {
+            self.transport.bind(conn, wire, receiver);
             self.follow(conn, wire, inbound);
         }
         let left = lock(&inbound.state).done;
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell_of(inbound, Received::Restarted { bid: inbound.bid, epoch });
+                rin.tell_of(inbound, InEvent::Restarted { bid: inbound.bid, epoch });
             }
-            rin.tell_of(inbound, Received::Subscribed { bid: inbound.bid, epoch, start });
+            rin.tell_of(inbound, InEvent::Subscribed { bid: inbound.bid, epoch, start });
             if subscribed.placeless {
-                rin.tell_of(inbound, Received::NoPlace { bid: inbound.bid });
+                rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
             }
             self.let_look(inbound);
         }
         // A splice may have been made while the ring was: it looks at the state before this.
         if let Some(buffer) = inbound.spliced_to() {
-            log.ring.hand_on();
+            log.ring.set_relayed();
             let _ = buffer.log.set(log);
             buffer.unpark();
         }
@@ -201,7 +204,7 @@ impl<T: Transport> Core<T> {
         // What lies in the sender's memory takes none here.
         let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
         let made = match loan {
-            Ok(Some(loan)) => Ok((Ring::bare(subscribed.start), Some(loan))),
+            Ok(Some(loan)) => Ok((Ring::unbacked(subscribed.start), Some(loan))),
             Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),
             Err(error) => Err(error),
         };
@@ -229,7 +232,7 @@ impl<T: Transport> Core<T> {
         let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
         let capacity = match &offered {
             Some(ring) => ring.capacity(),
-            None => options.size_bytes.next_power_of_two(),
+            None => options.capacity_bytes().next_power_of_two(),
         };
         let max_delivery = subscribed.max_delivery.min(capacity / 2);
         let retain = match options.retain_bytes {
@@ -258,7 +261,7 @@ impl<T: Transport> Core<T> {
         };
         let made = made.map_err(RefusedError::from)?;
         if options.own_memory {
-            made.keep_plain();
+            made.ensure_plain();
         }
         Ok(made)
     }
@@ -274,7 +277,7 @@ impl<T: Transport> Core<T> {
         // Not locked while its application is told.
         let left = lock(&inbound.state).done;
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell_of(inbound, Received::NoPlace { bid: inbound.bid });
+            rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
         }
         let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
         if moves && !inbound.is_spliced() {
@@ -284,7 +287,7 @@ impl<T: Transport> Core<T> {
         let Some(in_log) = &mut state.log else { return };
         let boundary = in_log.ring().boundary();
         let goes_on = !moves && is_whole(in_log.ring(), subscribed.start, offered.as_ref());
-        let inlet = in_log.inlet.take_if(|_| goes_on);
+        let receiver = in_log.receiver.take_if(|_| goes_on);
         drop(state);
         if !goes_on {
             // Whoever is subscribed to it here reads the memory that it had, as it was.
@@ -292,12 +295,12 @@ impl<T: Transport> Core<T> {
             self.leave(conn, wire);
             return;
         }
-        let Some(inlet) = inlet else {
+        let Some(receiver) = receiver else {
             // Another connection still has the landing end: the application resumed over two at once.
             self.leave(conn, wire);
             return;
         };
-        self.transport.bind(conn, wire, inlet);
+        self.transport.bind(conn, wire, receiver);
         self.follow(conn, wire, inbound);
         self.let_look(inbound);
         self.tell_credit(conn, wire, inbound);
@@ -314,7 +317,7 @@ impl<T: Transport> Core<T> {
         offered: Option<Offered>,
     ) {
         let Some((ring, loan)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
-        let Some(inlet) = ring.inlet() else { return };
+        let Some(receiver) = ring.receiver() else { return };
         let credit = Inbound::new(subscribed.start, window(&ring, loan.as_ref(), subscribed));
         let mut state = lock(&inbound.state);
         let mut left = None;
@@ -325,7 +328,7 @@ impl<T: Transport> Core<T> {
         drop(state);
         // What it had of the budget goes to others, whose locks that takes.
         drop(left);
-        self.transport.bind(conn, subscribed.wire, inlet);
+        self.transport.bind(conn, subscribed.wire, receiver);
         self.follow(conn, subscribed.wire, inbound);
         self.let_look(inbound);
         self.tell_credit(conn, subscribed.wire, inbound);
@@ -341,9 +344,9 @@ fn window(ring: &Ring, loan: Option<&Loan>, subscribed: &Subscribed) -> u64 {
 /// Whether data that comes now, from `start` on, comes into this ring's memory, and what is held of it is still there. The
 /// sender may have written over what it did not keep while the connection was lost.
 fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
-    let Some(Offered { ring: offered, behind }) = offered else { return !ring.is_peers() };
+    let Some(Offered { ring: offered, behind }) = offered else { return !ring.is_peer_written() };
     let same = offered.as_ref().is_ok_and(|offered| offered.is(ring));
-    same && (!ring.flow_control() || ring.give_up_below(start.saturating_sub(*behind)))
+    same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
 }
 
 fn subscribe_message(inbound: &InboundShared, (wire, there): (WireId, Bid), start: Start) -> Subscribe {
@@ -351,12 +354,12 @@ fn subscribe_message(inbound: &InboundShared, (wire, there): (WireId, Bid), star
     Subscribe {
         wire,
         bid: there,
-        capacity: options.size_bytes.next_power_of_two(),
+        capacity: options.capacity_bytes().next_power_of_two(),
         policy: options.policy,
         own_memory: false,
         start,
-        max_lag: options.max_lag_bytes,
-        block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
+        max_lag: options.max_lag_bytes.map_or(0, |bytes| bytes.max(1)),
+        block_timeout_ms: options.block_timeout.millis().unwrap_or(u32::MAX),
         hold_ms: millis(options.hold),
         name: options.name.clone(),
     }

@@ -3,18 +3,18 @@
 //! ```text
 //!   publisher            broker                     subscriber
 //!   ring ◀──────────────────────────── follows ───── its own ring over the same memory
-//!    │ bells ◀── watch ── watch of a reader ◀─ watch ─┘
+//!    │ doorbells ◀── watch ── watch of a reader ◀─ watch ─┘
 //!    └──────── rings, past the broker ─────────────▶ awake
 //! ```
 //!
-//! A broker hands a reader's bell on to where the ring is written, as it hands the ring on to the reader. What it tells the
+//! A broker hands a reader's doorbell on to where the ring is written, as it hands the ring on to the reader. What it tells the
 //! reader itself is late then, and says nothing new; the reader's credit may speak of what the broker has not seen yet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::PeerBell;
+use rocketring::PeerDoorbell;
 
 use super::{Core, LinkPhase, OutSub};
 use crate::buffer::Buffer;
@@ -26,7 +26,7 @@ use crate::types::{Nanos, Policy, Position, WireId};
 
 /// So late is told, at the latest, who follows.
 const UNTOLD: Nanos = 10_000_000;
-/// The number of the peer's own bell; others are those of readers behind it.
+/// The number of the peer's own doorbell; others are those of readers behind it.
 const ITS_OWN: u32 = 0;
 
 /// What is known of a peer that follows the ring of its subscription.
@@ -44,7 +44,7 @@ impl<T: Transport> Core<T> {
     /// Follows the sender's ring where that is mapped, and asks for readers behind this end to be woken there too.
     pub(super) fn follow(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         if let Some(in_log) = &lock(&inbound.state).log {
-            in_log.ring().follow_again();
+            in_log.ring().resume_following();
         }
         // A sender that drops takes back what it has published.
         if inbound.options.policy == Policy::Block {
@@ -70,7 +70,7 @@ impl<T: Transport> Core<T> {
         conn: ConnId,
         wire: WireId,
         number: u32,
-        bell: Option<Arc<PeerBell>>,
+        doorbell: Option<Arc<PeerDoorbell>>,
     ) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let (key, Some(out)) = ((link.shared.id, wire, number), link.outs.get_mut(&wire)) else { return };
@@ -78,9 +78,9 @@ impl<T: Transport> Core<T> {
         if config.maps.is_none() || config.policy != Policy::Block {
             return;
         }
-        match bell {
-            Some(bell) => {
-                if !out.buffer.watch(key, bell) {
+        match doorbell {
+            Some(doorbell) => {
+                if !out.buffer.watch(key, doorbell) {
                     return;
                 }
             }
@@ -114,8 +114,8 @@ impl<T: Transport> Core<T> {
         for number in watchers.take_gone(conn_number) {
             self.transport.drop_watcher(conn, wire, number);
         }
-        for (bell, passed) in watchers.not_passed(conn_number) {
-            *passed = self.transport.pass_watcher(conn, wire, bell).map(|number| (conn_number, number));
+        for (doorbell, passed) in watchers.not_passed(conn_number) {
+            *passed = self.transport.pass_watcher(conn, wire, doorbell).map(|number| (conn_number, number));
         }
         let lazily = subscribers > 0 && subscribers == watchers.passed();
         if lazily != std::mem::replace(&mut watchers.lazily, lazily) {
@@ -125,7 +125,7 @@ impl<T: Transport> Core<T> {
         self.make_dirty(conn);
     }
 
-    /// It is told of this after a while: it sees by itself what there is, and whatever became of its bell is never later
+    /// It is told of this after a while: it sees by itself what there is, and whatever became of its doorbell is never later
     /// than that.
     pub(super) fn tell_later(&mut self, conn: ConnId, wire: WireId) {
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
@@ -148,7 +148,7 @@ impl<T: Transport> Core<T> {
         let Some(out) = link.outs.get_mut(&wire) else { return };
         out.follows.untold = false;
         // From here on a delivery marks the buffer again, or is seen by the look at its head.
-        out.buffer.disturb();
+        out.buffer.resume_notify();
         let head = out.buffer.log().map_or(0, |log| log.ring.head());
         if head > out.outbound.sent() && !std::mem::replace(&mut out.queued, true) {
             link.ready.push_back(wire);
@@ -158,7 +158,7 @@ impl<T: Transport> Core<T> {
 
     /// A buffer whose subscribers all follow has nothing to do here until they are told: deliveries need not say that there
     /// is news.
-    pub(super) fn let_be(&mut self, slot: u32) {
+    pub(super) fn suppress_notify(&mut self, slot: u32) {
         let Some(used) = self.slots.get(&slot) else { return };
         let untold = |(conn, wire): &(ConnId, WireId)| {
             let out = self.links.get(conn).and_then(|link| link.outs.get(wire));
@@ -167,7 +167,7 @@ impl<T: Transport> Core<T> {
         let Some(buffer) = used.outs.first().and_then(untold).map(|out| &out.buffer) else { return };
         let steps = used.outs.iter().map(|out| untold(out).and_then(OutSub::follows_to));
         let Some(least) = steps.min().flatten() else { return };
-        buffer.let_be(least, used.outs.len());
+        buffer.suppress_notify(least, used.outs.len());
     }
 
     /// The one subscription of a buffer follows, and need not be told now of what the calling thread delivered. None if it
@@ -179,7 +179,7 @@ impl<T: Transport> Core<T> {
         self.now = self.now.max(now);
         self.shared.pending.clear(slot);
         self.tell_later(conn, wire);
-        self.let_be(slot);
+        self.suppress_notify(slot);
         let asleep_until = self.shared.asleep_until.load(Ordering::Relaxed);
         Some(self.tell_at < asleep_until)
     }
@@ -221,7 +221,7 @@ impl<T: Transport> Core<T> {
 
 impl OutSub {
     /// How far it sees by itself what there is: not beyond its grant, and no more at a time than one that hands on what it
-    /// has may take without being told where deliveries end ([`Ring::hand_on`](rocketring::Ring::hand_on)).
+    /// has may take without being told where deliveries end ([`Ring::set_relayed`](rocketring::Ring::set_relayed)).
     fn follows_to(&self) -> Option<Position> {
         let ring = &self.buffer.log()?.ring;
         let step = self.outbound.sent().saturating_add(ring.max_delivery());
@@ -238,12 +238,13 @@ impl OutSub {
 
 impl Buffer {
     /// Has a reader woken by whoever writes the memory of this buffer's log. False if there are too many.
-    pub(crate) fn watch(&self, key: rocketring::WatchKey, bell: Arc<PeerBell>) -> bool {
+    pub(crate) fn watch(&self, key: rocketring::WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
         let Some(log) = self.log() else { return false };
-        if !log.ring.is_peers() {
-            return log.ring.watch(key, bell);
+        if !log.ring.is_peer_written() {
+            return log.ring.watch(key, doorbell);
         }
-        let Some(inbound) = self.upstream().filter(|inbound| lock(&inbound.watchers).add(key, bell)) else {
+        let Some(inbound) = self.upstream().filter(|inbound| lock(&inbound.watchers).add(key, doorbell))
+        else {
             return false;
         };
         tell_worker(&inbound);
@@ -253,7 +254,7 @@ impl Buffer {
     /// It is woken no more.
     pub(crate) fn unwatch(&self, key: rocketring::WatchKey) {
         let Some(log) = self.log() else { return };
-        if !log.ring.is_peers() {
+        if !log.ring.is_peer_written() {
             return log.ring.unwatch(key);
         }
         if let Some(inbound) = self.upstream() {
@@ -264,7 +265,9 @@ impl Buffer {
 
     /// The subscribers are others than before: perhaps the writer wakes this end again, or no longer.
     pub(crate) fn tell_who_follows(&self) {
-        if let Some(inbound) = self.upstream().filter(|_| self.log().is_some_and(|log| log.ring.is_peers())) {
+        if let Some(inbound) =
+            self.upstream().filter(|_| self.log().is_some_and(|log| log.ring.is_peer_written()))
+        {
             tell_worker(&inbound);
         }
     }

@@ -33,7 +33,7 @@ use std::sync::{Arc, Weak};
 
 use rocketnet::Transport;
 use rocketring::barrier::{Full, Light};
-use rocketring::{Armed, Inlet, NotifyFlag, Ring, Trimmed};
+use rocketring::{Armed, NotifyFlag, Ring, RingReceiver, Trimmed};
 
 use super::{Command, Core};
 use crate::buffer::Buffer;
@@ -442,14 +442,18 @@ impl<T: Transport> Core<T> {
     }
 
     /// A log has ended that subscribers downstream still read: its ring can give memory back.
-    pub(super) fn keep_inlet(&mut self, inbound: Option<Arc<InboundShared>>, inlet: Option<Inlet>) {
+    pub(super) fn keep_receiver(
+        &mut self,
+        inbound: Option<Arc<InboundShared>>,
+        receiver: Option<RingReceiver>,
+    ) {
         let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
         let mut state = lock(&inbound.state);
         if state.done {
             return;
         }
         if let Some(in_log) = &mut state.log {
-            in_log.inlet = inlet;
+            in_log.receiver = receiver;
             drop(state);
             self.idle.stirred(&inbound, self.now);
         }
@@ -458,7 +462,7 @@ impl<T: Transport> Core<T> {
     /// Returns how many bytes of memory the ring still has; none if it is not this end's to give back.
     fn trim(&mut self, owner: &Owner, ring: &Ring, keep: u64) -> Option<u64> {
         let Trimmed { left, held, .. } = match owner {
-            Owner::In(inbound) => self.trim_inlet(inbound, keep)?,
+            Owner::In(inbound) => self.trim_receiver(inbound, keep)?,
             Owner::Out(_) => ring.trim(keep)?,
         };
         if held {
@@ -472,10 +476,10 @@ impl<T: Transport> Core<T> {
         Some(left)
     }
 
-    fn trim_inlet(&mut self, inbound: &InboundShared, keep: u64) -> Option<Trimmed> {
+    fn trim_receiver(&mut self, inbound: &InboundShared, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
-        if let Some(inlet) = state.log.as_mut().and_then(|in_log| in_log.inlet.as_mut()) {
-            return Some(inlet.trim(keep));
+        if let Some(receiver) = state.log.as_mut().and_then(|in_log| in_log.receiver.as_mut()) {
+            return Some(receiver.trim(keep));
         }
         let (number, wire) = state.wire?;
         drop(state);

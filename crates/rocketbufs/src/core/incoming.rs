@@ -12,7 +12,7 @@ use rocketnet::{Accepted, Transport};
 use super::{Command, Core, LinkPhase};
 use crate::config::Config;
 use crate::conn::{ConnShared, Phase};
-use crate::listener::{ListenerShared, StrangerReason};
+use crate::listener::{ForeignReason, ListenerShared};
 use crate::proto::ByeCode;
 
 /// Places of a worker for connections that are only told that there is none for them.
@@ -55,7 +55,7 @@ impl<T: Transport> Core<T> {
             Err(error) => {
                 tracing::warn!(peer = shared.peer_addr(), %error, "a connection was not taken");
                 if let Some(listener) = listener.upgrade() {
-                    listener.turned_away(&shared.peer_addr(), StrangerReason::Limit, &error.to_string());
+                    listener.turned_away(&shared.peer_addr(), ForeignReason::Limit, &error.to_string());
                 }
                 shared.set_phase(Phase::Down(error.to_string()));
             }

@@ -26,7 +26,7 @@ use crate::types::{Nanos, WireId};
 use crate::worker::{WorkerShared, after};
 
 /// More than this is a batch: a thread that has so much to say says more soon, and the worker sends it meanwhile.
-const INLINE_BYTES: u64 = 16 << 10;
+const SMALL_PAYLOAD_BYTES: u64 = 16 << 10;
 /// From here on a system call costs little beside what it moves, and it moves it out of the cache of the thread that
 /// wrote it: another core would have to fetch it.
 const BATCH_BYTES: u64 = 48 << 10;
@@ -126,7 +126,7 @@ impl<T: Transport + Send> Inline for Core<T> {
     }
 
     fn hears_all_asleep(&self) -> bool {
-        self.transport.has_news().is_none()
+        self.transport.has_new_data().is_none()
     }
 
     fn busy_polls(&self, now: Nanos) -> bool {
@@ -134,7 +134,7 @@ impl<T: Transport + Send> Inline for Core<T> {
             return false;
         }
         for _ in 0..LOOKS_PER_TURN {
-            match self.transport.has_news() {
+            match self.transport.has_new_data() {
                 None => return false,
                 Some(false) if !self.shared.has_work() => std::hint::spin_loop(),
                 Some(_) => break,
@@ -155,7 +155,7 @@ impl<T: Transport + Send> Inline for Core<T> {
 impl<T: Transport> Core<T> {
     /// Whether others may look until the next turn. Where nothing is followed only a turn hears of what comes.
     pub(super) fn has_something_to_look_at(&self, now: Nanos) -> bool {
-        self.is_busy(now) && self.transport.has_news().is_some()
+        self.is_busy(now) && self.transport.has_new_data().is_some()
     }
 
     /// Whether something came less than `shm.busy_poll_us` ago.
@@ -192,14 +192,14 @@ impl<T: Transport> Core<T> {
             return May::Not;
         }
         // Whoever delivers does all of the worker's work now and then, and hears of credit.
-        let hears = self.shared.seat.is_parked();
+        let hears = self.shared.token.is_parked();
         match out.outbound.pending_in_order(&log.ring) {
             Some((0, true)) if hears => May::Later,
             // What else may go goes, as little as that is: a receiver with a small ring gives no credit for less.
             Some((_, true)) if hears => May::Now,
             Some((_, true)) => May::Not,
             Some((BATCH_BYTES.., _)) => May::Now,
-            Some((1..=INLINE_BYTES, _)) if lone => May::Now,
+            Some((1..=SMALL_PAYLOAD_BYTES, _)) if lone => May::Now,
             _ => May::Not,
         }
     }
@@ -297,19 +297,19 @@ pub(crate) fn run_shared<T: Transport + Send>(
     if !wait.is_zero() {
         // Who does its work meanwhile calls it if something is to be done before.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);
-        shared.seat.sleep(core_now, || shared.has_work(), || sleeps_on.wait(wait));
+        shared.token.sleep(core_now, || shared.has_work(), || sleeps_on.wait(wait));
         shared.asleep_until.store(0, Ordering::Relaxed);
-        if !shared.seat.woken() {
-            shared.seat.park(LOOK_PERIOD);
+        if !shared.token.woken() {
+            shared.token.park(LOOK_PERIOD);
         }
         core_now = lock(core);
     }
     let goes_on = core_now.turn_now(clock());
     drop(core_now);
     if goes_on && shared.waiters.want() {
-        shared.seat.release(|| shared.has_work());
+        shared.token.release(|| shared.has_work());
         shared.waiters.tell();
-        shared.seat.park(LOOK_PERIOD);
+        shared.token.park(LOOK_PERIOD);
     }
     goes_on
 }

@@ -31,7 +31,7 @@ impl<T: Transport> Core<T> {
         }
         // The largest ring that the budget has room for.
         let most = 1 << bytes.ilog2();
-        let full = inbound.options.size_bytes.next_power_of_two().clamp(least, most);
+        let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
         Ok(Some(Loan::new(budget.join(inbound), subscribed.start, least, full)))
     }
 
@@ -149,7 +149,7 @@ impl<T: Transport> Core<T> {
         let Some(in_log) = &mut state.log else { return };
         let head = in_log.ring().head();
         let ring = match share {
-            None => Ok(Ring::bare(head)),
+            None => Ok(Ring::unbacked(head)),
             Some(share) => self.ring_of(share, in_log.loan.as_ref(), head),
         };
         let ring = match ring {
@@ -160,11 +160,11 @@ impl<T: Transport> Core<T> {
             }
         };
         if inbound.options.own_memory {
-            ring.keep_plain();
+            ring.ensure_plain();
         }
-        let (inlet, calls) = in_log.swap_ring(ring, share);
-        if let Some(inlet) = inlet {
-            self.transport.bind(conn, wire, inlet);
+        let (receiver, calls) = in_log.swap_ring(ring, share);
+        if let Some(receiver) = receiver {
+            self.transport.bind(conn, wire, receiver);
         }
         drop(state);
         calls.run();

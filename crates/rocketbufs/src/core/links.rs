@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Command, Core, Link, LinkPhase, Role};
 use crate::conn::{Conn, ConnShared, Phase};
-use crate::listener::{ListenerShared, StrangerReason};
+use crate::listener::{ForeignReason, ListenerShared};
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::types::Nanos;
 
@@ -170,7 +170,7 @@ impl<T: Transport> Core<T> {
         };
         if let Some(refused) = listener.offer(Conn { shared, context }) {
             let why = "too many connections wait to be accepted";
-            listener.turned_away(&refused.peer_addr(), StrangerReason::Limit, why);
+            listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
             self.close(conn, ByeCode::Limit, why);
         }
     }
@@ -341,7 +341,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         let unheard = link.phase == LinkPhase::Connecting;
-        self.tell_stranger(conn, StrangerReason::of_close(code), why);
+        self.tell_stranger(conn, ForeignReason::of_close(code), why);
         if !unheard {
             self.send_last_app(conn);
             self.tell_last_credits(conn);
@@ -368,7 +368,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// A connection that has not said a valid hello ends: its listener hears why, once.
-    fn tell_stranger(&mut self, conn: ConnId, reason: Option<StrangerReason>, why: &str) {
+    fn tell_stranger(&mut self, conn: ConnId, reason: Option<ForeignReason>, why: &str) {
         let Some(link) = self.links.get_mut(&conn).filter(|link| link.phase == LinkPhase::Fresh) else {
             return;
         };
@@ -381,7 +381,7 @@ impl<T: Transport> Core<T> {
     /// The transport says that a connection is gone.
     pub(super) fn on_down(&mut self, conn: ConnId, down: &Down) {
         let why = down.to_string();
-        self.tell_stranger(conn, StrangerReason::of_down(down), &why);
+        self.tell_stranger(conn, ForeignReason::of_down(down), &why);
         self.take_down(conn, &why);
         if let Some(link) = self.links.remove(&conn) {
             self.by_number.remove(&link.shared.id);
@@ -419,7 +419,7 @@ impl<T: Transport> Core<T> {
     fn tell_role_down(&mut self, role: &Role, number: u64, why: &str) {
         match role {
             Role::In(rin) if rin.conn().id == number => {
-                rin.tell(crate::events::Received::ConnDown { why: why.to_owned() });
+                rin.tell(crate::events::InEvent::ConnDown { why: why.to_owned() });
             }
             Role::In(_) => {}
             Role::Out(out) => out.conn_down(number, why),

@@ -285,7 +285,7 @@ impl<T: Transport> Core<T> {
     /// A turn that waits until there is something to do. False when the worker is done.
     pub(crate) fn run_once(&mut self, clock: &dyn Fn() -> Nanos) -> bool {
         let timeout = if self.dirty.is_empty() {
-            self.shared.seat.sleeper().prepare();
+            self.shared.token.waker().prepare();
             let until_tick = Duration::from_nanos(self.next_tick().saturating_sub(clock()));
             if self.shared.has_work() { Duration::ZERO } else { until_tick }
         } else {
@@ -293,7 +293,7 @@ impl<T: Transport> Core<T> {
         };
         let mut events = std::mem::take(&mut self.events);
         self.transport.poll(Some(timeout), &mut events);
-        self.shared.seat.sleeper().woken();
+        self.shared.token.waker().woken();
         self.take_turn(clock(), &mut events);
         self.events = events;
         !self.stopped
@@ -350,9 +350,9 @@ impl<T: Transport> Core<T> {
             }
             // Its ring was looked at: that says nothing about whether the peer is there.
             Event::Followed(conn, wire) => self.on_followed(conn, wire),
-            Event::Watched(conn, wire, number, bell) => {
+            Event::Watched(conn, wire, number, doorbell) => {
                 self.heard(conn);
-                self.on_watched(conn, wire, number, bell);
+                self.on_watched(conn, wire, number, doorbell);
             }
             Event::Unwatched(conn, wire, number) => self.on_unwatched(conn, wire, number),
             Event::Control(conn, bytes) => {
@@ -426,7 +426,7 @@ impl<T: Transport> Core<T> {
         for (conn, wire) in used.outs.clone() {
             self.wake_out(conn, wire);
         }
-        self.let_be(slot);
+        self.suppress_notify(slot);
     }
 
     /// Tells the contexts of deliveries that have landed everywhere.

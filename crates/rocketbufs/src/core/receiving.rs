@@ -7,9 +7,9 @@ use rocketnet::{ConnId, Transport};
 use super::{Command, Core};
 use crate::error::RefusedError;
 use crate::inbound::{Ending, InLog, InboundShared};
+use crate::limits::millis;
 use crate::lock::lock;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
-use crate::terms::millis;
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -173,9 +173,9 @@ impl<T: Transport> Core<T> {
         let skipped = self.transport.skip(conn, wire, to);
         let mut state = lock(&inbound.state);
         match &mut state.log {
-            Some(in_log) if skipped => in_log.since = to,
+            Some(in_log) if skipped => in_log.covered_from = to,
             // Who follows a ring past a relay may have what the relay lost.
-            Some(in_log) if in_log.ring().is_peers() && in_log.ring().boundary() >= to => {}
+            Some(in_log) if in_log.ring().is_peer_written() && in_log.ring().boundary() >= to => {}
             _ => {
                 drop(state);
                 let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
@@ -197,7 +197,7 @@ impl<T: Transport> Core<T> {
         }
         let has = lock(&inbound.state).log.as_ref().map(|l| {
             let boundary = l.ring().stop_following();
-            (boundary, l.ring().head(), l.ring().is_peers())
+            (boundary, l.ring().head(), l.ring().is_peer_written())
         });
         let end = match has {
             Some((boundary, ..)) if boundary == end.position() => end,
@@ -295,8 +295,8 @@ impl<T: Transport> Core<T> {
         match link.ins.get(&wire) {
             Some(in_sub) if in_sub.leaving => {
                 let gone = link.ins.remove(&wire);
-                let inlet = self.transport.unbind(conn, wire);
-                self.keep_inlet(gone.map(|in_sub| in_sub.inbound), inlet);
+                let receiver = self.transport.unbind(conn, wire);
+                self.keep_receiver(gone.map(|in_sub| in_sub.inbound), receiver);
             }
             _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
         }
@@ -308,15 +308,15 @@ impl<T: Transport> Core<T> {
         let mut ins: Vec<_> = link.ins.drain().collect();
         ins.sort_unstable_by_key(|(wire, _)| *wire);
         for (wire, in_sub) in ins {
-            let inlet = self.transport.unbind(conn, wire);
+            let receiver = self.transport.unbind(conn, wire);
             if in_sub.leaving {
                 continue;
             }
             let inbound = in_sub.inbound;
             self.slots.remove(&inbound.slot);
             let mut state = lock(&inbound.state);
-            if let (Some(in_log), Some(inlet)) = (&mut state.log, inlet) {
-                in_log.inlet = Some(inlet);
+            if let (Some(in_log), Some(receiver)) = (&mut state.log, receiver) {
+                in_log.receiver = Some(receiver);
             }
             state.disconnect();
             let calls = state.log.as_mut().map(InLog::suspend_loan);

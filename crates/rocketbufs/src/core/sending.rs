@@ -11,7 +11,7 @@ use crate::buffer::{Held, Leaving, SubShared};
 use crate::confirm::tell_subscriber_progress;
 use crate::events::OutEvent;
 use crate::proto::{ByeCode, Credit, Message, Outbound, RefuseCode, Step};
-use crate::types::{Level, Nanos, Policy, Position, WireId};
+use crate::types::{ConfirmLevel, Nanos, Policy, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
 const WRITES_PER_FLUSH: usize = 256;
@@ -224,7 +224,7 @@ impl<T: Transport> Core<T> {
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
         let (wanted, all) = out.buffer.wanted(out.outbound.levels());
         // An end is told, and whoever destroyed the buffer waits until all have it.
-        let all = all.or(out.outbound.ended().then_some(Level::Landed));
+        let all = all.or(out.outbound.ended().then_some(ConfirmLevel::Landed));
         let confirm = out.outbound.ask(wanted, all);
         let more = out.buffer.log().and_then(|log| out.outbound.ask_for_more(&log.ring));
         for wanted in [confirm, more.map(|to| [to, 0, 0])].into_iter().flatten() {
@@ -243,7 +243,7 @@ impl<T: Transport> Core<T> {
 
     pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {
         // Who went behind the receiver counts for what was told before: that is told on before it is one that left.
-        let left = |out: &&OutSub| credit.count.left > out.outbound.tally().told.left;
+        let left = |out: &&OutSub| credit.coverage.left > out.outbound.tally().told.left;
         let out = self.links.get(&conn).and_then(|link| link.outs.get(&wire)).filter(left);
         if let Some(source) = out.and_then(|out| out.buffer.upstream()) {
             self.tell_on(&source);

@@ -7,7 +7,7 @@
 //!   quiet            drained, and nothing more was granted: the ring can go
 //! ```
 
-use rocketring::{Inlet, Ring};
+use rocketring::{Ring, RingReceiver};
 
 use super::{InLog, InboundShared};
 use crate::budget::{Calls, Membership, Need, Share};
@@ -147,7 +147,7 @@ impl InLog {
         if !has_ring || !self.is_drained() {
             return Calls::default();
         }
-        if self.inlet.is_some() {
+        if self.receiver.is_some() {
             return self.free_ring();
         }
         match &mut self.loan {
@@ -161,8 +161,8 @@ impl InLog {
 
     /// The ring goes, where the landing end is here.
     fn free_ring(&mut self) -> Calls {
-        let (inlet, calls) = self.swap_ring(Ring::bare(self.log.ring.head()), None);
-        self.inlet = inlet;
+        let (receiver, calls) = self.swap_ring(Ring::unbacked(self.log.ring.head()), None);
+        self.receiver = receiver;
         calls
     }
 
@@ -271,8 +271,8 @@ impl InLog {
         true
     }
 
-    /// The ring of its share, from here on, or none; returns the inlet that is to be bound.
-    pub(crate) fn swap_ring(&mut self, ring: Ring, share: Option<Share>) -> (Option<Inlet>, Calls) {
+    /// The ring of its share, from here on, or none; returns the ring receiver that is to be bound.
+    pub(crate) fn swap_ring(&mut self, ring: Ring, share: Option<Share>) -> (Option<RingReceiver>, Calls) {
         let head = ring.head();
         let Some(loan) = &mut self.loan else { return (None, Calls::default()) };
         let calls = if share.is_none() { loan.member.give_back() } else { Calls::default() };
@@ -286,17 +286,17 @@ impl InLog {
             None => head,
         };
         self.hold = ring.hold(head).ok();
-        let inlet = ring.inlet();
+        let receiver = ring.receiver();
         self.log.ring = ring;
-        (inlet, calls)
+        (receiver, calls)
     }
 
     /// The connection is gone: nothing is granted any more, and the landing end is here.
     pub(crate) fn suspend_loan(&mut self) -> Calls {
         // Over another connection the sender may not know any more where the delivery ends whose begin is here, and a
         // ring that was made for it may have no room for a later end.
-        if let (Some(_), Some(inlet)) = (&self.loan, &mut self.inlet) {
-            inlet.drop_partial();
+        if let (Some(_), Some(receiver)) = (&self.loan, &mut self.receiver) {
+            receiver.drop_partial();
         }
         let (head, drained) = (self.log.ring.head(), self.is_drained());
         let Some(loan) = &mut self.loan else { return Calls::default() };

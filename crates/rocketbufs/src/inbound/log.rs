@@ -1,10 +1,10 @@
 //! The log of a subscription: what comes next of it, what was given back, and what to tell upstream.
 
-use rocketring::{Hold, Inlet, Ring, verify};
+use rocketring::{Hold, Ring, RingReceiver, verify};
 
 use super::{InLog, InboundShared, Item, Relayed};
 use crate::buffer::{Buffer, Log};
-use crate::proto::{Count, Credit, Inbound};
+use crate::proto::{Coverage, Credit, Inbound};
 use crate::types::Position;
 
 impl InboundShared {
@@ -39,18 +39,24 @@ impl InLog {
         self.read = start;
         self.consumed = start;
         self.reader = None;
-        self.inlet = None;
+        self.receiver = None;
     }
 
-    pub(crate) fn new(log: Log, inlet: Inlet, credit: Inbound, start: Position, relays: bool) -> Self {
-        let nothing = Relayed { delivered: start, consumed: start, count: Count::default() };
+    pub(crate) fn new(
+        log: Log,
+        receiver: RingReceiver,
+        credit: Inbound,
+        start: Position,
+        relays: bool,
+    ) -> Self {
+        let nothing = Relayed { delivered: start, consumed: start, coverage: Coverage::default() };
         let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
         let (confirm_consumed, place_kept) = (false, false);
         let pins = Vec::new();
         Self {
             log,
             credit,
-            inlet: Some(inlet),
+            receiver: Some(receiver),
             confirm_consumed,
             place_kept,
             max_view_bytes: 0,
@@ -58,7 +64,7 @@ impl InLog {
             relayed: relays.then_some(nothing),
             hold,
             kept: None,
-            since: start,
+            covered_from: start,
             consumed: start,
             read: start,
             pins,
@@ -68,7 +74,7 @@ impl InLog {
 
     /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
     pub(super) fn give_back(&mut self, to: Position) {
-        let to = self.reader.as_ref().map_or(to, |reader| to.min(reader.at()));
+        let to = self.reader.as_ref().map_or(to, |reader| to.min(reader.position()));
         self.consumed = self.consumed.max(to);
         self.read = self.read.max(to);
         // A hole that was told is given back with the last of what lies before it.
@@ -83,6 +89,8 @@ impl InLog {
     pub(super) fn move_hold(&mut self) {
         if let Some(hold) = &self.hold {
             let at = self.pins.iter().copied().min().unwrap_or(Position::MAX).min(self.consumed);
+            #[cfg(feature = "planted-bugs")]
+            let at = if crate::planted::is(crate::planted::PIN_IGNORED) { self.consumed } else { at };
             hold.advance(at);
         }
     }
@@ -104,7 +112,7 @@ impl InLog {
         // Where rings come and go, the begin of a delivery is dropped with the connection.
         let landed = if self.loan.is_some() { ring.boundary() } else { ring.head() };
         // What lies in the sender's memory is this end's as long as the sender keeps it, with or without a connection.
-        let lent = ring.is_peers() && ring.flow_control() && !self.place_kept;
+        let lent = ring.is_peer_written() && ring.flow_control() && !self.place_kept;
         let landed = if lent { ring.slowest_hold().map_or(landed, |at| at.min(landed)) } else { landed };
         #[cfg(feature = "planted-bugs")]
         let landed = if crate::planted::is(crate::planted::LANDED_EARLY) {
@@ -123,13 +131,13 @@ impl InLog {
                 return Credit { landed, grant, ..Credit::default() };
             }
             let consumed = self.consumed.min(landed);
-            if let Some(Relayed { delivered, consumed: by_all, count }) = self.relayed {
+            if let Some(Relayed { delivered, consumed: by_all, coverage }) = self.relayed {
                 let (landed, delivered) = (consumed, delivered.min(consumed));
-                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, count };
+                return Credit { landed, delivered, consumed: by_all.min(delivered), grant, coverage };
             }
             let landed = if self.confirm_consumed { consumed } else { landed };
-            let count = Count { since: self.since, ..Count::ONE };
-            return Credit { landed, delivered: landed, consumed, grant, count };
+            let coverage = Coverage { covered_from: self.covered_from, ..Coverage::ONE };
+            return Credit { landed, delivered: landed, consumed, grant, coverage };
         };
         let confirmed = buffer.confirmed();
         let delivered = confirmed.delivered.min(landed);
@@ -138,15 +146,15 @@ impl InLog {
             delivered,
             consumed: confirmed.consumed.min(delivered),
             grant,
-            count: confirmed.count,
+            coverage: confirmed.coverage,
         }
     }
 
     pub(super) fn credit_due(&self) -> bool {
-        let count = Count { since: self.since, ..Count::ONE };
+        let coverage = Coverage { covered_from: self.covered_from, ..Coverage::ONE };
         let plain = self.loan.is_none() && self.relayed.is_none();
         let bound = self.consumed.saturating_add(self.log.ring.capacity());
-        if plain && !self.credit.may_be_due(self.log.ring.head(), bound, count) {
+        if plain && !self.credit.may_be_due(self.log.ring.head(), bound, coverage) {
             return false;
         }
         self.loan_due() || self.credit.is_due(&self.credit_now(None))
@@ -213,7 +221,7 @@ impl InLog {
     /// disconnected: up to where its deliveries are whole again.
     fn overwritten(&mut self, boundary: Position) -> Option<Item> {
         let (ring, from) = (&self.log.ring, self.read);
-        if !ring.is_peers() || from >= boundary || ring.is_stable(from) {
+        if !ring.is_peer_written() || from >= boundary || ring.is_stable(from) {
             return None;
         }
         let by = ring.view(from, from).copy_to(0, &mut []).err()?.by;

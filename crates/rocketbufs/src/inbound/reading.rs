@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rocketring::{Quiet, Ring};
+use rocketring::{LazyCursor, Ring};
 
 use super::{InLog, InboundShared};
 use crate::lock::lock;
@@ -29,7 +29,7 @@ pub(crate) struct Readable {
 impl InboundShared {
     /// From here on what comes is this reader's alone. None where it is not followed, or where something came already, or was
     /// not given back.
-    pub(crate) fn begin_reading(&self, reader: &Arc<Quiet>) -> Option<Readable> {
+    pub(crate) fn begin_reading(&self, reader: &Arc<LazyCursor>) -> Option<Readable> {
         let mut state = lock(&self.state);
         if !state.looked_at || state.done || state.ending.is_some() || self.is_spliced() {
             return None;
@@ -43,8 +43,8 @@ impl InboundShared {
         if !(plain && given_back && ring.head() == at) {
             return None;
         }
-        reader.move_to(at);
-        reader.answer();
+        reader.advance_to(at);
+        reader.clear_request();
         in_log.reader = Some(reader.clone());
         if in_log.credit.is_asked() {
             in_log.ask_reader();
@@ -54,16 +54,16 @@ impl InboundShared {
     }
 
     /// The reader tells how far it is.
-    pub(crate) fn tell_read(&self, reader: &Quiet) {
+    pub(crate) fn tell_read(&self, reader: &LazyCursor) {
         self.update(|in_log| {
             if !in_log.credit.is_asked() {
-                reader.answer();
+                reader.clear_request();
             }
         });
     }
 
     /// It reads no more, and was shown everything up to `read`. Nothing if the log is another one by now.
-    pub(crate) fn end_reading(&self, reader: &Arc<Quiet>, read: Position) {
+    pub(crate) fn end_reading(&self, reader: &Arc<LazyCursor>, read: Position) {
         self.update(|in_log| {
             if in_log.reader.take_if(|known| Arc::ptr_eq(known, reader)).is_some() {
                 in_log.read = in_log.read.max(read);
@@ -81,7 +81,7 @@ impl InLog {
     /// Takes over how far the reader is, if there is one. True if others may read on.
     pub(crate) fn catch_up(&mut self) -> bool {
         let Some(reader) = &self.reader else { return true };
-        let at = reader.at();
+        let at = reader.position();
         if at > self.consumed {
             self.give_back(at);
             self.move_hold();
@@ -92,13 +92,13 @@ impl InLog {
     /// The reader tells when it moves, as somebody waits for that. Where it is now counts already.
     pub(crate) fn ask_reader(&mut self) {
         if let Some(reader) = &self.reader {
-            reader.ask();
+            reader.request();
         }
         self.catch_up();
     }
 
     /// How far anything may be given back.
     pub(super) fn reached(&self) -> Position {
-        self.reader.as_ref().map_or(self.log.ring.boundary(), |reader| reader.at())
+        self.reader.as_ref().map_or(self.log.ring.boundary(), |reader| reader.position())
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rocketring::{MAX_WATCHERS, PeerBell, WatchKey};
+use rocketring::{MAX_WATCHERS, PeerDoorbell, WatchKey};
 
-/// Over which connection a bell was passed on, and as which number.
+/// Over which connection a doorbell was passed on, and as which number.
 pub(crate) type Passed = Option<(u64, u32)>;
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Watchers {
 
 struct Watcher {
     key: WatchKey,
-    bell: Arc<PeerBell>,
+    doorbell: Arc<PeerDoorbell>,
     passed: Passed,
 }
 
@@ -36,11 +36,11 @@ impl Watchers {
     }
 
     /// False if there are too many.
-    pub(crate) fn add(&mut self, key: WatchKey, bell: Arc<PeerBell>) -> bool {
+    pub(crate) fn add(&mut self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
         self.remove(key);
         let place = self.all.len() < MAX_WATCHERS;
         if place {
-            self.all.push(Watcher { key, bell, passed: None });
+            self.all.push(Watcher { key, doorbell, passed: None });
         }
         place
     }
@@ -48,7 +48,7 @@ impl Watchers {
     pub(crate) fn remove(&mut self, key: WatchKey) {
         let Some(at) = self.all.iter().position(|watcher| watcher.key == key) else { return };
         let Some(passed) = self.all.swap_remove(at).passed else { return };
-        // One reader may follow the ring under two ids, with one bell.
+        // One reader may follow the ring under two ids, with one doorbell.
         if !self.all.iter().any(|watcher| watcher.passed == Some(passed)) {
             self.gone.push(passed);
         }
@@ -66,10 +66,13 @@ impl Watchers {
     }
 
     /// Those of which this connection does not know.
-    pub(crate) fn not_passed(&mut self, conn: u64) -> impl Iterator<Item = (&Arc<PeerBell>, &mut Passed)> {
+    pub(crate) fn not_passed(
+        &mut self,
+        conn: u64,
+    ) -> impl Iterator<Item = (&Arc<PeerDoorbell>, &mut Passed)> {
         let passed = move |watcher: &Watcher| watcher.passed.is_some_and(|(to, _)| to == conn);
         let all = self.all.iter_mut().filter(move |watcher| !passed(watcher));
-        all.map(|watcher| (&watcher.bell, &mut watcher.passed))
+        all.map(|watcher| (&watcher.doorbell, &mut watcher.passed))
     }
 }
 
@@ -77,17 +80,17 @@ impl Watchers {
 mod tests {
     use super::*;
 
-    fn bell() -> Arc<PeerBell> {
-        let bell = rocketring::Bell::new(false).unwrap();
-        let [page, pipe] = bell.files().map(|file| file.try_clone_to_owned().unwrap());
-        Arc::new(rocketring::Maps::new(1, 1 << 20).bell(page, pipe).unwrap())
+    fn doorbell() -> Arc<PeerDoorbell> {
+        let doorbell = rocketring::Doorbell::new(false).unwrap();
+        let [page, pipe] = doorbell.files().map(|file| file.try_clone_to_owned().unwrap());
+        Arc::new(rocketring::PeerMapper::new(1, 1 << 20).doorbell(page, pipe).unwrap())
     }
 
-    /// Passes everything on to a connection, each bell under the number at its place.
-    fn pass(watchers: &mut Watchers, conn: u64, bells: &[Arc<PeerBell>]) -> Vec<u32> {
+    /// Passes everything on to a connection, each doorbell under the number at its place.
+    fn pass(watchers: &mut Watchers, conn: u64, doorbells: &[Arc<PeerDoorbell>]) -> Vec<u32> {
         let mut told = Vec::new();
-        for (bell, passed) in watchers.not_passed(conn) {
-            let number = bells.iter().position(|known| Arc::ptr_eq(known, bell)).unwrap() as u32;
+        for (doorbell, passed) in watchers.not_passed(conn) {
+            let number = doorbells.iter().position(|known| Arc::ptr_eq(known, doorbell)).unwrap() as u32;
             *passed = Some((conn, number));
             told.push(number);
         }
@@ -96,11 +99,13 @@ mod tests {
 
     #[test]
     fn each_is_passed_to_each_connection_once() {
-        let (mut watchers, bells) = (Watchers::default(), [bell(), bell()]);
-        assert!(watchers.add((1, 0, 0), bells[0].clone()) && watchers.add((2, 0, 0), bells[1].clone()));
-        assert_eq!(pass(&mut watchers, 7, &bells), [0, 1]);
-        assert_eq!(pass(&mut watchers, 7, &bells), []);
-        assert_eq!(pass(&mut watchers, 8, &bells), [0, 1], "another connection knows of none");
+        let (mut watchers, doorbells) = (Watchers::default(), [doorbell(), doorbell()]);
+        assert!(
+            watchers.add((1, 0, 0), doorbells[0].clone()) && watchers.add((2, 0, 0), doorbells[1].clone())
+        );
+        assert_eq!(pass(&mut watchers, 7, &doorbells), [0, 1]);
+        assert_eq!(pass(&mut watchers, 7, &doorbells), []);
+        assert_eq!(pass(&mut watchers, 8, &doorbells), [0, 1], "another connection knows of none");
         watchers.remove((1, 0, 0));
         assert_eq!(watchers.take_gone(7), [], "what the old connection knew is gone with it");
         watchers.remove((2, 0, 0));
@@ -109,9 +114,11 @@ mod tests {
 
     #[test]
     fn a_reader_with_two_subscriptions_is_gone_with_the_second() {
-        let (mut watchers, bells) = (Watchers::default(), [bell()]);
-        assert!(watchers.add((1, 0, 0), bells[0].clone()) && watchers.add((1, 5, 0), bells[0].clone()));
-        pass(&mut watchers, 7, &bells);
+        let (mut watchers, doorbells) = (Watchers::default(), [doorbell()]);
+        assert!(
+            watchers.add((1, 0, 0), doorbells[0].clone()) && watchers.add((1, 5, 0), doorbells[0].clone())
+        );
+        pass(&mut watchers, 7, &doorbells);
         watchers.remove((1, 0, 0));
         assert_eq!(watchers.take_gone(7), []);
         watchers.remove((1, 5, 0));
@@ -128,11 +135,11 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many() {
-        let (mut watchers, bell) = (Watchers::default(), bell());
+        let (mut watchers, doorbell) = (Watchers::default(), doorbell());
         for n in 0..MAX_WATCHERS as u32 {
-            assert!(watchers.add((1, n, 0), bell.clone()));
+            assert!(watchers.add((1, n, 0), doorbell.clone()));
         }
-        assert!(!watchers.add((2, 0, 0), bell.clone()));
-        assert!(watchers.add((1, 3, 0), bell), "one that comes again takes no other place");
+        assert!(!watchers.add((2, 0, 0), doorbell.clone()));
+        assert!(watchers.add((1, 3, 0), doorbell), "one that comes again takes no other place");
     }
 }

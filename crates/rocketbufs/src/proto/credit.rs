@@ -11,25 +11,25 @@
 //! The three are minima over everybody below: a receiver that hands on what it gets (a splice) tells what all of its
 //! own receivers have told. So they are true through any chain, and one CREDIT costs the same however long it is.
 
-use super::count::Count;
-use crate::types::{Level, Position};
+use super::coverage::Coverage;
+use crate::types::{ConfirmLevel, Position};
 
 /// For whom a subscription speaks, as its sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct PeerCoverage {
     /// As the receiver told last.
-    pub told: Count,
+    pub told: Coverage,
     /// How often the sender skipped a range.
     pub skips: u32,
     /// Where the last one ended.
     pub skipped_to: Position,
 }
 
-impl Tally {
+impl PeerCoverage {
     /// Both together.
-    pub fn count(&self) -> Count {
-        let count = self.told.behind(self.skipped_to);
-        Count { lost: count.lost.saturating_add(self.skips), ..count }
+    pub fn count(&self) -> Coverage {
+        let coverage = self.told.behind(self.skipped_to);
+        Coverage { lost: coverage.lost.saturating_add(self.skips), ..coverage }
     }
 
     /// The receiver does not get what lies below `to`.
@@ -51,11 +51,11 @@ pub struct Credit {
     /// The sender may write up to here.
     pub grant: Position,
     /// For whom `delivered` and `consumed` speak.
-    pub count: Count,
+    pub coverage: Coverage,
 }
 
 impl Credit {
-    /// What is confirmed, by [`Level`].
+    /// What is confirmed, by [`ConfirmLevel`].
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
@@ -99,8 +99,8 @@ impl Asked {
     }
 }
 
-/// Positions asked for, by [`Level`].
-pub type AskedLevels = [Asked; Level::ALL.len()];
+/// Positions asked for, by [`ConfirmLevel`].
+pub type AskedLevels = [Asked; ConfirmLevel::ALL.len()];
 
 /// Why a CREDIT is nonsense: the fault of the receiver that sent it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@
 //! waits, or when receivers came or went. The window is the smaller of the two rings, so that a sender with the smaller
 //! ring is not left without.
 
-use super::count::Count;
+use super::coverage::Coverage;
 use super::credit::{Asked, AskedLevels, Credit};
 use crate::types::Position;
 
@@ -20,8 +20,8 @@ pub struct Inbound {
 impl Inbound {
     /// A subscription that begins at `start`; `window` is the smaller of what the two rings hold in flight.
     pub fn new(start: Position, window: u64) -> Self {
-        let count = Count::default();
-        let told = Credit { landed: start, delivered: start, consumed: start, grant: start, count };
+        let coverage = Coverage::default();
+        let told = Credit { landed: start, delivered: start, consumed: start, grant: start, coverage };
         Self { quarter: (window / 4).max(1), told, asked: AskedLevels::default() }
     }
 
@@ -67,7 +67,7 @@ impl Inbound {
         let far = |now: Position, told: Position| now.saturating_sub(told) >= self.quarter;
         let due = (0..levels.len()).any(|n| reached(n) || far(levels[n], told[n]))
             || far(now.grant, self.told.grant)
-            || now.count != self.told.count;
+            || now.coverage != self.told.coverage;
         #[cfg(feature = "planted-bugs")]
         let due = match crate::planted::is(crate::planted::CREDIT_LATE) {
             true => now.grant.saturating_sub(self.told.grant) >= 5 * self.quarter,
@@ -83,26 +83,26 @@ impl Inbound {
 
     /// Whether a CREDIT could be due where no position is above `head`, the grant is not above `grant`, and the count is
     /// this. Costs less than to find out the positions.
-    pub fn may_be_due(&self, head: Position, grant: Position, count: Count) -> bool {
+    pub fn may_be_due(&self, head: Position, grant: Position, coverage: Coverage) -> bool {
         let told = self.told;
         let reached = |(asked, told): (&Asked, Position)| asked.next(told).is_some();
         let least = told.landed.min(told.delivered).min(told.consumed);
         self.asked.iter().zip(told.levels()).any(reached)
             || head.saturating_sub(least) >= self.quarter
             || grant.saturating_sub(told.grant) >= self.quarter
-            || count != told.count
+            || coverage != told.coverage
     }
 
     /// Tells whatever changed, due or not (after SUBSCRIBED and on resume, so that the sender knows its first grant).
     pub fn tell(&mut self, now: Credit) -> Option<Credit> {
-        let joined = now.count.joined(self.told.count);
+        let joined = now.coverage.joined(self.told.coverage);
         let level = |now: Position, told: Position| if joined { now } else { now.max(told) };
         let credit = Credit {
             landed: now.landed.max(self.told.landed),
             delivered: level(now.delivered, self.told.delivered),
             consumed: level(now.consumed, self.told.consumed),
             grant: now.grant.max(self.told.grant),
-            count: now.count,
+            coverage: now.coverage,
         };
         self.told = credit;
         Some(credit)

@@ -5,7 +5,7 @@
 //! out of range is an error of the peer, told with what was wrong.
 
 use super::codec::{Writer, wire};
-use super::count::{decode_count, encode_count};
+use super::coverage::{decode_coverage, encode_coverage};
 use super::credit::Credit;
 use crate::fields::{FieldError, Reader};
 use crate::types::{Bid, Epoch, Policy, Position, WireId};
@@ -44,9 +44,10 @@ pub struct Hello {
 }
 
 /// Where a subscription begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
     /// At the end of the last complete delivery.
+    #[default]
     Newest,
     /// At the oldest delivery that is still kept.
     Oldest,
@@ -235,7 +236,7 @@ pub enum Message {
     Ask {
         /// The subscription.
         wire: WireId,
-        /// Wanted, by [`Level`](crate::Level); 0 where nobody waits.
+        /// Wanted, by [`ConfirmLevel`](crate::ConfirmLevel); 0 where nobody waits.
         wanted: [Position; 3],
     },
     /// Receiver to sender: what was granted and not used is wanted back.
@@ -420,7 +421,7 @@ fn decode_hello(r: &mut Reader<'_>) -> Result<Hello, FieldError> {
 
 fn encode_credit(w: &mut Writer, wire: WireId, c: &Credit) {
     w.u8(CREDIT).u32(wire).u64(c.landed).u64(c.delivered).u64(c.consumed).u64(c.grant);
-    encode_count(w, &c.count);
+    encode_coverage(w, &c.coverage);
 }
 
 fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
@@ -429,7 +430,7 @@ fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
         delivered: r.u64()?,
         consumed: r.u64()?,
         grant: r.u64()?,
-        count: decode_count(r)?,
+        coverage: decode_coverage(r)?,
     })
 }
 

@@ -5,15 +5,15 @@
 //! whether the peer is alive. The same machines run on real transports and in the simulator.
 
 mod codec;
-mod count;
+mod coverage;
 mod credit;
 mod inbound;
 mod message;
 mod outbound;
 mod session;
 
-pub use count::{Count, MOST_PARTS, Part, Parts};
-pub use credit::{Asked, AskedLevels, Credit, CreditError, Tally};
+pub use coverage::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
+pub use credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
 pub use inbound::Inbound;
 pub use message::{
     ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,

@@ -18,8 +18,8 @@ mod lent;
 use lent::Lent;
 use rocketring::Ring;
 
-use super::credit::{Asked, AskedLevels, Credit, CreditError, Tally};
-use crate::types::{Level, Nanos, Policy, Position};
+use super::credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
+use crate::types::{ConfirmLevel, Nanos, Policy, Position};
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub struct Outbound {
     kept: Position,
     delivered: Position,
     consumed: Position,
-    tally: Tally,
+    tally: PeerCoverage,
     asked: AskedLevels,
     lent: Lent,
     ended: bool,
@@ -141,7 +141,7 @@ impl Outbound {
             delivered: start,
             consumed: start,
             // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
-            tally: Tally::default(),
+            tally: PeerCoverage::default(),
             asked: AskedLevels::default(),
             lent: Lent::default(),
             ended: false,
@@ -175,8 +175,8 @@ impl Outbound {
         self.kept = self.kept.min(at);
     }
 
-    /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`Level`].
-    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: Tally) {
+    /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`ConfirmLevel`].
+    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: PeerCoverage) {
         self.landed = self.landed.min(landed);
         self.kept = self.kept.min(landed);
         self.delivered = self.delivered.min(delivered).min(self.landed);
@@ -204,13 +204,13 @@ impl Outbound {
         self.consumed
     }
 
-    /// How far it is confirmed, by [`Level`].
+    /// How far it is confirmed, by [`ConfirmLevel`].
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
 
     /// For whom that speaks.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> PeerCoverage {
         self.tally
     }
 
@@ -326,7 +326,10 @@ impl Outbound {
                 self.sent_boundary = at;
                 return Step::Write { from: at, to: at, more: false };
             }
-            if self.sent >= at && (self.credited || !self.inside) {
+            let sent_all = self.sent >= at;
+            #[cfg(feature = "planted-bugs")]
+            let sent_all = sent_all || limit <= self.sent && crate::planted::is(crate::planted::END_EARLY);
+            if sent_all && (self.credited || !self.inside) {
                 self.ended = true;
                 return Step::End(end.moved(at));
             }
@@ -383,7 +386,7 @@ impl Outbound {
     /// # Errors
     /// If it claims what cannot be: the connection should be closed.
     pub fn on_credit(&mut self, credit: &Credit, now: Nanos) -> Result<(), CreditError> {
-        let Credit { landed, delivered, consumed, grant, count } = *credit;
+        let Credit { landed, delivered, consumed, grant, coverage } = *credit;
         if landed > self.sent {
             return Err(CreditError::LandedAheadOfSent { landed, sent: self.sent });
         }
@@ -399,7 +402,7 @@ impl Outbound {
             self.lent.begin(self.config.flow_control && grant <= self.start);
         }
         self.landed = self.landed.max(landed);
-        let joined = count.joined(self.tally.told);
+        let joined = coverage.joined(self.tally.told);
         for (asked, level, told) in [(1, &mut self.delivered, delivered), (2, &mut self.consumed, consumed)] {
             if joined && told < *level {
                 *level = told;
@@ -413,7 +416,7 @@ impl Outbound {
             // Both rings have one capacity, so what is granted is that much above what is still needed.
             self.kept = self.kept.max(self.grant.saturating_sub(capacity).min(self.landed));
         }
-        self.tally.told = count;
+        self.tally.told = coverage;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
             self.last_progress = now;
         }
@@ -430,9 +433,9 @@ impl Outbound {
     }
 
     /// Whether to ask the receiver for a CREDIT, because somebody waits, and what. `wanted` is the smallest position
-    /// waited for at each [`Level`], beyond what is confirmed; `all`: somebody waits for everything that was sent, at
+    /// waited for at each [`ConfirmLevel`], beyond what is confirmed; `all`: somebody waits for everything that was sent, at
     /// that level. Where it was asked for already it is not asked for again.
-    pub fn ask(&mut self, wanted: [Option<Position>; 3], all: Option<Level>) -> Option<[Position; 3]> {
+    pub fn ask(&mut self, wanted: [Option<Position>; 3], all: Option<ConfirmLevel>) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
         let also = all.and(self.level_of_room());
         let mut ask = [0; 3];

@@ -8,14 +8,14 @@
 //!
 //! A turn of the worker looks at everything that a worker has to do, which takes longer than a message between two cores. So
 //! where a worker spins (`shm.busy_poll_us`), threads in `recv` look at the rings themselves between two turns. The right to
-//! do so is the worker's to give, for a moment after each turn ([`Looks`]): whoever has the seat then is a thread that comes
+//! do so is the worker's to give, for a moment after each turn ([`Looks`]): whoever has the token then is a thread that comes
 //! back, and no writer needs to ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::{RIn, RInShared};
-use crate::events::{Received, event_of};
+use crate::events::{InEvent, event_of};
 use crate::inbound::{Followed, InboundShared};
 use crate::lock::lock;
 use crate::types::Nanos;
@@ -114,7 +114,7 @@ impl WorkerShared {
     /// Whether an application's thread may look at what the worker follows: it does the worker's work otherwise, while the
     /// worker's own thread is parked, and there is none.
     pub(crate) fn may_be_looked_past(&self) -> bool {
-        self.looks.are_allowed() && self.seat.is_parked() && !self.has_work()
+        self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
     }
 }
 
@@ -177,7 +177,7 @@ impl RIn {
     }
 
     /// Looks at rings until there is something, or the worker's turn is due.
-    pub(super) fn look(&self, sights: &Sights) -> Option<Received> {
+    pub(super) fn look(&self, sights: &Sights) -> Option<InEvent> {
         let worker = &*self.shared.inner.workers[sights.worker];
         let now = || self.shared.inner.now();
         if !worker.looks.spend(TAKEN, now) {
@@ -198,7 +198,7 @@ impl RIn {
         worker.looks.pace(None);
         while worker.looks.spend(1, now) && !worker.has_work() {
             for (ring, inbound) in rings.iter().zip(&*sights.inbounds) {
-                if ring.as_ref().is_some_and(rocketring::Ring::has_news)
+                if ring.as_ref().is_some_and(rocketring::Ring::has_new_data)
                     && let Some(taken) = inbound.follow().0
                 {
                     return Some(self.hand_out(worker, inbound, taken));
@@ -210,16 +210,16 @@ impl RIn {
     }
 
     #[inline(always)]
-    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> Received {
+    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> InEvent {
         worker.looks.took();
-        worker.seat.pass_by();
+        worker.token.note_visit();
         match taken {
             Followed::Data { view, epoch, more } => {
                 if more {
                     self.shared.enqueue(inbound);
                 }
                 let (from, to) = (view.from(), view.to());
-                Received::Data(InView::new(view, inbound.clone(), epoch, Some(from), to))
+                InEvent::Data(InView::new(view, inbound.clone(), epoch, Some(from), to))
             }
             Followed::Other(item) => {
                 self.shared.enqueue(inbound);

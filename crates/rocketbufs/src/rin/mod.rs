@@ -16,11 +16,11 @@ use crate::core::{Command, Role};
 use crate::drive::Waiting;
 use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::event_queue::Readable;
-use crate::events::{InEvent, Received, event_of};
+use crate::events::{InEvent, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
-use crate::proto::{Count, MAX_NAME_BYTES};
+use crate::proto::{Coverage, MAX_NAME_BYTES};
 use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::{BufSeg, InView};
 use crate::worker::is_worker;
@@ -40,7 +40,7 @@ use shared::{Queue, view_of};
 ///
 /// ```
 /// use std::time::Duration;
-/// use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received};
+/// use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, InEvent};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let ctx = Context::new(Config::default())?;
 /// let out = ROut::new(&ctx);
@@ -52,12 +52,12 @@ use shared::{Queue, view_of};
 /// let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
 /// input.subscribe(7, 1 << 20)?;
 /// let wait = Some(Duration::from_secs(5));
-/// assert!(matches!(input.recv(wait)?, Some(Received::Subscribed { bid: 7, .. })));
+/// assert!(matches!(input.recv(wait)?, Some(InEvent::Subscribed { bid: 7, .. })));
 ///
 /// let mut segment = out.get_output_segment(7, 5, Blocking::No)?;
 /// segment.bytes_mut().copy_from_slice(b"hello");
 /// out.deliver(segment, 5, None)?;
-/// let Some(Received::Data(view)) = input.recv(wait)? else { panic!("nothing came") };
+/// let Some(InEvent::Data(view)) = input.recv(wait)? else { panic!("nothing came") };
 /// assert_eq!(view.as_slice(), Some(&b"hello"[..]));
 /// view.consume();
 /// # Ok(())
@@ -127,9 +127,9 @@ impl RIn {
     /// Subscribes to a buffer, from now on, into a ring of `size_bytes`. Returns at once; the answer is an event.
     ///
     /// # Errors
-    /// Subscribed already, or a limit. What the sender says comes as [`Received::Refused`].
+    /// Subscribed already, or a limit. What the sender says comes as [`InEvent::Refused`].
     pub fn subscribe(&self, bid: Bid, size_bytes: u64) -> Result<(), SubscribeError> {
-        self.subscribe_with(bid, SubscribeOptions { size_bytes, ..SubscribeOptions::default() })
+        self.subscribe_with(bid, SubscribeOptions::new().size_bytes(size_bytes))
     }
 
     /// Subscribes with options.
@@ -147,15 +147,13 @@ impl RIn {
         mut options: SubscribeOptions,
     ) -> Result<Arc<InboundShared>, SubscribeError> {
         let inner = &self.shared.inner;
-        if options.size_bytes == 0 {
-            options.size_bytes = inner.config.buffers.size_bytes;
-        }
+        let size = *options.size_bytes.get_or_insert(inner.config.buffers.size_bytes);
         if options.name.len() > MAX_NAME_BYTES {
             return Err(SubscribeError::NameTooLong { size: options.name.len(), max: MAX_NAME_BYTES });
         }
         let max = inner.config.buffers.max_ring_bytes;
-        if options.size_bytes > max {
-            return Err(SubscribeError::TooLarge { size: options.size_bytes, max });
+        if size > max {
+            return Err(SubscribeError::TooLarge { size, max });
         }
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
         Ok(Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options)))
@@ -262,7 +260,7 @@ impl RIn {
         bid: Bid,
         delivered: Position,
         consumed: Position,
-        count: Count,
+        count: Coverage,
     ) -> Result<(), RecvError> {
         let inbound = self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?;
         inbound.confirm(delivered, consumed, count).then_some(()).ok_or(RecvError::NotSubscribed(bid))
@@ -284,14 +282,14 @@ impl RIn {
     ///
     /// # Errors
     /// From a callback, which must not wait, with a timeout other than zero; while there is an [`InReader`].
-    pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>, RecvError> {
+    pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
         if self.has_reader() {
             return Err(RecvError::ReaderTaken);
         }
         self.receive(timeout)
     }
 
-    fn receive(&self, timeout: Option<Duration>) -> Result<Option<Received>, RecvError> {
+    fn receive(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
         if is_worker() && timeout != Some(Duration::ZERO) {
             return Err(RecvError::CalledFromWorker);
         }
@@ -366,7 +364,7 @@ impl RIn {
         self.shared.has_reader.load(Ordering::Relaxed)
     }
 
-    fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<Received> {
+    fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<InEvent> {
         // Cleared before looking: what comes from here on queues it again. Both sides take the lock of its state between the flag
         // and the data, so that one of them sees the other.
         inbound.queued.store(false, Ordering::Relaxed);
@@ -382,7 +380,7 @@ impl RIn {
             }
         };
         let (view, epoch) = view_of(inbound, from, to)?;
-        Some(Received::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
+        Some(InEvent::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
     }
 
     /// The synchronous way to the application's control messages of the other end. In a callback, which must not wait,

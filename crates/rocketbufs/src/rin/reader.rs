@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketring::Quiet;
+use rocketring::LazyCursor;
 
+use super::RIn;
 use super::direct::{Sights, TAKEN};
-use super::{RIn, Received};
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::inbound::{InboundShared, Readable};
@@ -36,7 +36,7 @@ pub enum InRead {
     TimedOut,
 }
 
-/// Receives everything of one rIn, alone: the counterpart of a [`BufWriter`](crate::BufWriter). Taken with
+/// Receives everything of one rIn, alone: the counterpart of an [`OutWriter`](crate::OutWriter). Taken with
 /// [`RIn::reader`]; dropping it gives the rIn back.
 ///
 /// Over shared memory with `shm.busy_poll_us` a delivery costs less than with [`RIn::recv`]: a round trip of two processes takes
@@ -80,7 +80,7 @@ pub struct InReader {
 /// A subscription that is followed.
 struct Sight {
     inbound: Arc<InboundShared>,
-    reader: Arc<Quiet>,
+    reader: Arc<LazyCursor>,
     /// While it is read alone.
     reads: Option<Reads>,
 }
@@ -174,7 +174,7 @@ impl InReader {
         self.end_reading();
         match self.rin.receive(timeout)? {
             None => Ok(InRead::TimedOut),
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 each(view.bid(), &BufSeg::of(&view));
                 view.consume();
                 self.begin_reading();
@@ -208,7 +208,7 @@ impl InReader {
 
 impl Sight {
     fn new(inbound: &Arc<InboundShared>) -> Self {
-        Self { inbound: inbound.clone(), reader: Arc::new(Quiet::new(0)), reads: None }
+        Self { inbound: inbound.clone(), reader: Arc::new(LazyCursor::new(0)), reads: None }
     }
 
     fn begin_reading(&mut self) {
@@ -222,7 +222,7 @@ impl Sight {
     #[inline]
     fn look(&mut self, worker: &WorkerShared, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> Look {
         let Some(Reads { view, told, step }) = &mut self.reads else { return Look::Other };
-        if !view.ring().has_news() {
+        if !view.ring().has_new_data() {
             return Look::Nothing;
         }
         let from = view.end();
@@ -231,10 +231,10 @@ impl Sight {
             return Look::Other;
         }
         worker.looks.took();
-        worker.seat.pass_by();
+        worker.token.note_visit();
         view.go_on(to);
         each(self.inbound.bid, &BufSeg::of(view));
-        if self.reader.move_to(to) || to - *told >= *step {
+        if self.reader.advance_to(to) || to - *told >= *step {
             *told = to;
             self.inbound.tell_read(&self.reader);
         }

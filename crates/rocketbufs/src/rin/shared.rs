@@ -11,7 +11,7 @@ use crate::conn::ConnShared;
 use crate::context::{Context, ContextInner};
 use crate::core::Command;
 use crate::event_queue::Readable;
-use crate::events::{InEvent, Received, event_of};
+use crate::events::{InEvent, event_of};
 use crate::inbound::{InboundShared, Item};
 use crate::lock::lock;
 use crate::proto::ByeCode;
@@ -46,7 +46,7 @@ pub(crate) struct RInShared {
 /// What waits for [`RIn::recv`] and [`RIn::recv_control`].
 #[derive(Default)]
 pub(super) struct Queue {
-    pub(super) notices: VecDeque<Received>,
+    pub(super) notices: VecDeque<InEvent>,
     pub(super) ready: VecDeque<Arc<InboundShared>>,
     pub(super) control: VecDeque<Vec<u8>>,
     control_bytes: usize,
@@ -133,7 +133,7 @@ impl RInShared {
                 Ok(_) => {}
                 Err(view) => {
                     // The callback was removed after the data was taken.
-                    self.push_notice(&mut lock(&self.queue), Received::Data(view));
+                    self.push_notice(&mut lock(&self.queue), InEvent::Data(view));
                     return self.enqueue(inbound);
                 }
             }
@@ -161,7 +161,7 @@ impl RInShared {
     }
 
     /// Tells an event: by callback, or in the queue of [`RIn::recv`].
-    pub(crate) fn tell(&self, event: Received) {
+    pub(crate) fn tell(&self, event: InEvent) {
         self.run_event_backlog();
         let event = match self.event_cb.run(event, |callback, event| callback(event)) {
             Ok(ran) => {
@@ -173,7 +173,7 @@ impl RInShared {
         self.push_notice(&mut lock(&self.queue), event);
     }
 
-    fn push_notice(&self, queue: &mut Queue, notice: Received) {
+    fn push_notice(&self, queue: &mut Queue, notice: InEvent) {
         let may_be_deaf = self.data_cb.is_set();
         queue.push_notice(notice, if may_be_deaf { MAX_WAITING_FOR_CALLBACK } else { MAX_HOLES_WAITING });
         while may_be_deaf && queue.notices.len() > MAX_WAITING_FOR_CALLBACK {
@@ -185,7 +185,7 @@ impl RInShared {
 
     /// The same for an event of a subscription, unless that was left meanwhile. One that is over has made place when its
     /// application hears so.
-    pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: Received) {
+    pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
         self.run_event_backlog();
         let is_left = || lock(&inbound.state).done;
         if is_left() {
@@ -239,7 +239,7 @@ impl RInShared {
         // It may sleep there, while this comes from another worker. Costs a fence where it comes from that one.
         let mut driven = queue.driven;
         while driven != 0 {
-            self.inner.workers[driven.trailing_zeros() as usize].seat.wake();
+            self.inner.workers[driven.trailing_zeros() as usize].token.wake();
             driven &= driven - 1;
         }
         self.readable.raise();
@@ -321,11 +321,11 @@ impl RInShared {
 impl Queue {
     /// Holes are merged with the last one of their buffer where too many wait for somebody who does not listen: a
     /// sender that tells of one after the other costs no memory.
-    fn push_notice(&mut self, notice: Received, most: usize) {
+    fn push_notice(&mut self, notice: InEvent, most: usize) {
         if self.notices.len() >= most
-            && let Received::Lost { bid, to, .. } = &notice
+            && let InEvent::Lost { bid, to, .. } = &notice
             && let Some(last) = self.notices.iter_mut().rev().find_map(|known| match known {
-                Received::Lost { bid: of, to, .. } if *of == *bid => Some(to),
+                InEvent::Lost { bid: of, to, .. } if *of == *bid => Some(to),
                 _ => None,
             })
         {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, Received, SubscribeOptions};
+use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, SubscribeOptions};
 
 pub const WAIT: Duration = Duration::from_secs(60);
 
@@ -48,13 +48,13 @@ pub fn connect(ctx: &Context, listener: &Listener) -> Conn {
 pub fn subscribe(input: &RIn, bid: u32, options: SubscribeOptions) -> u64 {
     input.subscribe_with(bid, options).unwrap();
     match input.recv(Some(WAIT)).unwrap() {
-        Some(Received::Subscribed { bid: got, start, .. }) if got == bid => start,
+        Some(InEvent::Subscribed { bid: got, start, .. }) if got == bid => start,
         other => panic!("expected Subscribed, got {other:?}"),
     }
 }
 
 pub fn ring_of(size_bytes: u64) -> SubscribeOptions {
-    SubscribeOptions { size_bytes, ..SubscribeOptions::default() }
+    SubscribeOptions::new().size_bytes(size_bytes)
 }
 
 pub fn pattern(from: u64, len: usize) -> Vec<u8> {
@@ -78,7 +78,7 @@ pub fn take(input: &RIn, from: u64, end: u64) -> u64 {
     let (mut at, mut lost) = (from, 0);
     while at < end {
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.position(), at);
                 if let Ok(bytes) = view.to_vec() {
                     assert!(bytes == pattern(at, bytes.len()), "wrong bytes at {at}");
@@ -88,7 +88,7 @@ pub fn take(input: &RIn, from: u64, end: u64) -> u64 {
                 at = view.end();
                 view.consume();
             }
-            Some(Received::Lost { from, to, .. }) => {
+            Some(InEvent::Lost { from, to, .. }) => {
                 assert_eq!(from, at);
                 lost += to - from;
                 at = to;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, Policy, RIn, ROut, Received, Start, SubscribeOptions,
+    Blocking, BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, Start, SubscribeOptions,
 };
 
 #[path = "../sim/rng.rs"]
@@ -81,12 +81,13 @@ fn run(seed: u64, config: &Config, addr: &str) {
     let (out, listener) = sender_at(&ctx, addr);
     let size_bytes = rng.one_of(&[64 << 10, 256 << 10, 1 << 20]);
     let max_delivery_bytes = Some(MAX_DELIVERY);
-    let options = BufferOptions { size_bytes, start, max_delivery_bytes, ..BufferOptions::default() };
+    let options =
+        BufferOptions::new().size_bytes(size_bytes).start(start).max_delivery_bytes(max_delivery_bytes);
     out.create_buffer_with(BUFFER, options).unwrap();
 
     let (handed_on, behind) = sender_at(&broker_ctx, addr);
     let input = RIn::new(&Conn::connect(&broker_ctx, &listener.local_addr(), b"broker").unwrap());
-    let all = SubscribeOptions { size_bytes, start: Start::Oldest, ..SubscribeOptions::default() };
+    let all = SubscribeOptions::new().size_bytes(size_bytes).start(Start::Oldest);
     input.subscribe_with(BUFFER, all).unwrap();
     handed_on.splice(&input, BUFFER).unwrap();
 
@@ -143,17 +144,14 @@ impl<'a> Reader<'a> {
         let address = addresses[usize::from(plan.behind)].clone();
         let ctx = Context::new(config.clone()).unwrap();
         let input = RIn::new(&Conn::connect(&ctx, &address, b"reader").unwrap());
-        let options = SubscribeOptions {
-            size_bytes: plan.ring_bytes,
-            policy: plan.policy,
-            start: Start::Oldest,
-            name: plan.seed.to_le_bytes().to_vec(),
-            hold: HOLD,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(plan.ring_bytes)
+            .policy(plan.policy)
+            .start(Start::Oldest)
+            .durable(plan.seed.to_le_bytes().to_vec(), HOLD);
         input.subscribe_with(BUFFER, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Subscribed { start, .. }) => assert_eq!(start, at, "seed {seed}: where it begins"),
+            Some(InEvent::Subscribed { start, .. }) => assert_eq!(start, at, "seed {seed}: where it begins"),
             other => panic!("seed {seed}: {other:?}"),
         }
         Self { plan, seed, at, address, ctx, input, rng: Rng::new(plan.seed) }
@@ -177,7 +175,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, written: &Written) -> bool {
         let (seed, at) = (self.seed, self.at);
         match self.input.recv(Some(WAIT)).unwrap() {
-            Some(Received::Data(view)) => {
+            Some(InEvent::Data(view)) => {
                 assert_eq!(view.position(), at, "seed {seed}: no gap, no duplicate");
                 match view.to_vec() {
                     Ok(bytes) => {
@@ -192,15 +190,15 @@ impl<'a> Reader<'a> {
                 assert!(written.is_end(self.at), "seed {seed}: a delivery is split at {}", self.at);
                 view.consume();
             }
-            Some(Received::Lost { from, to, .. }) => {
+            Some(InEvent::Lost { from, to, .. }) => {
                 assert!(self.plan.policy == Policy::Drop, "seed {seed}: {from}..{to} lost with block");
                 assert_eq!(from, at, "seed {seed}: where the loss begins");
                 assert!(written.is_end(to), "seed {seed}: a hole ends within a delivery, at {to}");
                 self.at = to;
             }
-            Some(Received::ConnDown { .. }) => self.come_back(),
-            Some(Received::Subscribed { .. }) => {}
-            Some(Received::Closed { end, .. }) => {
+            Some(InEvent::ConnDown { .. }) => self.come_back(),
+            Some(InEvent::Subscribed { .. }) => {}
+            Some(InEvent::Closed { end, .. }) => {
                 assert_eq!(end, at, "seed {seed}: an end is told after all data");
                 assert_eq!(Some(&end), written.ends.lock().unwrap().last(), "seed {seed}: CLOSED");
                 return true;

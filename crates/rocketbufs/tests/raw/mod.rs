@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use rocketbufs::proto::{ByeCode, Count, Credit, Hello, Message, Start, Subscribe, Subscribed, VERSION};
+use rocketbufs::proto::{ByeCode, Coverage, Credit, Hello, Message, Start, Subscribe, Subscribed, VERSION};
 use rocketbufs::{Bid, Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
@@ -15,7 +15,7 @@ pub const WAIT: Duration = Duration::from_secs(20);
 
 /// A CREDIT of an application's own end.
 pub fn credit(wire: u32, [landed, delivered, consumed]: [u64; 3], grant: u64) -> Message {
-    Message::Credit { wire, credit: Credit { landed, delivered, consumed, grant, count: Count::ONE } }
+    Message::Credit { wire, credit: Credit { landed, delivered, consumed, grant, coverage: Coverage::ONE } }
 }
 
 /// What a peer sent.

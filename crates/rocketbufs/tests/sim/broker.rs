@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rocketbufs::{Conn, Context, RIn, ROut, Received, Start};
+use rocketbufs::{Conn, Context, InEvent, RIn, ROut, Start};
 
 use super::oracle::Env;
 use super::plan::{NodePlan, SubPlan};
@@ -14,7 +14,7 @@ pub struct Broker {
     node: usize,
     pub rin: RIn,
     pub out: ROut,
-    events: Arc<Mutex<VecDeque<Received>>>,
+    events: Arc<Mutex<VecDeque<InEvent>>>,
     pub subs: Vec<Spliced>,
 }
 
@@ -87,7 +87,7 @@ impl Broker {
         }
         // What came before it was spliced waits here.
         while let Ok(Some(event)) = self.rin.recv(Some(Duration::ZERO)) {
-            if !matches!(event, Received::Data(_)) {
+            if !matches!(event, InEvent::Data(_)) {
                 self.on_event(env, event);
             }
             did = true;
@@ -102,12 +102,12 @@ impl Broker {
         did
     }
 
-    fn on_event(&mut self, env: &mut Env, event: Received) {
+    fn on_event(&mut self, env: &mut Env, event: InEvent) {
         let node = self.node;
         let bids: Vec<u32> = self.subs.iter().map(|sub| sub.plan.up_bid).collect();
         let at = |bid: u32| bids.iter().position(|known| *known == bid).expect("it was asked for");
         match event {
-            Received::Subscribed { bid, epoch, start } => {
+            InEvent::Subscribed { bid, epoch, start } => {
                 let at = at(bid);
                 env.event("SUBSCRIBED told");
                 env.note("broker subscribed", [node as u64, u64::from(bid), start, epoch.0 as u64]);
@@ -115,7 +115,7 @@ impl Broker {
                     self.splice(env, at);
                 }
             }
-            Received::Lost { bid, from, to } => {
+            InEvent::Lost { bid, from, to } => {
                 let at = at(bid);
                 env.event("LOST told");
                 env.note("broker lost", [node as u64, u64::from(bid), from, to]);
@@ -124,12 +124,12 @@ impl Broker {
                     format!("broker {node}: buffer {bid}: lost {from} to {to}")
                 });
             }
-            Received::Closed { bid, end } => {
+            InEvent::Closed { bid, end } => {
                 self.subs[at(bid)].over = true;
                 env.event("CLOSED told");
                 env.note("broker closed", [node as u64, u64::from(bid), end, 0]);
             }
-            Received::Gone { bid, end } => {
+            InEvent::Gone { bid, end } => {
                 let at = at(bid);
                 self.subs[at].over = true;
                 env.event("GONE told");
@@ -139,22 +139,22 @@ impl Broker {
                     format!("broker {node}: buffer {bid}: GONE at {end}")
                 });
             }
-            Received::Restarted { bid, .. } => {
+            InEvent::Restarted { bid, .. } => {
                 self.subs[at(bid)].over = true;
                 env.event("RESTARTED told");
             }
-            Received::Refused { bid, error } => {
+            InEvent::Refused { bid, error } => {
                 let at = at(bid);
                 env.event("REFUSED told");
                 env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
                 // There is nothing to splice any more.
                 (self.subs[at].over, self.subs[at].spliced) = (true, true);
-                let excuse = env.excuses[node][self.subs[at].plan.buffer];
-                env.check("refused for a reason", excuse.refused, || {
+                let excused = env.may_be_missing(node, self.subs[at].plan.buffer);
+                env.check("refused for a reason", excused, || {
                     format!("broker {node}: buffer {bid}: {error}")
                 });
             }
-            Received::ConnDown { .. } => env.event("CONN DOWN told"),
+            InEvent::ConnDown { .. } => env.event("CONN DOWN told"),
             other => panic!("broker {node}: {other:?} is no event"),
         }
     }

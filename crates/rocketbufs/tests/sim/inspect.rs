@@ -1,6 +1,6 @@
 //! What must hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::{BufferInfo, Confirmed, Count, Policy, ROut, SubscriberInfo};
+use rocketbufs::{BufferInfo, Confirmed, Coverage, Policy, ROut, SubscriberInfo};
 
 use rocketnet::sim::Mode;
 
@@ -184,11 +184,11 @@ impl World<'_> {
             let Some(info) = publisher.out.buffer_info(source.plan.bid) else { continue };
             let nodes = self.plan.nodes.iter();
             let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
-            let Count { since, parts, .. } = confirmed.count;
-            let all = Count { receivers: ends as u32, since, parts, ..Count::default() };
+            let Coverage { covered_from, parts, .. } = confirmed.coverage;
+            let all = Coverage { receivers: ends as u32, covered_from, parts, ..Coverage::default() };
             for at in 1..self.nodes.len() {
                 let Some(least) = self.always_there(at, buffer) else { continue };
-                let least = match confirmed.count == all {
+                let least = match confirmed.coverage == all {
                     // It counts: what was told before it came, of others or of nobody, does not any more.
                     true => self.joined.get(&(at, buffer)).map_or(least, |joined| joined.start),
                     false => least,
@@ -231,11 +231,11 @@ impl World<'_> {
             found.push((source.plan.bid, confirmed, ends));
         }
         for (bid, confirmed, ends) in found {
-            let Confirmed { count, delivered, .. } = confirmed;
-            let all = count.parts.iter().map(|part| part.since).chain([count.since]);
+            let Confirmed { coverage, delivered, .. } = confirmed;
+            let all = coverage.parts.iter().map(|part| part.covered_from).chain([coverage.covered_from]);
             let has = |since: u64, end: u64| end <= since || end > delivered;
             let most = |since: u64| ends.iter().filter(|end| has(since, **end)).count();
-            let wrong = all.into_iter().find(|since| count.having(*since) as usize > most(*since));
+            let wrong = all.into_iter().find(|since| coverage.receivers_at(*since) as usize > most(*since));
             self.env.check("no more are counted than have it", wrong.is_none(), || {
                 format!("buffer {bid}: {confirmed:?}; they have everything since {ends:?}")
             });

@@ -108,6 +108,8 @@ pub struct Env {
     pub stats: Stats,
     /// By node and buffer.
     pub excuses: Vec<Vec<Excuse>>,
+    /// By buffer: its publisher destroyed it while subscribers still receive.
+    pub ended_early: Vec<bool>,
     /// Edges, named by the child, that a fault has touched.
     pub disturbed: Vec<bool>,
     /// Connections that were begun: an upper bound for the network's numbers.
@@ -130,6 +132,7 @@ impl Env {
             logs: BTreeMap::new(),
             stats: Stats::default(),
             excuses: vec![vec![Excuse::default(); buffers]; nodes],
+            ended_early: vec![false; buffers],
             disturbed: vec![false; nodes],
             dials: 0,
             calm: false,
@@ -139,6 +142,13 @@ impl Env {
             hash: 0,
             scratch: Vec::new(),
         }
+    }
+
+    /// Whether a subscription may be told that there is no such buffer. A destroyed buffer stays for the subscriptions that
+    /// are there and that keep their place.
+    pub fn may_be_missing(&self, node: usize, buffer: usize) -> bool {
+        let excuse = self.excuses[node][buffer];
+        excuse.refused || (self.ended_early[buffer] && excuse.lost)
     }
 
     pub fn now(&self) -> u64 {

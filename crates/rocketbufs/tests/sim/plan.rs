@@ -37,12 +37,14 @@ pub struct BufferPlan {
     pub quota: u64,
     /// Most deliveries are at most this long.
     pub usual: u64,
-    /// Written with a [`rocketbufs::BufWriter`] instead of segments of the rOut.
+    /// Written with a [`rocketbufs::OutWriter`] instead of segments of the rOut.
     pub appends: bool,
     /// The ring holds what was not delivered at the ends of all chains.
     pub keep: bool,
     /// How many deliveries of 100 somebody asks the confirmation of.
     pub asks: u64,
+    /// The publisher destroys the buffer as soon as everything is written, while subscribers still receive.
+    pub ends_early: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -89,6 +91,8 @@ pub struct Reader {
     pub keeps: usize,
     /// It uses `get_buf_ref` now and then.
     pub looks: bool,
+    /// It keeps one view for long, while it gives back that view's bytes and what follows.
+    pub holds: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -162,6 +166,17 @@ impl Plan {
             buffer.keep = confirming.percent(30);
             buffer.asks = confirming.one_of(&[0, 2, 30, 100]);
         }
+        // As above.
+        let mut ending = Rng::new(seed ^ 0xE7D5_EA41);
+        for buffer in &mut buffers {
+            buffer.ends_early = ending.percent(15);
+        }
+        // As above. A writer that restarts under readers that go on by position.
+        let mut restarting = Rng::new(seed ^ 0x2E57_A27D);
+        if flavour == Flavour::Deadly && restarting.percent(15) {
+            (faults.kill_publisher, faults.publisher_restarts) = (300, true);
+            faults.resubscribe = 1_500;
+        }
         let mut nodes = nodes(&mut rng, flavour, &buffers);
         // As above.
         let mut saving = Rng::new(seed ^ 0xB0D6_E7ED);
@@ -170,6 +185,11 @@ impl Plan {
             let least = least.map_or(0, |bytes| (2 * bytes).next_power_of_two().max(4096));
             node.budget =
                 saving.one_of(&[None, None, Some(1), Some(2), Some(5), Some(16)]).map(|n| n * least);
+        }
+        // As above.
+        let mut holding = Rng::new(seed ^ 0x401D_71E3);
+        for node in &mut nodes {
+            node.reader.holds = holding.percent(25);
         }
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
@@ -290,6 +310,7 @@ fn buffer(rng: &mut Rng, flavour: Flavour, index: u64) -> BufferPlan {
         appends: rng.percent(30),
         keep: false,
         asks: 0,
+        ends_early: false,
     }
 }
 
@@ -347,6 +368,7 @@ fn node(rng: &mut Rng, kind: Kind, parent: usize, depth: usize, name: String) ->
             items,
             keeps: rng.one_of(&[0, 0, 2, 5]),
             looks: rng.percent(25),
+            holds: false,
         },
         budget: None,
     }

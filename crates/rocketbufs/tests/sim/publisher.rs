@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rocketbufs::{
-    Blocking, BufWriter, BufferOptions, Context, DeliverError, Level, OutSegment, Position, ROut,
+    Blocking, BufferOptions, ConfirmLevel, Context, DeliverError, OutSegment, OutWriter, Position, ROut,
     SegmentError,
 };
 
@@ -19,7 +19,7 @@ pub const MARKS: u64 = 32;
 pub struct Source {
     pub plan: BufferPlan,
     pub epoch: rocketbufs::Epoch,
-    writer: Option<BufWriter>,
+    writer: Option<OutWriter>,
     open: VecDeque<OutSegment>,
     /// Where the next claim begins.
     next: Position,
@@ -60,7 +60,7 @@ impl Publisher {
     }
 
     pub fn destroy(&mut self, env: &mut Env) {
-        for source in &mut self.sources {
+        for source in self.sources.iter_mut().filter(|source| source.closed.is_none()) {
             source.destroy(env, &self.out);
         }
     }
@@ -68,14 +68,13 @@ impl Publisher {
 
 impl Source {
     fn new(env: &mut Env, out: &ROut, plan: &BufferPlan) -> Self {
-        let options = BufferOptions {
-            size_bytes: plan.size,
-            retain_bytes: plan.retain,
-            max_delivery_bytes: Some(plan.max_delivery),
-            flow_control: plan.flow_control,
-            keep_until_delivered: plan.keep,
-            start: plan.start,
-        };
+        let options = BufferOptions::new()
+            .size_bytes(plan.size)
+            .retain_bytes(plan.retain)
+            .max_delivery_bytes(Some(plan.max_delivery))
+            .flow_control(plan.flow_control)
+            .keep_until_delivered(plan.keep)
+            .start(plan.start);
         out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
         let info = out.buffer_info(plan.bid).expect("it was just made");
         let log = Log {
@@ -126,7 +125,14 @@ impl Source {
 
     fn act(&mut self, env: &mut Env, out: &ROut) -> bool {
         if self.done() {
-            return false;
+            let subscribed = || env.calm || !out.subscribers(self.plan.bid).is_empty();
+            let ends = self.plan.ends_early && self.closed.is_none() && subscribed();
+            if ends {
+                env.event("buffers destroyed while they are read");
+                self.destroy(env, out);
+                env.ended_early[self.plan.bid as usize - 1] = true;
+            }
+            return ends;
         }
         let more = self.written() < self.plan.quota;
         let blocked = self.is_blocked(out);
@@ -269,7 +275,7 @@ impl Source {
     /// Remembers what is confirmed now.
     pub fn see(&mut self, out: &ROut) {
         let Some(confirmed) = out.confirmed(self.plan.bid) else { return };
-        for (reached, level) in self.reached.iter_mut().zip(Level::ALL) {
+        for (reached, level) in self.reached.iter_mut().zip(ConfirmLevel::ALL) {
             *reached = confirmed.at(level).max(*reached);
         }
     }
@@ -278,7 +284,7 @@ impl Source {
     fn ask(&mut self, out: &ROut, end: Position) {
         if self.asking.percent(self.plan.asks) {
             self.see(out);
-            let level = self.asking.one_of(&Level::ALL);
+            let level = self.asking.one_of(&ConfirmLevel::ALL);
             out.ask(self.plan.bid, level, end);
             let asked = &mut self.asked[level as usize];
             *asked = end.max(*asked);

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
-use rocketbufs::Level;
+use rocketbufs::ConfirmLevel;
 
 use super::oracle::{Stats, Violation};
 use super::plan::{Flavour, Kind, Plan};
@@ -141,8 +141,9 @@ impl World<'_> {
             if waits_for_kept(publisher, source) {
                 continue;
             }
-            let short =
-                Level::ALL.into_iter().find(|level| source.reached[*level as usize] < asked[*level as usize]);
+            let short = ConfirmLevel::ALL
+                .into_iter()
+                .find(|level| source.reached[*level as usize] < asked[*level as usize]);
             if let Some(level) = short {
                 let (at, above) = (asked[level as usize], self.above(0, bid));
                 return Some(format!(
@@ -151,7 +152,8 @@ impl World<'_> {
             }
             let ends = self.plan.nodes.iter().filter(|node| node.kind == Kind::Subscriber);
             let ends = ends.flat_map(|node| &node.subs).filter(|sub| sub.buffer + 1 == bid as usize).count();
-            if self.plan.flavour == Flavour::Lossless && confirmed.count.receivers as usize != ends {
+            let all_came = self.plan.flavour == Flavour::Lossless && !self.env.ended_early[bid as usize - 1];
+            if all_came && confirmed.coverage.receivers as usize != ends {
                 return Some(format!("buffer {bid} has {ends} receivers: {confirmed:?}"));
             }
         }
@@ -360,5 +362,5 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
 /// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept.
 fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
     let head = publisher.out.buffer_info(source.plan.bid).map_or(0, |info| info.head);
-    publisher.out.kept_places(source.plan.bid).iter().any(|place| place.landed < head)
+    publisher.out.durable_cursors(source.plan.bid).iter().any(|place| place.landed < head)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketbufs::proto::RefuseCode;
 use rocketbufs::{
-    Budget, BufSeg, Conn, Epoch, InView, Policy, Position, RIn, Received, RefusedError, Start,
+    BlockTimeout, Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
     SubscribeOptions,
 };
 
@@ -17,7 +17,7 @@ use super::publisher::{MARK_HEAD, MARKS};
 /// What a callback leaves for its application.
 pub enum Told {
     Data { bid: u32, epoch: Epoch, at: Position, bytes: Option<Vec<u8>> },
-    Event(Received),
+    Event(InEvent),
 }
 
 impl Told {
@@ -25,12 +25,12 @@ impl Told {
         match self {
             Self::Data { bid, .. }
             | Self::Event(
-                Received::Subscribed { bid, .. }
-                | Received::Lost { bid, .. }
-                | Received::Closed { bid, .. }
-                | Received::Gone { bid, .. }
-                | Received::Restarted { bid, .. }
-                | Received::Refused { bid, .. },
+                InEvent::Subscribed { bid, .. }
+                | InEvent::Lost { bid, .. }
+                | InEvent::Closed { bid, .. }
+                | InEvent::Gone { bid, .. }
+                | InEvent::Restarted { bid, .. }
+                | InEvent::Refused { bid, .. },
             ) => Some(*bid),
             Self::Event(_) => None,
         }
@@ -65,6 +65,8 @@ pub struct Sub {
     /// What was named in the last subscribe.
     asked: Option<(Epoch, Position)>,
     kept: VecDeque<Kept>,
+    /// A view that outlives the return of its bytes.
+    held: Option<InView>,
     /// How often it subscribed.
     pub times: u64,
     pub closed: bool,
@@ -80,19 +82,24 @@ pub struct Subscriber {
     pub subs: Vec<Sub>,
 }
 
+/// The plan says 0 for no limit.
+fn block_timeout(plan: &SubPlan) -> BlockTimeout {
+    match plan.block_timeout.is_zero() {
+        true => BlockTimeout::Never,
+        false => BlockTimeout::After(plan.block_timeout),
+    }
+}
+
 /// The options of a planned subscription.
 pub fn options(plan: &SubPlan, start: Start) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes: plan.size,
-        retain_bytes: plan.retain,
-        start,
-        policy: plan.policy,
-        max_lag_bytes: plan.max_lag,
-        block_timeout: Some(plan.block_timeout),
-        name: plan.name.clone(),
-        hold: plan.hold,
-        ..SubscribeOptions::default()
-    }
+    SubscribeOptions::new()
+        .size_bytes(plan.size)
+        .retain_bytes(plan.retain)
+        .start(start)
+        .policy(plan.policy)
+        .max_lag_bytes((plan.max_lag > 0).then_some(plan.max_lag))
+        .block_timeout(block_timeout(plan))
+        .durable(plan.name.clone(), plan.hold)
 }
 
 impl Subscriber {
@@ -116,6 +123,7 @@ impl Subscriber {
             since: None,
             asked: None,
             kept: VecDeque::new(),
+            held: None,
             times: 0,
             closed: false,
         };
@@ -163,7 +171,7 @@ impl Subscriber {
             sub.asked = sub.cursor;
             sub.state = State::Asked;
             sub.times += 1;
-            let options = SubscribeOptions { budget: self.budget.clone(), ..options(&sub.plan, start) };
+            let options = options(&sub.plan, start).budget(self.budget.clone());
             let asked = self.rin.subscribe_with(sub.plan.up_bid, options);
             env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
             env.event("subscriptions asked for");
@@ -204,7 +212,7 @@ impl Subscriber {
             return true;
         }
         match self.rin.recv(Some(Duration::ZERO)).expect("not on a worker") {
-            Some(Received::Data(view)) => self.on_view(env, view),
+            Some(InEvent::Data(view)) => self.on_view(env, view),
             Some(event) => self.on_event(env, event),
             None => return false,
         }
@@ -240,8 +248,13 @@ impl Subscriber {
         check_view(env, &self.name, &view);
         let flow_control = env.logs[&epoch].flow_control;
         let keep = env.rng.percent(80);
+        let holds = flow_control && self.plan.reader.holds && !env.calm && env.rng.percent(20);
         let sub = self.sub(bid);
-        if flow_control && keep {
+        if holds && sub.held.is_none() {
+            sub.kept.push_back(Kept::Bytes(view.len() as u64));
+            sub.held = Some(view);
+            env.event("views held for long");
+        } else if flow_control && keep {
             sub.kept.push_back(Kept::View(view));
         } else if flow_control {
             sub.kept.push_back(Kept::Bytes(view.len() as u64));
@@ -287,13 +300,13 @@ impl Subscriber {
         true
     }
 
-    fn on_event(&mut self, env: &mut Env, event: Received) {
+    fn on_event(&mut self, env: &mut Env, event: InEvent) {
         match event {
-            Received::Subscribed { bid, epoch, start } => self.on_subscribed(env, bid, epoch, start),
-            Received::Lost { bid, from, to } => self.on_lost(env, bid, from, to),
-            Received::Closed { bid, end } => self.on_end(env, bid, end, true),
-            Received::Gone { bid, end } => self.on_end(env, bid, end, false),
-            Received::Restarted { bid, .. } => {
+            InEvent::Subscribed { bid, epoch, start } => self.on_subscribed(env, bid, epoch, start),
+            InEvent::Lost { bid, from, to } => self.on_lost(env, bid, from, to),
+            InEvent::Closed { bid, end } => self.on_end(env, bid, end, true),
+            InEvent::Gone { bid, end } => self.on_end(env, bid, end, false),
+            InEvent::Restarted { bid, .. } => {
                 env.event("RESTARTED told");
                 let later = env.later();
                 let sub = self.sub(bid);
@@ -308,8 +321,8 @@ impl Subscriber {
                     State::Idle(_) | State::Over => {}
                 }
             }
-            Received::Refused { bid, error } => self.on_refused(env, bid, &error),
-            Received::ConnDown { .. } => env.event("CONN DOWN told"),
+            InEvent::Refused { bid, error } => self.on_refused(env, bid, &error),
+            InEvent::ConnDown { .. } => env.event("CONN DOWN told"),
             other => panic!("{}: {other:?} is no event", self.name),
         }
     }
@@ -412,7 +425,7 @@ impl Subscriber {
         sub.kept.clear();
         // A buffer that is gone does not come back once everything is calm.
         sub.state = if none && calm_over { State::Over } else { State::Idle(later) };
-        let excused = if slow { timed } else { none && env.excuses[node][buffer].refused };
+        let excused = if slow { timed } else { none && env.may_be_missing(node, buffer) };
         if sub.plan.policy == Policy::Disconnect {
             // Where it was it would be too slow at once.
             sub.cursor = None;
@@ -452,6 +465,13 @@ impl Subscriber {
         let keeps = if env.calm { 0 } else { self.plan.reader.keeps };
         let mut did = false;
         for sub in &mut self.subs {
+            if let Some(view) = &sub.held {
+                check_view(env, &self.name, view);
+                if env.calm || env.rng.percent(5) {
+                    sub.held = None;
+                    did = true;
+                }
+            }
             while sub.kept.len() > keeps {
                 did = true;
                 match sub.kept.pop_front() {
@@ -476,7 +496,10 @@ impl Subscriber {
 
     /// Gives up all views.
     pub fn let_go(&mut self) {
-        self.subs.iter_mut().for_each(|sub| sub.kept.clear());
+        for sub in &mut self.subs {
+            sub.kept.clear();
+            sub.held = None;
+        }
     }
 
     pub fn timer(&self) -> Option<u64> {
@@ -491,9 +514,7 @@ impl Subscriber {
 /// Whether the end of a subscription was told, and perhaps not heard yet: nothing need be given back any more.
 fn is_over(inbox: &Inbox, sub: &Sub) -> bool {
     let over = |told: &Told| match told {
-        Told::Event(Received::Refused { bid, .. } | Received::Restarted { bid, .. }) => {
-            *bid == sub.plan.up_bid
-        }
+        Told::Event(InEvent::Refused { bid, .. } | InEvent::Restarted { bid, .. }) => *bid == sub.plan.up_bid,
         _ => false,
     };
     sub.state == State::Over || lock(inbox).iter().any(over)

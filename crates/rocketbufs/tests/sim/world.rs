@@ -152,6 +152,23 @@ impl<'p> World<'p> {
         }
     }
 
+    /// The publisher destroyed a buffer: children that have not subscribed to it yet find none, and have none to pass on.
+    fn excuse_latecomers(&mut self, buffer: usize) {
+        let Some(Process { app: App::Publisher(publisher), .. }) = self.nodes[0].process.as_ref() else {
+            return;
+        };
+        let bid = self.plan.buffers[buffer].bid;
+        let subscribers = publisher.out.subscribers(bid);
+        let durable = publisher.out.durable_cursors(bid);
+        for &child in &self.plan.nodes[0].children {
+            let name = self.plan.nodes[child].name.as_bytes();
+            let here = subscribers.iter().any(|sub| self.nodes[0].child_of(sub.conn) == Some(child));
+            if !here && !durable.iter().any(|cursor| cursor.name == name) {
+                self.excuse(child, Some(buffer), Excuse { refused: true, ..Excuse::default() });
+            }
+        }
+    }
+
     /// A process begins.
     pub fn start(&mut self, at: usize) {
         let plan = &self.plan.nodes[at];
@@ -269,7 +286,16 @@ impl<'p> World<'p> {
         }
         did | match &mut process.app {
             App::Waiting => false,
-            App::Publisher(publisher) => publisher.act(env),
+            App::Publisher(publisher) => {
+                let ended = env.ended_early.clone();
+                let acted = publisher.act(env);
+                for buffer in (0..ended.len()).filter(|buffer| !ended[*buffer]) {
+                    if self.env.ended_early[buffer] {
+                        self.excuse_latecomers(buffer);
+                    }
+                }
+                acted
+            }
             App::Broker(broker) => broker.act(env),
             App::Subscriber(subscriber) => subscriber.act(env),
         }
@@ -414,6 +440,13 @@ impl<'p> World<'p> {
 }
 
 type Places<'a> = &'a [Option<(Epoch, Position)>];
+
+impl Node {
+    /// The child at the other end of a connection of this node's process.
+    fn child_of(&self, conn: u64) -> Option<usize> {
+        self.process.as_ref().and_then(|process| process.child_of(conn))
+    }
+}
 
 /// A connection to the parent: the first one makes the application, others carry it on.
 fn attach_up(

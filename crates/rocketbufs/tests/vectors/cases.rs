@@ -1,7 +1,7 @@
 //! What the vectors hold: every message at its edges, bytes that must be refused, and an example session.
 
 use rocketbufs::proto::{
-    ByeCode, Count, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message, Part,
+    ByeCode, Coverage, CoveragePart, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message,
     RefuseCode, Start, Subscribe, Subscribed,
 };
 use rocketbufs::{Epoch, Policy};
@@ -152,14 +152,16 @@ fn subscribe_messages() -> Named<Message> {
 
 /// A CREDIT of an application's own end.
 fn credit(landed: u64, delivered: u64, consumed: u64, grant: u64) -> Credit {
-    Credit { landed, delivered, consumed, grant, count: Count::ONE }
+    Credit { landed, delivered, consumed, grant, coverage: Coverage::ONE }
 }
 
 fn subscription_messages() -> Named<Message> {
-    let count = Count { receivers: 258, left: 3, lost: 0xFFFF_FFFF, since: LONG, ..Count::default() };
-    let of_many = Credit { count, ..credit(LONG, 7, 5, LONG) };
-    let parts = [(0, 1), (4096, 3), (LONG - 1, 257)].map(|(since, receivers)| Part { since, receivers });
-    let of_parts = Credit { count: count.with_parts(parts), ..of_many };
+    let coverage =
+        Coverage { receivers: 258, left: 3, lost: 0xFFFF_FFFF, covered_from: LONG, ..Coverage::default() };
+    let of_many = Credit { coverage, ..credit(LONG, 7, 5, LONG) };
+    let parts = [(0, 1), (4096, 3), (LONG - 1, 257)]
+        .map(|(since, receivers)| CoveragePart { covered_from: since, receivers });
+    let of_parts = Credit { coverage: coverage.with_parts(parts), ..of_many };
     [
         ("UNSUBSCRIBE", Message::Unsubscribe(5)),
         ("UNSUBSCRIBED", Message::Unsubscribed(5)),
@@ -182,9 +184,9 @@ fn subscription_messages() -> Named<Message> {
 
 /// A CREDIT of 258 receivers that all have what begins at LONG, with this part.
 fn credit_with_part(since: u64, receivers: u32) -> Vec<u8> {
-    let count = Count { receivers: 258, since: LONG, ..Count::default() };
+    let coverage = Coverage { receivers: 258, covered_from: LONG, ..Coverage::default() };
     let mut bytes =
-        Message::Credit { wire: 5, credit: Credit { count, ..credit(LONG, 7, 5, LONG) } }.encode();
+        Message::Credit { wire: 5, credit: Credit { coverage, ..credit(LONG, 7, 5, LONG) } }.encode();
     bytes.pop();
     [&bytes[..], &[1], &since.to_le_bytes(), &receivers.to_le_bytes()].concat()
 }

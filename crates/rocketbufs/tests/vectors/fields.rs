@@ -2,7 +2,8 @@
 //! every JSON reader has them), 128-bit names 32 hexadecimal digits, byte strings hexadecimal.
 
 use rocketbufs::proto::{
-    ByeCode, Count, Credit, Hello, MOST_PARTS, Message, Part, RefuseCode, Start, Subscribe, Subscribed,
+    ByeCode, Coverage, CoveragePart, Credit, Hello, MAX_COVERAGE_PARTS, Message, RefuseCode, Start,
+    Subscribe, Subscribed,
 };
 use rocketbufs::{Epoch, Policy};
 use serde_json::{Value, json};
@@ -93,8 +94,8 @@ pub fn fields(message: &Message) -> Value {
         Message::Credit { wire, credit: c } => json!({
             "type": "CREDIT", "wire": wire, "landed": c.landed.to_string(),
             "delivered": c.delivered.to_string(), "consumed": c.consumed.to_string(),
-            "grant": c.grant.to_string(), "receivers": c.count.receivers, "left": c.count.left,
-            "lost": c.count.lost, "since": c.count.since.to_string(), "parts": parts_fields(&c.count),
+            "grant": c.grant.to_string(), "receivers": c.coverage.receivers, "left": c.coverage.left,
+            "lost": c.coverage.lost, "since": c.coverage.covered_from.to_string(), "parts": parts_fields(&c.coverage),
         }),
         Message::Ask { wire, wanted: [landed, delivered, consumed] } => json!({
             "type": "ASK", "wire": wire, "landed": landed.to_string(), "delivered": delivered.to_string(),
@@ -205,7 +206,7 @@ pub fn message(v: &Value) -> Message {
                 delivered: long(v, "delivered"),
                 consumed: long(v, "consumed"),
                 grant: long(v, "grant"),
-                count: count_of(v),
+                coverage: coverage_of(v),
             },
         },
         "ASK" => Message::Ask {
@@ -221,16 +222,18 @@ pub fn message(v: &Value) -> Message {
     }
 }
 
-fn parts_fields(count: &Count) -> Vec<Value> {
-    let part = |part: Part| json!({"since": part.since.to_string(), "receivers": part.receivers});
-    count.parts.iter().map(part).collect()
+fn parts_fields(coverage: &Coverage) -> Vec<Value> {
+    let part =
+        |part: CoveragePart| json!({"since": part.covered_from.to_string(), "receivers": part.receivers});
+    coverage.parts.iter().map(part).collect()
 }
 
-fn count_of(v: &Value) -> Count {
-    let mut parts = [Part::default(); MOST_PARTS];
+fn coverage_of(v: &Value) -> Coverage {
+    let mut parts = [CoveragePart::default(); MAX_COVERAGE_PARTS];
     for (part, v) in parts.iter_mut().zip(v["parts"].as_array().unwrap()) {
-        *part = Part { since: long(v, "since"), receivers: short(v, "receivers") };
+        *part = CoveragePart { covered_from: long(v, "since"), receivers: short(v, "receivers") };
     }
     let (receivers, left, lost) = (short(v, "receivers"), short(v, "left"), short(v, "lost"));
-    Count { receivers, left, lost, since: long(v, "since"), ..Count::default() }.with_parts(parts)
+    Coverage { receivers, left, lost, covered_from: long(v, "since"), ..Coverage::default() }
+        .with_parts(parts)
 }

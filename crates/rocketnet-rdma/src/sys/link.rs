@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 
-use rocketring::{Pinned, Position, Ring};
+use rocketring::{PinGuard, Position, Ring};
 
 use super::abi::*;
 use super::connect::{Id, set_nonblocking};
@@ -277,7 +277,7 @@ impl Link {
     ///
     /// # Errors
     /// The kernel refuses: locked memory.
-    pub fn target(&self, exposed: Pinned) -> Result<RingRegion, String> {
+    pub fn target(&self, exposed: PinGuard) -> Result<RingRegion, String> {
         debug_assert!(exposed.ring().is_exposed(), "the peer will write it");
         RingRegion::target(&self.domain, exposed).map_err(|error| explain(&error))
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use rocketring::{Pinned, Position, Ring};
+use rocketring::{PinGuard, Position, Ring};
 
 use super::abi::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IbvContext, IbvMr, IbvPd};
 use super::link::Completions;
@@ -93,7 +93,7 @@ impl Registration {
 #[derive(Debug)]
 pub struct RingRegion {
     registration: Registration,
-    ring: ManuallyDrop<Pinned>,
+    ring: ManuallyDrop<PinGuard>,
 }
 
 impl RingRegion {
@@ -103,11 +103,11 @@ impl RingRegion {
     }
 
     /// Of a ring, or of the memory that stands in for it, that the peer writes: pinned as exposed.
-    pub(super) fn target(domain: &Arc<Domain>, exposed: Pinned) -> io::Result<Self> {
+    pub(super) fn target(domain: &Arc<Domain>, exposed: PinGuard) -> io::Result<Self> {
         Self::new(domain, exposed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
     }
 
-    fn new(domain: &Arc<Domain>, pinned: Pinned, access: c_int) -> io::Result<Self> {
+    fn new(domain: &Arc<Domain>, pinned: PinGuard, access: c_int) -> io::Result<Self> {
         let ring = pinned.ring();
         // One mapping of the two: locking the pages twice would count twice.
         let at = ring.raw(0, 0).cast_mut();

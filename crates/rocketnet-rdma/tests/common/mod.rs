@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketnet::conformance::Lab;
 use rocketnet::{Event, Transport};
 use rocketnet_rdma::{Rdma, RdmaConfig};
-use rocketring::Sleeper;
+use rocketring::Waker;
 
 /// Makes transports that reach each other over the cable.
 pub struct RdmaLab {
@@ -49,8 +49,8 @@ impl Lab for RdmaLab {
     type Link = Rdma;
 
     fn transport(&mut self) -> Rdma {
-        let sleeper = Arc::new(Sleeper::new().expect("an eventfd"));
-        Rdma::new(self.config.clone(), sleeper).expect("libraries and a valid configuration")
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        Rdma::new(self.config.clone(), waker).expect("libraries and a valid configuration")
     }
 
     fn listen_address(&mut self) -> String {

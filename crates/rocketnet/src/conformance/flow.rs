@@ -84,9 +84,9 @@ impl Flow {
             true => mapped(kit, conn, from, wire, config(capacity, start)),
             false => (ring(capacity, start), ring(capacity, start)),
         };
-        let inlet = sink.inlet().expect("the first inlet");
+        let receiver = sink.receiver().expect("the first receiver");
         let to = kit.id(conn, 1 - from);
-        kit.ends[1 - from].link().bind(to, wire, inlet);
+        kit.ends[1 - from].link().bind(to, wire, receiver);
         let writer = source.writer().expect("the first writer");
         let source_hold = source.hold(start).expect("the start is there");
         let sink_hold = sink.hold(start).expect("the start is there");
@@ -157,7 +157,7 @@ impl Flow {
     pub fn send<L: Lab>(&mut self, kit: &mut Kit<'_, L>, size: u64, more: bool) {
         let id = self.sender(kit);
         let (ring, from) = (self.source.clone(), self.queued);
-        let range = SourceRange { ring, from, to: from + size, mapped: self.sink.is_peers() };
+        let range = SourceRange { ring, from, to: from + size, mapped: self.sink.is_peer_written() };
         kit.ends[self.from].write(id, self.wire, range, more);
         self.queued += size;
     }

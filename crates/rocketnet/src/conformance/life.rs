@@ -47,14 +47,14 @@ pub fn pause_loses_nothing<L: Lab>(lab: &mut L) {
     }
 }
 
-/// An inlet comes back once; data that still comes for its id ends the connection.
+/// A ring receiver comes back once; data that still comes for its id ends the connection.
 pub fn unbind_gives_back<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 11, CAPACITY, 0);
     let to = flow.receiver(&kit);
     flow.run(&mut kit, 5_000, || 1_000);
-    let inlet = kit.ends[0].link().unbind(to, 11).expect("it was bound");
-    assert!(inlet.ring().ptr_eq(&flow.sink));
+    let receiver = kit.ends[0].link().unbind(to, 11).expect("it was bound");
+    assert!(receiver.ring().ptr_eq(&flow.sink));
     assert!(kit.ends[0].link().unbind(to, 11).is_none());
     assert!(!kit.ends[0].link().skip(to, 11, 9_000));
     assert!(flow.produce(10));
@@ -156,7 +156,7 @@ pub fn close_at_once<L: Lab>(lab: &mut L) {
     assert_eq!(kit.down(0, 0), Some(Down::Local("enough".into())));
 }
 
-/// A peer that dies without a word is told with a reason; the inlets can be taken back.
+/// A peer that dies without a word is told with a reason; the ring receivers can be taken back.
 pub fn peer_death_is_told<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);

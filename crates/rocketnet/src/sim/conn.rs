@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rocketring::{Inlet, Position};
+use rocketring::{Position, RingReceiver};
 
 use super::clock::{Clock, Kind};
 use super::fabric::Fabric;
@@ -28,9 +28,9 @@ pub(super) enum Phase {
     Gone,
 }
 
-/// An inlet, bound to a wire id.
+/// A ring receiver, bound to a wire id.
 pub(super) struct Bound {
-    pub(super) inlet: Inlet,
+    pub(super) receiver: RingReceiver,
     /// Changes when what one-sided writes have put ahead of the head does not belong there any more.
     pub(super) era: u64,
 }
@@ -41,7 +41,7 @@ pub(super) struct End {
     pub(super) owner: Option<u64>,
     pub(super) phase: Phase,
     pub(super) paused: bool,
-    pub(super) inlets: BTreeMap<WireId, Bound>,
+    pub(super) receivers: BTreeMap<WireId, Bound>,
     /// Events that do not come from arriving bytes. At most one Sent and one Landed per wire.
     pub(super) events: VecDeque<Event>,
     /// The connection broke; what has arrived may still be read.
@@ -56,7 +56,7 @@ impl End {
             owner,
             phase,
             paused: false,
-            inlets: BTreeMap::new(),
+            receivers: BTreeMap::new(),
             events: VecDeque::new(),
             breaking: false,
             eras: 0,
@@ -347,7 +347,7 @@ impl Conn {
     pub(super) fn leave(&mut self, side: usize) {
         let end = &mut self.ends[side];
         end.phase = Phase::Gone;
-        end.inlets.clear();
+        end.receivers.clear();
         end.events.clear();
         let lane = &mut self.lanes[side];
         lane.out.clear();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            post            land                    notify                 poll
-//!  outbox ─────────▶ flying ──────▶ in memory, past ────────▶ completion ────────▶ Inlet::land, Arrived
+//!  outbox ─────────▶ flying ──────▶ in memory, past ────────▶ completion ────────▶ RingReceiver::land, Arrived
 //!          send_depth   │ ▲          the peer's head           queue                (gives a receive back)
 //!                       ▼ │ no receive left: waits                 │
 //!                      (RNR)                                       └─ complete ─▶ Sent, Landed at the sender
@@ -111,7 +111,7 @@ impl Fabric {
     }
 
     /// The receiving end goes down: what its completion queue has may have been told to the sender as landed, so heads
-    /// move over it before the inlets are given back; up to a control message, which nobody handles any more.
+    /// move over it before the ring receivers are given back; up to a control message, which nobody handles any more.
     pub(super) fn settle(&mut self, end: &mut End) {
         for notice in self.completions.drain(..) {
             if notice.wire == CONTROL_WIRE || take_in(end, &notice).is_err() {
@@ -222,12 +222,12 @@ pub(super) fn land_due(clock: &mut Clock, conn: &mut Conn, side: usize) {
 
 /// Puts what landed into the receiver's memory, past its head. Returns in which era of the binding.
 fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bool) -> Option<u64> {
-    let Bound { inlet, era } = end.inlets.get_mut(&wire)?;
-    if !inlet.ring().flow_control() {
+    let Bound { receiver, era } = end.receivers.get_mut(&wire)?;
+    if !receiver.ring().flow_control() {
         return None;
     }
     let ahead = fabric.ahead(wire, *era, reorder)?;
-    super::memory::put(inlet, ahead, bytes).then_some(*era)
+    super::memory::put(receiver, ahead, bytes).then_some(*era)
 }
 
 /// The receiver's completion queue has it.
@@ -307,17 +307,18 @@ pub(super) fn read(
 /// Moves head over what the notice announces.
 fn take_in(end: &mut End, notice: &Notice) -> Result<(), Down> {
     let next_era = end.next_era();
-    let Bound { inlet, era } = end.inlets.get_mut(&notice.wire).ok_or(Down::UnknownWire(notice.wire))?;
+    let Bound { receiver, era } =
+        end.receivers.get_mut(&notice.wire).ok_or(Down::UnknownWire(notice.wire))?;
     if notice.placed == Some(*era) {
-        inlet.land(notice.bytes.len());
+        receiver.land(notice.bytes.len());
     } else {
-        check_room(inlet, notice.wire, notice.len())?;
-        copy_in(inlet, notice.wire, &notice.bytes)?;
+        check_room(receiver, notice.wire, notice.len())?;
+        copy_in(receiver, notice.wire, &notice.bytes)?;
         // What was put ahead of the old head does not lie at its place any more.
         *era = next_era;
     }
     if !notice.more {
-        inlet.end();
+        receiver.end();
     }
     Ok(())
 }

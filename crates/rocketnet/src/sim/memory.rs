@@ -1,24 +1,24 @@
 //! Writing into a receiver's ring past its head: what a network adapter does in one-sided mode, before anybody
 //! is told. The only unsafe code of the simulated network.
 
-use rocketring::Inlet;
+use rocketring::RingReceiver;
 
-/// Puts `bytes` into the inlet's memory, `ahead` bytes past its head, without moving the head. False, with nothing
+/// Puts `bytes` into the ring receiver's memory, `ahead` bytes past its head, without moving the head. False, with nothing
 /// written, if that range was not granted.
 ///
 /// Only for rings with flow control: in others, to look for room announces the horizon, which is the receiver's to do.
-pub(super) fn put(inlet: &mut Inlet, ahead: u64, bytes: &[u8]) -> bool {
-    debug_assert!(inlet.ring().flow_control());
+pub(super) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool {
+    debug_assert!(receiver.ring().flow_control());
     let end = ahead.saturating_add(bytes.len() as u64);
-    if end > inlet.room() {
+    if end > receiver.room() {
         return false;
     }
-    let (at, size) = inlet.spare(end as usize);
+    let (at, size) = receiver.spare(end as usize);
     if (size as u64) < end {
         return false;
     }
-    // SAFETY: `at` is valid for writes of `size` bytes until the inlet is used again, `ahead + bytes.len() <= size`,
-    // and nobody reads past head: the bytes become visible only through `Inlet::land`. `bytes` is a buffer of
+    // SAFETY: `at` is valid for writes of `size` bytes until the ring receiver is used again, `ahead + bytes.len() <= size`,
+    // and nobody reads past head: the bytes become visible only through `RingReceiver::land`. `bytes` is a buffer of
     // the network's own and no part of a ring.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.add(ahead as usize), bytes.len()) };
     true
@@ -35,19 +35,19 @@ pub(super) struct Late {
 #[cfg(feature = "planted-bugs")]
 impl Late {
     /// Lands `bytes`, the last of which is missing until [`Late::write`]. None, with nothing done, if they do not fit.
-    pub(super) fn land(inlet: &mut Inlet, bytes: &[u8]) -> Option<Self> {
+    pub(super) fn land(receiver: &mut RingReceiver, bytes: &[u8]) -> Option<Self> {
         let (&byte, rest) = bytes.split_last()?;
-        if inlet.room() < bytes.len() as u64 || !inlet.ring().flow_control() {
+        if receiver.room() < bytes.len() as u64 || !receiver.ring().flow_control() {
             return None;
         }
-        let (at, size) = inlet.spare(bytes.len());
+        let (at, size) = receiver.spare(bytes.len());
         if size < bytes.len() {
             return None;
         }
         // SAFETY: as in `put`.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), at, rest.len()) };
-        inlet.land(bytes.len());
-        let ring = inlet.ring().clone();
+        receiver.land(bytes.len());
+        let ring = receiver.ring().clone();
         let at = ring.head() - 1;
         Some(Self { ring, at, byte })
     }

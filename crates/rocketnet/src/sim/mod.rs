@@ -252,7 +252,7 @@ impl SimNet {
     }
 
     /// The host is gone at once, with its memory: its transports do and say nothing any more, what they had queued or
-    /// on its way is lost, their inlets are dropped. Their peers learn of it after a delay.
+    /// on its way is lost, their ring receivers are dropped. Their peers learn of it after a delay.
     pub fn kill(&self, host: &str) {
         self.lock().kill_host(host);
     }

@@ -1,7 +1,7 @@
 //! TCP's twin: one direction of ordered bytes in a bounded window, cut anywhere.
 //!
 //! ```text
-//!  outbox ──take──▶ [ flight: pieces with arrival times ] ──arrive──▶ [ inbox ] ──read──▶ parser ──▶ inlet
+//!  outbox ──take──▶ [ flight: pieces with arrival times ] ──arrive──▶ [ inbox ] ──read──▶ parser ──▶ ring receiver
 //!          cut      └──────────────── window_bytes together ─────────────────┘   cut
 //! ```
 //!
@@ -243,28 +243,32 @@ fn open(end: &mut End, reading: &Reading<'_>, header: Header) -> Result<Body, Do
         }
         control.reserve_exact(size as usize);
     } else {
-        let bound = end.inlets.get(&wire).ok_or(Down::UnknownWire(wire))?;
-        check_room(&bound.inlet, wire, left)?;
+        let bound = end.receivers.get(&wire).ok_or(Down::UnknownWire(wire))?;
+        check_room(&bound.receiver, wire, left)?;
     }
     Ok(Body { wire, more, left, control })
 }
 
 /// A write past what the ring has granted is the peer's fault. Without flow control nothing is granted.
-pub(super) fn check_room(inlet: &rocketring::Inlet, wire: WireId, size: u64) -> Result<(), Down> {
-    let room = inlet.room();
-    if inlet.ring().flow_control() && size > room {
-        return Err(Down::Overrun { wire, at: inlet.ring().head(), size, over: size - room });
+pub(super) fn check_room(receiver: &rocketring::RingReceiver, wire: WireId, size: u64) -> Result<(), Down> {
+    let room = receiver.room();
+    if receiver.ring().flow_control() && size > room {
+        return Err(Down::Overrun { wire, at: receiver.ring().head(), size, over: size - room });
     }
     Ok(())
 }
 
-/// Copies everything to the inlet's head: without flow control in chunks, each announced before it is written.
-pub(super) fn copy_in(inlet: &mut rocketring::Inlet, wire: WireId, bytes: &[u8]) -> Result<(), Down> {
+/// Copies everything to the ring receiver's head: without flow control in chunks, each announced before it is written.
+pub(super) fn copy_in(
+    receiver: &mut rocketring::RingReceiver,
+    wire: WireId,
+    bytes: &[u8],
+) -> Result<(), Down> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let n = inlet.copy_in(rest);
+        let n = receiver.copy_in(rest);
         if n == 0 {
-            let (at, size) = (inlet.ring().head(), rest.len() as u64);
+            let (at, size) = (receiver.ring().head(), rest.len() as u64);
             return Err(Down::Overrun { wire, at, size, over: size });
         }
         rest = &rest[n..];
@@ -274,25 +278,25 @@ pub(super) fn copy_in(inlet: &mut rocketring::Inlet, wire: WireId, bytes: &[u8])
 
 fn land(end: &mut End, body: &Body, piece: &[u8]) -> Result<(), Down> {
     // The session may have unbound it since the header came.
-    let bound = end.inlets.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
-    copy_in(&mut bound.inlet, body.wire, piece)
+    let bound = end.receivers.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
+    copy_in(&mut bound.receiver, body.wire, piece)
 }
 
 /// Planted bug 10: the last byte is announced, and written only when the next piece comes.
 #[cfg(feature = "planted-bugs")]
 fn land_early(end: &mut End, body: &Body, piece: &[u8]) -> Result<Option<super::memory::Late>, Down> {
-    let bound = end.inlets.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
-    let late = super::memory::Late::land(&mut bound.inlet, piece);
+    let bound = end.receivers.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
+    let late = super::memory::Late::land(&mut bound.receiver, piece);
     if late.is_none() {
-        copy_in(&mut bound.inlet, body.wire, piece)?;
+        copy_in(&mut bound.receiver, body.wire, piece)?;
     }
     Ok(late)
 }
 
 fn close(end: &mut End, reading: &mut Reading<'_>, body: &Body) -> Result<(), Down> {
-    let bound = end.inlets.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
+    let bound = end.receivers.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
     if !body.more {
-        bound.inlet.end();
+        bound.receiver.end();
     }
     reading.arrived(body.wire);
     Ok(())

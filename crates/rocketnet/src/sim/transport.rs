@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rocketring::{Inlet, Position, Trimmed};
+use rocketring::{Position, RingReceiver, Trimmed};
 
 use super::clock::{Clock, Kind};
 use super::conn::{Bound, Conn, Phase, Pipe};
@@ -84,28 +84,28 @@ impl Transport for SimTransport {
         self.with(conn, |_, conn, side| conn.ends[side].paused = paused);
     }
 
-    fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet) {
+    fn bind(&mut self, conn: ConnId, wire: WireId, receiver: RingReceiver) {
         self.with(conn, |_, conn, side| {
             let end = &mut conn.ends[side];
             let era = end.next_era();
-            end.inlets.insert(wire, Bound { inlet, era });
+            end.receivers.insert(wire, Bound { receiver, era });
         });
     }
 
-    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
-        self.with(conn, |_, conn, side| conn.ends[side].inlets.remove(&wire))?.map(|bound| bound.inlet)
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver> {
+        self.with(conn, |_, conn, side| conn.ends[side].receivers.remove(&wire))?.map(|bound| bound.receiver)
     }
 
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool {
         let skipped = self.with(conn, |_, conn, side| {
             let end = &mut conn.ends[side];
             let next_era = end.next_era();
-            let Some(Bound { inlet, era }) = end.inlets.get_mut(&wire) else { return false };
-            if to < inlet.ring().head() {
+            let Some(Bound { receiver, era }) = end.receivers.get_mut(&wire) else { return false };
+            if to < receiver.ring().head() {
                 return false;
             }
             *era = next_era;
-            inlet.skip(to);
+            receiver.skip(to);
             true
         });
         skipped.unwrap_or(false)
@@ -115,7 +115,7 @@ impl Transport for SimTransport {
         if self.promises().one_sided {
             return None;
         }
-        self.with(conn, |_, conn, side| Some(conn.ends[side].inlets.get_mut(&wire)?.inlet.trim(keep)))?
+        self.with(conn, |_, conn, side| Some(conn.ends[side].receivers.get_mut(&wire)?.receiver.trim(keep)))?
     }
 
     fn room(&self, conn: ConnId) -> u64 {

@@ -81,7 +81,7 @@ pub struct TcpConfig {
     /// Whether peers of other users may be connected to over local sockets. Default false: the same user, and root.
     /// They see every byte of the rings that are offered to them, also of what they did not subscribe to.
     pub other_users: bool,
-    /// Whoever polls does so without sleeping as long as something comes ([`Transport::has_news`](crate::Transport)): writers
+    /// Whoever polls does so without sleeping as long as something comes ([`Transport::has_new_data`](crate::Transport)): writers
     /// of the rings that it follows need no fence for a message then, and its falling asleep costs more. Default false.
     pub busy_polls: bool,
 }

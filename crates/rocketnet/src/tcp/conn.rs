@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Weak;
 use std::time::Instant;
 
-use rocketring::PeerBell;
+use rocketring::PeerDoorbell;
 use rustix::event::epoll;
 use rustix::net::Shutdown;
 
@@ -83,10 +83,10 @@ pub(super) struct Conn {
     /// It is in the list of those with something sent to tell.
     pub noted: bool,
     watched: Option<epoll::EventFlags>,
-    /// The peer knows this end's bell.
-    pub bell_told: bool,
+    /// The peer knows this end's doorbell.
+    pub doorbell_told: bool,
     /// Bells of others that the peer knows, by number less one.
-    pub passed: Vec<Weak<PeerBell>>,
+    pub passed: Vec<Weak<PeerDoorbell>>,
 }
 
 impl Conn {
@@ -108,7 +108,7 @@ impl Conn {
             listed: false,
             noted: false,
             watched: None,
-            bell_told: false,
+            doorbell_told: false,
             passed: Vec::new(),
         }
     }

@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 use super::conn::State;
 use super::ready::Told;
 use super::receive::{Progress, Turn};
-use super::{BELL, LISTENER, SLEEPER, Tcp, local, socket};
+use super::{DOORBELL, LISTENER, SLEEPER, Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.
@@ -53,7 +53,7 @@ impl Tcp {
         let served = if self.little > 0 { self.little.min(self.portion) } else { ready.len() };
         self.little -= served.min(self.little);
         for (token, flags) in ready.drain(ready.len().saturating_sub(served)..).rev() {
-            if token == BELL {
+            if token == DOORBELL {
                 self.follows.hear();
             } else if token & LISTENER != 0 {
                 self.accept((token & !LISTENER) as usize, events);
@@ -137,7 +137,7 @@ impl Tcp {
         let Some(listening) = self.listeners.get_mut(key) else { return };
         let now = Instant::now();
         let until = now + ACCEPT_REST;
-        if let Some(more) = listening.refusals.now(now) {
+        if let Some(more) = listening.refusals.allow(now) {
             tracing::warn!(%error, more, "cannot accept connections; trying again soon");
         }
         if epoll::delete(&self.epoll, &listening.socket).is_ok() {
@@ -232,7 +232,7 @@ impl Tcp {
         if let Err(down) = outcome {
             // Its own words come first, all of them: an end of the stream is read behind them.
             if matches!(down, Down::PeerClosed | Down::Broken(_)) && conn.is_local() {
-                conn.intake.land_rest(&mut Turn {
+                conn.intake.land_remaining(&mut Turn {
                     conn: id,
                     number: self.turn,
                     max_control_bytes,
@@ -315,7 +315,7 @@ impl Tcp {
     /// Makes the next poll tell what this connection sent, if it did.
     pub(super) fn note(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        if !conn.is_down() && conn.out.has_news() && !std::mem::replace(&mut conn.noted, true) {
+        if !conn.is_down() && conn.out.has_new_data() && !std::mem::replace(&mut conn.noted, true) {
             self.news.push(id);
         }
     }
@@ -345,7 +345,7 @@ impl Tcp {
     }
 
     /// Ends a connection: tells what it had still sent, and why it is down; lets go of its socket and of all source
-    /// rings. Its inlets stay until they are taken back.
+    /// rings. Its ring receivers stay until they are taken back.
     fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.is_down() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   poll        awake ─▶ look at each followed ring ─▶ whatever the kernel tells
-//!   sleep       asleep (a word that writers see) ─▶ look once more ─▶ wait for the kernel, the bell among it
+//!   sleep       asleep (a word that writers see) ─▶ look once more ─▶ wait for the kernel, the doorbell among it
 //! ```
 //!
 //! A look costs a load for each ring, whether it has news or not, so only so many are followed: ranges of others are told
@@ -13,17 +13,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketring::{Bell, PeerBell};
+use rocketring::{Doorbell, PeerDoorbell};
 use rustix::event::epoll;
 
 use super::conn::Conn;
 use super::mapped::MAX_BELLS;
-use super::{BELL, Tcp};
+use super::{DOORBELL, Tcp};
 use crate::contract::{ConnId, Event, Transport, WireId};
-use crate::wire::{Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_WATCH};
+use crate::wire::{Header, LOCAL_DOORBELL, LOCAL_DOORBELL_PAGE, LOCAL_WATCH};
 
-/// The number of the bell of who says it.
-const OWN_BELL: u32 = 0;
+/// The number of the doorbell of who says it.
+const OWN_DOORBELL: u32 = 0;
 
 /// Rings that one worker follows.
 const MAX_FOLLOWED: usize = 64;
@@ -33,25 +33,25 @@ const POLLS_UNASKED: u32 = 16;
 /// What one worker follows.
 #[derive(Default)]
 pub(super) struct Follows {
-    bell: Option<Bell>,
+    doorbell: Option<Doorbell>,
     rings: Vec<(ConnId, WireId)>,
     /// Polls in a row that had enough to do without asking the kernel.
     unasked: u32,
 }
 
 impl Follows {
-    /// The bell; made when it is first needed. `heavy`: as for [`Bell::new`].
-    pub fn bell(
+    /// The doorbell; made when it is first needed. `heavy`: as for [`Doorbell::new`].
+    pub fn doorbell(
         &mut self,
         heavy: bool,
         watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
-    ) -> io::Result<&Bell> {
-        match &mut self.bell {
-            Some(bell) => Ok(bell),
+    ) -> io::Result<&Doorbell> {
+        match &mut self.doorbell {
+            Some(doorbell) => Ok(doorbell),
             none => {
-                let bell = Bell::new(heavy)?;
-                watch(bell.fd())?;
-                Ok(none.insert(bell))
+                let doorbell = Doorbell::new(heavy)?;
+                watch(doorbell.fd())?;
+                Ok(none.insert(doorbell))
             }
         }
     }
@@ -79,21 +79,21 @@ impl Follows {
 
     /// Writers need not ring: this end looks.
     pub fn wake_up(&self) {
-        if let Some(bell) = &self.bell {
-            bell.wake_up();
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.set_awake();
         }
     }
 
     /// Whoever calls looks at what is followed once more after this, before it sleeps.
     pub fn fall_asleep(&self) {
-        if let Some(bell) = &self.bell {
-            bell.fall_asleep();
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.set_asleep();
         }
     }
 
     pub fn hear(&self) {
-        if let Some(bell) = &self.bell {
-            bell.hear();
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.clear();
         }
     }
 
@@ -107,7 +107,7 @@ impl Follows {
 impl Tcp {
     /// Begins to follow a ring, and says so to whom it comes from.
     pub(super) fn begin_to_follow(&mut self, id: ConnId, wire: WireId, lazily: bool) -> bool {
-        let about = Header { wire, more: lazily, size: OWN_BELL };
+        let about = Header { wire, more: lazily, size: OWN_DOORBELL };
         if self.follows.rings().contains(&(id, wire)) {
             self.must_say(id, LOCAL_WATCH, about);
             return true;
@@ -120,12 +120,15 @@ impl Tcp {
             return false;
         }
         let watch = |fd: BorrowedFd<'_>| {
-            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(DOORBELL), epoll::EventFlags::IN)?;
             Ok(())
         };
-        let said = self.follows.bell(self.config.busy_polls, watch).and_then(|bell| conn.own_bell(bell));
+        let said = self
+            .follows
+            .doorbell(self.config.busy_polls, watch)
+            .and_then(|doorbell| conn.own_doorbell(doorbell));
         let said = said.unwrap_or_else(|error| {
-            tracing::debug!(%error, "a ring is not followed: there is no bell");
+            tracing::debug!(%error, "a ring is not followed: there is no doorbell");
             false
         });
         let follows = said && conn.out.local(LOCAL_WATCH, about, None);
@@ -166,7 +169,7 @@ impl Tcp {
     pub(super) fn look_for_news(&self) -> bool {
         self.follows.rings().iter().any(|&(id, wire)| {
             let conn = self.conns.get(id).filter(|conn| !conn.paused && conn.is_open());
-            conn.is_some_and(|conn| conn.intake.has_news(wire))
+            conn.is_some_and(|conn| conn.intake.has_new_data(wire))
         })
     }
 
@@ -182,33 +185,33 @@ impl Tcp {
 }
 
 impl Conn {
-    /// Says once which bell wakes this end. False if the queue is full.
-    fn own_bell(&mut self, bell: &Bell) -> io::Result<bool> {
-        if !self.bell_told {
-            self.bell_told = self.tell_bell(OWN_BELL, bell.files())?;
+    /// Says once which doorbell wakes this end. False if the queue is full.
+    fn own_doorbell(&mut self, doorbell: &Doorbell) -> io::Result<bool> {
+        if !self.doorbell_told {
+            self.doorbell_told = self.tell_doorbell(OWN_DOORBELL, doorbell.files())?;
         }
-        Ok(self.bell_told)
+        Ok(self.doorbell_told)
     }
 
-    fn tell_bell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
+    fn tell_doorbell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
         let (page, pipe) = (page.try_clone_to_owned()?, pipe.try_clone_to_owned()?);
         let about = Header { wire: 0, more: false, size: number };
-        Ok(self.out.local(LOCAL_BELL_PAGE, about, Some(page))
-            && self.out.local(LOCAL_BELL, about, Some(pipe)))
+        Ok(self.out.local(LOCAL_DOORBELL_PAGE, about, Some(page))
+            && self.out.local(LOCAL_DOORBELL, about, Some(pipe)))
     }
 
-    /// Has a reader woken for what the peer writes for this id. Each bell is told once.
-    pub(super) fn pass_bell(&mut self, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
-        let known = self.passed.iter().position(|passed| passed.as_ptr() == Arc::as_ptr(bell));
+    /// Has a reader woken for what the peer writes for this id. Each doorbell is told once.
+    pub(super) fn pass_doorbell(&mut self, wire: WireId, doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
+        let known = self.passed.iter().position(|passed| passed.as_ptr() == Arc::as_ptr(doorbell));
         let at = match known {
             Some(at) => at,
             None => {
                 let free = self.passed.iter().position(|passed| passed.strong_count() == 0);
                 let at = free.unwrap_or(self.passed.len());
                 let number = u32::try_from(at + 1).ok().filter(|number| (*number as usize) < MAX_BELLS)?;
-                self.tell_bell(number, bell.files()).ok().filter(|told| *told)?;
+                self.tell_doorbell(number, doorbell.files()).ok().filter(|told| *told)?;
                 self.passed.resize(self.passed.len().max(at + 1), Weak::new());
-                self.passed[at] = Arc::downgrade(bell);
+                self.passed[at] = Arc::downgrade(doorbell);
                 at
             }
         };

@@ -3,12 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rocketring::{MapError, Maps};
+use rocketring::{MapError, PeerMapper};
 
 use super::receive::{Intake, Turn};
 use crate::contract::{Down, Event, Offered, WireId};
 use crate::wire::{
-    Header, LOCAL_BELL, LOCAL_BELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_UNWATCH, LOCAL_WATCH,
+    Header, LOCAL_DOORBELL, LOCAL_DOORBELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_UNWATCH, LOCAL_WATCH,
 };
 
 /// Bells of one peer.
@@ -30,16 +30,16 @@ impl Intake {
             }
             LOCAL_RANGE if self.discarded.contains(&wire) => Ok(()),
             LOCAL_RANGE => self.land_mapped(range, turn),
-            LOCAL_BELL_PAGE => {
-                self.bell_page = self.file()?;
+            LOCAL_DOORBELL_PAGE => {
+                self.doorbell_page = self.file()?;
                 Ok(())
             }
-            LOCAL_BELL => self.on_bell(size, turn.maps),
+            LOCAL_DOORBELL => self.on_doorbell(size, turn.maps),
             LOCAL_WATCH => {
-                // A bell for which this process had no place rings nowhere: its reader is told as if it did not follow.
-                if let Some(Some(bell)) = self.bells.get(size as usize) {
-                    let bell = (!more).then(|| bell.clone());
-                    turn.events.push(Event::Watched(turn.conn, wire, size, bell));
+                // A doorbell for which this process had no place rings nowhere: its reader is told as if it did not follow.
+                if let Some(Some(doorbell)) = self.doorbells.get(size as usize) {
+                    let doorbell = (!more).then(|| doorbell.clone());
+                    turn.events.push(Event::Watched(turn.conn, wire, size, doorbell));
                 }
                 Ok(())
             }
@@ -60,8 +60,8 @@ impl Intake {
     fn land_mapped(&mut self, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size: to } = range;
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
-        let ring = bound.inlet.ring();
-        if !ring.is_peers() {
+        let ring = bound.receiver.ring();
+        if !ring.is_peer_written() {
             return Err(Down::Broken(format!("wire id {wire:#x} is not one of a ring that is mapped")));
         }
         // Of a position that is not far from the head the low bits say enough.
@@ -70,41 +70,44 @@ impl Intake {
         // Told anyhow: the peer is there, and that may be all that it has to say.
         bound.arrived(wire, turn);
         let Some(to) = head.checked_add_signed(ahead) else { return Ok(()) };
-        let landed = bound.inlet.land_told(to, !more);
+        let landed = bound.receiver.land_announced(to, !more);
         landed.map_err(|over| Down::Overrun { wire, at: head, size: ahead.unsigned_abs(), over })
     }
 
-    fn on_bell(&mut self, number: u32, maps: &Maps) -> Result<(), Down> {
-        let (page, pipe) = (self.bell_page.take(), self.file()?);
+    fn on_doorbell(&mut self, number: u32, maps: &PeerMapper) -> Result<(), Down> {
+        let (page, pipe) = (self.doorbell_page.take(), self.file()?);
         let number = number as usize;
         if number >= MAX_BELLS {
-            return Err(Down::Broken(format!("the peer has a bell number {number}; there are {MAX_BELLS}")));
+            return Err(Down::Broken(format!(
+                "the peer has a doorbell number {number}; there are {MAX_BELLS}"
+            )));
         }
-        let bell = page.zip(pipe).and_then(|(page, pipe)| {
-            let bell = maps.bell(page, pipe);
-            bell.inspect_err(|error| tracing::warn!(%error, "a reader will hear late of what is written"))
+        let doorbell = page.zip(pipe).and_then(|(page, pipe)| {
+            let doorbell = maps.doorbell(page, pipe);
+            doorbell
+                .inspect_err(|error| tracing::warn!(%error, "a reader will hear late of what is written"))
                 .ok()
         });
-        if self.bells.len() <= number {
-            self.bells.resize(number + 1, None);
+        if self.doorbells.len() <= number {
+            self.doorbells.resize(number + 1, None);
         }
-        self.bells[number] = bell.map(Arc::new);
+        self.doorbells[number] = doorbell.map(Arc::new);
         Ok(())
     }
 
     /// Lands what the ring of this id has, without being told. True if it had anything.
     pub fn follow(&mut self, wire: WireId) -> bool {
-        self.bound.get_mut(&wire).is_some_and(|bound| bound.inlet.follow())
+        self.bound.get_mut(&wire).is_some_and(|bound| bound.receiver.follow())
     }
 
     /// Whether [`Intake::follow`] would land something.
-    pub fn has_news(&self, wire: WireId) -> bool {
-        self.bound.get(&wire).is_some_and(|bound| bound.inlet.has_news())
+    pub fn has_new_data(&self, wire: WireId) -> bool {
+        self.bound.get(&wire).is_some_and(|bound| bound.receiver.has_new_data())
     }
 
     /// Whether this id's ring can be followed: a peer writes it, and never takes back what it has published.
     pub fn can_follow(&self, wire: WireId) -> bool {
-        let ring = self.bound.get(&wire).map(|bound| bound.inlet.ring());
-        ring.is_some_and(|ring| ring.is_peers() && ring.flow_control())
+        let ring = self.bound.get(&wire).map(|bound| bound.receiver.ring());
+        ring.is_some_and(|ring| ring.is_peer_written() && ring.flow_control())
     }
 }

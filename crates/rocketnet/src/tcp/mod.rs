@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                 ┌──────────────── Tcp (one worker) ────────────────┐
-//!   Sleeper ────▶ │ epoll ─▶ listeners ─▶ Event::Incoming            │
+//!   Waker ────▶ │ epoll ─▶ listeners ─▶ Event::Incoming            │
 //!                 │       ─▶ connections ─┬▶ receive ─▶ rings, events│
 //!                 │                       └◀ send    ◀─ rings, queue │
 //!                 └──────────────────────────────────────────────────┘
@@ -21,7 +21,7 @@
 //!   `pause` made in answer come before the range is looked at.
 //! * Of connections that are ready at the same time `poll` serves some of those that bring little, and the others in the
 //!   polls that follow.
-//! * `poll` may return early with nothing. The caller calls the sleeper's `prepare()` and `woken()` around a `poll` with a
+//! * `poll` may return early with nothing. The caller calls the waker's `prepare()` and `woken()` around a `poll` with a
 //!   timeout other than zero; this transport only watches its descriptor.
 //! * A paused connection that breaks is told after it goes on, when everything that had arrived was read.
 //! * `connect` asks the system's resolver for host names, which may block; addresses never do. All addresses of a name
@@ -52,7 +52,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketring::{Inlet, Maps, PeerBell, Position, Ring, Sleeper, Trimmed};
+use rocketring::{PeerDoorbell, PeerMapper, Position, Ring, RingReceiver, Trimmed, Waker};
 use rustix::event::epoll;
 
 pub use config::{Carry, TcpConfig};
@@ -61,7 +61,7 @@ use follow::Follows;
 use ready::{Ready, Told};
 use spares::Spares;
 
-use crate::Seldom;
+use crate::LogLimiter;
 use crate::contract::{
     Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull,
     SourceRange, Transport, TransportError, WireId,
@@ -69,10 +69,10 @@ use crate::contract::{
 use crate::slots::Slots;
 use crate::wire::{Header, LOCAL_UNWATCH};
 
-/// The token of the sleeper in the epoll set; connections have their ids, which are below [`LISTENER`].
+/// The token of the waker in the epoll set; connections have their ids, which are below [`LISTENER`].
 const SLEEPER: u64 = u64::MAX;
-/// The token of the bell by which writers of followed rings wake this end.
-const BELL: u64 = u64::MAX - 1;
+/// The token of the doorbell by which writers of followed rings wake this end.
+const DOORBELL: u64 = u64::MAX - 1;
 /// The bit that marks the token of a listener.
 const LISTENER: u64 = 1 << 63;
 /// What a transport maps that was not told how much it may: as much as the layer above allows by default.
@@ -118,7 +118,7 @@ struct Listening {
     /// Until when no connection is taken, since there was no descriptor left for it.
     resting: Option<Instant>,
     /// Tells that connections could not be accepted.
-    refusals: Seldom,
+    refusals: LogLimiter,
 }
 
 /// TCP for one worker. See the [module](self).
@@ -127,8 +127,8 @@ struct Listening {
 /// use std::{sync::Arc, time::Duration};
 /// use rocketnet::{Event, Transport, tcp::{Tcp, TcpConfig}};
 ///
-/// let sleeper = Arc::new(rocketring::Sleeper::new()?);
-/// let mut tcp = Tcp::new(TcpConfig::default(), sleeper)?;
+/// let waker = Arc::new(rocketring::Waker::new()?);
+/// let mut tcp = Tcp::new(TcpConfig::default(), waker)?;
 /// let addr = tcp.listen("127.0.0.1:0")?;
 /// let conn = tcp.connect(&addr)?;
 /// tcp.control(conn, b"hello").expect("an empty queue has place");
@@ -141,9 +141,9 @@ struct Listening {
 /// ```
 pub struct Tcp {
     config: TcpConfig,
-    maps: Maps,
+    maps: PeerMapper,
     epoll: Arc<Ready>,
-    sleeper: Arc<Sleeper>,
+    waker: Arc<Waker>,
     listeners: slab::Slab<Listening>,
     conns: Slots<Conn>,
     /// Where small ranges and headers are read to.
@@ -167,30 +167,30 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// A transport without connections. Waking `sleeper` makes a `poll` that waits return.
+    /// A transport without connections. Waking `waker` makes a `poll` that waits return.
     ///
     /// Errors: [`TransportError::Config`] if a setting is outside its range or the system does not know the congestion
     /// control, [`TransportError::Os`] if descriptors have run out.
-    pub fn new(config: TcpConfig, sleeper: Arc<Sleeper>) -> Result<Self, TransportError> {
-        Self::with_maps(config, sleeper, Maps::new(DEFAULT_MAPPED_RINGS, DEFAULT_MAPPED_BYTES))
+    pub fn new(config: TcpConfig, waker: Arc<Waker>) -> Result<Self, TransportError> {
+        Self::with_maps(config, waker, PeerMapper::new(DEFAULT_MAPPED_RINGS, DEFAULT_MAPPED_BYTES))
     }
 
     /// As [`Tcp::new`], for a process with several workers: what peers on this machine offer counts in `maps`.
     ///
     /// Errors: as there.
-    pub fn with_maps(config: TcpConfig, sleeper: Arc<Sleeper>, maps: Maps) -> Result<Self, TransportError> {
+    pub fn with_maps(config: TcpConfig, waker: Arc<Waker>, maps: PeerMapper) -> Result<Self, TransportError> {
         config.check()?;
         socket::try_options(&config)?;
         let os = |what| move |e: rustix::io::Errno| TransportError::Os { what, source: e.into() };
         let epoll = Ready::new().map_err(os("creating an epoll set"))?;
         let data = epoll::EventData::new_u64(SLEEPER);
-        epoll::add(&epoll, sleeper.fd(), data, epoll::EventFlags::IN).map_err(os("watching the sleeper"))?;
+        epoll::add(&epoll, waker.fd(), data, epoll::EventFlags::IN).map_err(os("watching the waker"))?;
         Ok(Self {
             staging: vec![0; config.staging_bytes].into(),
             config,
             maps,
             epoll: Arc::new(epoll),
-            sleeper,
+            waker,
             listeners: slab::Slab::new(),
             conns: Slots::new(),
             ready: Told::new(),
@@ -211,9 +211,9 @@ impl Tcp {
         &self.config
     }
 
-    /// The sleeper that wakes it.
-    pub fn sleeper(&self) -> &Arc<Sleeper> {
-        &self.sleeper
+    /// The waker that wakes it.
+    pub fn waker(&self) -> &Arc<Waker> {
+        &self.waker
     }
 
     /// Listens for peers of this machine, under the address's name.
@@ -238,7 +238,7 @@ impl Tcp {
         let data = epoll::EventData::new_u64(LISTENER | entry.key() as u64);
         epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
             .map_err(|e| TransportError::Os { what: "watching a listener", source: e.into() })?;
-        entry.insert(Listening { socket, addr: addr.into(), resting: None, refusals: Seldom::default() });
+        entry.insert(Listening { socket, addr: addr.into(), resting: None, refusals: LogLimiter::default() });
         Ok(())
     }
 
@@ -357,9 +357,9 @@ impl Transport for Tcp {
         }
     }
 
-    fn bind(&mut self, conn: ConnId, wire: WireId, inlet: Inlet) {
+    fn bind(&mut self, conn: ConnId, wire: WireId, receiver: RingReceiver) {
         if let Some(conn) = self.conns.get_mut(conn) {
-            conn.intake.bind(wire, inlet);
+            conn.intake.bind(wire, receiver);
         }
     }
 
@@ -374,21 +374,21 @@ impl Transport for Tcp {
         self.begin_to_follow(conn, wire, lazily)
     }
 
-    fn has_news(&self) -> Option<bool> {
+    fn has_new_data(&self) -> Option<bool> {
         (!self.follows.rings().is_empty()).then(|| self.look_for_news())
     }
 
-    fn pass_watcher(&mut self, conn: ConnId, wire: WireId, bell: &Arc<PeerBell>) -> Option<u32> {
+    fn pass_watcher(&mut self, conn: ConnId, wire: WireId, doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
         self.make_place(conn);
         let conn = self.conns.get_mut(conn).filter(|conn| conn.is_open() && conn.is_local())?;
-        conn.pass_bell(wire, bell)
+        conn.pass_doorbell(wire, doorbell)
     }
 
     fn drop_watcher(&mut self, conn: ConnId, wire: WireId, number: u32) {
         self.must_say(conn, LOCAL_UNWATCH, Header { wire, more: false, size: number });
     }
 
-    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<Inlet> {
+    fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver> {
         self.follows.remove(conn, wire);
         self.conns.get_mut(conn)?.intake.unbind(wire)
     }

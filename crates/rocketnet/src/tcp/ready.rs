@@ -54,7 +54,7 @@ impl Ready {
         !ready.is_empty()
     }
 
-    /// One poll begins that is about what was told before: what a sleeper was told meanwhile may be old when it is over.
+    /// One poll begins that is about what was told before: what a waker was told meanwhile may be old when it is over.
     pub fn pass(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }

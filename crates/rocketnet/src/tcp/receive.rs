@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rocketring::{Inlet, Maps, PeerBell, Trimmed};
+use rocketring::{PeerDoorbell, PeerMapper, RingReceiver, Trimmed};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{local, sys};
@@ -35,7 +35,7 @@ const LARGE_RANGE: usize = 32 << 10;
 const SMALL_STAGING: usize = 4 << 10;
 
 pub(super) struct Bound {
-    pub(super) inlet: Inlet,
+    pub(super) receiver: RingReceiver,
     /// The poll in which `Arrived` was told last.
     arrived: u64,
 }
@@ -43,13 +43,13 @@ pub(super) struct Bound {
 impl Bound {
     /// Whether the peer may write so much here.
     pub(super) fn check_room(&self, wire: WireId, size: u64) -> Result<(), Down> {
-        let room = self.inlet.room();
+        let room = self.receiver.room();
         // Without flow control only the memory's own size says what cannot be.
-        let may = !self.inlet.ring().flow_control() && !self.inlet.ring().is_peers();
+        let may = !self.receiver.ring().flow_control() && !self.receiver.ring().is_peer_written();
         if may || size <= room {
             return Ok(());
         }
-        Err(Down::Overrun { wire, at: self.inlet.ring().head(), size, over: size - room })
+        Err(Down::Overrun { wire, at: self.receiver.ring().head(), size, over: size - room })
     }
 
     pub(super) fn arrived(&mut self, wire: WireId, turn: &mut Turn<'_>) {
@@ -67,7 +67,7 @@ pub(super) struct Turn<'a> {
     pub number: u64,
     pub max_control_bytes: usize,
     /// What of other processes is mapped here.
-    pub maps: &'a Maps,
+    pub maps: &'a PeerMapper,
     pub events: &'a mut Vec<Event>,
 }
 
@@ -131,9 +131,9 @@ pub(super) struct Intake {
     pub landed_bytes: u64,
     /// Descriptors that came, and what they are for has not; none where there was no place for one.
     pub(super) files: VecDeque<Option<OwnedFd>>,
-    /// The peer's bells, by their numbers, and the page of one whose pipe has not come.
-    pub(super) bells: Vec<Option<Arc<PeerBell>>>,
-    pub(super) bell_page: Option<OwnedFd>,
+    /// The peer's doorbells, by their numbers, and the page of one whose pipe has not come.
+    pub(super) doorbells: Vec<Option<Arc<PeerDoorbell>>>,
+    pub(super) doorbell_page: Option<OwnedFd>,
 }
 
 impl Intake {
@@ -142,8 +142,8 @@ impl Intake {
             local: false,
             landed_bytes: 0,
             files: VecDeque::new(),
-            bells: Vec::new(),
-            bell_page: None,
+            doorbells: Vec::new(),
+            doorbell_page: None,
             bound: FxHashMap::default(),
             discarded: FxHashSet::default(),
             phase: START,
@@ -154,47 +154,47 @@ impl Intake {
         }
     }
 
-    pub fn bind(&mut self, wire: WireId, inlet: Inlet) {
+    pub fn bind(&mut self, wire: WireId, receiver: RingReceiver) {
         debug_assert!(wire < CONTROL_WIRE, "a wire id has 31 bits and is not the id of control messages");
         drop(self.unbind(wire));
-        self.bound.insert(wire, Bound { inlet, arrived: 0 });
+        self.bound.insert(wire, Bound { receiver, arrived: 0 });
     }
 
     pub fn discard(&mut self, wire: WireId) {
         self.discarded.insert(wire);
     }
 
-    pub fn unbind(&mut self, wire: WireId) -> Option<Inlet> {
+    pub fn unbind(&mut self, wire: WireId) -> Option<RingReceiver> {
         self.discarded.remove(&wire);
         let bound = self.bound.remove(&wire)?;
         if matches!(self.phase, Phase::Range { wire: current, .. } if current == wire) {
             self.phase = Phase::Orphan { wire };
         }
-        Some(bound.inlet)
+        Some(bound.receiver)
     }
 
     pub fn skip(&mut self, wire: WireId, to: u64) -> bool {
         let within = matches!(self.phase, Phase::Range { wire: current, .. } if current == wire);
         let Some(bound) = self.bound.get_mut(&wire) else { return false };
-        let ring = bound.inlet.ring();
+        let ring = bound.receiver.ring();
         // Close to the end of all positions their arithmetic would overflow; no honest log ever comes there.
         let last = u64::MAX - 2 * ring.capacity();
         if within || to < ring.head() || to > last {
             return false;
         }
-        bound.inlet.skip(to);
+        bound.receiver.skip(to);
         true
     }
 
     /// What has landed has moved the head, so that the rest of a range at hand comes where nothing is yet.
     pub fn trim(&mut self, wire: WireId, keep: u64) -> Option<Trimmed> {
-        Some(self.bound.get_mut(&wire)?.inlet.trim(keep))
+        Some(self.bound.get_mut(&wire)?.receiver.trim(keep))
     }
 
     /// The peer is gone: what it had written for this end and not told lands, in rings that it wrote itself.
-    pub fn land_rest(&mut self, turn: &mut Turn<'_>) {
+    pub fn land_remaining(&mut self, turn: &mut Turn<'_>) {
         for (wire, bound) in &mut self.bound {
-            if bound.inlet.land_rest() {
+            if bound.receiver.land_remaining() {
                 bound.arrived(*wire, turn);
             }
         }
@@ -249,7 +249,7 @@ impl Intake {
             },
             Phase::Range { wire, left, .. } => {
                 let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
-                sys::read_to_ring(fd, &mut bound.inlet, *left, max, staging)
+                sys::read_to_ring(fd, &mut bound.receiver, *left, max, staging)
             }
             _ => rustix::io::read(fd, &mut *staging)
                 .map(|n| sys::Landed { in_ring: 0, staged: n, drained: n < wanted })
@@ -297,11 +297,11 @@ impl Intake {
     fn landed(&mut self, n: usize, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(()) };
         let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
-        bound.inlet.land(n);
+        bound.receiver.land(n);
         self.landed_bytes += n as u64;
         *left -= n;
         if *left == 0 && !*more {
-            bound.inlet.end();
+            bound.receiver.end();
         }
         bound.arrived(*wire, turn);
         if *left == 0 {
@@ -398,7 +398,7 @@ impl Intake {
             return Ok(());
         }
         if !more {
-            bound.inlet.end();
+            bound.receiver.end();
         }
         bound.arrived(wire, turn);
         self.phase = START;
@@ -417,16 +417,16 @@ impl Intake {
         let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(0) };
         let wire = *wire;
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
-        let n = bound.inlet.copy_in(bytes);
+        let n = bound.receiver.copy_in(bytes);
         if n == 0 {
             // The check in `begin_range` makes room certain, since a horizon never goes back.
-            let (at, size) = (bound.inlet.ring().head(), *left as u64);
+            let (at, size) = (bound.receiver.ring().head(), *left as u64);
             return Err(Down::Overrun { wire, at, size, over: size });
         }
         self.landed_bytes += n as u64;
         *left -= n;
         if *left == 0 && !*more {
-            bound.inlet.end();
+            bound.receiver.end();
         }
         bound.arrived(wire, turn);
         if *left == 0 {

@@ -29,7 +29,7 @@ use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, 
 const CONTROL_MERGE_BYTES: usize = 16 << 10;
 /// What a descriptor that waits counts for besides its message: a process has few of them.
 const FILE_COUNTS: usize = 1 << 10;
-/// What is said of one reader, at most: its bell, which is a page and a pipe, and that it is to be woken.
+/// What is said of one reader, at most: its doorbell, which is a page and a pipe, and that it is to be woken.
 const READER_BYTES: usize = 3 * LOCAL_BYTES + 2 * FILE_COUNTS;
 /// Sent positions that wait to be told are compacted beyond this many.
 const SENT_COMPACT: usize = 1024;
@@ -204,7 +204,7 @@ impl Outgoing {
         let header = Header { wire, more, size: size as u32 };
         if mapped {
             self.queue.push_back(Piece::Mapped { message: range_message(wire, to, more), wire, to, size });
-        } else if ring.is_peers() && size > 0 {
+        } else if ring.is_peer_written() && size > 0 {
             // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
             let (mut bytes, len) = (spares.take(size as usize), HEADER_BYTES + size as usize);
             bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
@@ -402,7 +402,7 @@ impl Outgoing {
     }
 
     /// Whether [`Outgoing::tell`] would tell something.
-    pub fn has_news(&self) -> bool {
+    pub fn has_new_data(&self) -> bool {
         !self.sent.is_empty() || self.has_place_again()
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rocketring::{Inlet, Position, Ring};
+use rocketring::{Position, Ring, RingReceiver};
 
 /// iovecs of one `sendmsg`, the kernel's own limit (UIO_MAXIOV).
 const MAX_IOV: usize = 1024;
@@ -20,23 +20,23 @@ pub(super) struct Landed {
     pub drained: bool,
 }
 
-/// Reads at most `max` of the `rest` bytes of a range to the head of `inlet`'s ring and, only if that is all of the
+/// Reads at most `max` of the `rest` bytes of a range to the head of `ring receiver`'s ring and, only if that is all of the
 /// rest (or the ring takes nothing), what comes behind into `staging`. Nothing read at all is the end of the stream.
 pub(super) fn read_to_ring(
     fd: BorrowedFd<'_>,
-    inlet: &mut Inlet,
+    receiver: &mut RingReceiver,
     rest: usize,
     max: usize,
     staging: &mut [u8],
 ) -> io::Result<Landed> {
-    let (at, free) = inlet.spare(rest.min(max));
+    let (at, free) = receiver.spare(rest.min(max));
     let free = free.min(rest).min(max);
     let staging_len = if free == rest || free == 0 { staging.len() } else { 0 };
     let iov = [
         libc::iovec { iov_base: at.cast(), iov_len: free },
         libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging_len },
     ];
-    // SAFETY: the first part is memory that `spare` gave for writing, which nobody else writes while the one inlet of
+    // SAFETY: the first part is memory that `spare` gave for writing, which nobody else writes while the one ring receiver of
     // the ring is borrowed mutably; the second lies in an exclusive slice.
     let n = unsafe { libc::readv(fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;

@@ -89,7 +89,7 @@ pub struct Buffer {
 impl Buffer {
     pub fn new(p: &mut Pair, wire: u32, capacity: u64) -> Self {
         let (source, sink) = (flow::ring(capacity, 0), flow::ring(capacity, 0));
-        p.b.bind(p.cb, wire, sink.inlet().unwrap());
+        p.b.bind(p.cb, wire, sink.receiver().unwrap());
         let (source_hold, sink_hold) = (source.hold(0).unwrap(), sink.hold(0).unwrap());
         let writer = source.writer().unwrap();
         sink.grant();

@@ -16,7 +16,7 @@
 use rocketring::Ring;
 
 use super::Outbound;
-use crate::types::{Level, Policy, Position};
+use crate::types::{ConfirmLevel, Policy, Position};
 
 impl Outbound {
     /// The place that this subscription holds in the log, or none if it does not hold.
@@ -44,8 +44,9 @@ impl Outbound {
     /// What else to ask of one that maps the ring when the writer waits, although all that was sent has landed. What it
     /// needs of it depends on those who map it behind it, and each of them may leave a part of a quarter untold. When all of
     /// them have given everything back, and said so, what each says that it needs is what it needs.
-    pub(super) fn level_of_room(&self) -> Option<Level> {
-        (self.config.maps.is_some() && self.kept < self.landed && !self.ended).then_some(Level::Consumed)
+    pub(super) fn level_of_room(&self) -> Option<ConfirmLevel> {
+        (self.config.maps.is_some() && self.kept < self.landed && !self.ended)
+            .then_some(ConfirmLevel::Consumed)
     }
 
     /// The receiver has its own copy of everything below, or needs it no more.

@@ -16,7 +16,7 @@ use crate::sync::{Ordering, lock};
 /// The one landing end of a ring that a transport fills. Where another process writes the ring, readers may land what it
 /// has written too ([`Ring::follow`]).
 #[derive(Debug)]
-pub struct Inlet {
+pub struct RingReceiver {
     ring: Ring,
     landing: Landing,
     #[cfg(not(loom))]
@@ -35,10 +35,10 @@ pub(crate) struct Landing {
     before_last: Position,
 }
 
-impl Inlet {
-    pub(crate) fn new(ring: Ring) -> Inlet {
+impl RingReceiver {
+    pub(crate) fn new(ring: Ring) -> RingReceiver {
         let landing = Landing::of(ring.shared());
-        Inlet {
+        RingReceiver {
             ring,
             landing,
             #[cfg(not(loom))]
@@ -60,7 +60,11 @@ impl Inlet {
     /// Changes what has landed. Where readers land too, one does it at a time, from where the last one left it.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
         let shared = self.ring.shared();
-        if shared.memory.is_peers() { shared.follow(change) } else { change(&mut self.landing, shared) }
+        if shared.memory.is_peer_written() {
+            shared.follow(change)
+        } else {
+            change(&mut self.landing, shared)
+        }
     }
 
     /// Wakes readers in other processes.
@@ -69,8 +73,8 @@ impl Inlet {
         self.caller.call(self.ring.shared());
     }
 
-    /// Where the next bytes go, and how many: at most `max` and [`Inlet::room`], in one piece. Writing there
-    /// needs `unsafe`; the bytes are this inlet's alone until they land, and the pointer is good until the ring
+    /// Where the next bytes go, and how many: at most `max` and [`RingReceiver::room`], in one piece. Writing there
+    /// needs `unsafe`; the bytes are this receiver's alone until they land, and the pointer is good until the ring
     /// goes away. None where another process writes the ring. Without flow control this announces that what was there is gone.
     pub fn spare(&mut self, max: usize) -> (*mut u8, usize) {
         let room = self.reserve(max);
@@ -80,7 +84,11 @@ impl Inlet {
     /// Makes sure that up to `max` bytes at the head may be overwritten, and returns how many: none where another process
     /// is the one that writes.
     fn reserve(&mut self, max: usize) -> usize {
-        if self.ring.is_peers() { 0 } else { self.landing.announce(self.ring.shared(), max as u64) as usize }
+        if self.ring.is_peer_written() {
+            0
+        } else {
+            self.landing.announce(self.ring.shared(), max as u64) as usize
+        }
     }
 
     /// Copies as many of `bytes` as there is room for to the head, lands them, and returns how many.
@@ -100,7 +108,7 @@ impl Inlet {
 
     fn write(&self, bytes: &[u8]) {
         let (memory, head) = (&self.ring.shared().memory, self.landing.head);
-        // SAFETY: `[head, horizon)` is the inlet's alone, as for `Writer::fill`, and `reserve` found room.
+        // SAFETY: `[head, horizon)` is the receiver's alone, as for `Writer::fill`, and `reserve` found room.
         unsafe { memory.write(head, bytes) };
         let capacity = self.ring.capacity();
         if planted::is(4) && (head & (capacity - 1)) + bytes.len() as u64 > capacity {
@@ -110,11 +118,11 @@ impl Inlet {
         }
     }
 
-    /// The next `n` bytes have been written (at [`Inlet::spare`], or by a peer that was granted them): the head
+    /// The next `n` bytes have been written (at [`RingReceiver::spare`], or by a peer that was granted them): the head
     /// moves.
     ///
     /// # Panics
-    /// With flow control, if that is more than [`Inlet::room`]. A length that a peer sent must be checked first.
+    /// With flow control, if that is more than [`RingReceiver::room`]. A length that a peer sent must be checked first.
     pub fn land(&mut self, n: usize) {
         self.change(|landing, shared| landing.land(shared, n as u64));
     }
@@ -124,7 +132,7 @@ impl Inlet {
     ///
     /// # Errors
     /// By how many bytes that is more than there is room for. Nothing has landed then.
-    pub fn land_told(&mut self, to: Position, ends: bool) -> Result<(), u64> {
+    pub fn land_announced(&mut self, to: Position, ends: bool) -> Result<(), u64> {
         self.change(|landing, shared| {
             let (size, room) = (to.saturating_sub(landing.head), shared.room(landing.head));
             if size > room {
@@ -145,7 +153,7 @@ impl Inlet {
     /// In a ring of another process that is gone: lands the whole deliveries that it had written, told or not. True if there
     /// were any. What its head page says is believed no further than what was granted, and where its log has a hole
     /// that was not told, not at all.
-    pub fn land_rest(&mut self) -> bool {
+    pub fn land_remaining(&mut self) -> bool {
         let landed = self.change(|landing, shared| {
             let end = shared.peers_rest(landing.head);
             landing.land_up_to(shared, end.filter(|end| end - landing.head <= shared.room(landing.head)))
@@ -155,19 +163,19 @@ impl Inlet {
     }
 
     /// The same where that process goes on, as far as it can be done without being told: of a ring that is handed on
-    /// ([`Ring::hand_on`]) only small steps, as the ends of deliveries within one are not known.
+    /// ([`Ring::set_relayed`]) only small steps, as the ends of deliveries within one are not known.
     pub fn follow(&mut self) -> bool {
         // Most looks find nothing.
-        let landed = self.has_news() && self.ring.follow();
+        let landed = self.has_new_data() && self.ring.follow();
         if landed {
             self.call();
         }
         landed
     }
 
-    /// Whether [`Inlet::follow`] would land something.
-    pub fn has_news(&self) -> bool {
-        self.ring.has_news()
+    /// Whether [`RingReceiver::follow`] would land something.
+    pub fn has_new_data(&self) -> bool {
+        self.ring.has_new_data()
     }
 
     /// What has landed ends with a complete delivery: the boundary moves to the head.
@@ -197,10 +205,10 @@ impl Inlet {
 }
 
 impl Ring {
-    /// As [`Inlet::follow`], for a reader that would otherwise wait until whoever has the inlet looks. From any thread, as
+    /// As [`RingReceiver::follow`], for a reader that would otherwise wait until whoever has the receiver looks. From any thread, as
     /// long as readers may go on with this ring; nobody in other processes is woken.
     pub fn follow(&self) -> bool {
-        self.is_peers()
+        self.is_peer_written()
             && self.shared().follow(|landing, shared| {
                 let end = shared.next_step(landing.head);
                 landing.land_up_to(shared, end)
@@ -211,7 +219,7 @@ impl Ring {
     /// something has landed already. Returns the boundary.
     #[inline]
     pub fn follow_from(&self, read: Position) -> Option<Position> {
-        if !self.is_peers() {
+        if !self.is_peer_written() {
             return None;
         }
         self.shared().follow(|landing, shared| {
@@ -223,7 +231,7 @@ impl Ring {
 
     /// The log is over for this end, also if the process that writes the memory goes on: nothing of that lands any more,
     /// neither followed nor when that process is gone. Returns the boundary, which stays where it is unless more is told.
-    /// So too where nobody may look until [`Ring::follow_again`].
+    /// So too where nobody may look until [`Ring::resume_following`].
     pub fn stop_following(&self) -> Position {
         self.shared().follow(|landing, shared| {
             shared.over.store(true, Ordering::Relaxed);
@@ -232,13 +240,13 @@ impl Ring {
     }
 
     /// The log goes on after all.
-    pub fn follow_again(&self) {
+    pub fn resume_following(&self) {
         self.shared().follow(|_, shared| shared.over.store(false, Ordering::Relaxed));
     }
 
     /// Whether [`Ring::follow`] would land something.
     #[inline]
-    pub fn has_news(&self) -> bool {
+    pub fn has_new_data(&self) -> bool {
         self.shared().next_step(self.head()).is_some()
     }
 }
@@ -248,7 +256,7 @@ impl Shared {
     fn room(&self, head: Position) -> u64 {
         if self.shape.flow_control {
             self.horizon.load(Ordering::Acquire) - head
-        } else if self.memory.is_peers() {
+        } else if self.memory.is_peer_written() {
             self.shape.capacity
         } else {
             self.shape.chunk()
@@ -292,7 +300,7 @@ impl Landing {
             return (self.horizon - self.head).min(max);
         }
         // What another process has written is written, however much that is.
-        let most = if shared.memory.is_peers() { shared.shape.capacity } else { shared.shape.chunk() };
+        let most = if shared.memory.is_peer_written() { shared.shape.capacity } else { shared.shape.chunk() };
         let n = most.min(max).min(u64::MAX - self.head);
         if self.head + n > self.horizon {
             self.horizon = shared.ahead(self.head, self.head + n);

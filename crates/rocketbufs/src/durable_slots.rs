@@ -7,22 +7,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use rocketnet::Seldom;
+use rocketnet::LogLimiter;
 
 use crate::lock::lock;
 
 /// See the module.
-pub(crate) struct PlaceCount {
+pub(crate) struct DurableSlots {
     max: usize,
     /// Of subscriptions that are there, and of those that are away.
     taken: AtomicUsize,
     /// Of those that are away.
     away: AtomicUsize,
     /// Tells of those that got none.
-    full: Mutex<Seldom>,
+    full: Mutex<LogLimiter>,
 }
 
-impl PlaceCount {
+impl DurableSlots {
     pub(crate) fn new(max: usize) -> Self {
         Self { max, taken: AtomicUsize::new(0), away: AtomicUsize::new(0), full: Mutex::default() }
     }
@@ -60,7 +60,7 @@ impl PlaceCount {
 
     /// Tells that a subscription got none.
     pub(crate) fn tell_full(&self, name: &str) {
-        if let Some(more) = lock(&self.full).now(Instant::now()) {
+        if let Some(more) = lock(&self.full).allow(Instant::now()) {
             let limit = self.max;
             tracing::warn!(
                 more,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::starts;
 use proptest::prelude::*;
-use rocketring::inline::INLINE_BYTES;
-use rocketring::{Bell, Maps, Pool, PoolConfig, Ring, RingConfig, Writer};
+use rocketring::small_payload::SMALL_PAYLOAD_BYTES;
+use rocketring::{Doorbell, PeerMapper, Pool, PoolConfig, Ring, RingConfig, Writer};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 
@@ -31,16 +31,16 @@ fn config(start: u64) -> RingConfig {
 fn pair(start: u64) -> (Writer, Ring) {
     let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 20 }).unwrap();
     let ring = pool.shared_ring(config(start)).unwrap();
-    let maps = Maps::new(16, 1 << 20);
-    let [page, pipe] = Bell::new(false).unwrap().files().map(|file| file.try_clone_to_owned().unwrap());
-    assert!(ring.watch((1, 2, 0), Arc::new(maps.bell(page, pipe).unwrap())));
+    let maps = PeerMapper::new(16, 1 << 20);
+    let [page, pipe] = Doorbell::new(false).unwrap().files().map(|file| file.try_clone_to_owned().unwrap());
+    assert!(ring.watch((1, 2, 0), Arc::new(maps.doorbell(page, pipe).unwrap())));
     let seen = maps.map(ring.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap();
     (ring.writer().unwrap(), seen.ring(config(start)).unwrap())
 }
 
 /// The bytes that the head page has of the delivery that was told last.
-fn told(writer: &Writer) -> [u8; INLINE_BYTES] {
-    let mut bytes = [0; INLINE_BYTES];
+fn told(writer: &Writer) -> [u8; SMALL_PAYLOAD_BYTES] {
+    let mut bytes = [0; SMALL_PAYLOAD_BYTES];
     pread(writer.ring().descriptor().unwrap(), &mut bytes, AT).unwrap();
     bytes
 }
@@ -97,7 +97,7 @@ fn a_whole_delivery_is_taken_from_there() {
     pwrite(&file, b"thering!!", PAGE).unwrap();
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     fcntl_add_seals(&file, seals).unwrap();
-    let seen = Maps::new(1, 1 << 20).map(file).unwrap().ring(config(0)).unwrap();
+    let seen = PeerMapper::new(1, 1 << 20).map(file).unwrap().ring(config(0)).unwrap();
     assert!(seen.follow());
     assert_eq!(seen.view(3, end).to_vec().unwrap(), b"beside");
     for (from, to) in [(0, end), (4, end), (3, end - 1), (0, 6)] {
@@ -108,8 +108,8 @@ fn a_whole_delivery_is_taken_from_there() {
 
 #[test]
 fn the_first_small_delivery_is_told_there() {
-    let bytes = content(7, INLINE_BYTES);
-    for size in 1..=INLINE_BYTES {
+    let bytes = content(7, SMALL_PAYLOAD_BYTES);
+    for size in 1..=SMALL_PAYLOAD_BYTES {
         for cut in 0..=size {
             let (mut writer, _) = pair(0);
             writer.append(&[&bytes[..cut], &bytes[cut..size]]).unwrap();

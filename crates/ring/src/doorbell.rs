@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   reader's process                                              writer's process
-//!   Bell: page (writes) ──── sealed, handed over ───────────────▶ PeerBell: page (reads)
+//!   Doorbell: page (writes) ──── sealed, handed over ───────────────▶ PeerDoorbell: page (reads)
 //!         pipe, read end ◀── one byte, once for each sleep ─────── pipe, opened anew
 //! ```
 //!
-//! The reader follows the head pages of rings that it maps ([`Inlet::follow`](crate::Inlet::follow)); who publishes
+//! The reader follows the head pages of rings that it maps ([`RingReceiver::follow`](crate::RingReceiver::follow)); who publishes
 //! looks at its page, and makes a system call only if it sleeps. Nobody between them can hold up the writer: it opens the
 //! pipe for itself, so that it never blocks and never ends with a signal, whatever is done with the reader's own end. A
 //! reader that says nonsense costs its writers a system call for a delivery, and wakes itself.
@@ -22,7 +22,7 @@ use crate::barrier::{self, Light};
 use crate::memory::{Access, Reservation, Words, page_bytes};
 use crate::peer::{Charge, MapError};
 use crate::region;
-use crate::slumber::{self, Rung};
+use crate::sleep_word::{self, Rung};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The first word of every page.
@@ -32,9 +32,9 @@ const SLEEPS: usize = 16;
 /// 1: the reader makes the barrier for its writers too, before it sleeps.
 const HEAVY: usize = 1;
 
-/// A reader's bell, by which the writers of the rings that it maps wake it.
+/// A reader's doorbell, by which the writers of the rings that it maps wake it.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     file: Reservation,
     page: Words,
     hears: OwnedFd,
@@ -42,8 +42,8 @@ pub struct Bell {
     heavy: bool,
 }
 
-impl Bell {
-    /// A bell of a reader that is awake. `heavy`: of one that seldom sleeps, and spares its writers a fence for each message
+impl Doorbell {
+    /// A doorbell of a reader that is awake. `heavy`: of one that seldom sleeps, and spares its writers a fence for each message
     /// by an interrupt to each of them before.
     ///
     /// # Errors
@@ -59,31 +59,31 @@ impl Bell {
         Ok(Self { file, page, hears, button, heavy })
     }
 
-    /// What a writer needs for its [`PeerBell`]: the page, and the pipe.
+    /// What a writer needs for its [`PeerDoorbell`]: the page, and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.file.fd().as_fd(), self.button.as_fd()]
     }
 
-    /// Readable once somebody rang and [`Bell::hear`] was not called since.
+    /// Readable once somebody rang and [`Doorbell::clear`] was not called since.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hears.as_fd()
     }
 
     /// The reader is about to sleep: it must look at what it follows once more after this, and sleep only if nothing is new.
-    pub fn fall_asleep(&self) {
-        slumber::fall_asleep(self.sleeps());
+    pub fn set_asleep(&self) {
+        sleep_word::fall_asleep(self.sleeps());
         if self.heavy {
             barrier::heavy_for_all();
         }
     }
 
     /// The reader is awake, and will look at what it follows.
-    pub fn wake_up(&self) {
-        slumber::wake_up(self.sleeps());
+    pub fn set_awake(&self) {
+        sleep_word::wake_up(self.sleeps());
     }
 
-    /// Takes what was rung, when [`Bell::fd`] is readable.
-    pub fn hear(&self) {
+    /// Takes what was rung, when [`Doorbell::fd`] is readable.
+    pub fn clear(&self) {
         // More than that is there only if somebody does not keep to one byte for each sleep; the next look takes it.
         let _ = rustix::io::read(&self.hears, &mut [0_u8; 512]);
     }
@@ -93,9 +93,9 @@ impl Bell {
     }
 }
 
-/// The bell of a reader in another process.
+/// The doorbell of a reader in another process.
 #[derive(Debug)]
-pub struct PeerBell {
+pub struct PeerDoorbell {
     page: Words,
     button: OwnedFd,
     rung: Rung,
@@ -105,8 +105,8 @@ pub struct PeerBell {
     _charge: Charge,
 }
 
-impl PeerBell {
-    /// Checks what another process gave for its bell.
+impl PeerDoorbell {
+    /// Checks what another process gave for its doorbell.
     pub(crate) fn new(page: OwnedFd, button: OwnedFd, charge: Charge) -> Result<Self, MapError> {
         let seals = fcntl_get_seals(&page).map_err(|_| MapError::NotMemory)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::SEAL) {
@@ -139,7 +139,7 @@ impl PeerBell {
         [self.files[0].as_fd(), self.files[1].as_fd()]
     }
 
-    /// Whether no fence is needed before [`PeerBell::ring`], in a process that hears others' barriers.
+    /// Whether no fence is needed before [`PeerDoorbell::ring`], in a process that hears others' barriers.
     pub(crate) fn is_heavy(&self) -> bool {
         self.heavy
     }

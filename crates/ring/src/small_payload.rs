@@ -14,11 +14,11 @@
 //! deliveries at a time, which lie in the ring: there it would only cost the writer something (`Single`).
 //!
 //! ```
-//! use rocketring::inline::{INLINE_WORDS, read, tell};
+//! use rocketring::small_payload::{SMALL_PAYLOAD_WORDS, read, write};
 //! use rocketring::sync::AtomicU64;
 //!
-//! let words: [AtomicU64; INLINE_WORDS] = Default::default();
-//! tell(&words, 105, &[b"he", b"llo"]);
+//! let words: [AtomicU64; SMALL_PAYLOAD_WORDS] = Default::default();
+//! write(&words, 105, &[b"he", b"llo"]);
 //! let mut bytes = [0; 5];
 //! assert!(read(&words, 105, &mut bytes) && bytes == *b"hello");
 //! assert!(!read(&words, 104, &mut bytes), "another delivery, or part of one: that is in the ring");
@@ -31,9 +31,9 @@ use crate::Position;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The largest delivery that is told so: with its tag, the head and the boundary it fills a line of 64 bytes.
-pub const INLINE_BYTES: usize = 40;
+pub const SMALL_PAYLOAD_BYTES: usize = 40;
 /// The tag and the bytes.
-pub const INLINE_WORDS: usize = 1 + INLINE_BYTES / WORD;
+pub const SMALL_PAYLOAD_WORDS: usize = 1 + SMALL_PAYLOAD_BYTES / WORD;
 
 const WORD: usize = size_of::<u64>();
 
@@ -84,9 +84,9 @@ impl Single {
 /// Tells the delivery that ends at `to`: `parts`, one after the other, if that is not too much. By the writing end alone, before
 /// it publishes that delivery.
 #[inline]
-pub fn tell(words: &[AtomicU64; INLINE_WORDS], to: Position, parts: &[&[u8]]) {
+pub fn write(words: &[AtomicU64; SMALL_PAYLOAD_WORDS], to: Position, parts: &[&[u8]]) {
     let len: usize = parts.iter().map(|part| part.len()).sum();
-    if len == 0 || len > INLINE_BYTES {
+    if len == 0 || len > SMALL_PAYLOAD_BYTES {
         return;
     }
     let [of, content @ ..] = words;
@@ -151,10 +151,10 @@ fn short(bytes: &[u8]) -> u64 {
 
 /// Copies the delivery that ends at `to`, all `dst.len()` bytes of it, if it is the one that was told.
 #[inline]
-pub fn read(words: &[AtomicU64; INLINE_WORDS], to: Position, dst: &mut [u8]) -> bool {
+pub fn read(words: &[AtomicU64; SMALL_PAYLOAD_WORDS], to: Position, dst: &mut [u8]) -> bool {
     let [of, content @ ..] = words;
     let wanted = tag(to, dst.len());
-    if dst.is_empty() || dst.len() > INLINE_BYTES || of.load(Ordering::Acquire) != wanted {
+    if dst.is_empty() || dst.len() > SMALL_PAYLOAD_BYTES || of.load(Ordering::Acquire) != wanted {
         return false;
     }
     for (bytes, word) in dst.chunks_mut(WORD).zip(content) {

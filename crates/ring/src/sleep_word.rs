@@ -7,7 +7,7 @@
 //!   word odd, not rung for? ring    look at the boundaries once more; nothing new? sleep
 //! ```
 //!
-//! As with [`Sleeper`](crate::Sleeper) at least one side sees the other. The writer cannot write the reader's word, so it
+//! As with [`Waker`](crate::Waker) at least one side sees the other. The writer cannot write the reader's word, so it
 //! remembers which sleep it has rung for: the word counts them.
 
 use crate::barrier::{self, Full, Light};

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Log, content, ring, starts};
 use proptest::prelude::*;
-use rocketring::{Gap, Hold, Inlet, Ring, RingConfig};
+use rocketring::{Gap, Hold, Ring, RingConfig, RingReceiver};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -42,7 +42,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 struct Machine {
     ring: Ring,
-    inlet: Inlet,
+    receiver: RingReceiver,
     log: Log,
     holds: Vec<(Hold, u64)>,
     horizon: u64,
@@ -54,8 +54,8 @@ impl Machine {
     fn new(config: RingConfig) -> Machine {
         let log = Log::new(config.start);
         let ring = ring(config);
-        let (inlet, horizon) = (ring.inlet().unwrap(), ring.horizon());
-        Machine { ring, inlet, log, holds: vec![], horizon, trimmed: false, seed: 0 }
+        let (receiver, horizon) = (ring.receiver().unwrap(), ring.horizon());
+        Machine { ring, receiver, log, holds: vec![], horizon, trimmed: false, seed: 0 }
     }
 
     fn content(&mut self, len: usize) -> Vec<u8> {
@@ -65,8 +65,8 @@ impl Machine {
 
     fn copy_in(&mut self, len: usize) {
         let bytes = self.content(len);
-        let room = self.inlet.room();
-        let copied = self.inlet.copy_in(&bytes);
+        let room = self.receiver.room();
+        let copied = self.receiver.copy_in(&bytes);
         if self.ring.flow_control() {
             assert_eq!(room, self.horizon - self.log.head());
             assert_eq!(copied as u64, room.min(len as u64));
@@ -77,19 +77,19 @@ impl Machine {
     }
 
     fn spare(&mut self, max: usize, part: usize) {
-        let room = self.inlet.room();
-        let (at, len) = self.inlet.spare(max);
+        let room = self.receiver.room();
+        let (at, len) = self.receiver.spare(max);
         assert_eq!(len as u64, room.min(max as u64));
         let bytes = self.content(len * part / 256);
         // SAFETY: `spare` gave `len` bytes, and there are not more.
         unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        self.inlet.land(bytes.len());
+        self.receiver.land(bytes.len());
         self.log.bytes.extend(&bytes);
     }
 
     fn skip(&mut self, by: u64) {
         let (from, to) = (self.log.boundary(), (self.log.boundary() + by).max(self.log.head()));
-        let gap = self.inlet.skip(self.log.boundary() + by);
+        let gap = self.receiver.skip(self.log.boundary() + by);
         if from == to {
             assert_eq!(gap, Gap { from, to });
             return;
@@ -118,7 +118,7 @@ impl Machine {
         let (tail, capacity) = (self.ring.tail(), self.ring.capacity());
         let wanted = self.log.boundary().saturating_sub(keep);
         let slowest = self.holds.iter().map(|&(_, at)| at).min().unwrap_or(u64::MAX);
-        let trimmed = self.inlet.trim(keep);
+        let trimmed = self.receiver.trim(keep);
         self.trimmed = true;
         self.horizon = self.horizon.max(wanted.min(slowest).max(tail).saturating_add(capacity));
         assert_eq!(self.ring.horizon(), self.horizon);
@@ -160,7 +160,7 @@ impl Machine {
             Step::CopyIn(len) => self.copy_in(len),
             Step::Spare(max, part) => self.spare(max, part),
             Step::End => {
-                self.inlet.end();
+                self.receiver.end();
                 self.log.end();
             }
             Step::Skip(by) => self.skip(by),
@@ -231,11 +231,11 @@ proptest! {
 #[test]
 fn holes_beyond_the_limit_widen_the_newest() {
     let ring = ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() });
-    let mut inlet = ring.inlet().unwrap();
+    let mut receiver = ring.receiver().unwrap();
     for i in 0..70u64 {
-        assert_eq!(inlet.copy_in(&[1; 10]), 10);
-        inlet.end();
-        assert_eq!(inlet.skip(i * 20 + 20).to, i * 20 + 20);
+        assert_eq!(receiver.copy_in(&[1; 10]), 10);
+        receiver.end();
+        assert_eq!(receiver.skip(i * 20 + 20).to, i * 20 + 20);
     }
     let last = ring.gap_after(63 * 20).unwrap();
     assert_eq!(last, Gap { from: 63 * 20 + 10, to: 70 * 20 });
@@ -245,11 +245,11 @@ fn holes_beyond_the_limit_widen_the_newest() {
 #[test]
 fn an_incomplete_delivery_is_dropped_by_a_hole() {
     let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
-    let mut inlet = ring.inlet().unwrap();
-    inlet.copy_in(b"whole");
-    inlet.end();
-    inlet.copy_in(b"half of");
-    assert_eq!(inlet.skip(100), Gap { from: 5, to: 100 });
+    let mut receiver = ring.receiver().unwrap();
+    receiver.copy_in(b"whole");
+    receiver.end();
+    receiver.copy_in(b"half of");
+    assert_eq!(receiver.skip(100), Gap { from: 5, to: 100 });
     assert_eq!((ring.head(), ring.boundary()), (100, 100));
     assert_eq!(ring.gap_after(5), Some(Gap { from: 5, to: 100 }));
 }
@@ -257,12 +257,12 @@ fn an_incomplete_delivery_is_dropped_by_a_hole() {
 #[test]
 fn a_hole_at_the_end_of_all_positions_overflows_nothing() {
     let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
-    let mut inlet = ring.inlet().unwrap();
-    inlet.skip(u64::MAX - 3);
+    let mut receiver = ring.receiver().unwrap();
+    receiver.skip(u64::MAX - 3);
     assert_eq!(ring.grant(), u64::MAX);
-    assert_eq!(inlet.copy_in(b"abcdef"), 3);
-    assert_eq!((inlet.room(), inlet.copy_in(b"x")), (0, 0));
-    inlet.end();
+    assert_eq!(receiver.copy_in(b"abcdef"), 3);
+    assert_eq!((receiver.room(), receiver.copy_in(b"x")), (0, 0));
+    receiver.end();
     assert_eq!(ring.boundary_at_or_before(u64::MAX), Some(u64::MAX));
 }
 
@@ -270,40 +270,40 @@ fn a_hole_at_the_end_of_all_positions_overflows_nothing() {
 #[should_panic(expected = "landed where there was room")]
 fn landing_more_than_was_granted_is_refused() {
     let ring = ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() });
-    ring.inlet().unwrap().land(4097);
+    ring.receiver().unwrap().land(4097);
 }
 
 #[test]
 fn a_bare_ring_is_a_place_and_takes_nothing_but_holes() {
-    let ring = Ring::bare(1000);
-    let mut inlet = ring.inlet().unwrap();
+    let ring = Ring::unbacked(1000);
+    let mut receiver = ring.receiver().unwrap();
     let hold = ring.hold(1000).unwrap();
     assert_eq!((ring.capacity(), ring.head(), ring.boundary(), ring.grant()), (0, 1000, 1000, 1000));
-    assert_eq!((inlet.room(), inlet.copy_in(b"no")), (0, 0));
-    inlet.end();
+    assert_eq!((receiver.room(), receiver.copy_in(b"no")), (0, 0));
+    receiver.end();
     assert_eq!(ring.boundary(), 1000);
-    assert_eq!(inlet.skip(5000), Gap { from: 1000, to: 5000 });
+    assert_eq!(receiver.skip(5000), Gap { from: 1000, to: 5000 });
     assert_eq!(ring.gap_after(1000), Some(Gap { from: 1000, to: 5000 }));
     hold.advance(5000);
-    assert_eq!((ring.head(), ring.grant(), inlet.room()), (5000, 5000, 0));
-    assert_eq!(inlet.trim(0).left, 0);
+    assert_eq!((ring.head(), ring.grant(), receiver.room()), (5000, 5000, 0));
+    assert_eq!(receiver.trim(0).left, 0);
     assert_eq!(ring.view(5000, 5000).to_vec().unwrap(), b"");
 }
 
 #[test]
 fn a_partial_delivery_is_dropped_and_comes_again() {
     let ring = ring(RingConfig { capacity_bytes: 4096, retain_bytes: Some(0), ..RingConfig::default() });
-    let mut inlet = ring.inlet().unwrap();
+    let mut receiver = ring.receiver().unwrap();
     let hold = ring.hold(0).unwrap();
-    assert_eq!(inlet.copy_in(b"whole"), 5);
-    inlet.end();
-    assert_eq!(inlet.copy_in(b"begin"), 5);
-    inlet.drop_partial();
-    assert_eq!((ring.head(), ring.boundary(), inlet.room()), (5, 5, 4091));
-    assert_eq!(inlet.copy_in(b"begin and end"), 13);
-    inlet.end();
+    assert_eq!(receiver.copy_in(b"whole"), 5);
+    receiver.end();
+    assert_eq!(receiver.copy_in(b"begin"), 5);
+    receiver.drop_partial();
+    assert_eq!((ring.head(), ring.boundary(), receiver.room()), (5, 5, 4091));
+    assert_eq!(receiver.copy_in(b"begin and end"), 13);
+    receiver.end();
     assert_eq!(ring.view(0, 18).to_vec().unwrap(), b"wholebegin and end");
     hold.advance(18);
-    inlet.drop_partial();
+    receiver.drop_partial();
     assert_eq!(ring.head(), 18);
 }

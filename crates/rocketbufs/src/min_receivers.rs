@@ -14,13 +14,13 @@ use crate::types::Position;
 
 /// See [the module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Least {
+pub(crate) struct MinReceivers {
     receivers: u32,
     /// How far the log was delivered and consumed while there were enough.
     reached: Mutex<[Position; 2]>,
 }
 
-impl Least {
+impl MinReceivers {
     pub(crate) fn new(receivers: u32) -> Self {
         Self { receivers, reached: Mutex::default() }
     }
@@ -41,7 +41,7 @@ impl Least {
             return confirmed;
         }
         let mut reached = lock(&self.reached);
-        if confirmed.count.receivers < self.receivers {
+        if confirmed.coverage.receivers < self.receivers {
             [confirmed.delivered, confirmed.consumed] = *reached;
         } else {
             let now = [confirmed.delivered, confirmed.consumed];

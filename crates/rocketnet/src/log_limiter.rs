@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use rocketnet::Seldom;
+/// use rocketnet::LogLimiter;
 ///
-/// let (mut seldom, begin) = (Seldom::default(), Instant::now());
-/// assert_eq!(seldom.now(begin), Some(0));
-/// assert_eq!(seldom.now(begin + Duration::from_secs(9)), None);
-/// assert_eq!(seldom.now(begin + Seldom::EVERY), Some(1));
+/// let (mut limiter, begin) = (LogLimiter::default(), Instant::now());
+/// assert_eq!(limiter.allow(begin), Some(0));
+/// assert_eq!(limiter.allow(begin + Duration::from_secs(9)), None);
+/// assert_eq!(limiter.allow(begin + LogLimiter::INTERVAL), Some(1));
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Seldom {
+pub struct LogLimiter {
     last: Option<Instant>,
     since: u64,
 }
 
-impl Seldom {
+impl LogLimiter {
     /// How often a line is let through at most.
-    pub const EVERY: Duration = Duration::from_secs(10);
+    pub const INTERVAL: Duration = Duration::from_secs(10);
 
     /// How many were not let through since the last line; none if this one is not either.
-    pub fn now(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::EVERY) {
+    pub fn allow(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL) {
             self.since += 1;
             return None;
         }

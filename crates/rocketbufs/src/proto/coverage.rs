@@ -14,53 +14,53 @@ use super::codec::Writer;
 use crate::fields::{FieldError, Reader};
 use crate::types::Position;
 
-/// Most parts of a [`Count`].
-pub const MOST_PARTS: usize = 4;
+/// Most parts of a [`Coverage`].
+pub const MAX_COVERAGE_PARTS: usize = 4;
 
 /// The parts of two counts, and where all of the receivers of each begin.
-const MOST_OF_TWO: usize = 2 * (MOST_PARTS + 1);
+const MAX_PARTS_OF_TWO: usize = 2 * (MAX_COVERAGE_PARTS + 1);
 
 /// Receivers that have everything that is confirmed from a position on, at least so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Part {
+pub struct CoveragePart {
     /// The position.
-    pub since: Position,
+    pub covered_from: Position,
     /// How many.
     pub receivers: u32,
 }
 
 /// Some of a count's parts, by position: each is more receivers than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Parts([Part; MOST_PARTS]);
+pub struct CoverageParts([CoveragePart; MAX_COVERAGE_PARTS]);
 
-impl Parts {
+impl CoverageParts {
     /// The one that begins first comes first.
-    pub fn iter(&self) -> impl Iterator<Item = Part> + use<> {
+    pub fn iter(&self) -> impl Iterator<Item = CoveragePart> + use<> {
         self.0.into_iter().take_while(|part| part.receivers > 0)
     }
 
     /// What is less than `all` of facts that are each true by itself. Of too many those go that say nothing of what lies
     /// above `floor`, and then the last.
-    fn of(facts: &mut [Part], all: Part, floor: Position) -> Self {
-        facts.sort_unstable_by_key(|part| (part.since, part.receivers));
+    fn of(facts: &mut [CoveragePart], all: CoveragePart, floor: Position) -> Self {
+        facts.sort_unstable_by_key(|part| (part.covered_from, part.receivers));
         let mut len = 0;
         for n in 0..facts.len() {
             let part = facts[n];
             let before = facts[..len].last().copied().unwrap_or_default();
-            if part.since >= all.since
+            if part.covered_from >= all.covered_from
                 || part.receivers >= all.receivers
                 || part.receivers <= before.receivers
             {
                 continue;
             }
-            if part.since > before.since || len == 0 {
+            if part.covered_from > before.covered_from || len == 0 {
                 len += 1;
             }
             facts[len - 1] = part;
         }
-        while len > MOST_PARTS {
+        while len > MAX_COVERAGE_PARTS {
             // Those who come first in what is to be confirmed are needed first.
-            if facts[1].since <= floor {
+            if facts[1].covered_from <= floor {
                 facts.copy_within(1..len, 0);
             }
             len -= 1;
@@ -73,7 +73,7 @@ impl Parts {
 
 /// For whom the positions of a CREDIT speak. `left` and `lost` only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
+pub struct Coverage {
     /// Receivers at the ends of chains that the minima are taken over. 1 at an application's own end.
     pub receivers: u32,
     /// Such receivers that have gone and count no more.
@@ -82,36 +82,36 @@ pub struct Count {
     pub lost: u32,
     /// All of these receivers have what is confirmed from here on. Some of them came later than what lies below, or lost
     /// it: for that the positions speak for fewer.
-    pub since: Position,
+    pub covered_from: Position,
     /// How many of them are known to have what is confirmed from an earlier position on.
-    pub parts: Parts,
+    pub parts: CoverageParts,
 }
 
-impl Count {
+impl Coverage {
     /// One receiver, an application's own end, that has everything.
     pub const ONE: Self = Self {
         receivers: 1,
         left: 0,
         lost: 0,
-        since: 0,
-        parts: Parts([Part { since: 0, receivers: 0 }; MOST_PARTS]),
+        covered_from: 0,
+        parts: CoverageParts([CoveragePart { covered_from: 0, receivers: 0 }; MAX_COVERAGE_PARTS]),
     };
 
     /// How many receivers at least have everything that is confirmed from a position on.
-    pub fn having(&self, position: Position) -> u32 {
-        let begun = self.each().filter(|part| part.since <= position);
+    pub fn receivers_at(&self, position: Position) -> u32 {
+        let begun = self.each().filter(|part| part.covered_from <= position);
         begun.map(|part| part.receivers).max().unwrap_or(0)
     }
 
     /// From where on more of them have.
     pub fn next_after(&self, position: Position) -> Option<Position> {
-        self.each().map(|part| part.since).find(|since| *since > position)
+        self.each().map(|part| part.covered_from).find(|covered_from| *covered_from > position)
     }
 
     /// The same with those of these parts that say something of these receivers: each has to be true by itself.
     #[must_use]
-    pub fn with_parts<const N: usize>(self, mut parts: [Part; N]) -> Self {
-        Self { parts: Parts::of(&mut parts, self.all(), 0), ..self }
+    pub fn with_parts<const N: usize>(self, mut parts: [CoveragePart; N]) -> Self {
+        Self { parts: CoverageParts::of(&mut parts, self.all(), 0), ..self }
     }
 
     /// Both together.
@@ -125,18 +125,21 @@ impl Count {
             receivers: self.receivers.saturating_add(other.receivers),
             left: self.left.saturating_add(other.left),
             lost: self.lost.saturating_add(other.lost),
-            since: self.since.max(other.since),
-            parts: Parts::default(),
+            covered_from: self.covered_from.max(other.covered_from),
+            parts: CoverageParts::default(),
         };
-        if self.since == other.since && self.parts == other.parts && self.parts == both.parts {
+        if self.covered_from == other.covered_from && self.parts == other.parts && self.parts == both.parts {
             return both;
         }
-        let (mut facts, mut len) = ([Part::default(); MOST_OF_TWO], 0);
-        for Part { since, .. } in self.each().chain(other.each()) {
-            facts[len] = Part { since, receivers: self.having(since).saturating_add(other.having(since)) };
+        let (mut facts, mut len) = ([CoveragePart::default(); MAX_PARTS_OF_TWO], 0);
+        for CoveragePart { covered_from, .. } in self.each().chain(other.each()) {
+            facts[len] = CoveragePart {
+                covered_from,
+                receivers: self.receivers_at(covered_from).saturating_add(other.receivers_at(covered_from)),
+            };
             len += 1;
         }
-        both.parts = Parts::of(&mut facts[..len], both.all(), floor);
+        both.parts = CoverageParts::of(&mut facts[..len], both.all(), floor);
         both
     }
 
@@ -147,19 +150,19 @@ impl Count {
             // Whoever comes says what it has.
             return self;
         }
-        let (mut facts, mut len) = ([Part::default(); MOST_PARTS], 0);
+        let (mut facts, mut len) = ([CoveragePart::default(); MAX_COVERAGE_PARTS], 0);
         for part in self.parts.iter() {
-            facts[len] = Part { since: part.since.max(to), ..part };
+            facts[len] = CoveragePart { covered_from: part.covered_from.max(to), ..part };
             len += 1;
         }
-        let behind = Self { since: self.since.max(to), ..self };
-        Self { parts: Parts::of(&mut facts[..len], behind.all(), 0), ..behind }
+        let behind = Self { covered_from: self.covered_from.max(to), ..self };
+        Self { parts: CoverageParts::of(&mut facts[..len], behind.all(), 0), ..behind }
     }
 
     /// Whether somebody has joined since `before` was told: then there may be less that all of them have than was told
     /// of those who were there, or of nobody.
     pub fn joined(self, before: Self) -> bool {
-        let all = |count: Self| count.receivers.saturating_add(count.left);
+        let all = |coverage: Self| coverage.receivers.saturating_add(coverage.left);
         all(self) > all(before)
     }
 
@@ -169,35 +172,35 @@ impl Count {
         Self { left, lost: self.lost, ..Self::default() }
     }
 
-    fn all(&self) -> Part {
-        Part { since: self.since, receivers: self.receivers }
+    fn all(&self) -> CoveragePart {
+        CoveragePart { covered_from: self.covered_from, receivers: self.receivers }
     }
 
-    fn each(&self) -> impl Iterator<Item = Part> + use<> {
+    fn each(&self) -> impl Iterator<Item = CoveragePart> + use<> {
         self.parts.iter().chain([self.all()])
     }
 }
 
-pub(super) fn encode_count(w: &mut Writer, count: &Count) {
-    w.u32(count.receivers).u32(count.left).u32(count.lost).u64(count.since);
-    w.u8(count.parts.iter().count() as u8);
-    for part in count.parts.iter() {
-        w.u64(part.since).u32(part.receivers);
+pub(super) fn encode_coverage(w: &mut Writer, coverage: &Coverage) {
+    w.u32(coverage.receivers).u32(coverage.left).u32(coverage.lost).u64(coverage.covered_from);
+    w.u8(coverage.parts.iter().count() as u8);
+    for part in coverage.parts.iter() {
+        w.u64(part.covered_from).u32(part.receivers);
     }
 }
 
-pub(super) fn decode_count(r: &mut Reader<'_>) -> Result<Count, FieldError> {
-    let (receivers, left, lost, since) = (r.u32()?, r.u32()?, r.u32()?, r.u64()?);
-    let count = Count { receivers, left, lost, since, ..Count::default() };
+pub(super) fn decode_coverage(r: &mut Reader<'_>) -> Result<Coverage, FieldError> {
+    let (receivers, left, lost, covered_from) = (r.u32()?, r.u32()?, r.u32()?, r.u64()?);
+    let coverage = Coverage { receivers, left, lost, covered_from, ..Coverage::default() };
     let number = usize::from(r.u8()?);
-    let mut parts = [Part::default(); MOST_PARTS];
+    let mut parts = [CoveragePart::default(); MAX_COVERAGE_PARTS];
     for part in parts.get_mut(..number).ok_or(FieldError::value("parts", number as u64))? {
-        *part = Part { since: r.u64()?, receivers: r.u32()? };
+        *part = CoveragePart { covered_from: r.u64()?, receivers: r.u32()? };
     }
-    let count = count.with_parts(parts);
+    let coverage = coverage.with_parts(parts);
     // Each says more than the one before, and less than all: nothing of it goes.
-    match count.parts.iter().eq(parts.into_iter().take(number)) {
-        true => Ok(count),
+    match coverage.parts.iter().eq(parts.into_iter().take(number)) {
+        true => Ok(coverage),
         false => Err(FieldError::value("parts", number as u64)),
     }
 }
@@ -226,20 +229,21 @@ mod tests {
     }
 
     impl Tree {
-        fn count(&self, floor: Position) -> Count {
+        fn count(&self, floor: Position) -> Coverage {
             match self {
-                Self::End(since) => Count { since: *since, ..Count::ONE },
+                Self::End(covered_from) => Coverage { covered_from: *covered_from, ..Coverage::ONE },
                 Self::Several(trees, skipped_to) => {
                     let all = trees.iter().map(|tree| tree.count(floor));
-                    let count = all.fold(Count::default(), |all, count| all.and_above(count, floor));
-                    count.behind(*skipped_to)
+                    let coverage =
+                        all.fold(Coverage::default(), |all, coverage| all.and_above(coverage, floor));
+                    coverage.behind(*skipped_to)
                 }
             }
         }
 
         fn ends(&self, skipped_to: Position) -> Vec<Position> {
             match self {
-                Self::End(since) => vec![(*since).max(skipped_to)],
+                Self::End(covered_from) => vec![(*covered_from).max(skipped_to)],
                 Self::Several(trees, to) => {
                     trees.iter().flat_map(|tree| tree.ends(skipped_to.max(*to))).collect()
                 }
@@ -251,24 +255,24 @@ mod tests {
         /// Against each receiver's own position: never more than have it.
         #[test]
         fn no_more_are_counted_than_have_it(tree in tree(60), floor in 0_u64..60) {
-            let (count, ends) = (tree.count(floor), tree.ends(0));
-            prop_assert_eq!(count.receivers as usize, ends.len());
+            let (coverage, ends) = (tree.count(floor), tree.ends(0));
+            prop_assert_eq!(coverage.receivers as usize, ends.len());
             for position in 0..61 {
-                let have = ends.iter().filter(|since| **since <= position).count();
-                prop_assert!(count.having(position) as usize <= have, "{}: {:?} of {:?}", position, count, ends);
+                let have = ends.iter().filter(|covered_from| **covered_from <= position).count();
+                prop_assert!(coverage.receivers_at(position) as usize <= have, "{}: {:?} of {:?}", position, coverage, ends);
             }
-            prop_assert_eq!(count.having(count.since), count.receivers);
+            prop_assert_eq!(coverage.receivers_at(coverage.covered_from), coverage.receivers);
         }
 
         /// Of few positions all are told.
         #[test]
-        fn few_positions_are_told_exactly(tree in tree(MOST_PARTS as Position + 1)) {
-            let (count, ends) = (tree.count(0), tree.ends(0));
-            for position in 0..MOST_PARTS as Position + 2 {
-                let have = ends.iter().filter(|since| **since <= position).count();
-                prop_assert_eq!(count.having(position) as usize, have, "{}: {:?} of {:?}", position, count, ends);
-                let next = count.next_after(position);
-                prop_assert!(next.is_none_or(|next| next > position && count.having(next) > count.having(position)));
+        fn few_positions_are_told_exactly(tree in tree(MAX_COVERAGE_PARTS as Position + 1)) {
+            let (coverage, ends) = (tree.count(0), tree.ends(0));
+            for position in 0..MAX_COVERAGE_PARTS as Position + 2 {
+                let have = ends.iter().filter(|covered_from| **covered_from <= position).count();
+                prop_assert_eq!(coverage.receivers_at(position) as usize, have, "{}: {:?} of {:?}", position, coverage, ends);
+                let next = coverage.next_after(position);
+                prop_assert!(next.is_none_or(|next| next > position && coverage.receivers_at(next) > coverage.receivers_at(position)));
             }
         }
     }
@@ -276,10 +280,11 @@ mod tests {
     #[test]
     fn of_too_many_parts_those_stay_that_begin_first() {
         let parts = |floor| {
-            let of = |since| Count { since, ..Count::ONE };
+            let of = |covered_from| Coverage { covered_from, ..Coverage::ONE };
             let all = [0, 10, 500, 900, 950, 990, 999].map(of);
-            let count = all.into_iter().fold(Count::default(), |all, count| all.and_above(count, floor));
-            count.parts.iter().map(|part| (part.since, part.receivers)).collect::<Vec<_>>()
+            let coverage =
+                all.into_iter().fold(Coverage::default(), |all, coverage| all.and_above(coverage, floor));
+            coverage.parts.iter().map(|part| (part.covered_from, part.receivers)).collect::<Vec<_>>()
         };
         assert_eq!(parts(0), [(0, 1), (10, 2), (500, 3), (900, 4)]);
         // Of what is confirmed already nobody asks.

@@ -10,32 +10,32 @@
 //! ```
 //!
 //! A hand-over from thread to thread costs more than what there is to do for a small message. So a thread that waits
-//! takes the seat and does the work itself. Between two such calls the seat stays free, and the worker's own thread, which
-//! is parked, only looks now and then whether anybody still comes; who publishes work while the seat is free calls it.
+//! takes the token and does the work itself. Between two such calls the token stays free, and the worker's own thread, which
+//! is parked, only looks now and then whether anybody still comes; who publishes work while the token is free calls it.
 //!
-//! Whoever has the seat has the [`Sleeper`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because of two
+//! Whoever has the token has the [`Waker`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because of two
 //! hand-shakes ([`crate::NotifyFlag`]): publish against leaving or releasing, and leaving against parking.
 //!
-//! What the work is done with lies in a mutex beside the seat. Whoever sleeps lets go of it before ([`Seat::sleep`]), so
-//! that a thread that has published can do the one thing that there is to do, and call nobody ([`Seat::do_or_wake`]).
+//! What the work is done with lies in a mutex beside the token. Whoever sleeps lets go of it before ([`ReactorToken::sleep`]), so
+//! that a thread that has published can do the one thing that there is to do, and call nobody ([`ReactorToken::run_or_wake`]).
 
 use std::io;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::sync::{Apart, Arc, AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, lock};
-use crate::{Sleeper, barrier};
+use crate::sync::{Arc, AtomicBool, AtomicU32, CachePadded, Condvar, Mutex, MutexGuard, Ordering, lock};
+use crate::{Waker, barrier};
 
 /// Its own thread works.
 const WORKING: u32 = 0;
-/// Its own thread sleeps on what wakes whoever has the seat.
+/// Its own thread sleeps on what wakes whoever has the token.
 const ASLEEP: u32 = 1;
 /// Another thread has it.
 const TAKEN: u32 = 2;
 /// Nobody has it; its own thread is parked, or about to be.
 const FREE: u32 = 3;
 
-/// After so many looks at a seat that somebody sits in all the time the own thread looks no more.
+/// After so many looks at a token that somebody sits in all the time the own thread looks no more.
 const LOOKS: u32 = 16;
 
 /// Where somebody comes again and again, looks are up to so many periods apart: each is a wake-up for nothing.
@@ -43,12 +43,12 @@ const PERIODS: u32 = 4;
 
 /// The right to do a worker's work. See the module's text.
 #[derive(Debug)]
-pub struct Seat {
-    state: Apart<AtomicU32>,
-    sleeper: Arc<Sleeper>,
+pub struct ReactorToken {
+    state: CachePadded<AtomicU32>,
+    waker: Arc<Waker>,
     /// Counts how often it was left, so that the parked thread sees whether anybody still comes.
     left: AtomicU32,
-    /// The own thread sleeps until it is called, not on the sleeper's descriptor.
+    /// The own thread sleeps until it is called, not on the waker's descriptor.
     parked: AtomicBool,
     /// It sleeps until it is called, however long that takes.
     deep: AtomicBool,
@@ -56,15 +56,15 @@ pub struct Seat {
     calls: Condvar,
 }
 
-impl Seat {
-    /// A seat that the own thread has, awake.
+impl ReactorToken {
+    /// A token that the own thread has, awake.
     ///
     /// # Errors
     /// The system gave no eventfd.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            state: Apart(AtomicU32::new(WORKING)),
-            sleeper: Arc::new(Sleeper::new()?),
+            state: CachePadded(AtomicU32::new(WORKING)),
+            waker: Arc::new(Waker::new()?),
             left: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             deep: AtomicBool::new(false),
@@ -73,17 +73,17 @@ impl Seat {
         })
     }
 
-    /// What whoever has the seat sleeps on.
-    pub fn sleeper(&self) -> &Arc<Sleeper> {
-        &self.sleeper
+    /// What whoever has the token sleeps on.
+    pub fn waker(&self) -> &Arc<Waker> {
+        &self.waker
     }
 
-    /// There is work, published before this call: wakes whoever has the seat if he sleeps, and the own thread if nobody
+    /// There is work, published before this call: wakes whoever has the token if he sleeps, and the own thread if nobody
     /// has it. Costs a fence and two loads while somebody works.
     #[inline]
     pub fn wake(&self) {
         // Its fence pairs with those in `leave` and `release` as well.
-        self.sleeper.wake();
+        self.waker.wake();
         if self.state.load(Ordering::Relaxed) == FREE {
             self.call();
         }
@@ -95,18 +95,18 @@ impl Seat {
         self.calls.notify_one();
     }
 
-    /// As [`Seat::wake`], from a thread that can do the work itself, `with` what the worker does it with: where nobody has that,
+    /// As [`ReactorToken::wake`], from a thread that can do the work itself, `with` what the worker does it with: where nobody has that,
     /// it is done here. `work` says whether all of it was. Whoever has it is awake, and looks for work before it sleeps.
     #[inline]
-    pub fn do_or_wake<T: ?Sized>(&self, with: &Mutex<T>, work: impl FnOnce(&mut T) -> bool) {
+    pub fn run_or_wake<T: ?Sized>(&self, with: &Mutex<T>, work: impl FnOnce(&mut T) -> bool) {
         let done = with.try_lock().is_ok_and(|mut with| work(&mut with));
         if !done {
             self.wake();
         }
     }
 
-    /// The own thread lets go of what it works with, whose lock it has, and calls `sleep`, which sleeps on the sleeper's
-    /// descriptor, if there is no work then. It must call [`Seat::woken`] after this.
+    /// The own thread lets go of what it works with, whose lock it has, and calls `sleep`, which sleeps on the waker's
+    /// descriptor, if there is no work then. It must call [`ReactorToken::woken`] after this.
     pub fn sleep<G>(&self, with: G, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         // First: who locks it from here on, and leaves something to do, wakes us.
         self.fall_asleep();
@@ -117,39 +117,39 @@ impl Seat {
     }
 
     fn fall_asleep(&self) {
-        self.sleeper.prepare();
+        self.waker.prepare();
         // Release: what the next one finds is what was left here. Pairs with the Acquire in `take`.
         self.state.store(ASLEEP, Ordering::Release);
     }
 
-    /// The own thread is awake again. False if the seat was taken meanwhile: then it must [`Seat::park`].
+    /// The own thread is awake again. False if the token was taken meanwhile: then it must [`ReactorToken::park`].
     #[must_use]
     pub fn woken(&self) -> bool {
         let mine = self.state.compare_exchange(ASLEEP, WORKING, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if mine {
-            self.sleeper.woken();
+            self.waker.woken();
         }
         mine
     }
 
-    /// The own thread lets others have it, and must [`Seat::park`] then. `has_work` is asked when others can see that: with
-    /// work that was published before it takes the seat back at once, unless somebody else has.
+    /// The own thread lets others have it, and must [`ReactorToken::park`] then. `has_work` is asked when others can see that: with
+    /// work that was published before it takes the token back at once, unless somebody else has.
     pub fn release(&self, has_work: impl FnOnce() -> bool) {
         self.parked.store(true, Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
-        // Meets the one in `wake`: who publishes sees the seat free, or we see what he published.
+        // Meets the one in `wake`: who publishes sees the token free, or we see what he published.
         barrier::full();
         if has_work() {
             self.call();
         }
     }
 
-    /// The own thread waits until it has the seat again: because it was called, or because nobody used the seat from one
+    /// The own thread waits until it has the token again: because it was called, or because nobody used the token from one
     /// look to the next, `period` later, or up to four times that where it has been used all along.
     pub fn park(&self, period: Duration) {
         let mut called = lock(&self.called);
         self.parked.store(true, Ordering::Relaxed);
-        // Meets the one in `leave`: who leaves sees us parked, or we see the seat as he left it.
+        // Meets the one in `leave`: who leaves sees us parked, or we see the token as he left it.
         barrier::full();
         let (mut before, mut unchanged, mut periods) = (None, 0, 1);
         loop {
@@ -171,7 +171,7 @@ impl Seat {
         let from = |state| self.state.compare_exchange(state, WORKING, Ordering::Acquire, Ordering::Relaxed);
         let mine = from(FREE).or_else(|_| from(ASLEEP)).is_ok();
         if mine {
-            self.sleeper.woken();
+            self.waker.woken();
         }
         mine
     }
@@ -192,20 +192,20 @@ impl Seat {
         called
     }
 
-    /// Another thread takes the seat, unless the own thread works or somebody else has it. True: it is awake in it, and
-    /// must [`Seat::leave`].
+    /// Another thread takes the token, unless the own thread works or somebody else has it. True: it is awake in it, and
+    /// must [`ReactorToken::leave`].
     #[must_use]
     pub fn take(&self) -> bool {
         let from = |state| self.state.compare_exchange(state, TAKEN, Ordering::Acquire, Ordering::Relaxed);
         let mine = from(FREE).or_else(|_| from(ASLEEP)).is_ok();
         if mine {
-            self.sleeper.woken();
+            self.waker.woken();
         }
         mine
     }
 
     /// Somebody came by who would have taken it if there had been work: as good as a use of it for the parked thread.
-    pub fn pass_by(&self) {
+    pub fn note_visit(&self) {
         // Who counts at the same time may get lost: it is about whether it changes.
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.wrapping_add(1), Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Seat {
         self.parked.load(Ordering::Relaxed) && !self.deep.load(Ordering::Relaxed)
     }
 
-    /// Whoever took the seat gives it back. `has_work` is asked when others can see that: work published before is seen
+    /// Whoever took the token gives it back. `has_work` is asked when others can see that: work published before is seen
     /// by it, and whoever publishes later wakes somebody.
     pub fn leave(&self, has_work: impl FnOnce() -> bool) {
         self.left.fetch_add(1, Ordering::Relaxed);
@@ -224,13 +224,13 @@ impl Seat {
         if parked {
             self.state.store(FREE, Ordering::Release);
         } else {
-            // The own thread has not noticed that the seat was taken, and sleeps as it did.
+            // The own thread has not noticed that the token was taken, and sleeps as it did.
             self.fall_asleep();
         }
         barrier::full();
         let work = has_work();
         if !parked && work {
-            self.sleeper.wake();
+            self.waker.wake();
         }
         let missed = parked != self.parked.load(Ordering::Relaxed);
         if missed || (parked && work) {
