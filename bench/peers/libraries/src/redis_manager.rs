@@ -12,8 +12,8 @@ use redis::{
 
 use crate::{redis_pipelined::client, version_of};
 
-/// Calls that wait for their replies at the same time: one call after the other would wait for a round trip each. As many
-/// fit into the manager's buffer (50 by default); calls that wait for space there may overtake each other.
+/// Calls that wait for their replies at the same time: one call after the other would wait for a round trip each. The
+/// manager's buffer (50 by default) has room for all of them: calls that wait for space may overtake each other.
 const CALLS: usize = 256;
 
 /// The library in this way.
@@ -63,7 +63,9 @@ impl Publisher {
 impl library::Publisher for Publisher {
     async fn publish(&mut self, message: &[u8]) -> io::Result<()> {
         let (mut manager, topic, message) = (self.manager.clone(), self.topic.clone(), message.to_vec());
-        self.calls.push_back(Box::pin(async move { manager.publish(topic, message).await }));
+        // Without tokio's budget for a task, which would interrupt calls before they are sent, and change their order.
+        let call = tokio::task::unconstrained(async move { manager.publish(topic, message).await });
+        self.calls.push_back(Box::pin(call));
         if self.calls.len() >= CALLS { self.await_one().await } else { Ok(()) }
     }
 
