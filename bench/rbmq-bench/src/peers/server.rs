@@ -38,7 +38,8 @@ pub enum Servers {
     /// One Redis server with a thread for each core
     RedisThreads,
     /// A Redis server for each core
-    RedisServers,
+    #[value(name = "redis-servers")]
+    RedisForEachCore,
     /// One NATS server
     Nats,
     /// One RabbitMQ server
@@ -54,7 +55,7 @@ impl Servers {
             System::Rbmq | System::Relay => None,
             System::Redis => Some(Servers::Redis),
             System::RedisThreads => Some(Servers::RedisThreads),
-            System::RedisServers => Some(Servers::RedisServers),
+            System::RedisServers => Some(Servers::RedisForEachCore),
             System::Nats => Some(Servers::Nats),
             System::Rabbitmq => Some(Servers::Rabbitmq),
         }
@@ -65,7 +66,7 @@ impl Servers {
         match self {
             Servers::Redis => "redis",
             Servers::RedisThreads => "redis-threads",
-            Servers::RedisServers => "redis-servers",
+            Servers::RedisForEachCore => "redis-servers",
             Servers::Nats => "nats",
             Servers::Rabbitmq => "rabbitmq",
             Servers::Mosquitto => "mosquitto",
@@ -75,7 +76,9 @@ impl Servers {
     /// Looks for the program.
     pub fn find(self) -> Option<PathBuf> {
         match self {
-            Servers::Redis | Servers::RedisThreads | Servers::RedisServers => server::find("redis-server"),
+            Servers::Redis | Servers::RedisThreads | Servers::RedisForEachCore => {
+                server::find("redis-server")
+            }
             Servers::Nats => server::find("nats-server"),
             // Not the wrapper in PATH: that one changes the user and writes to the system's folders.
             Servers::Rabbitmq => {
@@ -89,7 +92,7 @@ impl Servers {
     fn version(self, program: &Path, port: u16) -> Result<String, BenchError> {
         let mut socket = connect(&addr(port), None)?;
         match self {
-            Servers::Redis | Servers::RedisThreads | Servers::RedisServers => {
+            Servers::Redis | Servers::RedisThreads | Servers::RedisForEachCore => {
                 Peer::Redis.version(&mut socket)
             }
             Servers::Nats => Peer::Nats.version(&mut socket),
@@ -122,7 +125,7 @@ impl Guard {
     pub fn start(kind: Servers, limits: bool, folder: PathBuf) -> Result<Guard, BenchError> {
         let program = kind.find().ok_or(BenchError::NotInstalled { peer: kind.name() })?;
         fs::create_dir(&folder)?;
-        let servers = if kind == Servers::RedisServers { cores() } else { 1 };
+        let servers = if kind == Servers::RedisForEachCore { cores() } else { 1 };
         let ports = (0..servers).map(|_| free_port()).collect::<Result<_, _>>()?;
         let mut guard = Guard { kind, limits, program, folder, ports, helper: None, servers: Vec::new() };
         if kind == Servers::Rabbitmq {
@@ -151,7 +154,7 @@ impl Guard {
     fn start_of(&self, port: u16) -> io::Result<Start> {
         let (program, folder, limits) = (&self.program, &self.folder, self.limits);
         match self.kind {
-            Servers::Redis | Servers::RedisServers => Ok(redis::start(program, folder, port, 1, limits)),
+            Servers::Redis | Servers::RedisForEachCore => Ok(redis::start(program, folder, port, 1, limits)),
             Servers::RedisThreads => Ok(redis::start(program, folder, port, cores(), limits)),
             Servers::Nats => nats::start(program, folder, port, limits),
             Servers::Rabbitmq => {
