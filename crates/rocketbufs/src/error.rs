@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::limits::PolicySet;
+use crate::out_segment::OutSegment;
 use crate::proto::RefuseCode;
 use crate::types::{Bid, Position};
 
@@ -185,18 +186,18 @@ pub enum SegmentError {
 pub enum DeliverError {
     /// Only the newest open segment may be delivered short or given back.
     #[error("only the newest open segment may be delivered with fewer bytes than it has")]
-    ShortDeliver(crate::OutSegment),
+    ShortDeliver(OutSegment),
     /// More than the segment has.
     #[error("{size} bytes were delivered of a segment that has fewer")]
     TooLong {
         /// What was asked for.
         size: u64,
         /// The segment, given back to the caller.
-        segment: crate::OutSegment,
+        segment: OutSegment,
     },
     /// The segment belongs to another buffer, or its buffer's writer was taken.
     #[error("the segment does not belong to this writer")]
-    Foreign(crate::OutSegment),
+    Foreign(OutSegment),
     /// The buffer was destroyed.
     #[error("the buffer was destroyed")]
     Closed,
