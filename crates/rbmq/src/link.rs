@@ -24,10 +24,6 @@ const ROOM_LOOK: Duration = Duration::from_millis(1);
 /// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
 const WATCH: Duration = Duration::from_secs(3600);
 
-/// In the reason of a connection that was closed because another one took over its place: to connect again would take
-/// it back, and so on for ever.
-const TAKEN_OVER: &str = "(TakenOver)";
-
 /// A context of a client's own. Its callbacks are all the client's, and wait for nothing that a call holds: a thread that
 /// waits for data, or for room, does the worker's work itself.
 pub(super) fn own_context(config: Config) -> Result<Context, ContextError> {
@@ -136,7 +132,7 @@ impl Link {
     /// Why there is no connection; none while there is one.
     pub(super) fn last_error(&self) -> Option<String> {
         let state = lock(&self.shared.state);
-        state.conn.down_reason().map(|why| state.last_error.clone().unwrap_or(why))
+        state.conn.down_reason().map(|why| state.last_error.clone().unwrap_or_else(|| why.to_string()))
     }
 
     /// Ends the connection for good: what is queued leaves first. Waits at most `timeout` for that.
@@ -175,9 +171,9 @@ impl Shared {
                     info!("the connection to {} is down: {why}", self.addr);
                 }
             }
-            lock(&self.state).last_error = Some(why.clone());
-            if why.contains(TAKEN_OVER) {
-                return on_over(why);
+            lock(&self.state).last_error = Some(why.to_string());
+            if why.is_taken_over() {
+                return on_over(why.to_string());
             }
             match self.reconnect() {
                 Some(conn) => {

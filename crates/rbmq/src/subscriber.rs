@@ -352,10 +352,10 @@ impl Subscriber {
                 drop(state);
                 self.on_refused(bid, &error)
             }
-            InEvent::ConnDown { why } => {
+            InEvent::ConnDown { reason: why } => {
                 drop(state);
                 self.downs += 1;
-                Some(Notice::Disconnected(why))
+                Some(Notice::Disconnected(why.to_string()))
             }
             other => {
                 debug!("not told: {other:?}");

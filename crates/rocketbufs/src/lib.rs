@@ -61,8 +61,8 @@ pub use config::{Config, ConfigError};
 pub use conn::Conn;
 pub use context::Context;
 pub use error::{
-    BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
-    SegmentError, SubscribeError, WaitError,
+    BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
+    RefusedError, SegmentError, SubscribeError, WaitError,
 };
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
@@ -72,7 +72,7 @@ pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use out_buffer::{OutBuffer, OutWriter};
 pub use out_segment::OutSegment;
-pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
+pub use proto::{CloseCode, Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
 pub use rin::{InRead, InReader, RIn, Subscription, SubscriptionInfo};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;

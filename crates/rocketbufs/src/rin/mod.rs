@@ -37,7 +37,7 @@ impl RIn {
         if old.id != conn.shared.id {
             old.send(Command::Close {
                 conn: old.id,
-                code: crate::proto::ByeCode::TakenOver,
+                code: crate::proto::CloseCode::TakenOver,
                 why: "resumed over another connection".into(),
             });
         }
