@@ -94,7 +94,7 @@ impl Shared {
 
     /// Waits a little; true if it is to stop.
     fn pause(&self, backoff: &mut Backoff) -> bool {
-        wait_while(&self.state, &self.changed, backoff.pause(), |state| !state.stop)
+        wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| !state.stop)
     }
 
     /// Tries until it is connected; none when it is to stop. A failure is told once, not with every attempt.

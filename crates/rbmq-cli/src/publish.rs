@@ -97,17 +97,19 @@ impl Args {
     }
 
     fn topic_options(&self) -> TopicOptions {
-        let with_header = |bytes: u64| bytes.saturating_add(RECORD_HEADER_BYTES as u64);
-        TopicOptions {
-            ring_bytes: self.ring_bytes,
-            max_delivery_bytes: self.max_message_bytes.map(with_header),
-            framing: if self.raw { Framing::Raw } else { Framing::Records },
-            timeout: self.timeout,
-            // Whoever wants to know that it arrives wants it sent again where a broker died with it.
-            keep_until_delivered: self.confirm != Confirm::None || self.min_subscribers > 0,
-            min_subscribers: self.min_subscribers,
-            ..TopicOptions::default()
+        let mut options = TopicOptions::default()
+            .framing(if self.raw { Framing::Raw } else { Framing::Records })
+            .open_timeout(Some(self.timeout))
+            // A publisher that waits for confirmations sends again what a broker loses when it dies.
+            .keep_until_delivered(self.confirm != Confirm::None || self.min_subscribers > 0)
+            .min_subscribers(self.min_subscribers);
+        if let Some(bytes) = self.ring_bytes {
+            options = options.ring_bytes(bytes);
         }
+        if let Some(bytes) = self.max_message_bytes {
+            options = options.max_delivery_bytes(bytes.saturating_add(RECORD_HEADER_BYTES as u64));
+        }
+        options
     }
 }
 
@@ -163,11 +165,11 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bo
     let started = Instant::now();
     let limit = (!args.wait_timeout.is_zero()).then_some(args.wait_timeout);
     while !stop.asked() {
-        match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), LOOK) {
+        match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), Some(LOOK)) {
             Ok(()) => return Ok(true),
-            Err(PublisherWaitError::Subscribers { .. })
+            Err(PublisherWaitError::TooFewSubscribers { .. })
                 if limit.is_none_or(|limit| started.elapsed() < limit) => {}
-            Err(PublisherWaitError::Subscribers { present, wanted, .. }) => {
+            Err(PublisherWaitError::TooFewSubscribers { present, wanted, .. }) => {
                 let waited = args.wait_timeout;
                 return Err(Failure::Failed(format!(
                     "topic '{}' has {present} of {wanted} subscribers after {waited:?} (--wait-timeout)",
@@ -294,7 +296,7 @@ impl Job {
             self.patience.check(&self.writer)?;
             let count = lines.iter().filter(|b| **b == b'\n').count() as u64 + 1;
             let size = (lines.len() as u64 + 4 * count).min(max);
-            let mut batch = match self.writer.batch_timeout(size, LOOK) {
+            let mut batch = match self.writer.batch_timeout(size, Some(LOOK)) {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
             };
@@ -371,11 +373,11 @@ impl Job {
         let confirmed = confirming.map(|all| all.finish(timeout, &self.stop, look)).transpose()?;
         let position = self.writer.position();
         loop {
-            match self.writer.flush(LOOK) {
+            match self.writer.flush(Some(LOOK)) {
                 Ok(()) => break,
                 // Asked to end: not longer than closing takes.
-                Err(PublisherWaitError::NotLanded { .. }) if self.stop.asked() => break,
-                Err(error @ PublisherWaitError::NotLanded { .. }) => {
+                Err(PublisherWaitError::NotAccepted { .. }) if self.stop.asked() => break,
+                Err(error @ PublisherWaitError::NotAccepted { .. }) => {
                     absence.check(&self.writer, error)?;
                     self.progress.show(&self.totals, false);
                 }
@@ -383,7 +385,7 @@ impl Job {
             }
         }
         self.progress.show(&self.totals, true);
-        self.writer.close_timeout(timeout).map_err(Failure::failed)?;
+        self.writer.close_timeout(Some(timeout)).map_err(Failure::failed)?;
         Ok((self.totals, position, confirmed))
     }
 }

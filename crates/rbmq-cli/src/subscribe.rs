@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
-use rbmq::{Item, Notice, StartFrom, Subscriber, TopicFilter};
-use rocketbufs::{Epoch, Policy, Position};
+use rbmq::{Event, Notice, SlowPolicy, StartFrom, Subscriber, TopicFilter};
+use rocketbufs::{Epoch, Position};
 use tracing::{debug, info, warn};
 
 use super::begin::Beginnings;
@@ -115,12 +115,14 @@ enum WhenSlow {
     Disconnect,
 }
 
-impl WhenSlow {
-    fn policy(self) -> Policy {
-        match self {
-            Self::Block => Policy::Block,
-            Self::Drop => Policy::Drop,
-            Self::Disconnect => Policy::Disconnect,
+impl Args {
+    fn slow_policy(&self) -> SlowPolicy {
+        // Zero is the broker's default.
+        let max_lag_bytes = self.max_lag.filter(|lag| *lag > 0);
+        match self.policy {
+            WhenSlow::Block => SlowPolicy::Block,
+            WhenSlow::Drop => SlowPolicy::Drop { max_lag_bytes },
+            WhenSlow::Disconnect => SlowPolicy::Disconnect { max_lag_bytes },
         }
     }
 }
@@ -182,11 +184,9 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
 
 fn connect(args: &Args) -> Result<Subscriber, Failure> {
     let mut builder = Subscriber::builder()
-        .name(args.name.as_deref().unwrap_or("rbmq sub"))
-        .hold(if args.name.is_some() { args.hold } else { Duration::ZERO })
-        .policy(args.policy.policy())
-        .max_lag_bytes(args.max_lag.unwrap_or(0))
-        .confirm_released(args.output.is_some());
+        .durable(args.name.as_deref().unwrap_or("rbmq sub"), args.hold)
+        .slow(args.slow_policy())
+        .confirm_consumed(args.output.is_some());
     let config = args.client.config()?;
     // Written as slowly as whoever reads it takes it: no publisher waits for more than a little of all others.
     let ring_bytes = args.ring_bytes.unwrap_or(config.buffers.size_bytes);
@@ -242,7 +242,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     let settled = job.sink.settle();
     result.and(settled)?;
     drop(job.sink);
-    subscriber.close(Duration::from_secs(2));
+    subscriber.close_timeout(Some(Duration::from_secs(2)));
     if job.missing > 0 || job.gone > 0 {
         return Err(Failure::Lost(missing_text(job.missing, job.gone)));
     }
@@ -286,12 +286,12 @@ impl Job<'_> {
             }
             // What is written is pushed out as soon as nothing more is there.
             let wait = if self.sink.is_pending() { Duration::ZERO } else { LOOK };
-            match subscriber.next(wait).map_err(Failure::failed)? {
-                Some(Item::Batch(batch)) => {
+            match subscriber.next_event(Some(wait)).map_err(Failure::failed)? {
+                Some(Event::Batch(batch)) => {
                     self.beginnings.check(&batch).map_err(Failure::Failed)?;
                     self.received += self.sink.write(batch, most, &mut pace)?;
                 }
-                Some(Item::Notice(notice)) => self.on_notice(notice)?,
+                Some(Event::Notice(notice)) => self.on_notice(notice)?,
                 Some(_) => {}
                 None => {
                     self.sink.settle()?;
@@ -331,10 +331,13 @@ impl Job<'_> {
                 self.sink.end(&topic, epoch);
                 self.report(&format!("topic '{topic}': its publisher is gone; its log ends at {end}"));
             }
-            Notice::Lowered(text) => self.report(&text),
+            Notice::OptionClamped(text) => self.report(&text),
             Notice::Disconnected(why) => warn!("the broker is away ({why}); trying again"),
             Notice::Reconnected => info!("the broker is back"),
-            Notice::Refused(reason) => return Err(Failure::Failed(reason)),
+            Notice::Refused { topic: Some(topic), reason } => {
+                return Err(Failure::Failed(format!("topic '{topic}': {reason}")));
+            }
+            Notice::Refused { topic: None, reason } => return Err(Failure::Failed(reason)),
             other => debug!("{other:?}"),
         }
         Ok(())

@@ -22,7 +22,7 @@ fn topic(at: &Broker, name: &str) -> TopicWriter {
 }
 
 fn text(subscriber: &mut Subscriber) -> String {
-    let message = subscriber.recv(LONG).unwrap().expect("a message");
+    let message = subscriber.recv(Some(LONG)).unwrap().expect("a message");
     String::from_utf8(message.bytes).unwrap()
 }
 
@@ -56,7 +56,7 @@ fn the_last_value_passes_through_two_brokers() {
     let second = broker_with(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
     let mut early = subscriber(&second, "news", StartFrom::Newest);
     let mut writer = topic(&first, "news");
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     publish_slowly(&mut writer, &mut early, &["1", "2", "3"]);
     for at in [&second, &first] {
         let mut late = subscriber(at, "news", StartFrom::Last);
@@ -108,7 +108,7 @@ fn begins_in_between(broker: &Broker, name: &str) {
         writer.publish(b"now").unwrap();
         let mut late = subscriber(broker, name, StartFrom::Time(SystemTime::now() - between));
         // On a machine that is very busy it may be long ago by the time it is asked for.
-        if let Some(message) = late.recv(Duration::from_secs(1)).unwrap() {
+        if let Some(message) = late.recv(Some(Duration::from_secs(1))).unwrap() {
             assert_eq!(message.bytes, b"now");
             break;
         }

@@ -70,6 +70,7 @@ pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
     SegmentError, SubscribeError, WaitError,
 };
+pub use event_queue::{EventQueue, Readable};
 pub use events::{InEvent, OutEvent};
 pub use handover::RetentionHold;
 pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo, Traffic};
