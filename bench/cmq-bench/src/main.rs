@@ -1,16 +1,18 @@
-//! `cmq-bench`: what messages cost with CMQ, and with what could be in its place.
+//! `cmq-bench`: the cost of messages with CMQ and with other systems.
 //!
 //! ```text
 //!   harness (this process) ──pipes──┬── driver ── veth pair ── answerer
 //!                                   └── a broker, where there is one
 //! ```
 //!
-//! Figures 5, 6 and 7 of the paper, and its claim about many keys. Both ends are processes in network namespaces of
-//! their own (`field`); the loop that sends and counts is the same for every system (`benchkit::exchange`), and so is
-//! the number of messages outstanding. What is measured, and what cannot be seen this way, is in bench/README.md.
+//! Figures 5, 6 and 7 of the paper, and its claim about many keys. Both ends are processes in network
+//! namespaces of their own (`field`). The loop that sends and counts is the same for each system
+//! (`benchkit::exchange`), and so is the number of outstanding messages. bench/README.md describes what is
+//! measured, and the limits.
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod field;
 mod figures;
 mod keys;
@@ -20,12 +22,14 @@ mod point;
 mod system;
 mod table;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use benchkit::ends::End;
 use clap::{Parser, Subcommand};
 
-/// Measure CMQ beside others
+use error::BenchError;
+
+/// Measure CMQ and other systems
 #[derive(Debug, Parser)]
 #[command(name = "cmq-bench", version, max_term_width = 100)]
 struct Args {
@@ -33,69 +37,37 @@ struct Args {
     command: BenchCommand,
 }
 
-/// What to measure.
+/// The benches.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Exchanges of 1,000 messages of 4 B to 16 KiB without loss (figure 5 of the paper)
+    /// Exchange 1,000 messages of 4 B to 16 KiB without loss (figure 5 of the paper)
     Fig5(figures::Args),
     /// The same with 1.4 % of incoming packets dropped, and without (figure 6)
     Fig6(figures::Args),
-    /// Memory over time, with loss and without (figure 7)
+    /// Measure memory over time, with loss and without (figure 7)
     Fig7(memory::Args),
-    /// What a push costs with 1 to 100,000 keys
+    /// Measure the cost of a push with 1 to 100,000 keys
     Keys(keys::Args),
     #[command(hide = true, subcommand)]
-    /// One process of a bench; started by the bench itself
+    /// A process of a bench, started by the bench itself
     Worker(Worker),
 }
 
-/// What a process of a bench does.
+/// The role of a process of a bench.
 #[derive(Debug, Subcommand)]
 pub enum Worker {
-    /// One of the two ends of an exchange
+    /// One of the two ends of an exchange.
     End(End),
     /// Pushes to many keys
     Keys(keys::Pushes),
-    /// Becomes somebody else's program
+    /// Becomes a third-party program
     BecomeServer {
-        /// Which
+        /// The program
         program: PathBuf,
-        /// What it is told
+        /// Its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-}
-
-/// Why a bench gave no result.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BenchError {
-    /// The system refused something; the text says what.
-    #[error("the system refused: {0}")]
-    Io(#[from] io::Error),
-    /// One of the bench's own processes failed.
-    #[error(transparent)]
-    Process(#[from] benchkit::Error),
-    /// A process said something that is no answer.
-    #[error("a process answered {said}: are program and peers of one version?")]
-    Answer {
-        /// What it said.
-        said: String,
-    },
-    /// Namespaces need root.
-    #[error("cmq-bench makes network namespaces: run it as root")]
-    NotRoot,
-    /// Some measurements failed; the others are written.
-    #[error("{failed} of {all} measurements failed; the table has the others, and says why")]
-    Failed {
-        /// How many.
-        failed: usize,
-        /// Of how many.
-        all: usize,
-    },
-    /// The arguments leave nothing to measure.
-    #[error("nothing to measure: none of these systems is here and carries these sizes this way")]
-    Nothing,
 }
 
 fn main() -> ExitCode {
@@ -111,7 +83,7 @@ fn main() -> ExitCode {
 /// Runs a bench, or one process of it.
 ///
 /// # Errors
-/// Why there is no result; nothing stays behind.
+/// Why there is no result. Nothing is left behind.
 fn run(command: &BenchCommand) -> Result<(), BenchError> {
     if let BenchCommand::Worker(worker) = command {
         return Ok(match worker {

@@ -1,4 +1,4 @@
-//! The command, as somebody types it.
+//! The command, as a user runs it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,11 +9,11 @@ fn cmq(args: &[&str]) -> Command {
     command
 }
 
-/// A receiver, and its address once it is there.
+/// A running receiver and its address.
 fn receive(args: &[&str]) -> (Child, String) {
     let mut child = cmq(&[&["receive", "127.0.0.1:0"], args].concat()).spawn().expect("it starts");
     let mut line = String::new();
-    // Byte by byte: nothing of what follows is taken.
+    // Byte by byte, so that no later line is consumed.
     let mut errors = BufReader::with_capacity(1, child.stderr.take().expect("piped"));
     errors.read_line(&mut line).expect("it says where it is");
     child.stderr = Some(errors.into_inner());
@@ -51,13 +51,10 @@ fn ten_thousand_are_counted() {
 #[test]
 fn errors_say_whose_fault_it_is() {
     for (args, says) in [
-        (
-            &["send", "nowhere", "--count", "1"][..],
-            "nowhere: invalid socket address (an address is HOST:PORT)",
-        ),
-        (&["send", "127.0.0.1:0", "--count", "1"], "this queue cannot send to that address"),
-        (&["send", "127.0.0.1:9", "--qthresh", "0"], "qthresh is 0, it must be from 1 to 60000"),
-        (&["receive", "192.0.2.1:1"], "192.0.2.1:1: cannot take the address"),
+        (&["send", "nowhere", "--count", "1"][..], "nowhere: invalid socket address (expected HOST:PORT)"),
+        (&["send", "127.0.0.1:0", "--count", "1"], "this queue cannot send to the address"),
+        (&["send", "127.0.0.1:9", "--qthresh", "0"], "qthresh is 0; it must be between 1 and 60000"),
+        (&["receive", "192.0.2.1:1"], "192.0.2.1:1: cannot bind the address"),
         (
             &["receive", "127.0.0.1:0", "--join", "239.1.1.1", "--interface", "none0"],
             "interface none0: No such device",

@@ -17,7 +17,8 @@ use std::time::SystemTime;
 
 use rocketbufs::fields::printable;
 use rocketbufs::{
-    Bid, Conn, ControlError, Epoch, Position, RIn, Readable, Start, SubscribeError, SubscribeOptions,
+    Bid, BlockTimeout, ConfirmMode, Conn, ControlError, Epoch, Position, RIn, Readable, Start,
+    SubscribeError, SubscribeOptions,
 };
 use tracing::debug;
 
@@ -348,9 +349,9 @@ impl SubscriptionSet {
         self.settle(&state);
         drop(state);
         debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
-        let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
-        options.covered_from = covered_from;
-        options.budget = self.options.budget.clone().filter(|_| !named);
+        let budget = self.options.budget.clone().filter(|_| !named);
+        let options = self.options.subscribe(start, topic.max_delivery_bytes);
+        let options = options.covered_from(covered_from).budget(budget);
         match rin.subscribe_with(topic.bid, options) {
             Ok(()) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {
@@ -422,25 +423,23 @@ impl SubscriberOptions {
     }
 
     fn subscribe(&self, start: Start, max_delivery_bytes: u64) -> SubscribeOptions {
-        // The framework writes no limit as zero.
         let block_timeout = match self.slow {
-            SlowPolicy::BlockFor { timeout } => Some(timeout.unwrap_or_default()),
-            _ => None,
+            SlowPolicy::BlockFor { timeout: None } => BlockTimeout::Never,
+            SlowPolicy::BlockFor { timeout: Some(timeout) } => BlockTimeout::After(timeout),
+            _ => BlockTimeout::Default,
         };
         // Subscribers that are not durable have no place to take over, and several of the same name may be connected.
-        let name = if self.hold.is_zero() { Vec::new() } else { self.name.clone().into_bytes() };
-        SubscribeOptions {
-            size_bytes: self.ring_bytes.max(max_delivery_bytes.saturating_mul(2)),
-            start,
-            policy: self.slow.framework(),
-            max_lag_bytes: self.slow.max_lag_bytes().unwrap_or(0),
-            block_timeout,
-            name,
-            hold: self.hold,
-            confirm_consumed: self.confirm_consumed,
-            max_view_bytes: self.batch_bytes,
-            ..SubscribeOptions::default()
-        }
+        let name = if self.hold.is_zero() { "" } else { self.name.as_str() };
+        let confirm = if self.confirm_consumed { ConfirmMode::OnConsume } else { ConfirmMode::OnArrival };
+        SubscribeOptions::new()
+            .size_bytes(self.ring_bytes.max(max_delivery_bytes.saturating_mul(2)))
+            .start(start)
+            .policy(self.slow.framework())
+            .max_lag_bytes(self.slow.max_lag_bytes())
+            .block_timeout(block_timeout)
+            .durable(name, self.hold)
+            .confirm(confirm)
+            .max_view_bytes((self.batch_bytes > 0).then_some(self.batch_bytes))
     }
 }
 

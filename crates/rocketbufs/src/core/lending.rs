@@ -6,11 +6,10 @@ use rocketnet::{ConnId, Transport};
 use rocketring::{PoolError, Ring, RingConfig};
 
 use super::Core;
-use crate::budget::{Share, page_bytes};
 use crate::error::RefusedError;
-use crate::inbound::{Ending, InboundShared, Loan, LoanStep};
 use crate::lock::lock;
 use crate::proto::{ByeCode, Message, Subscribed};
+use crate::state::{Ending, InboundShared, Loan, LoanStep, Share, page_bytes};
 use crate::types::{Position, WireId};
 
 impl<T: Transport> Core<T> {
@@ -31,7 +30,7 @@ impl<T: Transport> Core<T> {
         }
         // The largest ring that the budget has room for.
         let most = 1 << bytes.ilog2();
-        let full = inbound.options.size_bytes.next_power_of_two().clamp(least, most);
+        let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
         Ok(Some(Loan::new(budget.join(inbound), subscribed.start, least, full)))
     }
 
