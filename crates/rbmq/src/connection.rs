@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rbmq_wire::connect::{self, Backoff, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
+use rocketbufs::proto::ByeCode;
 use rocketbufs::{Config, Conn, Context, ContextError, ControlError};
 use tracing::{debug, info, warn};
 
@@ -24,10 +25,6 @@ const RECHECK: Duration = Duration::from_secs(3600);
 
 /// The pause between two attempts to queue a control message.
 const CONTROL_RETRY: Duration = Duration::from_millis(1);
-
-/// In the reason of a connection that was closed because another connection took over its place. A reconnect would take the
-/// place back, and the two clients would replace each other for ever.
-const TAKEN_OVER: &str = "(TakenOver)";
 
 /// A context for one client. All of its callbacks are the client's, and no callback waits for a lock that a call holds.
 /// Therefore a thread that waits for data or for room may run the worker itself.
@@ -165,14 +162,17 @@ impl Shared {
             }
             match self.role {
                 // A publisher that takes no events would not notice: its calls only take longer.
-                Role::Publisher => warn!("the connection to {} is down ({why}); reconnecting", self.addr),
+                Role::Publisher => {
+                    warn!("the connection to the broker at {} is down ({why}); trying again", self.addr);
+                }
                 Role::Subscriber | Role::Broker | Role::Observer => {
                     info!("the connection to {} is down: {why}", self.addr);
                 }
             }
             lock(&self.state).last_error = Some(why.clone());
             on_down(&why);
-            if why.contains(TAKEN_OVER) {
+            // A reconnect would take the place back, and the two clients would replace each other for ever.
+            if conn.close_code() == Some(ByeCode::TakenOver) {
                 return on_taken_over(why);
             }
             match self.reconnect() {

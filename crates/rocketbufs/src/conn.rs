@@ -141,6 +141,11 @@ impl Conn {
         }
     }
 
+    /// The code with which the other end closed the connection; none if it did not close it, or has not yet.
+    pub fn close_code(&self) -> Option<ByeCode> {
+        lock(&self.shared.state).close_code
+    }
+
     /// Names this connection in this process.
     pub fn id(&self) -> u64 {
         self.shared.id

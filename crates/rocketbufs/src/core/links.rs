@@ -144,6 +144,9 @@ impl<T: Transport> Core<T> {
             ByeCode::Normal => format!("the peer closed: {text}"),
             other => format!("the peer closed ({other:?}): {text}"),
         };
+        if let Some(link) = self.links.get(&conn) {
+            link.shared.set_close_code(code);
+        }
         self.take_down(conn, &why);
         self.transport.close(conn, &why, Duration::ZERO);
     }

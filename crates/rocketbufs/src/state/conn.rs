@@ -33,6 +33,8 @@ pub(crate) struct ConnState {
     pub(crate) peer_hello: Vec<u8>,
     pub(crate) peer_addr: String,
     pub(crate) peer_instance: u128,
+    /// The code with which the peer closed the connection.
+    pub(crate) close_code: Option<ByeCode>,
     pub(crate) carrier: Option<Carrier>,
 }
 
@@ -48,7 +50,7 @@ pub(crate) enum Phase {
 impl ConnShared {
     pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, worker: usize, peer_addr: String) -> Arc<Self> {
         let (phase, peer_hello, carrier) = (Phase::Connecting, Vec::new(), None);
-        let state = ConnState { phase, peer_hello, peer_addr, peer_instance: 0, carrier };
+        let state = ConnState { phase, peer_hello, peer_addr, peer_instance: 0, close_code: None, carrier };
         Arc::new(Self {
             id,
             worker,
@@ -88,6 +90,11 @@ impl ConnShared {
         self.enter(&mut state, phase);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// The peer closes the connection. Called before the connection is down.
+    pub(crate) fn set_close_code(&self, code: ByeCode) {
+        lock(&self.state).close_code = Some(code);
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {
