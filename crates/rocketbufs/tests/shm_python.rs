@@ -51,8 +51,8 @@ fn a_script_says_in_one_line_what_is_wrong() {
     for (args, status, says) in [
         (&[][..], 2, "usage: "),
         (&["here", "7"], 2, "'here' is no address"),
-        (&[&addr, "seven"], 2, "'seven' is no number of a buffer"),
-        (&["127.0.0.1:1", "7"], 1, "nobody listens at 127.0.0.1:1"),
+        (&[&addr, "seven"], 2, "'seven' is no buffer number"),
+        (&["127.0.0.1:1", "7"], 1, "no process listens at 127.0.0.1:1"),
         (&[&addr, "7"], 1, "buffer 7 was refused: there is no such buffer"),
     ] {
         let (ended, said) = ends(args);
