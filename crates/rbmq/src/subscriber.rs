@@ -442,13 +442,8 @@ impl Subscriber {
                 Some(Notice::Lost { topic: buffer.topic, epoch: buffer.epoch, from, to })
             }
             InEvent::Closed { bid, end } => {
-                let (topic, epoch) = state.buffers.end(bid)?;
-                let left = left_at(&mut self.covered_from, epoch, end);
-                state.positions.leave(epoch, left);
                 drop(state);
-                self.handed_out.remove(&epoch);
-                self.set.on_ended(&self.rin, epoch);
-                Some(Notice::Closed { topic, epoch, end })
+                self.on_closed(bid, end)
             }
             InEvent::Gone { bid, end } => {
                 drop(state);
@@ -473,6 +468,17 @@ impl Subscriber {
                 None
             }
         }
+    }
+
+    fn on_closed(&mut self, bid: Bid, end: Position) -> Option<Notice> {
+        let mut state = lock(&self.set.state);
+        let (topic, epoch) = state.buffers.end(bid)?;
+        let left = left_at(&mut self.covered_from, epoch, end);
+        state.positions.leave(epoch, left);
+        drop(state);
+        self.handed_out.remove(&epoch);
+        self.set.on_ended(&self.rin, epoch);
+        Some(Notice::Closed { topic, epoch, end })
     }
 
     fn on_restarted(&mut self, bid: Bid) -> Option<Notice> {
