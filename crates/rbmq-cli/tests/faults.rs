@@ -363,7 +363,7 @@ fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
         Message::Bye { text, .. } => Some(text),
         _ => None,
     });
-    assert!(why.contains("given up"), "{why}");
+    assert!(why.contains("connect again to continue it"), "{why}");
 }
 
 /// A publisher that does not read for a while, and a subscriber that comes and goes all the time.
