@@ -87,10 +87,10 @@ pub(super) type Requests = [Option<Position>; 3];
 
 /// Asks the broker to report as soon as these positions are confirmed.
 pub(super) fn send_requests(out: &Weak<ROut>, bid: Bid, requests: Requests) {
-    let Some(out) = out.upgrade() else { return };
+    let Some(buffer) = out.upgrade().and_then(|out| out.buffer(bid)) else { return };
     for (level, position) in ConfirmLevel::ALL.into_iter().zip(requests) {
         if let Some(position) = position {
-            out.ask(bid, level.framework(), position);
+            buffer.request_confirm(level.framework(), position);
         }
     }
 }

@@ -20,9 +20,6 @@ use crate::wire::{Control, Hello, Role};
 /// The connection is closed if the broker takes no control message for this long.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one wait for the loss of a connection lasts. Any long time will do.
-const RECHECK: Duration = Duration::from_secs(3600);
-
 /// The pause between two attempts to queue a control message.
 const CONTROL_RETRY: Duration = Duration::from_millis(1);
 
@@ -129,7 +126,7 @@ impl Connection {
     /// Closes the connection for good. Queued data leaves first; waits at most `timeout` for that (none: no limit).
     pub(super) fn close(&self, timeout: Option<Duration>) {
         self.stop();
-        self.conn().wait_down(timeout.unwrap_or(Duration::MAX));
+        self.conn().wait_down(timeout);
     }
 
     fn stop(&self) {
@@ -156,7 +153,7 @@ impl Shared {
     ) {
         loop {
             let conn = lock(&self.state).conn.clone();
-            let Some(why) = conn.wait_down(RECHECK) else { continue };
+            let Some(why) = conn.wait_down(None) else { return };
             if lock(&self.state).stop {
                 return;
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketbufs::{Bid, Config, Conn, Context, RIn};
+use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn};
 
 use super::connection::random;
 use super::deadline::Deadline;
@@ -136,7 +136,7 @@ impl ObserverBuilder {
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = Conn::connect_start(&ctx, addr, &hello.encode()).map_err(refused)?;
         let rin = RIn::new(&conn);
-        conn.wait_up(timeout).map_err(refused)?;
+        conn.wait_up(Some(timeout)).map_err(refused)?;
         let call = Call { bytes: 0, deadline: Deadline::after(None) };
         Ok(Observer { conn, rin, _ctx: ctx, requests: 0, timeout: self.timeout, call })
     }
@@ -257,7 +257,7 @@ impl Observer {
         loop {
             let over = deadline.has_passed() || self.call.deadline.has_passed();
             let step = deadline.left_within(self.call.deadline.left_within(STEP));
-            if let Some(bytes) = self.rin.recv_control(step) {
+            if let Ok(Some(InEvent::Control { message: bytes })) = self.rin.recv(Some(step)) {
                 let cost = bytes.len().max(MIN_ANSWER_BYTES);
                 self.call.bytes = self.call.bytes.checked_sub(cost).ok_or(ObserveError::Endless)?;
                 let answer = Observe::decode(&bytes).map_err(ObserveError::Malformed)?;
@@ -285,7 +285,7 @@ impl Drop for Observer {
     fn drop(&mut self) {
         self.conn.close("the observer is done");
         // The broker then counts one observer less.
-        self.conn.wait_down(Duration::from_millis(200));
+        self.conn.wait_down(Some(Duration::from_millis(200)));
     }
 }
 

@@ -180,7 +180,7 @@ impl PublisherShared {
             // be named twice. The broker answers twice, which does no harm.
             let known: Vec<_> = lock(&topics).values().cloned().collect();
             for topic in known {
-                match buffers.buffer_info(topic.bid) {
+                match buffers.buffer(topic.bid) {
                     Some(_) => topic.create(conn),
                     // The topic was closed, and the broker has its end. Only the answer was lost.
                     None => topic.update(|state| state.ended = true),
@@ -322,9 +322,9 @@ impl Publisher {
             .size_bytes(ring_bytes)
             .max_delivery_bytes(options.max_delivery_bytes)
             .keep_until_delivered(options.keep_until_delivered);
-        shared.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
-        let writer = shared.out.writer(bid).map_err(no_buffer)?;
-        let info = shared.out.buffer_info(bid).ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
+        let buffer = shared.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
+        let writer = buffer.writer().map_err(no_buffer)?;
+        let info = buffer.info().ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
         let limits = (options.max_confirmations, options.min_subscribers);
         let state = Arc::new(TopicState {
             topic: topic.clone(),

@@ -353,7 +353,7 @@ impl SubscriptionSet {
         let options = self.options.subscribe(start, topic.max_delivery_bytes);
         let options = options.covered_from(covered_from).budget(budget);
         match rin.subscribe_with(topic.bid, options) {
-            Ok(()) | Err(SubscribeError::Exists(_)) => {}
+            Ok(_) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {
                 lock(&self.state).buffers.remove(topic.bid);
                 self.refused(Some(topic.topic.clone()), format!("cannot subscribe: {error}"));
@@ -387,7 +387,8 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
     let epoch = Epoch(topic.epoch);
     // The same log under an earlier id of this rIn: its publisher was away for long. The received bytes count.
     let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);
-    let received = earlier.and_then(|(bid, _)| rin.position(bid)).map(|(_, position)| position);
+    let received =
+        earlier.and_then(|(bid, _)| rin.subscription(bid)?.position()).map(|(_, position)| position);
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|entry| entry.position)) {
         return Start::Position(epoch, position);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketbufs::{Blocking, OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
+use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
 
 use super::confirm::{ConfirmResult, Confirmation};
 use super::deadline::Deadline;
@@ -219,9 +219,10 @@ impl TopicWriter {
                 return Err(PublisherWaitError::Refused { topic, reason });
             }
             let over = deadline.has_passed();
-            let landed = self.shared.out.wait_landed(self.state.bid, end, deadline.left_within(STEP));
+            let buffer = self.writer.buffer();
+            let landed = buffer.wait(rocketbufs::ConfirmLevel::Landed, end, Some(deadline.left_within(STEP)));
             // The framework counts only connected subscribers. While the broker is away, there is none, and nothing is missing.
-            let broker = self.shared.out.subscribers(self.state.bid).into_iter().next();
+            let broker = buffer.subscribers().into_iter().next();
             let accepted = broker.as_ref().map_or(0, |broker| broker.landed);
             match landed {
                 Ok(()) if broker.is_some() && accepted >= end => return Ok(()),
@@ -261,9 +262,8 @@ impl TopicWriter {
         let deadline = Deadline::after(timeout);
         self.flush(timeout)?;
         let end = self.writer.head();
-        let (topic, bid) = (self.topic().clone(), self.state.bid);
-        // The call fails only if the buffer is destroyed already.
-        let _ = self.shared.out.destroy_buffer(bid);
+        let topic = self.topic().clone();
+        self.writer.buffer().destroy();
         if self.state.wait_ended(deadline.left()) {
             return Ok(());
         }
@@ -309,7 +309,7 @@ impl TopicWriter {
     }
 
     fn segment(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<OutSegment, PublishError> {
-        self.waiting(bytes, timeout, |writer, wait| writer.get_output_segment(bytes, Blocking::For(wait)))
+        self.waiting(bytes, timeout, |writer, wait| writer.segment(bytes, Some(wait)))
     }
 
     /// Waits for enough subscribers and for room. Checks now and then whether the broker refuses the topic.
@@ -347,8 +347,7 @@ impl TopicWriter {
     /// The ring stayed full. Requests an event for the moment at which it has room.
     fn timed_out(&self) -> PublishError {
         if self.shared.events.are_wanted() {
-            // The call fails only if the buffer is destroyed.
-            let _ = self.shared.out.tell_progress(self.state.bid, Progress::Room);
+            self.writer.buffer().notify_progress(Progress::Room);
         }
         PublishError::TimedOut { last_error: self.shared.connection.last_error() }
     }
@@ -361,8 +360,8 @@ impl TopicWriter {
 impl Drop for TopicWriter {
     fn drop(&mut self) {
         self.state.confirmations.close();
-        // The buffer is destroyed already if the topic was closed.
-        let _ = self.shared.out.destroy_buffer(self.state.bid);
+        // No effect if the topic was closed: the buffer is destroyed then.
+        self.writer.buffer().destroy();
         self.shared.remove(self.state.bid);
     }
 }
