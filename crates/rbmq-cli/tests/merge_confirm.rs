@@ -12,7 +12,7 @@ use common::{LONG, until};
 use rbmq::wire::{Control, Framing, Hello, Role, push_record};
 use rbmq::{ConfirmLevel, Observer, Publisher, SlowPolicy, Subscriber, SubscriberBuilder, TopicOptions};
 use rbmq_broker::Ingest;
-use rocketbufs::{Config, Conn, Context, OutBuffer, Position, ROut, WaitError};
+use rocketbufs::{Config, ConfirmLevel as Confirm, Conn, Context, OutBuffer, Position, ROut, WaitError};
 
 /// A publisher made of the framework alone, which sees how far it is confirmed.
 struct Bare {
@@ -74,7 +74,7 @@ fn a_place_that_is_given_up_is_waited_for_no_more() {
     drop(away);
     let end = publisher.publish(b"a");
     assert!(there.next_batch(Some(LONG)).unwrap().is_some());
-    publisher.buffer().wait(rocketbufs::ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    publisher.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     let [first, second] = [1, 2].map(|client| Bare::join(&ctx, &broker.addr(), client, "m/x"));
     // With nobody there everything is confirmed at once, for nobody.
     let end = first.publish(b"nobody");
-    first.buffer().wait(rocketbufs::ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    first.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     assert_eq!(first.buffer().confirmed().coverage.receivers, 0);
 
     let mut receivers =
@@ -96,19 +96,11 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     until("both subscribe", || broker.topics()[0].subscribers == 2);
     let ends = [first.publish(b"a"), second.publish(b"bb")];
     let [_, end] = [
-        first
-            .buffer()
-            .wait(rocketbufs::ConfirmLevel::Delivered, ends[0], Some(LONG))
-            .map(|()| ends[0])
-            .unwrap(),
-        second
-            .buffer()
-            .wait(rocketbufs::ConfirmLevel::Delivered, ends[1], Some(LONG))
-            .map(|()| ends[1])
-            .unwrap(),
+        first.buffer().wait(Confirm::Delivered, ends[0], Some(LONG)).map(|()| ends[0]).unwrap(),
+        second.buffer().wait(Confirm::Delivered, ends[1], Some(LONG)).map(|()| ends[1]).unwrap(),
     ];
     let short = Duration::from_millis(100);
-    let waited = second.buffer().wait(rocketbufs::ConfirmLevel::Consumed, end, Some(short));
+    let waited = second.buffer().wait(Confirm::Consumed, end, Some(short));
     assert!(matches!(waited, Err(WaitError::TimedOut { confirmed }) if confirmed < end), "{waited:?}");
     for (n, receiver) in receivers.iter_mut().enumerate() {
         let mut seen = 0;
@@ -117,20 +109,20 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
         }
         if n == 0 {
             assert!(
-                second.buffer().wait(rocketbufs::ConfirmLevel::Consumed, end, Some(short)).is_err(),
+                second.buffer().wait(Confirm::Consumed, end, Some(short)).is_err(),
                 "the other one has it still"
             );
         }
     }
-    second.buffer().wait(rocketbufs::ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    second.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     assert_eq!(second.buffer().confirmed().coverage.receivers, 2);
-    first.buffer().wait(rocketbufs::ConfirmLevel::Consumed, ends[0], Some(LONG)).unwrap();
+    first.buffer().wait(Confirm::Consumed, ends[0], Some(LONG)).unwrap();
     // One that leaves counts no more.
     let [one, mut other] = receivers;
     let end = first.publish(b"for one");
     one.close_timeout(Some(LONG));
     assert!(other.next_batch(Some(LONG)).unwrap().is_some());
-    first.buffer().wait(rocketbufs::ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    first.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     // What is destroyed ends when all of it is consumed, and its ring goes.
     second.publish(b"last");
     second.out.destroy_buffer(BARE_BID).unwrap();
