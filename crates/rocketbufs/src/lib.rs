@@ -64,6 +64,7 @@ pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
     RefusedError, SegmentError, SubscribeError, WaitError,
 };
+pub use event_queue::{EventQueue, Readable};
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
 pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};

@@ -1,74 +1,56 @@
-//! The connection of a client, and the thread that makes it again.
+//! The connection of a client, and the thread that reconnects.
 //!
-//! The framework reports that a connection is down and never reconnects unasked (paper 1, section 3.7). Here it is
-//! asked: the first attempt after 100 ms, then after twice as long each time, up to 5 s; each waits between half and
-//! all of that, so that the clients of a broker that restarts do not come back at the same moment.
+//! The framework reports a lost connection and never reconnects unasked (paper 1, section 3.7). The client reconnects: the
+//! first attempt follows after 100 ms, the pause doubles with each attempt up to 5 s, and a random part of up to half of the
+//! pause is left out, so that the clients of a restarted broker do not all return at the same moment.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rbmq_wire::connect::{self, Backoff, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::{Config, Conn, Context, ContextError, ControlError};
 use tracing::{debug, info, warn};
 
+use super::deadline::Deadline;
 use super::error::ConnectError;
 use crate::wire::{Control, Hello, Role};
 
-/// A broker that takes no control message for so long is not waited for.
-const STALLED: Duration = Duration::from_secs(10);
+/// The connection is closed if the broker takes no control message for this long.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked for room for one.
-const ROOM_LOOK: Duration = Duration::from_millis(1);
+/// The pause between two attempts to queue a control message.
+const CONTROL_RETRY: Duration = Duration::from_millis(1);
 
-/// How long a look at a connection lasts before it is looked at again: no deadline of the design hangs on it.
-const WATCH: Duration = Duration::from_secs(3600);
-
-/// A context of a client's own. Its callbacks are all the client's, and wait for nothing that a call holds: a thread that
-/// waits for data, or for room, does the worker's work itself.
+/// A context for one client. All of its callbacks are the client's, and no callback waits for a lock that a call holds.
+/// Therefore a thread that waits for data or for room may run the worker itself.
 pub(super) fn own_context(config: Config) -> Result<Context, ContextError> {
     let ctx = Context::new(config)?;
     ctx.allow_callbacks_in_calls();
     Ok(ctx)
 }
 
-/// When a wait ends, however long it may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(Option<Instant>);
-
-impl Deadline {
-    /// In `timeout` from now; never, if that is beyond what clocks know.
-    pub(crate) fn after(timeout: Duration) -> Self {
-        Self(Instant::now().checked_add(timeout))
-    }
-
-    /// How long it still is.
-    pub(crate) fn left(self) -> Duration {
-        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
-    }
-}
-
-/// Sends a control message, waiting while too many others wait to be sent: whoever has thousands of topics names them
-/// all at once when it is connected again. Not for callbacks, as it is the worker that makes room.
+/// Sends a control message. Waits while the queue of control messages is full: a client with thousands of topics names all
+/// of them after a reconnect. Must not be called from a callback, since the worker makes the room.
 ///
 /// # Errors
-/// The broker takes none of this size, on no connection. With any other error the connection is down, or goes down
-/// because of it; the next one begins again.
+/// [`ControlError::TooLarge`]: no connection takes a message of this size. After any other error the connection is down or
+/// closing, and the next connection sends everything again.
 pub(super) fn send_patiently(conn: &Conn, message: &Control) -> Result<(), ControlError> {
-    let (bytes, deadline) = (message.encode(), Deadline::after(STALLED));
+    let (bytes, deadline) = (message.encode(), Deadline::after(Some(CONTROL_TIMEOUT)));
     loop {
         match conn.send_control(&bytes) {
-            Err(ControlError::Full { .. }) if !deadline.left().is_zero() => std::thread::sleep(ROOM_LOOK),
+            Err(ControlError::Full { .. }) if !deadline.has_passed() => std::thread::sleep(CONTROL_RETRY),
             Err(error @ ControlError::Full { .. }) => {
-                conn.close(&format!("the broker was not told what it must know: {error}"));
+                conn.close(&format!("a control message could not be sent: {error}"));
                 return Err(error);
             }
-            told => return told,
+            sent => return sent,
         }
     }
 }
 
-/// A random number for a client's name.
+/// A random number that identifies a client.
 pub(crate) fn random() -> Result<u128, ConnectError> {
     connect::random().map_err(|e| ConnectError::Random(e.to_string()))
 }
@@ -89,14 +71,14 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A connection that is made again when it is lost, until this is dropped.
-pub(super) struct Link {
+/// A connection that is replaced when it is lost, until this handle is dropped.
+pub(super) struct Connection {
     shared: Arc<Shared>,
 }
 
-impl Link {
-    /// Connects and waits until the broker has accepted. `on_start` is called with every connection before it is up:
-    /// an rOut must have it by then, as the broker's first words may ask for its buffers.
+impl Connection {
+    /// Connects and waits until the broker has accepted. `on_start` runs with every connection before it is up. An rOut must
+    /// have the connection by then, since the first messages of the broker may ask for its buffers.
     pub(super) fn connect(
         ctx: &Context,
         addr: &str,
@@ -112,33 +94,38 @@ impl Link {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Starts to watch the connection; `on_up` is called with every connection that replaces a lost one, `on_over`
-    /// with the reason when it is not made again: another client has taken its place.
+    /// Starts the thread that reconnects. `on_down` runs with the reason of every loss, `on_up` with every connection that
+    /// replaces a lost one. `on_taken_over` runs with the reason when another client took over the place, and no further
+    /// connection follows.
     pub(super) fn watch(
         &self,
+        on_down: impl FnMut(&str) + Send + 'static,
         on_up: impl FnMut(&Conn) + Send + 'static,
-        on_over: impl FnOnce(String) + Send + 'static,
+        on_taken_over: impl FnOnce(String) + Send + 'static,
     ) -> Result<(), ConnectError> {
         let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("rbmq-link".into());
-        thread.spawn(move || shared.run(on_up, on_over)).map(drop).map_err(ConnectError::Thread)
+        let thread = std::thread::Builder::new().name("rbmq-reconnect".into());
+        thread
+            .spawn(move || shared.run(on_down, on_up, on_taken_over))
+            .map(drop)
+            .map_err(ConnectError::Thread)
     }
 
-    /// The connection as it is now; it may be down.
+    /// The current connection, which may be down.
     pub(super) fn conn(&self) -> Conn {
         lock(&self.shared.state).conn.clone()
     }
 
-    /// Why there is no connection; none while there is one.
+    /// Why there is no connection; none while the connection is up.
     pub(super) fn last_error(&self) -> Option<String> {
         let state = lock(&self.shared.state);
         state.conn.down_reason().map(|why| state.last_error.clone().unwrap_or_else(|| why.to_string()))
     }
 
-    /// Ends the connection for good: what is queued leaves first. Waits at most `timeout` for that.
-    pub(super) fn close(&self, timeout: Duration) {
+    /// Closes the connection for good. Queued data leaves first; waits at most `timeout` for that (none: no limit).
+    pub(super) fn close(&self, timeout: Option<Duration>) {
         self.stop();
-        self.conn().wait_down(Some(timeout));
+        self.conn().wait_down(timeout);
     }
 
     fn stop(&self) {
@@ -150,30 +137,39 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 impl Shared {
-    fn run(&self, mut on_up: impl FnMut(&Conn), on_over: impl FnOnce(String)) {
+    fn run(
+        &self,
+        mut on_down: impl FnMut(&str),
+        mut on_up: impl FnMut(&Conn),
+        on_taken_over: impl FnOnce(String),
+    ) {
         loop {
             let conn = lock(&self.state).conn.clone();
-            let Some(why) = conn.wait_down(Some(WATCH)) else { continue };
+            let Some(why) = conn.wait_down(None) else { return };
             if lock(&self.state).stop {
                 return;
             }
             match self.role {
-                // Nobody else tells the application of a publisher: its calls only take longer.
-                Role::Publisher => warn!("the broker at {} is away ({why}); trying again", self.addr),
+                // A publisher that takes no events would not notice: its calls only take longer.
+                Role::Publisher => {
+                    warn!("the connection to the broker at {} is down ({why}); trying again", self.addr);
+                }
                 Role::Subscriber | Role::Broker | Role::Observer => {
                     info!("the connection to {} is down: {why}", self.addr);
                 }
             }
             lock(&self.state).last_error = Some(why.to_string());
+            on_down(&why.to_string());
+            // A reconnect would take the place back, and the two clients would replace each other for ever.
             if why.is_taken_over() {
-                return on_over(why.to_string());
+                return on_taken_over(why.to_string());
             }
             match self.reconnect() {
                 Some(conn) => {
@@ -185,11 +181,11 @@ impl Shared {
         }
     }
 
-    /// Tries until it is connected; none when it is to stop.
+    /// Tries until a connection is up; none if the client is closed meanwhile.
     fn reconnect(&self) -> Option<Conn> {
         let mut backoff = Backoff::default();
         loop {
-            if wait_while(&self.state, &self.changed, backoff.pause(), |state| !state.stop) {
+            if wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| !state.stop) {
                 return None;
             }
             match start(&self.ctx, &self.addr, &self.hello, &self.on_start) {
