@@ -199,7 +199,7 @@ fn what_is_no_record_is_an_error_of_the_publisher() {
     out.create_buffer(1, 64 << 10).unwrap();
     let conn = rocketbufs::Conn::connect(&ctx, &broker.addr(), &hello.encode()).unwrap();
     out.add_conn(&conn);
-    let mut writer = out.writer(1).unwrap();
+    let mut writer = out.buffer(1).unwrap().writer().unwrap();
     writer.append(&[b"\x03\0\0\0abc", b"\xff\xff\xff\xff\x00"]).unwrap();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     // Whichever of the two the broker hears first.
