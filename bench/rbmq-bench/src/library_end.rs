@@ -17,9 +17,6 @@ use super::BenchError;
 /// How long everybody waits for everybody at the start.
 const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
-/// A subscriber asks again after this time without a message.
-const AGAIN: Duration = Duration::from_secs(1);
-
 struct Rbmq;
 
 struct PublisherEnd {
@@ -53,7 +50,7 @@ impl Library for Rbmq {
     async fn publisher(&self, end: &End, topic: &str) -> io::Result<PublisherEnd> {
         let publisher = rbmq::Publisher::connect(&end.addr).map_err(io::Error::other)?;
         let writer = publisher.topic(topic).map_err(io::Error::other)?;
-        writer.wait_subscribers(end.subscribers, SET_UP_WITHIN).map_err(io::Error::other)?;
+        writer.wait_subscribers(end.subscribers, Some(SET_UP_WITHIN)).map_err(io::Error::other)?;
         Ok(PublisherEnd { writer, _publisher: publisher })
     }
 
@@ -73,7 +70,7 @@ impl library::Publisher for PublisherEnd {
 impl library::Subscriber for SubscriberEnd {
     async fn receive<R>(&mut self, each: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
         loop {
-            if let Some(message) = self.0.recv_ref(AGAIN).map_err(io::Error::other)? {
+            if let Some(message) = self.0.recv_ref(None).map_err(io::Error::other)? {
                 return Ok(each(message.bytes));
             }
         }
