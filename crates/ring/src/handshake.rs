@@ -14,11 +14,11 @@
 //!
 //! | handshake | asks | publishes |
 //! |---|---|---|
-//! | [`NotifyFlag`] | anybody | anybody: one of them takes the flag |
-//! | [`EventCount`] | threads that sleep | anybody: all threads are woken |
-//! | [`Waker`](crate::Waker), [`ReactorToken`](crate::ReactorToken) | a worker that sleeps | anybody: one system call for each sleep |
-//! | [`PendingSet`](crate::PendingSet) | a worker, by a bit that is clear | anybody, by setting it |
-//! | [`LazyCursor`](crate::LazyCursor) | anybody | the owner of a position |
+//! | [`NotifyFlag`] | any thread | any thread: one of them takes the flag |
+//! | [`EventCount`] | threads that sleep | any thread: all sleeping threads are woken |
+//! | [`Waker`](crate::Waker), [`ReactorToken`](crate::ReactorToken) | a worker that sleeps | any thread: one system call for each sleep |
+//! | [`PendingSet`](crate::PendingSet) | a worker, by a clear bit | any thread, by setting the bit |
+//! | [`LazyCursor`](crate::LazyCursor) | any thread | the owner of a position |
 //! | [`sleep_word`](crate::sleep_word) | a reader in another process | writers, which cannot write the flag |
 //!
 //! All of them take their barriers from [`barrier`](crate::barrier), and all run as they are under loom.
@@ -51,7 +51,7 @@ pub enum Armed {
 /// let flag = NotifyFlag::new(false);
 /// assert!(!flag.take(barrier::full()), "no request");
 /// flag.arm(); // The asker looks at its condition after this.
-/// assert!(flag.take(barrier::full()), "whoever takes it notifies");
+/// assert!(flag.take(barrier::full()), "the thread that takes it notifies");
 /// assert!(!flag.take(barrier::full()), "once");
 /// ```
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<B: Barrier> NotifyFlag<B> {
     /// Asks to be notified of what is published from now on. What was published before is visible to the caller after this
     /// call: the caller must check for it now.
     pub fn arm(&self) -> Full {
-        // Release pairs with the Acquire in `take`: whoever notifies sees what the asker wrote before.
+        // Release pairs with the Acquire in `take`: the notifying thread sees the asker's earlier writes.
         self.state.store(Armed::Yes as u32, Ordering::Release);
         // Meets the barrier that publishers hand to `is_armed` and `take`.
         B::meet()

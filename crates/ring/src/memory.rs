@@ -281,8 +281,8 @@ mod mapped {
                 at = at.add(WORD);
             }
         }
-        // The end, with some of what was read already: single bytes cost as much each, and whoever looks at them as a word
-        // waits until all of them are there.
+        // The last word overlaps bytes that were copied already: single bytes cost as much each, and a later load of them as a
+        // word would wait for all stores.
         // SAFETY: the last 8 bytes of as many as the caller promised.
         to[last..].copy_from_slice(&unsafe { read_word(from.add(last)) });
     }

@@ -1,8 +1,8 @@
 //! Rings of other processes, mapped to be read.
 //!
 //! ```text
-//!   descriptor ──▶ PeerMapper::map: seals, kind, size, limits ──▶ PeerRing ──▶ PeerRing::ring ──▶ Ring, which nobody here
-//!                                                                                          writes, and whose RingReceiver
+//!   descriptor ──▶ PeerMapper::map: seals, kind, size, limits ──▶ PeerRing ──▶ PeerRing::ring ──▶ Ring, which has no
+//!                                                                                          writer here, and whose RingReceiver
 //!                                                                                          lands what the peer wrote
 //! ```
 //!
