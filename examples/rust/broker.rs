@@ -48,7 +48,7 @@ fn on_ctrl_msg(input: &RIn, msg: &[u8], out: &ROut, topics: &Topics) {
     let options = SubscribeOptions::new().size_bytes(1 << 20);
     let done = out.splice_with(input, bid, bid, options); // Subscribe to the publisher, deliver to subscribers.
     match done {
-        Ok(()) => drop(topics.lock().unwrap().insert(bid, String::from_utf8_lossy(topic).into_owned())),
+        Ok(_) => drop(topics.lock().unwrap().insert(bid, String::from_utf8_lossy(topic).into_owned())),
         Err(why) => input.conn().close(&why.to_string()),
     }
 }

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let ctx = Context::new(Config::load(None)?)?;
     let out = ROut::new(&ctx);
-    out.create_buffer(bid, 1 << 20)?;
+    let buffer = out.create_buffer(bid, 1 << 20)?;
     let (send, outcome) = std::sync::mpsc::sync_channel(16);
     out.set_event_cb(move |event| {
         // The first event decides: the broker has subscribed, or refuses the topic.
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     outcome.recv_timeout(Duration::from_secs(5))??;
 
     let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
-    let mut writer = out.writer(bid)?;
+    let mut writer = buffer.writer()?;
     loop {
         let lines = input.fill_buf()?;
         if lines.is_empty() {
@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         input.consume(used);
     }
     drop(writer);
-    out.destroy_buffer(bid)?;
-    out.drain(bid, Duration::from_secs(10))?;
+    buffer.destroy();
+    buffer.drain(Some(Duration::from_secs(10)))?;
     // If the connection was lost meanwhile, the drain has nobody to wait for.
     outcome.try_recv().unwrap_or(Ok(()))?;
     Ok(())

@@ -8,9 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use crc32c::crc32c_append;
-use rocketbufs::{
-    Bid, Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
-};
+use rocketbufs::{Bid, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions};
 
 const BUFFER: Bid = 1;
 const RING_BYTES: u64 = 1 << 20;
@@ -104,7 +102,7 @@ fn publish(out: &ROut, bytes: u64, leaves: usize, joined: &Receiver<()>) -> Resu
     }
     while left > 0 {
         let size = left.min(64 << 10);
-        let mut segment = out.get_output_segment(BUFFER, size, Blocking::For(WAIT))?;
+        let mut segment = out.buffer(BUFFER).unwrap().segment(size, Some(WAIT))?;
         for word in segment.bytes_mut().chunks_mut(8) {
             random ^= random << 13;
             random ^= random >> 7;
@@ -116,7 +114,7 @@ fn publish(out: &ROut, bytes: u64, leaves: usize, joined: &Receiver<()>) -> Resu
         left -= size;
     }
     out.destroy_buffer(BUFFER)?;
-    out.drain(BUFFER, WAIT)?;
+    out.buffer(BUFFER).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT)))?;
     Ok(checksum)
 }
 

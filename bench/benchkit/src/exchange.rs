@@ -273,14 +273,14 @@ pub fn answer(
     let mut answered = 0_u32;
     let wait = Duration::from_millis(50);
     loop {
-        let came = if every <= 1 {
+        let handled = if every <= 1 {
             let len = link.receive(&mut buffer, wait)?;
             len.map(|len| link.send(&buffer[..len])).transpose()?
         } else {
             let number = link.receive_number(&mut buffer, wait)?;
             number.map(|number| answer_some(link, number, every, &mut answered)).transpose()?
         };
-        match came {
+        match handled {
             Some(()) => received += 1,
             None if stopped() => return Ok(received),
             None => {}
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_holds_up_only_who_waits_for_it() {
+    fn a_lost_message_delays_only_its_waiter() {
         let (result, received) = exchange(50, 1, 10);
         assert_eq!(result.times.count(), 3);
         assert_eq!(received, result.sent - result.sent / 10);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_is_noticed() {
+    fn a_changed_byte_is_noticed() {
         let mut pattern = Pattern::new(16);
         let mut message = pattern.message(7).to_vec();
         assert_eq!(pattern.check(&message).unwrap(), 7);

@@ -51,21 +51,43 @@ pub enum ConnError {
     CalledFromWorker,
 }
 
-/// An address cannot be listened on.
+/// A listener cannot use its address.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The system refused.
+    /// Another socket listens on the address.
+    #[error("cannot listen on {addr}: {reason}")]
+    AddressInUse {
+        /// The address.
+        addr: String,
+        /// The text of the transport's error.
+        reason: String,
+    },
+    /// The address is invalid, or the system refuses it.
     #[error("cannot listen on {addr}: {reason}")]
     Refused {
         /// The address.
         addr: String,
-        /// What the system said.
+        /// The text of the error.
         reason: String,
     },
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,
+}
+
+impl ListenError {
+    pub(crate) fn of_transport(addr: &str, error: &rocketnet::TransportError) -> Self {
+        let (addr, reason) = (addr.to_owned(), error.to_string());
+        match error {
+            rocketnet::TransportError::Listen { source, .. }
+                if source.kind() == std::io::ErrorKind::AddrInUse =>
+            {
+                Self::AddressInUse { addr, reason }
+            }
+            _ => Self::Refused { addr, reason },
+        }
+    }
 }
 
 /// A control message was not sent.
@@ -104,6 +126,15 @@ pub enum BufferError {
     /// The buffer belongs to a spliced rIn: only its remote writer writes.
     #[error("buffer {0} is spliced: only its remote writer writes into it")]
     Spliced(Bid),
+    /// The buffer was destroyed.
+    #[error("buffer {0} was destroyed")]
+    Closed(Bid),
+    /// The buffer is not spliced.
+    #[error("buffer {0} is not spliced: it ends when it is destroyed")]
+    NotSpliced(Bid),
+    /// The buffer is spliced, and the sender has not answered its subscription yet.
+    #[error("the subscription that buffer {0} is spliced from was not answered yet")]
+    NotAnswered(Bid),
     /// The subscription shares a budget: its ring comes and goes, and cannot be another buffer's.
     #[error(
         "the subscription of buffer {0} shares a budget and cannot be spliced; give it a ring of its own"
@@ -206,9 +237,6 @@ pub enum WaitError {
         /// What is confirmed by all subscribers.
         confirmed: Position,
     },
-    /// There is no such buffer here.
-    #[error("there is no buffer {0} here")]
-    NoSuchBuffer(Bid),
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,

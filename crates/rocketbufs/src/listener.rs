@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::error::ListenError;
-use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker};
+use crate::error::{ListenError, RecvError};
+use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker, may_wait};
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
 /// stops listening; connections that were taken go on.
@@ -43,9 +43,11 @@ impl Listener {
             return Err(ListenError::CalledFromWorker);
         }
         let (mut listener, reply) = Self::bind_start(context, addr);
-        let refused = |reason: String| ListenError::Refused { addr: addr.to_owned(), reason };
-        let local = reply.recv().map_err(|_| refused("the context was shut down".into()))?;
-        listener.addr = local.map_err(refused)?;
+        let shut_down = |_| ListenError::Refused {
+            addr: addr.to_owned(),
+            reason: "the context was shut down".to_owned(),
+        };
+        listener.addr = reply.recv().map_err(shut_down)??;
         Ok(listener)
     }
 
@@ -54,7 +56,7 @@ impl Listener {
     pub fn bind_start(
         context: &Context,
         addr: &str,
-    ) -> (Self, std::sync::mpsc::Receiver<Result<String, String>>) {
+    ) -> (Self, std::sync::mpsc::Receiver<Result<String, ListenError>>) {
         let (id, _) = context.inner().place_conn();
         let shared = Arc::new(ListenerShared::new(id, context.config().tcp.backlog as usize));
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
@@ -106,11 +108,14 @@ impl Listener {
         self.context.inner().unset_callback(&self.shared.strangers);
     }
 
-    /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever). In a callback, which must
-    /// not wait, only what is there.
-    pub fn accept(&self, timeout: Option<Duration>) -> Option<Conn> {
-        let shared = self.shared.waiting.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })?;
-        Some(self.conn(shared))
+    /// The synchronous way: the next connection, waiting at most `timeout` (`None`: no limit; zero: only looks); none if none
+    /// came in time.
+    ///
+    /// # Errors
+    /// From a callback, which must not wait, with a time-out other than zero.
+    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Conn>, RecvError> {
+        may_wait(timeout)?;
+        Ok(self.shared.waiting.recv(timeout).map(|shared| self.conn(shared)))
     }
 
     /// A descriptor that is readable while [`Listener::accept`] would return a connection: for the application's own event

@@ -67,7 +67,7 @@ fn a_subscription_without_news_costs_no_looks() {
     let input = RIn::new(&Conn::connect_start(&in_ctx, "out:1", b"").unwrap());
     input.subscribe(7, 1 << 16).unwrap();
     pair.settle();
-    let mut writer = out.writer(7).unwrap();
+    let mut writer = out.buffer(7).unwrap().writer().unwrap();
     writer.append(&[b"the last for a long time"]).unwrap();
     pair.settle();
     let now = Some(Duration::ZERO);

@@ -203,6 +203,16 @@ pub enum TransportError {
         /// What is wrong with the address.
         reason: String,
     },
+    /// The operating system refuses to listen on the address.
+    #[error("cannot use the address {addr}: {what}: {source}")]
+    Listen {
+        /// The address as given.
+        addr: String,
+        /// The attempted operation.
+        what: &'static str,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// A setting is outside its range, or the system does not support it: the configuration's fault.
     #[error("{field} = {value}: {reason}")]
     Config {

@@ -79,9 +79,9 @@ mod tests {
     use crate::proto::shared_buffer::SharedBuffer;
     use crate::wire::{Header, Kind, Messages};
 
-    struct Nobody;
+    struct NullSink;
 
-    impl Sink for Nobody {
+    impl Sink for NullSink {
         fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
             Dropped::default()
         }
@@ -93,13 +93,13 @@ mod tests {
         *now += Duration::from_micros(1);
         let header = Header { kind: Kind::Batch, count: 1, stream: 0, epoch: 1, first: 0, mailbox: 0 };
         let bytes = [&header.encode()[..], &[0; 2]].concat();
-        receiver.datagram(*now, from, &bytes, &mut Nobody);
+        receiver.datagram(*now, from, &bytes, &mut NullSink);
     }
 
     /// A host has all its ports, and for IPv6 many addresses. It still does not evict the streams of other
     /// hosts.
     #[test]
-    fn one_address_drives_nobody_out() {
+    fn one_host_evicts_only_its_own_streams() {
         let claims: [fn(u16) -> SocketAddr; 2] = [
             |n| SocketAddr::from(([10, 0, 0, 66], n + 1)),
             |n| SocketAddr::from(([0x2001, 0xdb8, 0, 0, n, 1, 1, 1], 7)),

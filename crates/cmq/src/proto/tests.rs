@@ -71,7 +71,7 @@ fn leave(batcher: &mut Batcher) -> Vec<(SocketAddr, Vec<u8>)> {
 /// The network takes a batch two datagrams at a time: no datagram is lost or sent twice, and the batch counts
 /// as sent after its last datagram.
 #[test]
-fn a_batch_that_left_in_part_goes_on_from_there() {
+fn partial_sends_of_a_batch_continue() {
     let mut batcher = Batcher::new(&Config::default().qthresh(60_000).timeout(Duration::MAX), 1);
     let world = World { now: Instant::now(), path: 1200 };
     for number in 0..10_u8 {
@@ -139,7 +139,7 @@ proptest! {
     /// A plain map of lists is the oracle: no message is lost or duplicated, each mailbox keeps its order, no
     /// datagram exceeds the path, and batches leave at their age and size and not before.
     #[test]
-    fn batches_are_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
+    fn batches_behave_as_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
         let timeout = Duration::from_millis(20);
         let qmessages = 1 + qthresh % 9;
         let config = Config { qmessages: Some(qmessages), ..Config::default().qthresh(qthresh).timeout(timeout) };
@@ -221,7 +221,7 @@ struct Network {
     /// The messages that the network lost, for each sender.
     lost: Vec<Vec<u64>>,
     /// The lost fragments of each fragmented message.
-    pieces: HashMap<(usize, u64), usize>,
+    lost_fragments: HashMap<(usize, u64), usize>,
     spare: bool,
 }
 
@@ -243,7 +243,7 @@ impl Network {
     }
 
     fn note_loss(&mut self, sender: usize, bytes: &[u8]) {
-        let datagram = Datagram::parse(bytes).expect("the machine made it");
+        let datagram = Datagram::parse(bytes).expect("the sending machine made the datagram");
         match datagram.body {
             Body::Batch(messages) => {
                 self.lost[sender].extend((0..messages.len() as u64).map(|n| datagram.header.first + n));
@@ -251,9 +251,9 @@ impl Network {
             // With a parity fragment one fragment may be lost. These messages are too short for two parity
             // groups.
             Body::Fragment(_) => {
-                let pieces = self.pieces.entry((sender, datagram.header.first)).or_default();
-                *pieces += 1;
-                if *pieces > usize::from(self.spare) {
+                let lost_fragments = self.lost_fragments.entry((sender, datagram.header.first)).or_default();
+                *lost_fragments += 1;
+                if *lost_fragments > usize::from(self.spare) {
                     self.lost[sender].push(datagram.header.first);
                 }
             }
@@ -278,14 +278,14 @@ struct Run {
 /// The numbers received from each sender, in order, and the events.
 #[derive(Default)]
 struct PerSender {
-    came: HashMap<SocketAddr, Vec<u64>>,
+    numbers: HashMap<SocketAddr, Vec<u64>>,
     events: Vec<Event>,
 }
 
 impl Sink for PerSender {
     fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
         let numbers = messages.iter().map(|m| u64::from_le_bytes(m[..8].try_into().expect("a number")));
-        self.came.entry(from.addr).or_default().extend(numbers);
+        self.numbers.entry(from.addr).or_default().extend(numbers);
         Dropped::default()
     }
 
@@ -315,7 +315,7 @@ impl Run {
             queue: BinaryHeap::new(),
             sent: 0,
             lost: vec![Vec::new(); SENDERS],
-            pieces: HashMap::new(),
+            lost_fragments: HashMap::new(),
             spare: parity_fragments,
         };
         Run {
@@ -362,7 +362,8 @@ impl Run {
             }
         }
         while self.network.queue.peek().is_some_and(|next| next.0.0 <= self.now) {
-            let std::cmp::Reverse((_, _, sender, bytes)) = self.network.queue.pop().expect("it was there");
+            let std::cmp::Reverse((_, _, sender, bytes)) =
+                self.network.queue.pop().expect("the heap is not empty");
             self.receiver.datagram(now, addr(100 + sender as u16), &bytes, &mut self.got);
         }
         self.receiver.expire(now, &mut self.got);
@@ -372,20 +373,20 @@ impl Run {
     fn check(&mut self) {
         for sender in self.receiver.senders() {
             let index = usize::from(sender.from.port() - 100);
-            let came = self.got.came.get(&sender.from).cloned().unwrap_or_default();
+            let arrived = self.got.numbers.get(&sender.from).cloned().unwrap_or_default();
             let ReceiveCounts { received, lost, missed, .. } = sender.counts;
             let seed = self.seed;
-            assert_eq!(received, came.len() as u64, "seed {seed}");
+            assert_eq!(received, arrived.len() as u64, "seed {seed}");
             if sender.closed {
                 assert_eq!(received + lost + missed, self.pushed[index], "seed {seed}: {:?}", sender.counts);
             }
-            let mut sorted = came.clone();
+            let mut sorted = arrived.clone();
             sorted.sort_unstable();
             if self.ordered {
-                assert_eq!(sorted, came, "seed {seed}: order is ordered");
+                assert_eq!(sorted, arrived, "seed {seed}: the order is kept");
             }
             sorted.dedup();
-            assert_eq!(sorted.len(), came.len(), "seed {seed}: nothing comes twice");
+            assert_eq!(sorted.len(), arrived.len(), "seed {seed}: no message arrives twice");
             // A message that the network lost was not received. The loss of several fragments is one lost
             // message.
             self.network.lost[index].sort_unstable();
@@ -421,7 +422,7 @@ fn run(seed: u64) -> Run {
 }
 
 #[test]
-fn whatever_the_network_does_every_message_comes_once_or_is_reported() {
+fn every_message_is_received_once_or_reported() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("CMQ_SEED") {
         run(seed);

@@ -63,7 +63,7 @@ impl Dialer {
 /// The end of edges that is connected to.
 pub struct Acceptor {
     listener: Listener,
-    bound: Option<Receiver<Result<String, String>>>,
+    bound: Option<Receiver<Result<String, rocketbufs::ListenError>>>,
     /// Those that are up, and the edge.
     pub conns: Vec<(Conn, usize)>,
 }
@@ -88,7 +88,7 @@ impl Acceptor {
             None => true,
         });
         let mut fresh = VecDeque::new();
-        while let Some(conn) = self.listener.accept(Some(Duration::ZERO)) {
+        while let Some(conn) = self.listener.accept(Some(Duration::ZERO)).unwrap() {
             let edge = usize::from(conn.peer_hello()[0]);
             env.event("connections accepted");
             self.conns.push((conn.clone(), edge));

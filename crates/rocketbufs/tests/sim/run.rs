@@ -137,7 +137,9 @@ impl World<'_> {
     fn unconfirmed(&self, publisher: &Publisher) -> Option<String> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
-            let Some(confirmed) = publisher.out.confirmed(bid) else { continue };
+            let Some(confirmed) = publisher.out.buffer(bid).map(|buffer| buffer.confirmed()) else {
+                continue;
+            };
             if waits_for_kept(publisher, source) {
                 continue;
             }
@@ -168,7 +170,11 @@ impl World<'_> {
             _ => return "nobody above".into(),
         };
         let name = &self.plan.nodes[node].name;
-        format!("{name} has {:?} for {:?}", out.buffer_info(bid), out.subscribers(bid))
+        format!(
+            "{name} has {:?} for {:?}",
+            out.buffer(bid).and_then(|buffer| buffer.info()),
+            out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers())
+        )
     }
 
     /// Whether a broker above never had anything of this buffer: its connection never was up.
@@ -176,7 +182,7 @@ impl World<'_> {
         while let Some(sub) = self.plan.nodes[node].subs.iter().find(|sub| sub.buffer == buffer) {
             let app = self.nodes[node].process.as_ref().map(|process| &process.app);
             let Some(App::Broker(broker)) = app else { return true };
-            if broker.out.buffer_info(sub.out_bid).is_none() {
+            if broker.out.buffer(sub.out_bid).and_then(|buffer| buffer.info()).is_none() {
                 return true;
             }
             node = self.plan.nodes[node].parent;
@@ -361,6 +367,12 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
 
 /// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept.
 fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
-    let head = publisher.out.buffer_info(source.plan.bid).map_or(0, |info| info.head);
-    publisher.out.durable_cursors(source.plan.bid).iter().any(|place| place.landed < head)
+    let head =
+        publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);
+    publisher
+        .out
+        .buffer(source.plan.bid)
+        .map_or(Vec::new(), |buffer| buffer.durable_cursors())
+        .iter()
+        .any(|place| place.landed < head)
 }
