@@ -10,7 +10,7 @@ use rbmq::wire::{Hello, Role};
 use rbmq::{Event, Notice, Publisher, SlowPolicy, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::Broker;
 use rocketbufs::Config;
-use rocketbufs::proto::{ByeCode, Message};
+use rocketbufs::proto::{CloseCode, Message};
 
 /// A broker that announces no heartbeat itself, and whose subscribers may hold their publishers for ever: nothing but
 /// their silence ends them.
@@ -113,6 +113,6 @@ fn a_client_that_does_not_answer_is_told_why_it_is_closed() {
         Message::Bye { code, text } => Some((code, text)),
         _ => None,
     });
-    assert_eq!(code, ByeCode::Timeout);
+    assert_eq!(code, CloseCode::Timeout);
     assert!(text.contains("session.max_silence_ms = 600"), "{text}");
 }

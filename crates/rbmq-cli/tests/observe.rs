@@ -189,7 +189,7 @@ fn raw_observer(ctx: &Context, broker: &Broker) -> (Conn, RIn) {
 fn ended(conn: &Conn, others: &mut Observer) -> String {
     let why = conn.wait_down(Some(LONG)).expect("it is disconnected");
     others.summary().unwrap();
-    why
+    why.to_string()
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use rbmq_wire::connect::{self, Backoff, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
-use rocketbufs::proto::ByeCode;
 use rocketbufs::{Config, Conn, Context, ContextError, ControlError};
 use tracing::{debug, info, warn};
 
@@ -120,7 +119,7 @@ impl Connection {
     /// Why there is no connection; none while the connection is up.
     pub(super) fn last_error(&self) -> Option<String> {
         let state = lock(&self.shared.state);
-        state.conn.down_reason().map(|why| state.last_error.clone().unwrap_or(why))
+        state.conn.down_reason().map(|why| state.last_error.clone().unwrap_or_else(|| why.to_string()))
     }
 
     /// Closes the connection for good. Queued data leaves first; waits at most `timeout` for that (none: no limit).
@@ -166,11 +165,11 @@ impl Shared {
                     info!("the connection to {} is down: {why}", self.addr);
                 }
             }
-            lock(&self.state).last_error = Some(why.clone());
-            on_down(&why);
+            lock(&self.state).last_error = Some(why.to_string());
+            on_down(&why.to_string());
             // A reconnect would take the place back, and the two clients would replace each other for ever.
-            if conn.close_code() == Some(ByeCode::TakenOver) {
-                return on_taken_over(why);
+            if why.is_taken_over() {
+                return on_taken_over(why.to_string());
             }
             match self.reconnect() {
                 Some(conn) => {

@@ -249,7 +249,7 @@ impl Observer {
     fn ask(&mut self, message: impl FnOnce(u32) -> Observe) -> Result<Observe, ObserveError> {
         self.requests = self.requests.wrapping_add(1);
         let request = self.requests;
-        let down = |conn: &Conn| conn.down_reason().map(ObserveError::Down);
+        let down = |conn: &Conn| conn.down_reason().map(|why| ObserveError::Down(why.to_string()));
         if let Err(error) = self.conn.send_control(&message(request).encode()) {
             return Err(down(&self.conn).unwrap_or_else(|| ObserveError::Down(error.to_string())));
         }

@@ -457,11 +457,11 @@ impl Subscriber {
                 drop(state);
                 self.on_refused(bid, &error)
             }
-            InEvent::ConnDown { why } => {
+            InEvent::ConnDown { reason } => {
                 state.disconnects += 1;
                 state.disconnected = true;
                 self.set.settle(&state);
-                Some(Notice::Disconnected(why))
+                Some(Notice::Disconnected(reason.to_string()))
             }
             other => {
                 debug!("an event without a notice: {other:?}");

@@ -6,11 +6,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use rocketnet::Carrier;
 
 use super::{Command, ContextInner};
-use crate::error::ControlError;
+use crate::error::{ControlError, DownReason};
 use crate::event_queue::EventQueue;
 use crate::events::ConnEvent;
 use crate::lock::lock;
-use crate::proto::{ByeCode, Hello};
+use crate::proto::{CloseCode, Hello};
 
 /// The most events of one connection.
 const CONN_EVENTS: usize = 2;
@@ -33,8 +33,6 @@ pub(crate) struct ConnState {
     pub(crate) peer_hello: Vec<u8>,
     pub(crate) peer_addr: String,
     pub(crate) peer_instance: u128,
-    /// The code with which the peer closed the connection.
-    pub(crate) close_code: Option<ByeCode>,
     pub(crate) carrier: Option<Carrier>,
 }
 
@@ -44,13 +42,13 @@ pub(crate) enum Phase {
     /// Its hello was read; the application has not taken it yet.
     Offered,
     Up,
-    Down(String),
+    Down(DownReason),
 }
 
 impl ConnShared {
     pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, worker: usize, peer_addr: String) -> Arc<Self> {
         let (phase, peer_hello, carrier) = (Phase::Connecting, Vec::new(), None);
-        let state = ConnState { phase, peer_hello, peer_addr, peer_instance: 0, close_code: None, carrier };
+        let state = ConnState { phase, peer_hello, peer_addr, peer_instance: 0, carrier };
         Arc::new(Self {
             id,
             worker,
@@ -68,12 +66,19 @@ impl ConnShared {
     }
 
     /// Has the worker close the connection in order.
-    pub(crate) fn close(&self, code: ByeCode, why: &str) {
+    pub(crate) fn close(&self, code: CloseCode, why: &str) {
         self.send(Command::Close { conn: self.id, code, why: why.to_owned() });
     }
 
     pub(crate) fn phase(&self) -> Phase {
         lock(&self.state).phase.clone()
+    }
+
+    pub(crate) fn down_reason(&self) -> Option<DownReason> {
+        match &lock(&self.state).phase {
+            Phase::Down(reason) => Some(reason.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn peer_addr(&self) -> String {
@@ -92,11 +97,6 @@ impl ConnShared {
         self.changed.notify_all();
     }
 
-    /// The peer closes the connection. Called before the connection is down.
-    pub(crate) fn set_close_code(&self, code: ByeCode) {
-        lock(&self.state).close_code = Some(code);
-    }
-
     pub(crate) fn set_phase(&self, phase: Phase) {
         let mut state = lock(&self.state);
         if !matches!(state.phase, Phase::Down(_)) {
@@ -111,8 +111,8 @@ impl ConnShared {
             Phase::Up if state.phase != Phase::Up => {
                 self.events.push_newest(ConnEvent::Up);
             }
-            Phase::Down(why) => {
-                self.events.push_newest(ConnEvent::Down { why: why.clone() });
+            Phase::Down(reason) => {
+                self.events.push_newest(ConnEvent::Down { reason: reason.clone() });
             }
             _ => {}
         }
