@@ -7,7 +7,8 @@ use std::time::Duration;
 use rocketnet::Accepted;
 
 use super::{Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared, Roused};
-use crate::proto::{ByeCode, Subscribe};
+use crate::error::{DownReason, ListenError};
+use crate::proto::{CloseCode, Subscribe};
 use crate::types::Nanos;
 
 /// What an application's thread leaves with a worker.
@@ -15,7 +16,7 @@ pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
         addr: String,
-        reply: SyncSender<Result<String, String>>,
+        reply: SyncSender<Result<String, ListenError>>,
     },
     Unlisten {
         listener: u64,
@@ -36,7 +37,7 @@ pub(crate) enum Command {
     },
     Close {
         conn: u64,
-        code: ByeCode,
+        code: CloseCode,
         why: String,
     },
     Control {
@@ -76,7 +77,8 @@ impl Command {
     pub(crate) fn refuse(self) {
         match self {
             Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
-                conn.set_phase(Phase::Down("the context was shut down".into()));
+                let (code, text) = (CloseCode::ShuttingDown, "the context was shut down".into());
+                conn.set_phase(Phase::Down(DownReason::Local { code, text }));
             }
             _ => {}
         }
