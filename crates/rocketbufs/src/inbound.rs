@@ -32,7 +32,7 @@ use crate::min_receivers::MinReceivers;
 use crate::options::SubscribeOptions;
 use crate::proto::{Coverage, End, Inbound};
 use crate::rin::RInShared;
-use crate::types::{Bid, Epoch, Position, WireId};
+use crate::types::{Bid, Epoch, Nanos, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};
 pub(crate) use reading::Readable;
@@ -64,6 +64,9 @@ pub(crate) struct InState {
     pub(crate) log: Option<InLog>,
     /// The connection and the id under which data comes now; none while suspended.
     pub(crate) wire: Option<(u64, WireId)>,
+    /// When the writer counts as gone, while no connection brings its data. Each lost connection sets a new deadline; one
+    /// that another worker still waits for is void then.
+    pub(crate) gone_at: Option<Nanos>,
     pub(crate) ending: Option<Ending>,
     pub(crate) ending_told: bool,
     /// The connection over which it goes on once the old one has given its landing end back.

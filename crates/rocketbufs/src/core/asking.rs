@@ -50,6 +50,7 @@ impl<T: Transport> Core<T> {
         let wire = link.next_wire;
         link.next_wire += 1;
         state.wire = Some((number, wire));
+        state.gone_at = None;
         let goes_on = |in_log: &InLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
         let resumed_at = state.log.as_ref().map(goes_on);
         let start = match &state.log {
@@ -65,7 +66,7 @@ impl<T: Transport> Core<T> {
         };
         drop(state);
         link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
-        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, there), start) };

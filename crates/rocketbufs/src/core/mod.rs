@@ -151,7 +151,9 @@ pub struct Core<T: Transport> {
     slots: FxHashMap<u32, SlotUse>,
     /// Connections that have something to send this turn, in the order in which they came.
     dirty: VecDeque<ConnId>,
-    suspended: Vec<(Arc<InboundShared>, Nanos)>,
+    /// Subscriptions without a connection, and when their writers count as gone. Weak: another worker may go on with one,
+    /// and let go of it.
+    suspended: Vec<(Weak<InboundShared>, Nanos)>,
     idle: Idle,
     next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
 use rocketbufs::ConfirmLevel;
+use rocketbufs::core::Core;
 
 use super::oracle::{Stats, Violation};
 use super::plan::{Flavour, Kind, Plan};
@@ -91,8 +92,9 @@ impl World<'_> {
         self.settle();
         let give_up = self.env.now() + PATIENCE.as_nanos() as u64;
         while !self.plan.timeless() && missing(self).is_some() && self.env.now() < give_up {
-            let ticks =
-                self.nodes.iter().filter_map(|node| node.process.as_ref()).map(|p| p.core.next_tick());
+            let cores =
+                self.nodes.iter().filter_map(|node| node.process.as_ref()).flat_map(|process| &process.cores);
+            let ticks = cores.map(Core::next_tick);
             let next = ticks.min().unwrap_or(0).max(self.env.now() + 1_000_000);
             self.env.net.advance_to(next);
             self.settle();
@@ -138,7 +140,7 @@ impl World<'_> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
             let Some(confirmed) = publisher.out.confirmed(bid) else { continue };
-            if waits_for_kept(publisher, source) {
+            if waits_for_kept(publisher, source) || self.waits_for_ended(bid as usize - 1) {
                 continue;
             }
             let short = ConfirmLevel::ALL
@@ -158,6 +160,26 @@ impl World<'_> {
             }
         }
         None
+    }
+
+    /// Whether a broker keeps the place of a subscription that was told the end and lost its connection since: such a
+    /// subscription does not resume, and what is consumed behind it is confirmed when its place is given up.
+    fn waits_for_ended(&self, buffer: usize) -> bool {
+        if !self.env.ended_early[buffer] {
+            return false;
+        }
+        let nodes = self.nodes.iter().zip(&self.plan.nodes);
+        let brokers =
+            nodes.filter_map(|(node, plan)| match node.process.as_ref().map(|process| &process.app) {
+                Some(App::Broker(broker)) => {
+                    Some((broker, plan.subs.iter().find(|sub| sub.buffer == buffer)?))
+                }
+                _ => None,
+            });
+        brokers.into_iter().any(|(broker, sub)| {
+            let head = broker.out.buffer_info(sub.out_bid).map_or(0, |info| info.head);
+            broker.out.durable_cursors(sub.out_bid).iter().any(|cursor| cursor.consumed < head)
+        })
     }
 
     /// What a node has of a buffer, for a failure's text.
@@ -359,8 +381,13 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
     }
 }
 
-/// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept.
+/// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept. One that
+/// was told the end does not come back.
 fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
     let head = publisher.out.buffer_info(source.plan.bid).map_or(0, |info| info.head);
-    publisher.out.durable_cursors(source.plan.bid).iter().any(|place| place.landed < head)
+    publisher
+        .out
+        .durable_cursors(source.plan.bid)
+        .iter()
+        .any(|place| place.landed < head || (source.closed.is_some() && place.consumed < head))
 }
