@@ -45,7 +45,7 @@ fn on_conn(conn: &Conn, out: &ROut) {
 fn on_ctrl_msg(input: &RIn, msg: &[u8], out: &ROut, topics: &Topics) {
     let Some((bid, topic)) = msg.split_first_chunk() else { return input.conn().close("no topic creation") };
     let bid = Bid::from_le_bytes(*bid);
-    let options = SubscribeOptions { size_bytes: 1 << 20, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().size_bytes(1 << 20);
     let done = out.splice_with(input, bid, bid, options); // Subscribe to the publisher, deliver to subscribers.
     match done {
         Ok(()) => drop(topics.lock().unwrap().insert(bid, String::from_utf8_lossy(topic).into_owned())),

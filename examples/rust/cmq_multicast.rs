@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match args.first().map(String::as_str) {
         Some("listen") => {
             // Several listeners of one machine share the group's port.
-            let config = Config { reuse_address: true, ..Config::default() };
+            let config = Config::default().reuse_address(true);
             let queue: Cmq<String> = new_rq_with(("0.0.0.0", group.port()), config)?;
             queue.multicast().join(group.ip(), &interface(1))?;
             for (words, from) in queue.iter() {
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Some("say") => {
             let queue: Cmq<String> = new_rq_with("0.0.0.0:0", Config::immediate())?;
-            queue.multicast().send_by(&interface(2), 1)?;
+            queue.multicast().set_interface(&interface(2), 1)?;
             queue.cw_push((group, 0), args.get(1).ok_or("what?")?)?;
         }
         _ => return Err("usage: cmq_multicast listen [INTERFACE] | say WORDS [INTERFACE]".into()),

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while queue.pop_timeout(Duration::from_millis(20)).is_some() {
             received += 1;
         }
-        while let Some(event) = queue.event() {
+        while let Some(event) = queue.next_event() {
             match event {
                 // Before the first that came, or between two that did.
                 Event::Joined { missed: count, .. } | Event::Lost { count, .. } => lost += count,

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use cmq::strategy::repair::{Policy, Repair, RepairConfig};
-use cmq::strategy::request::{CallConfig, Caller, Look, Responder};
+use cmq::strategy::request::{CallConfig, CallState, Caller, Responder};
 use cmq::{Config, new_rq_with};
 
 const SOON: Duration = Duration::from_secs(2);
@@ -24,18 +24,18 @@ fn futures() -> Result<(), Box<dyn Error>> {
         Caller::new(new_rq_with("127.0.0.1:0", Config::immediate())?, CallConfig::default());
     let nine = caller.call((squares.queue().local_addr(), 0), 9)?;
     // Nothing waits: the program goes on with something else, and the other one answers meanwhile.
-    squares.serve(SOON, |n, _from| Some(u64::from(n) * u64::from(n)));
-    match nine.wait(SOON) {
-        Look::Answered(square) => println!("futures: 9 x 9 = {square}"),
-        Look::Lost => println!("futures: nobody answers; ask somebody else"),
-        Look::Open => println!("futures: not yet"),
+    squares.serve(Some(SOON), |n, _from| Some(u64::from(n) * u64::from(n)));
+    match nine.wait(Some(SOON)) {
+        CallState::Answered(square) => println!("futures: 9 x 9 = {square}"),
+        CallState::Lost => println!("futures: nobody answers; ask somebody else"),
+        CallState::Pending => println!("futures: not yet"),
     }
     Ok(())
 }
 
 /// A receiver that comes late gets what is still kept: everything, or the newest value of everything.
 fn repair(name: &str, policy: Policy) -> Result<(), Box<dyn Error>> {
-    let config = RepairConfig { policy, patience: Duration::from_millis(10), ..RepairConfig::default() };
+    let config = RepairConfig::default().policy(policy).request_interval(Duration::from_millis(10));
     // An address at which nobody is yet.
     let key = (std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?, 0);
     let prices: Repair<u32> = Repair::new(new_rq_with("127.0.0.1:0", Config::immediate())?, config);
@@ -46,7 +46,7 @@ fn repair(name: &str, policy: Policy) -> Result<(), Box<dyn Error>> {
     let screen: Repair<u32> = Repair::new(new_rq_with(key.0, Config::immediate())?, config);
     let mut got = Vec::new();
     for _ in 0..20 {
-        prices.tell_end(key)?;
+        prices.notify_end(key)?;
         while let Some(price) = screen.pop_timeout(Duration::from_millis(5)) {
             got.push(price.message);
         }

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let ctx = Context::new(Config::load(None)?)?;
     let input = RIn::new(&Conn::connect(&ctx, &broker, b"subscriber")?);
-    let from_oldest = SubscribeOptions { start: Start::Oldest, ..SubscribeOptions::default() };
+    let from_oldest = SubscribeOptions::new().start(Start::Oldest);
     input.subscribe_with(bid, from_oldest.clone())?;
     loop {
         match input.recv(None)? {

@@ -54,7 +54,7 @@ impl Node {
 
 /// How brokers and leaves receive.
 fn options() -> SubscribeOptions {
-    SubscribeOptions { size_bytes: RING_BYTES, start: Start::Oldest, ..SubscribeOptions::default() }
+    SubscribeOptions::new().size_bytes(RING_BYTES).start(Start::Oldest)
 }
 
 /// Publishes through levels of brokers; `widths` are the nodes of each level, the last is followed by one leaf each.

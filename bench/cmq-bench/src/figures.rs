@@ -9,8 +9,8 @@ use benchkit::{
     turns::in_turn,
 };
 
+use super::error::BenchError;
 use super::{
-    BenchError,
     point::{self, CONGESTION, Point, Row},
     system::{Pattern, System},
     table,

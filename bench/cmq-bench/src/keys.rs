@@ -26,7 +26,8 @@ use cmq::{Config, Key};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::{BenchError, field::Field, point::CONGESTION};
+use super::error::BenchError;
+use super::{field::Field, point::CONGESTION};
 
 /// What `cmq-bench keys` can be told
 #[derive(Debug, clap::Args)]
@@ -181,7 +182,7 @@ fn ps_each(time: Duration, messages: u64) -> u64 {
 pub fn push(pushes: &Pushes) -> io::Result<()> {
     let to = |id| Key::new(pushes.to, id);
     let open = |timeout| {
-        let config = Config::paper().batches(Config::paper().qthresh, timeout);
+        let config = Config::paper().qthresh(Config::paper().qthresh).timeout(timeout);
         cmq::new_raw_rq(pushes.bind, config).map_err(io::Error::other)
     };
     // Nothing grows old.

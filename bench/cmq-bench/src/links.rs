@@ -46,9 +46,9 @@ struct Queue {
 impl Queue {
     fn open(end: &End) -> io::Result<Queue> {
         let config = if end.system == "cmq-paper" { Config::paper() } else { Config::default() };
-        let mut config = config.batches(end.qthresh, Duration::from_micros(end.timeout_us));
+        let mut config = config.qthresh(end.qthresh).timeout(Duration::from_micros(end.timeout_us));
         config.receive_buffer = Some(RECEIVE_BUFFER);
-        config.spare_pieces = end.system == "cmq-parity";
+        config.parity_fragments = end.system == "cmq-parity";
         // As every link here: before it waits, everything leaves.
         config.flush_on_wait = true;
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
@@ -61,7 +61,7 @@ impl Queue {
             if let Some((message, _)) = self.popped.next() {
                 return Some(message);
             }
-            if !self.queue.pop_all(&mut self.popped, wait) {
+            if !self.queue.pop_all(&mut self.popped, Some(wait)) {
                 return None;
             }
         }

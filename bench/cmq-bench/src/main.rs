@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod field;
 mod figures;
 mod keys;
@@ -20,10 +21,12 @@ mod point;
 mod system;
 mod table;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use benchkit::ends::End;
 use clap::{Parser, Subcommand};
+
+use error::BenchError;
 
 /// Measure CMQ beside others
 #[derive(Debug, Parser)]
@@ -64,38 +67,6 @@ pub enum Worker {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-}
-
-/// Why a bench gave no result.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BenchError {
-    /// The system refused something; the text says what.
-    #[error("the system refused: {0}")]
-    Io(#[from] io::Error),
-    /// One of the bench's own processes failed.
-    #[error(transparent)]
-    Process(#[from] benchkit::Error),
-    /// A process said something that is no answer.
-    #[error("a process answered {said}: are program and peers of one version?")]
-    Answer {
-        /// What it said.
-        said: String,
-    },
-    /// Namespaces need root.
-    #[error("cmq-bench makes network namespaces: run it as root")]
-    NotRoot,
-    /// Some measurements failed; the others are written.
-    #[error("{failed} of {all} measurements failed; the table has the others, and says why")]
-    Failed {
-        /// How many.
-        failed: usize,
-        /// Of how many.
-        all: usize,
-    },
-    /// The arguments leave nothing to measure.
-    #[error("nothing to measure: none of these systems is here and carries these sizes this way")]
-    Nothing,
 }
 
 fn main() -> ExitCode {

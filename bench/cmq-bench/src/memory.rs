@@ -9,8 +9,8 @@ use std::{
 use benchkit::{output::Output, plot::Chart, stats, sys};
 use serde::Serialize;
 
+use super::error::BenchError;
 use super::{
-    BenchError,
     field::Field,
     point::{CONGESTION, Pair, Point},
     system::{Pattern, System},

@@ -9,8 +9,8 @@ use benchkit::{
 };
 use serde::Serialize;
 
+use super::error::BenchError;
 use super::{
-    BenchError,
     field::{DROPPED_OF_1000, FAR, Field},
     system::{Pattern, System},
 };

@@ -96,7 +96,7 @@ pub fn source(args: &Source) -> Result<(), BenchError> {
     let context = args.buffer.context()?;
     let out = ROut::new(&context);
     let flow_control = !args.buffer.no_flow_control;
-    let options = BufferOptions { size_bytes: RING_BYTES, flow_control, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(RING_BYTES).flow_control(flow_control);
     out.create_buffer_with(BID, options).map_err(failed)?;
     let listener = listen(&context, &out)?;
     let mut writer = out.writer(BID).map_err(failed)?;
@@ -127,7 +127,7 @@ impl Hop {
 
     fn options(&self) -> SubscribeOptions {
         let policy = if self.buffer.no_flow_control { Policy::Overwrite } else { Policy::Block };
-        SubscribeOptions { policy, size_bytes: RING_BYTES, ..SubscribeOptions::default() }
+        SubscribeOptions::new().policy(policy).size_bytes(RING_BYTES)
     }
 }
 

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// An asynchronous message queue over UDP.
+/// An asynchronous message queue over UDP
 #[derive(Debug, Parser)]
 #[command(name = "cmq", version, max_term_width = 100)]
 #[command(
-    after_help = "Exit status: 0 done, 1 it failed, 2 wrong usage, 3 messages were lost (receive --strict)."
+    after_help = "Exit status: 0 success, 1 failure, 2 wrong usage, 3 messages were lost (receive --strict)."
 )]
 struct Args {
     #[command(subcommand)]
@@ -24,9 +24,9 @@ struct Args {
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Send lines of standard input, or a number of messages.
+    /// Send the lines of standard input, or a number of messages
     Send(send::Args),
-    /// Write what arrives to standard output, one message a line.
+    /// Write received messages to standard output, one in each line
     Receive(receive::Args),
 }
 

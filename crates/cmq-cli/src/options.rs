@@ -1,4 +1,4 @@
-//! What the subcommands share.
+//! Options and helpers of both subcommands.
 
 use std::error::Error;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cmq::{Cmq, Config, Interface};
 
-/// How a subcommand ends.
+/// The result of a subcommand.
 pub type Done = Result<ExitCode, Box<dyn Error>>;
 
 /// Settings of a queue.
@@ -18,16 +18,16 @@ pub struct Queue {
     /// Use the paper's settings: batches of 512 bytes or 200 ms
     #[arg(long)]
     paper: bool,
-    /// A batch leaves at this many bytes [default: 60000]
+    /// Send a batch once it has this many bytes [default: 60000]
     #[arg(long, value_name = "BYTES")]
     qthresh: Option<usize>,
-    /// A batch leaves when its oldest message is this many milliseconds old; 0 sends every message at once [default: 5]
+    /// Send a batch once its oldest message has waited this long; 0 sends each message at once [default: 5]
     #[arg(long, value_name = "MS")]
     timeout: Option<u64>,
-    /// The network interface for multicast, by name or address
+    /// The network interface for multicast: its name or one of its addresses
     #[arg(long, value_name = "NAME|ADDRESS")]
     interface: Option<Interface>,
-    /// Size of the socket's receive buffer
+    /// The size of the socket's receive buffer [default: 4194304; with --paper the system's]
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<usize>,
 }
@@ -49,14 +49,14 @@ impl Queue {
     }
 }
 
-/// The first address of a name and port.
+/// Resolves HOST:PORT to its first address.
 pub fn resolve(text: &str) -> Result<SocketAddr, Box<dyn Error>> {
     let none = || io::Error::other("the name has no address");
     let found = text.to_socket_addrs().and_then(|mut found| found.next().ok_or_else(none));
-    Ok(found.map_err(|error| format!("{text}: {error} (an address is HOST:PORT)"))?)
+    Ok(found.map_err(|error| format!("{text}: {error} (expected HOST:PORT)"))?)
 }
 
-/// Any address and port of the IP version of another.
+/// The unspecified address, with the IP version of another address, and any port.
 pub fn any_like(other: SocketAddr) -> SocketAddr {
     let ip: IpAddr =
         if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

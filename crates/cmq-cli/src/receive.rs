@@ -11,31 +11,31 @@ use serde_json::json;
 
 use crate::options::{Done, Queue, resolve};
 
-/// How long to look for messages before what was written is flushed.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long to wait for a message before the output is flushed.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Messages between two looks at what happened, so that no more waits to be told than is kept.
-const TELL_EVERY: u64 = 1024;
+/// The most messages between two reports, so that the event queue does not overflow.
+const REPORT_EVERY: u64 = 1024;
 
-/// What to receive, and until when.
+/// The options of `cmq receive`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   cmq receive 127.0.0.1:4711
-  cmq receive 127.0.0.1:4711 --closed --quiet --json      # until the sender is done; what was counted
+  cmq receive 127.0.0.1:4711 --closed --quiet --json      # until the sender closes; prints the counters
   cmq receive 0.0.0.0:4711 --join 239.1.2.3 --interface eth0")]
 pub struct Args {
-    /// The address of the queue: HOST:PORT
+    /// The address to receive at: HOST:PORT
     addr: String,
     /// End after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End when every sender has closed; add --idle for those that go without a word
+    /// End when every sender has closed; --idle ends also if one vanishes
     #[arg(long)]
     closed: bool,
-    /// End when nothing came for so many seconds
+    /// End when no message arrived for this long
     #[arg(long, value_name = "SECONDS")]
     idle: Option<f64>,
-    /// Take only messages for this mailbox
+    /// Receive only the messages for this mailbox
     #[arg(long)]
     id: Option<u32>,
     /// Join this multicast group
@@ -44,10 +44,10 @@ pub struct Args {
     /// Do not write the messages
     #[arg(long, short)]
     quiet: bool,
-    /// Write what was counted as JSON, on the last line of standard output
+    /// Write the counters as JSON, in the last line of standard output
     #[arg(long)]
     json: bool,
-    /// End with status 3 if messages were lost
+    /// Exit with status 3 if messages were lost
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -66,8 +66,8 @@ pub fn run(args: &Args) -> Done {
     let (mut received, mut last) = (0_u64, Instant::now());
     while args.count.is_none_or(|count| received < count) {
         let popped = match &mailbox {
-            Some(mailbox) => mailbox.pop_timeout(LOOK),
-            None => queue.pop_timeout(LOOK),
+            Some(mailbox) => mailbox.pop_timeout(POLL_INTERVAL),
+            None => queue.pop_timeout(POLL_INTERVAL),
         };
         if let Some((message, _)) = popped {
             (received, last) = (received + 1, Instant::now());
@@ -75,13 +75,13 @@ pub fn run(args: &Args) -> Done {
                 out.write_all(&message)?;
                 out.write_all(b"\n")?;
             }
-            if received.is_multiple_of(TELL_EVERY) {
-                tell_all(&queue);
+            if received.is_multiple_of(REPORT_EVERY) {
+                report_events(&queue);
             }
             continue;
         }
         out.flush()?;
-        tell_all(&queue);
+        report_events(&queue);
         if (args.closed && all_closed(&queue)) || idle.is_some_and(|idle| last.elapsed() >= idle) {
             break;
         }
@@ -95,24 +95,25 @@ pub fn run(args: &Args) -> Done {
     Ok(if args.strict && lost > 0 { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
-/// Whether there were senders and all are done. Events do not say: those that find no room are dropped.
+/// True if there were senders, and all of them have closed. Events cannot tell: those that find no room are
+/// dropped.
 fn all_closed(queue: &Cmq<Bytes>) -> bool {
     let senders = queue.senders();
     !senders.is_empty() && senders.iter().all(|sender| sender.closed)
 }
 
-fn tell_all(queue: &Cmq<Bytes>) {
-    std::iter::from_fn(|| queue.event()).for_each(|event| tell(&event));
+fn report_events(queue: &Cmq<Bytes>) {
+    std::iter::from_fn(|| queue.next_event()).for_each(|event| report(&event));
 }
 
-/// What a person wants to know at once.
-fn tell(event: &Event) {
+/// Reports an event that a person wants to know at once.
+fn report(event: &Event) {
     match event {
-        Event::Lost { from, count, .. } => eprintln!("cmq: {count} messages of {from} were lost"),
+        Event::Lost { from, count, .. } => eprintln!("cmq: {count} messages from {from} were lost"),
         Event::Joined { from, missed, .. } if *missed > 0 => {
-            eprintln!("cmq: {from} had sent {missed} messages before");
+            eprintln!("cmq: missed {missed} earlier messages from {from}");
         }
-        Event::Overflowed { count, .. } => eprintln!("cmq: {count} messages found no room"),
+        Event::Overflowed { count, .. } => eprintln!("cmq: a full mailbox dropped {count} messages"),
         _ => {}
     }
 }
@@ -139,21 +140,21 @@ mod tests {
 
     use super::*;
 
-    /// Nothing is kept to be told, as where more happened than is kept.
+    /// The event queue is full, so no event says that the sender has closed.
     #[test]
-    fn the_end_is_seen_though_nobody_tells_it() {
+    fn the_end_is_seen_without_an_event() {
         let open = |config| cmq::new_raw_rq("127.0.0.1:0", config).expect("a queue on loopback");
-        let queue = open(Config { max_events: 0, ..Config::default() });
-        assert!(!all_closed(&queue), "nobody was there");
+        let queue = open(Config::default().max_events(0));
+        assert!(!all_closed(&queue), "no sender was here");
         let sender = open(Config::immediate());
         sender.push_bytes((queue.local_addr(), 0), b"one").expect("room");
         assert!(queue.pop_timeout(Duration::from_secs(20)).is_some());
-        assert!(!all_closed(&queue) && queue.event().is_none());
+        assert!(!all_closed(&queue) && queue.next_event().is_none());
         drop(sender);
         let until = Instant::now() + Duration::from_secs(20);
         while !all_closed(&queue) {
-            assert!(Instant::now() < until, "the sender is done");
-            std::thread::sleep(LOOK);
+            assert!(Instant::now() < until, "the sender has closed");
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -9,28 +9,28 @@ use cmq::{Cmq, Key, PushError};
 
 use crate::options::{Done, Queue, any_like, resolve};
 
-/// What to send, and where.
+/// The options of `cmq send`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   echo hello | cmq send 127.0.0.1:4711
   cmq send 127.0.0.1:4711 --count 10000 --size 4        # as in the paper's figure 2
   date | cmq send 239.1.2.3:4711 --ttl 4 --interface eth0")]
 pub struct Args {
-    /// Whom to: HOST:PORT, or a multicast group
+    /// The destination: HOST:PORT, or a multicast group
     to: String,
-    /// The mailbox there
+    /// The mailbox of the destination
     #[arg(long, default_value_t = 0)]
     id: u32,
-    /// Send this many messages instead of lines of standard input; they begin with their number
+    /// Send this many messages instead of standard input; each begins with its number
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Bytes of each of them
+    /// The size of each of these messages
     #[arg(long, value_name = "BYTES", default_value_t = 4, requires = "count")]
     size: usize,
     /// Send from this address
     #[arg(long, value_name = "HOST:PORT")]
     bind: Option<String>,
-    /// How many routers a multicast message may pass
+    /// The TTL of multicast messages: 1 stays in the local network
     #[arg(long, default_value_t = 1)]
     ttl: u32,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Done {
     let from = args.bind.as_deref().map_or(Ok(any_like(to)), resolve)?;
     let queue = args.queue.open(from, false)?;
     if to.ip().is_multicast() {
-        queue.multicast().send_by(args.queue.interface(), args.ttl)?;
+        queue.multicast().set_interface(args.queue.interface(), args.ttl)?;
     }
     let key = Key::new(to, args.id);
     match args.count {
@@ -57,19 +57,19 @@ pub fn run(args: &Args) -> Done {
     let stats = queue.stats();
     if stats.send_failed > 0 {
         let failed = stats.send_failed;
-        return Err(format!("{failed} messages were not sent: the system refused them").into());
+        return Err(format!("the system refused to send {failed} messages").into());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A message that begins with its number and has this many bytes.
+/// A message of this size that begins with its number.
 fn numbered(number: u64, size: usize) -> Bytes {
     let mut message = number.to_le_bytes().to_vec();
     message.resize(size, 0);
     message.into()
 }
 
-/// Pushes; waits where the library does not, because there is nothing else to do here.
+/// Pushes a message, and retries while the queue is full: the command has nothing else to do.
 fn push(queue: &Cmq<Bytes>, key: Key, message: &Bytes) -> Result<(), PushError> {
     loop {
         match queue.cw_push(key, message) {

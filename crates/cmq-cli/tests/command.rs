@@ -51,13 +51,10 @@ fn ten_thousand_are_counted() {
 #[test]
 fn errors_say_whose_fault_it_is() {
     for (args, says) in [
-        (
-            &["send", "nowhere", "--count", "1"][..],
-            "nowhere: invalid socket address (an address is HOST:PORT)",
-        ),
-        (&["send", "127.0.0.1:0", "--count", "1"], "this queue cannot send to that address"),
-        (&["send", "127.0.0.1:9", "--qthresh", "0"], "qthresh is 0, it must be from 1 to 60000"),
-        (&["receive", "192.0.2.1:1"], "192.0.2.1:1: cannot take the address"),
+        (&["send", "nowhere", "--count", "1"][..], "nowhere: invalid socket address (expected HOST:PORT)"),
+        (&["send", "127.0.0.1:0", "--count", "1"], "this queue cannot send to the address"),
+        (&["send", "127.0.0.1:9", "--qthresh", "0"], "qthresh is 0; it must be between 1 and 60000"),
+        (&["receive", "192.0.2.1:1"], "192.0.2.1:1: cannot bind the address"),
         (
             &["receive", "127.0.0.1:0", "--join", "239.1.1.1", "--interface", "none0"],
             "interface none0: No such device",

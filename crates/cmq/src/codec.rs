@@ -1,8 +1,8 @@
-//! How a message becomes bytes and comes back.
+//! How messages are encoded and decoded.
 //!
-//! Types with serde are written with [postcard](https://docs.rs/postcard): its format is specified and stable since
-//! 1.0, compact (variable-length integers, no field names), and read straight from the datagram. bincode, the other
-//! candidate, has ended: its last release refuses to compile.
+//! serde types are written with [postcard](https://docs.rs/postcard). Its format is specified, stable since
+//! 1.0, compact (variable-length integers, no field names), and read straight from the datagram. The last
+//! release of bincode, the other candidate, refuses to compile.
 
 use std::panic::catch_unwind;
 
@@ -11,21 +11,22 @@ use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::proto::lent::Lent;
+use crate::proto::shared_buffer::SharedBuffer;
 
-/// Two functions: a type of messages needs no trait, and raw bytes no second kind of queue.
+/// An encoder and a decoder as plain functions: a message type needs no trait, and raw bytes need no second
+/// queue type.
 pub(crate) struct Codec<T> {
     pub encode: Encode<T>,
-    /// The message in these bytes, which lie in the second ones.
-    pub decode: fn(&[u8], &mut Shared<'_>) -> Option<T>,
+    /// Decodes the message in these bytes, which lie in the payload.
+    pub decode: fn(&[u8], &mut Payload<'_>) -> Option<T>,
 }
 
-/// How a message becomes bytes.
+/// How a message is encoded.
 pub(crate) enum Encode<T> {
-    /// It is bytes.
-    Is(fn(&T) -> &[u8]),
-    /// Appends it; false if it cannot be encoded.
-    By(fn(&T, &mut Vec<u8>) -> bool),
+    /// The message is bytes already.
+    AsBytes(fn(&T) -> &[u8]),
+    /// Appends the message to the buffer. False if it cannot be encoded.
+    With(fn(&T, &mut Vec<u8>) -> bool),
 }
 
 impl<T> Clone for Encode<T> {
@@ -44,80 +45,80 @@ impl<T> Clone for Codec<T> {
 
 impl<T> Copy for Codec<T> {}
 
-/// The most that is allocated for copies of several datagrams.
-const ROOM: usize = 16 << 10;
+/// The largest allocation that copies of several datagrams share.
+const MAX_CHUNK: usize = 16 << 10;
 
-/// Copies of datagrams that came together, for one mailbox: several share what is allocated, and nothing is allocated that is
-/// much larger than what they are.
+/// Copies of the datagrams of one call, for one mailbox. Several copies share an allocation, which is never
+/// much larger than the copies in it.
 #[derive(Default)]
-pub(crate) struct Copies {
-    room: BytesMut,
+pub(crate) struct CopyArena {
+    chunk: BytesMut,
     bytes: usize,
 }
 
-impl Copies {
+impl CopyArena {
     fn copy(&mut self, bytes: &[u8]) -> Bytes {
-        if self.room.capacity() < bytes.len() {
-            // Twice as much with each.
-            self.room = BytesMut::with_capacity(self.bytes.min(ROOM).max(bytes.len()));
+        if self.chunk.capacity() < bytes.len() {
+            // Each chunk is twice as large as the copies before it.
+            self.chunk = BytesMut::with_capacity(self.bytes.min(MAX_CHUNK).max(bytes.len()));
         }
         self.bytes += bytes.len();
-        self.room.extend_from_slice(bytes);
-        self.room.split().freeze()
+        self.chunk.extend_from_slice(bytes);
+        self.chunk.split().freeze()
     }
 }
 
-/// The bytes of one datagram; if messages are kept as they are and all of them are kept, they stay where they are, or are copied
-/// once.
-pub(crate) struct Shared<'a> {
+/// The bytes of one datagram. Decoded raw messages are parts of the datagram's buffer, or of one copy, if all
+/// of them are kept.
+pub(crate) struct Payload<'a> {
     all: &'a [u8],
-    /// What they lie in, if that may be kept as it is.
-    lent: Option<&'a Lent>,
+    /// The buffer they lie in, if it may be shared.
+    buffer: Option<&'a SharedBuffer>,
     copy: Option<Bytes>,
-    /// Where they are copied to, if they may share it with other datagrams.
-    copies: Option<&'a mut Copies>,
-    whole: bool,
+    /// Where they are copied to, if the copy may share an allocation with other datagrams.
+    arena: Option<&'a mut CopyArena>,
+    may_share: bool,
 }
 
-impl<'a> Shared<'a> {
-    /// Messages will be parts of these bytes; `whole`: they may share a copy of all of them. Else each has its own, so that
-    /// a few do not keep what was dropped.
+impl<'a> Payload<'a> {
+    /// The bytes of a datagram. With `may_share` its messages share one copy of all bytes. Otherwise each
+    /// message has its own, so that a few kept messages do not pin the memory of dropped ones.
     pub fn new(
         all: &'a [u8],
-        whole: bool,
-        lent: Option<&'a Lent>,
-        copies: Option<&'a mut Copies>,
-    ) -> Shared<'a> {
-        Shared { all, lent, copy: None, copies, whole }
+        may_share: bool,
+        buffer: Option<&'a SharedBuffer>,
+        arena: Option<&'a mut CopyArena>,
+    ) -> Payload<'a> {
+        Payload { all, buffer, copy: None, arena, may_share }
     }
 
-    /// The part as a value that owns the copy together with the others.
-    fn part(&mut self, part: &[u8]) -> Bytes {
-        if !self.whole {
+    /// A part of the payload as an owned value.
+    fn slice(&mut self, part: &[u8]) -> Bytes {
+        if !self.may_share {
             return Bytes::copy_from_slice(part);
         }
-        let (all, lent, copies) = (self.all, self.lent, &mut self.copies);
-        let copy = self.copy.get_or_insert_with(|| match (lent, copies) {
-            (Some(lent), _) => lent.part(all),
-            (None, Some(copies)) => copies.copy(all),
+        let (all, buffer, arena) = (self.all, self.buffer, &mut self.arena);
+        let copy = self.copy.get_or_insert_with(|| match (buffer, arena) {
+            (Some(buffer), _) => buffer.slice(all),
+            (None, Some(arena)) => arena.copy(all),
             (None, None) => Bytes::copy_from_slice(all),
         });
         let start = part.as_ptr().addr() - all.as_ptr().addr();
         if start + part.len() < all.len() {
             return copy.slice(start..start + part.len());
         }
-        // The last one has it, and nobody counts once more.
+        // The last message takes the copy itself, which saves a reference count.
         let mut last = self.copy.take().unwrap_or_default();
         last.advance(start);
         last
     }
 }
 
-/// Any serde type, by postcard.
+/// The codec of a serde type.
 pub(crate) fn serde<T: Serialize + DeserializeOwned>() -> Codec<T> {
     Codec {
-        encode: Encode::By(|message, out| postcard::serialize_with_flavor(message, Append(out)).is_ok()),
-        // A type that panics on what somebody sent must not take the queue's thread with it.
+        encode: Encode::With(|message, out| postcard::serialize_with_flavor(message, Append(out)).is_ok()),
+        // A `Deserialize` that panics on received bytes must not end the background thread.
         decode: |bytes, _| match catch_unwind(|| postcard::take_from_bytes(bytes)) {
             Ok(Ok((message, []))) => Some(message),
             _ => None,
@@ -125,12 +126,12 @@ pub(crate) fn serde<T: Serialize + DeserializeOwned>() -> Codec<T> {
     }
 }
 
-/// Bytes as they are.
+/// The codec of raw bytes.
 pub(crate) fn raw() -> Codec<Bytes> {
-    Codec { encode: Encode::Is(|message| message), decode: |bytes, shared| Some(shared.part(bytes)) }
+    Codec { encode: Encode::AsBytes(|message| message), decode: |bytes, payload| Some(payload.slice(bytes)) }
 }
 
-/// Writes behind what is in the vector already.
+/// Appends to a vector.
 struct Append<'a>(&'a mut Vec<u8>);
 
 impl Flavor for Append<'_> {
@@ -162,35 +163,35 @@ mod tests {
         let codec = serde::<(u32, String)>();
         let message = (7, "seven".to_owned());
         let mut bytes = vec![9];
-        let Encode::By(encode) = codec.encode else { panic!("it has to be written") };
+        let Encode::With(encode) = codec.encode else { panic!("it has to be written") };
         assert!(encode(&message, &mut bytes));
         assert_eq!(bytes, *b"\x09\x07\x05seven");
-        assert_eq!((codec.decode)(&bytes[1..], &mut Shared::new(&bytes, true, None, None)), Some(message));
+        assert_eq!((codec.decode)(&bytes[1..], &mut Payload::new(&bytes, true, None, None)), Some(message));
         assert_eq!(
-            (codec.decode)(&bytes, &mut Shared::new(&bytes, true, None, None)),
+            (codec.decode)(&bytes, &mut Payload::new(&bytes, true, None, None)),
             None,
             "bytes are left over"
         );
 
         let codec = raw();
-        let mut shared = Shared::new(b"onetwo", true, None, None);
-        let all = shared.all;
-        assert_eq!((codec.decode)(&all[..3], &mut shared).unwrap(), b"one"[..]);
-        assert_eq!((codec.decode)(&all[3..], &mut shared).unwrap(), b"two"[..]);
-        assert_eq!((codec.decode)(&all[6..], &mut shared).unwrap(), b""[..]);
+        let mut payload = Payload::new(b"onetwo", true, None, None);
+        let all = payload.all;
+        assert_eq!((codec.decode)(&all[..3], &mut payload).unwrap(), b"one"[..]);
+        assert_eq!((codec.decode)(&all[3..], &mut payload).unwrap(), b"two"[..]);
+        assert_eq!((codec.decode)(&all[6..], &mut payload).unwrap(), b""[..]);
     }
 
-    /// Each datagram's messages are right, and what is allocated follows what was copied.
+    /// The messages of each datagram are right, and allocations follow what was copied.
     #[test]
     fn datagrams_share_allocations() {
-        let mut copies = Copies::default();
+        let mut arena = CopyArena::default();
         let datagrams: Vec<Vec<u8>> = (1..=100).map(|byte| vec![byte; 1000]).collect();
         let mut kept = Vec::new();
         for datagram in &datagrams {
-            let mut shared = Shared::new(datagram, true, None, Some(&mut copies));
-            let [one, other] = [&datagram[..400], &datagram[400..]].map(|part| shared.part(part));
+            let mut payload = Payload::new(datagram, true, None, Some(&mut arena));
+            let [one, other] = [&datagram[..400], &datagram[400..]].map(|part| payload.slice(part));
             kept.push([one, other]);
-            assert!(copies.room.capacity() <= (kept.len() * 1000).min(ROOM), "{}", kept.len());
+            assert!(arena.chunk.capacity() <= (kept.len() * 1000).min(MAX_CHUNK), "{}", kept.len());
         }
         assert!(kept.iter().zip(&datagrams).all(|(kept, datagram)| kept.concat() == *datagram));
         let follows = |pair: &[[Bytes; 2]]| pair[0][1].as_ptr().addr() + 600 == pair[1][0].as_ptr().addr();

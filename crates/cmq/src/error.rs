@@ -1,17 +1,17 @@
-//! What can go wrong, one enum for each operation.
+//! Errors, one enum for each operation.
 
 use std::io;
 
 use crate::config::ConfigError;
 
-/// Why a queue could not be made.
+/// Why a queue could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The address is of no network interface here, or somebody has it: choose another.
-    #[error("cannot take the address: {0}")]
+    /// The caller's: the address belongs to no network interface of this machine, or another socket uses it.
+    #[error("cannot bind the address: {0}")]
     Bind(io::Error),
-    /// A setting is out of its range.
+    /// The caller's: a setting is out of its range.
     #[error("configuration: {0}")]
     Config(#[from] ConfigError),
     /// The system refused a socket option or a thread.
@@ -19,25 +19,27 @@ pub enum OpenError {
     System(io::Error),
 }
 
-/// Why a message was not taken. Nothing of it is sent.
+/// Why a push failed. No part of the message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// An outcome, not a failure: `pending_bytes` wait for the network already. Push it again later, or not at all.
-    #[error("as many bytes wait to be sent as may; push again later")]
+    /// An outcome, not a failure: [`pending_bytes`](crate::Config::pending_bytes) already wait for the network. Push the
+    /// message again later, or drop it.
+    #[error("the limit of pending bytes is reached; push the message again later")]
     Full,
-    /// The caller's: it is larger than `max_message`, or than a datagram and `large` is `Refuse`.
-    #[error("the message has {size} bytes, at most {limit} can be sent")]
+    /// The caller's: the message is larger than `max_message`, or larger than a datagram with
+    /// [`Oversize::Reject`](crate::Oversize::Reject).
+    #[error("the message has {size} bytes; the limit is {limit}")]
     TooLarge {
         /// Bytes of the encoded message.
         size: usize,
-        /// The most there may be.
+        /// The largest size that can be sent.
         limit: usize,
     },
-    /// The caller's: its type cannot be encoded (postcard cannot write a sequence whose length is not known before).
+    /// The caller's: the type cannot be encoded. postcard cannot write a sequence whose length is not known in advance.
     #[error("the message cannot be encoded")]
     Encode,
-    /// The caller's: the address is of the other IP version than the queue's, or its port is 0.
-    #[error("this queue cannot send to that address")]
+    /// The caller's: the address has another IP version than this queue, or its port is 0.
+    #[error("this queue cannot send to the address: another IP version, or port 0")]
     Address,
 }

@@ -1,122 +1,123 @@
-//! What happens to messages, told one by one, and counted.
+//! What happened to messages: events one by one, and counters.
 
 use std::net::SocketAddr;
 
 use crate::wire::Malformed;
 
-/// Something that a program may want to know. Counters say the same exactly; events are dropped when nobody reads them.
+/// Something that happened to messages. The counters are exact; events that find no room in the event queue are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The first datagram of a sender's stream.
+    /// The first datagram of a sender's stream arrived.
     Joined {
         /// The sender.
         from: SocketAddr,
-        /// Messages that it had sent to this address before: to a receiver that was here earlier, or lost.
+        /// Messages that the sender sent to this address before. They went to an earlier receiver, or were lost.
         missed: u64,
-        /// This address had another sender before: it was restarted.
+        /// True if another epoch was known at this address: the sender was restarted.
         restarted: bool,
     },
-    /// Messages did not come.
+    /// Messages were lost.
     Lost {
         /// The sender.
         from: SocketAddr,
-        /// The number of the first of them.
+        /// The number of the first lost message.
         first: u64,
-        /// How many.
+        /// The number of lost messages.
         count: u64,
     },
-    /// Messages came after they had been reported as lost, and were dropped.
+    /// Messages arrived after their loss was reported, and were dropped.
     Late {
         /// The sender.
         from: SocketAddr,
-        /// How many.
+        /// The number of late messages.
         count: u64,
     },
-    /// Messages came a second time, and were dropped.
+    /// Messages arrived a second time, and were dropped.
     Duplicated {
         /// The sender.
         from: SocketAddr,
-        /// How many.
+        /// The number of duplicated messages.
         count: u64,
     },
-    /// Messages came after such that were pushed later.
+    /// Messages arrived after messages that were sent later.
     Reordered {
         /// The sender.
         from: SocketAddr,
-        /// How many.
+        /// The number of reordered messages.
         count: u64,
     },
-    /// The sender has closed, and everything that it sent came or was reported.
+    /// The sender closed its stream, and each of its messages was received or reported.
     Closed {
         /// The sender.
         from: SocketAddr,
-        /// How many messages it had sent to this address.
+        /// The number of messages of the stream.
         sent: u64,
     },
-    /// The sender was silent longest of too many, and is forgotten; what it sends next begins with `Joined`.
-    Forgotten {
+    /// The stream was evicted because there are too many. The next datagram of the sender begins with `Joined`.
+    Evicted {
         /// The sender.
         from: SocketAddr,
     },
     /// A mailbox was full.
     Overflowed {
-        /// The sender of the messages that came then.
+        /// The sender whose messages arrived when the mailbox was full.
         from: SocketAddr,
         /// The mailbox.
         id: u32,
-        /// How many messages were dropped.
+        /// The number of dropped messages.
         count: u64,
     },
-    /// Messages that are not of this queue's type, and were dropped.
+    /// Messages are not of the queue's type, and were dropped.
     Undecodable {
         /// The sender.
         from: SocketAddr,
-        /// How many.
+        /// The number of dropped messages.
         count: u64,
     },
-    /// A datagram that is not of this protocol.
+    /// A datagram does not follow the protocol.
     Malformed {
-        /// Where it came from, as far as it can be believed.
+        /// The source address, which may be forged.
         from: SocketAddr,
-        /// What is wrong with it.
+        /// What is wrong with the datagram.
         why: Malformed,
     },
-    /// The system did not send messages; the receiver will report them as lost.
+    /// The system did not send messages. The receiver reports them as lost.
     SendFailed {
-        /// Whom they were for.
+        /// The destination.
         to: SocketAddr,
-        /// How many.
+        /// The number of messages.
         messages: u64,
-        /// The system's number of the error.
+        /// The system's error number.
         errno: i32,
     },
 }
 
-/// What was counted for one sender, or for all.
+/// Messages received from one sender, or from all senders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages that were put into mailboxes, or dropped there because they were full or undecodable.
+#[non_exhaustive]
+pub struct ReceiveCounts {
+    /// Messages that arrived in time, including those that a mailbox dropped as overflowed or undecodable.
     pub received: u64,
-    /// Messages that did not come. `received + lost + missed` is what the sender has sent, once it closed.
+    /// Messages that were lost. After the sender closed, `received + lost + missed` is the number that it sent.
     pub lost: u64,
-    /// Messages that were sent before the first that came.
+    /// Messages that were sent before the first one that arrived.
     pub missed: u64,
-    /// Messages that came twice, and were dropped.
+    /// Messages that arrived a second time, and were dropped.
     pub duplicated: u64,
-    /// Messages that came after such that were pushed later, and were in time.
+    /// Messages that arrived after later ones, and in time.
     pub reordered: u64,
-    /// Messages that came after they were reported as lost, and were dropped.
+    /// Messages that arrived after they were reported as lost, and were dropped.
     pub late: u64,
-    /// Messages dropped because a mailbox was full.
+    /// Messages that a full mailbox dropped.
     pub overflowed: u64,
-    /// Messages dropped because they are not of the queue's type.
+    /// Messages that are not of the queue's type, and were dropped.
     pub undecodable: u64,
 }
 
-impl Counts {
-    /// Adds what another has counted. Senders may claim to have sent anything, so sums end at the largest number.
-    pub fn add(&mut self, other: &Counts) {
+impl ReceiveCounts {
+    /// Adds the counts of another sender. A sender may claim any number, so the sums saturate.
+    pub(crate) fn add(&mut self, other: &ReceiveCounts) {
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.received, other.received);
         add(&mut self.lost, other.lost);
@@ -129,45 +130,46 @@ impl Counts {
     }
 }
 
-/// One sender's stream, as it is known here.
+/// A stream that this queue receives: the messages of one sender to one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sender {
-    /// Its address.
+#[non_exhaustive]
+pub struct SenderInfo {
+    /// The sender's address.
     pub from: SocketAddr,
-    /// Its random name; another one at the same address is a restart.
+    /// The random name of the sender's run. Another epoch at the same address is a restart.
     pub epoch: u64,
-    /// Its number for the address it sends to: it has one for each unicast address and multicast group.
+    /// The sender's number for the destination: each unicast address and multicast group has its own.
     pub stream: u32,
-    /// Whether it said that it is done, and everything came or is reported.
+    /// True once the sender closed the stream, and each of its messages was received or reported.
     pub closed: bool,
     /// Bytes of its datagrams, without the headers of IP and UDP.
     pub bytes: u64,
-    /// What was counted.
-    pub counts: Counts,
+    /// The messages of the stream.
+    pub counts: ReceiveCounts,
 }
 
-/// What a queue has done since it was made.
+/// Counters of a queue since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Messages handed to the network.
     pub sent: u64,
-    /// Datagrams these were in, and closing ones.
+    /// Datagrams sent, including those that close streams.
     pub sent_datagrams: u64,
     /// Messages that the system did not send.
     pub send_failed: u64,
-    /// What was counted for all senders, also those that are forgotten.
-    pub counts: Counts,
-    /// Datagrams that came.
+    /// Messages received from all senders, including evicted ones.
+    pub counts: ReceiveCounts,
+    /// Datagrams received.
     pub datagrams: u64,
-    /// Datagrams that were not of this protocol.
+    /// Received datagrams that do not follow the protocol.
     pub malformed: u64,
-    /// Incomplete messages that were given up.
+    /// Incomplete messages that were dropped.
     pub incomplete: u64,
-    /// Events that nobody read in time.
+    /// Events that found no room in the event queue.
     pub events_dropped: u64,
-    /// Bytes that wait to be sent, now.
+    /// Bytes that wait to be sent now.
     pub pending_bytes: u64,
-    /// Senders that are remembered, now.
+    /// Streams that are remembered now.
     pub senders: u64,
 }

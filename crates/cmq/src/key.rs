@@ -1,33 +1,37 @@
-//! Whom a message is for, and whom it came from.
+//! Keys: the destination or the source of a message.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// The paper's key: an address and an integer. For a push it names the receiving queue and the mailbox there; for a pop
-/// it names who sent the message and the mailbox it was sent to. So whoever answers pushes to the key that it popped.
+/// The paper's key: an address and an integer.
+///
+/// For a push, the key names the receiving queue and the mailbox there. For a pop, it names the sender and
+/// the mailbox that the message was sent to. An answer is pushed to the key that its question was popped
+/// with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// The address of the other queue. A multicast address reaches every queue that joined it.
     pub addr: SocketAddr,
-    /// The mailbox at the receiving end, for example the id of a process.
+    /// The mailbox of the receiving queue, for example the id of a process.
     pub id: u32,
 }
 
 impl Key {
-    /// A key of these two.
+    /// The key of an address and a mailbox.
     pub fn new(addr: SocketAddr, id: u32) -> Key {
         Key { addr, id }
     }
 
-    /// The same with the address that the other queue is popped with.
+    /// The same key with the canonical form of its address.
     #[inline]
     pub(crate) fn canonical(self) -> Key {
         Key { addr: canonical(self.addr), id: self.id }
     }
 }
 
-/// The one form of an address, so that whom a message is for can be compared with whom one came from: IPv4 as such where it
-/// is mapped into IPv6, no flow label, and a scope (the interface) where the same address may be at each.
+/// The canonical form of an address, so that destinations can be compared with sources: a mapped IPv4 address
+/// becomes IPv4, the flow label is dropped, and the scope (the interface) stays only for addresses that may
+/// exist at each interface.
 #[inline]
 pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     let SocketAddr::V6(addr) = addr else { return addr };
@@ -35,14 +39,14 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     if let IpAddr::V4(ip) = IpAddr::V6(ip).to_canonical() {
         return SocketAddr::new(ip.into(), addr.port());
     }
-    // Of groups those of an interface or a link (ff01, ff02).
+    // Groups of an interface or a link: ff01, ff02.
     let local = ip.is_unicast_link_local() || matches!(ip.segments()[0] & 0xFF0F, 0xFF01 | 0xFF02);
     let scope = if local { addr.scope_id() } else { 0 };
     SocketAddr::V6(SocketAddrV6::new(ip, addr.port(), 0, scope))
 }
 
-/// Whose address it is: ports are free for whoever has one, and so is what is left of 64 bits for whoever has an address of
-/// IPv6.
+/// The host of an address, for fair shares: a host has all its ports, and for IPv6 the lower 64 bits of its
+/// address.
 pub(crate) fn host(addr: SocketAddr) -> IpAddr {
     match addr.ip() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),

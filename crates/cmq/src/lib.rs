@@ -1,22 +1,21 @@
 //! CMQ: an asynchronous message queue over UDP, for many processes that send each other small messages.
 //!
-//! Messages are pushed and forgotten. They leave in batches by size and by age; the network may lose some, and then the
-//! others keep their pace, and the receiver knows how many of which sender were lost. There is no broker and no
-//! connection: a queue is a socket.
+//! A push never waits. Messages leave in batches, by size and by age. The network may lose some of them: later messages are
+//! not delayed, and the receiver counts the losses of each sender. There is no broker and no connection: a queue is a socket.
 //!
 //! ```text
-//!   cw_push(key, message)                                                          cw_pop()
-//!      │                                                                              ▲
-//!      ▼                                                                              │
-//!   a queue for each key ── qthresh bytes, or timeout ──▶ datagrams ~~▶ numbers ──▶ mailboxes
-//!   (proto::batches)                                      (io::socket)  (proto::receiver)
+//!   cw_push(key, message)                                                         cw_pop()
+//!      │                                                                             ▲
+//!      ▼                                                                             │
+//!   a batch for each key ── qthresh bytes or timeout ──▶ datagrams ~~▶ numbers ──▶ mailboxes
+//!   (proto::batcher)                                     (io::socket)  (proto::receiver)
 //! ```
 //!
-//! * [`new_rq`] makes a queue, [`Cmq::cw_push`] and [`Cmq::cw_pop`] are the paper's calls;
-//! * [`Config`] has every setting: when batches leave, what is kept, what is refused;
-//! * [`Event`] and [`Stats`] say what was lost, came twice or late;
-//! * [`strategy`] has the paper's message passing strategies: request and response, futures, replay, replacement;
-//! * [`wire`] is the format of a datagram; `docs/CMQ.md` explains all of it.
+//! * [`new_rq`] opens a queue; [`Cmq::cw_push`] and [`Cmq::cw_pop`] are the paper's calls.
+//! * [`Config`] has every setting: when batches leave, and the limits.
+//! * [`Event`] and [`Stats`] report losses, duplicates and late messages.
+//! * [`strategy`] has the paper's message passing strategies: request and response, futures, replay, replacement.
+//! * [`wire`] is the format of a datagram. `docs/CMQ.md` is the guide.
 
 #![forbid(unsafe_code)]
 
@@ -34,9 +33,9 @@ pub mod strategy;
 mod stream;
 pub mod wire;
 
-pub use config::{Config, ConfigError, Large, MAX_QTHRESH, MIN_DATAGRAM, Order, WhenFull};
+pub use config::{Config, ConfigError, Delivery, MAX_QTHRESH, MIN_DATAGRAM, OverflowPolicy, Oversize};
 pub use error::{OpenError, PushError};
-pub use event::{Counts, Event, Sender, Stats};
+pub use event::{Event, ReceiveCounts, SenderInfo, Stats};
 pub use io::mailbox::Popped;
 pub use key::Key;
 pub use multicast::{Interface, Multicast};

@@ -1,9 +1,9 @@
-//! One message for many: groups (paper, "Multicast IPC").
+//! Multicast: one message for many receivers (paper, "Multicast IPC").
 //!
-//! A multicast address is a key like any other: whoever pushes to it needs nothing but, perhaps, [`Multicast::send_by`].
-//! Whoever wants to receive binds the group's port (at `0.0.0.0` or `::`), and joins. Each sender has a stream of its own
-//! for the group, so what one receiver lost it knows, whatever others received; one that joins later sees how many
-//! messages it has missed ([`Event::Joined`](crate::Event::Joined)).
+//! A multicast address is a key like any other. A sender pushes to it, and may choose the interface with
+//! [`Multicast::set_interface`]. A receiver binds the port of the group (at `0.0.0.0` or `::`) and joins the
+//! group. Each sender has a stream of its own for each group, so each receiver sees its own losses. A
+//! receiver that joins later sees how many messages it has missed ([`Event::Joined`](crate::Event::Joined)).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,24 +16,24 @@ use crate::io::socket::Socket;
 /// A network interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interface {
-    /// The one that the routes say.
+    /// The interface that the routing table selects.
     Any,
-    /// By its name: `eth0`.
+    /// An interface by its name, for example `eth0`.
     Name(String),
-    /// By one of its IPv4 addresses.
+    /// An interface by one of its IPv4 addresses.
     Address(Ipv4Addr),
 }
 
 impl FromStr for Interface {
     type Err = std::convert::Infallible;
 
-    /// An IPv4 address, or else a name.
+    /// Parses an IPv4 address, or else a name.
     fn from_str(text: &str) -> Result<Interface, Self::Err> {
         Ok(text.parse().map_or_else(|_| Interface::Name(text.to_owned()), Interface::Address))
     }
 }
 
-/// The groups of a queue, and how it sends to groups. Made by [`Cmq::multicast`](crate::Cmq::multicast).
+/// The multicast settings of a queue. Returned by [`Cmq::multicast`](crate::Cmq::multicast).
 #[derive(Clone, Copy)]
 pub struct Multicast<'a> {
     pub(crate) socket: &'a Socket,
@@ -46,11 +46,11 @@ impl std::fmt::Debug for Multicast<'_> {
 }
 
 impl Multicast<'_> {
-    /// Receives what is sent to a group, by this interface. Several queues of one machine may have the group's port, if
-    /// [`Config::reuse_address`](crate::Config::reuse_address) is set for each.
+    /// Joins a group at an interface. Several queues of one machine may share the port of the group, if each
+    /// has [`Config::reuse_address`](field@crate::Config::reuse_address).
     ///
     /// # Errors
-    /// The system's: no such interface, not a group, of the other IP version, joined already.
+    /// The system's: no such interface, not a multicast address, another IP version, or already joined.
     pub fn join(&self, group: IpAddr, interface: &Interface) -> io::Result<()> {
         let (address, index) = self.find(interface)?;
         match group {
@@ -62,11 +62,11 @@ impl Multicast<'_> {
         Ok(())
     }
 
-    /// Receives it no more. As long as another socket of this machine with the same port is a member, Linux goes on
-    /// delivering to all of them.
+    /// Leaves a group. Linux continues to deliver to this queue while another socket of this machine with the
+    /// same port is a member.
     ///
     /// # Errors
-    /// The system's: not joined by this interface.
+    /// The system's: the group was not joined at this interface.
     pub fn leave(&self, group: IpAddr, interface: &Interface) -> io::Result<()> {
         let (address, index) = self.find(interface)?;
         match group {
@@ -78,21 +78,21 @@ impl Multicast<'_> {
         Ok(())
     }
 
-    /// What this queue sends to groups leaves by this interface, and passes at most `ttl - 1` routers (1, as long as it
-    /// is not set: the local network).
+    /// Sends multicast messages by this interface, across at most `ttl - 1` routers. The initial `ttl` is 1:
+    /// the local network.
     ///
     /// # Errors
-    /// The system's: no such interface, a `ttl` over 255.
-    pub fn send_by(&self, interface: &Interface, ttl: u32) -> io::Result<()> {
+    /// The system's: no such interface, or a `ttl` over 255.
+    pub fn set_interface(&self, interface: &Interface, ttl: u32) -> io::Result<()> {
         let (address, index) = self.find(interface)?;
-        self.socket.send_groups_by(address, index, ttl)
+        self.socket.set_multicast(address, index, ttl)
     }
 
-    /// Whether queues of this machine receive what this one sends to groups. They do, as long as this is not set.
+    /// Sets whether queues of this machine receive what this queue sends to groups. Initially they do.
     ///
     /// # Errors
     /// The system's.
-    pub fn loopback(&self, on: bool) -> io::Result<()> {
+    pub fn set_loopback(&self, on: bool) -> io::Result<()> {
         if self.socket.local_addr().is_ipv6() {
             sockopt::set_ipv6_multicast_loop(self.socket.fd(), on)?;
         } else {
@@ -101,7 +101,7 @@ impl Multicast<'_> {
         Ok(())
     }
 
-    /// As the system wants it: an address, or a number; both nothing for any.
+    /// The interface as the system takes it: an address, or an index. Both are empty for any interface.
     fn find(&self, interface: &Interface) -> io::Result<(Ipv4Addr, u32)> {
         match interface {
             Interface::Any => Ok((Ipv4Addr::UNSPECIFIED, 0)),

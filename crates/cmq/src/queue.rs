@@ -1,4 +1,4 @@
-//! The paper's calls, and what Rust users expect beside them.
+//! The queue: the paper's calls, and the calls that Rust users expect beside them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use serde::de::DeserializeOwned;
 use crate::codec::{self, Codec, Encode};
 use crate::config::Config;
 use crate::error::{OpenError, PushError};
-use crate::event::{Event, Sender, Stats};
+use crate::event::{Event, SenderInfo, Stats};
 use crate::io::engine::Engine;
-use crate::io::mailbox::{Popped, Queue};
+use crate::io::mailbox::{MailboxQueue, Popped};
 use crate::io::socket::Socket;
 use crate::key::{Key, canonical};
 use crate::multicast::Multicast;
-use crate::proto::receiver::Account;
+use crate::proto::receiver::AmplificationBudget;
 #[cfg(feature = "stream")]
 use crate::stream::MessageStream;
 
-/// Makes a queue with [`Config::default`] at a local address (paper, `newRq`). Port 0 takes any that is free.
+/// Opens a queue with [`Config::default`] at a local address (paper, `newRq`). Port 0 takes a free port.
 ///
 /// # Errors
-/// [`OpenError`]: the address cannot be taken, or the system refuses.
+/// [`OpenError`]: the address cannot be bound, or the system refuses.
 ///
 /// # Examples
 /// ```
@@ -44,7 +44,7 @@ where
     new_rq_with(addr, Config::default())
 }
 
-/// As [`new_rq`], with settings.
+/// Opens a queue with other settings.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -55,9 +55,10 @@ where
     Cmq::open(addr, codec::serde(), config)
 }
 
-/// As [`new_rq_with`], for bytes that travel as they are.
+/// Opens a queue of raw bytes, which are sent as they are.
 ///
-/// Messages that came together share the memory that they came in, or a copy of it, which is freed with the last of them.
+/// Messages that arrived together share the memory they arrived in, or a copy of it, which is freed with the
+/// last of them.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -65,7 +66,7 @@ pub fn new_raw_rq(addr: impl ToSocketAddrs, config: Config) -> Result<Cmq<Bytes>
     Cmq::open(addr, codec::raw(), config)
 }
 
-/// The engine, and its end.
+/// The engine, which ends with the last handle.
 struct Handle<T: Send + 'static> {
     engine: Arc<Engine<T>>,
     thread: Option<JoinHandle<()>>,
@@ -79,10 +80,11 @@ impl<T: Send + 'static> Drop for Handle<T> {
     }
 }
 
-/// A message queue at an address: pushes to others, and pops what others push here.
+/// A message queue at an address: pushes messages to other queues, and pops those that other queues pushed
+/// here.
 ///
-/// All calls may be made from any thread at the same time. When the queue and its mailboxes are dropped, what was pushed
-/// leaves at once and the receivers are told how many messages there were.
+/// Every call may be made from any thread at any time. When the queue and all its mailboxes are dropped,
+/// pending messages are sent at once, and the receivers are told how many messages there were.
 pub struct Cmq<T: Send + 'static> {
     handle: Arc<Handle<T>>,
 }
@@ -113,43 +115,47 @@ impl<T: Send + 'static> Cmq<T> {
         &self.handle.engine
     }
 
-    /// Queues a message for a key (paper, `cwPush`); it leaves with its batch. Never waits: neither for the network nor
-    /// for the receiver. Whether it arrives is for the receiver to see ([`Event::Lost`]).
+    /// Queues a message for a key (paper, `cwPush`); it leaves with its batch. Never waits, neither for the
+    /// network nor for the receiver. A loss is reported at the receiver ([`Event::Lost`]).
     ///
     /// # Errors
-    /// [`PushError`]; nothing of the message is sent then.
+    /// [`PushError`]; no part of the message is sent.
     #[inline]
     pub fn cw_push(&self, key: impl Into<Key>, message: &T) -> Result<(), PushError> {
         let engine = self.engine();
         let key = key.into().canonical();
         match engine.codec.encode {
-            Encode::Is(bytes) => engine.sending.push_bytes(key, bytes(message)),
-            Encode::By(encode) => engine.sending.push(key, |out| encode(message, out)),
+            Encode::AsBytes(bytes) => engine.send_half.push_bytes(key, bytes(message)),
+            Encode::With(encode) => engine.send_half.push(key, |out| encode(message, out)),
         }
     }
 
-    /// The next message, if there is one (paper, `cwPop`): any message for a mailbox that was not opened with
+    /// The next message, if there is one (paper, `cwPop`), of any mailbox that was not opened with
     /// [`Cmq::mailbox`]. Never waits.
     #[inline]
     pub fn cw_pop(&self) -> Option<(T, Key)> {
-        let receiving = &self.engine().receiving;
-        receiving.pop(&receiving.common)
+        let receive_half = &self.engine().receive_half;
+        receive_half.pop(&receive_half.common)
     }
 
-    /// The next message, waiting for it.
+    /// Waits for the next message, without a limit.
     pub fn pop(&self) -> (T, Key) {
-        let queue = &self.engine().receiving.common;
+        let queue = &self.engine().receive_half.common;
         self.engine().wait(queue, None, || queue.pop()).expect("without an end it ends with a message")
     }
 
-    /// The next message, waiting at most so long for it.
+    /// Waits for the next message, at most this long. `Duration::ZERO` tries once.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<(T, Key)> {
-        let queue = &self.engine().receiving.common;
+        let queue = &self.engine().receive_half.common;
         self.engine().wait(queue, Some(timeout), || queue.pop())
     }
 
-    /// Takes what came, waiting at most so long for it; whether there is something. It costs less than to pop one after the
-    /// other, and what was taken is in no mailbox any more. What is still in `into` is left there, and nothing taken.
+    /// Takes all messages that arrived, and waits for one if there is none. Returns false if none arrived in
+    /// time.
+    ///
+    /// A `timeout` of `None` has no limit, and `Duration::ZERO` tries once. Taking all messages costs one
+    /// lock instead of one for each message. Taken messages no longer count for the limits of the mailbox. If
+    /// `into` is not empty, it is left as it is, and nothing is taken.
     ///
     /// # Examples
     /// ```
@@ -158,7 +164,7 @@ impl<T: Send + 'static> Cmq<T> {
     /// # queue.cw_push((queue.local_addr(), 0), &7)?;
     /// # queue.flush();
     /// let mut popped = cmq::Popped::default();
-    /// while queue.pop_all(&mut popped, Duration::from_secs(10)) {
+    /// while queue.pop_all(&mut popped, Some(Duration::from_secs(10))) {
     ///     for (message, from) in &mut popped {
     ///         println!("{message} from {from}");
     ///     }
@@ -166,94 +172,101 @@ impl<T: Send + 'static> Cmq<T> {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pop_all(&self, into: &mut Popped<T>, timeout: Duration) -> bool {
-        self.engine().pop_all(&self.engine().receiving.common, into, timeout)
+    pub fn pop_all(&self, into: &mut Popped<T>, timeout: Option<Duration>) -> bool {
+        self.engine().pop_all(&self.engine().receive_half.common, into, timeout)
     }
 
-    /// The oldest message that is wanted (a selective receive), if there is one; the others stay in their order. Never
-    /// waits. It looks at every message before.
+    /// The oldest message that `wanted` accepts (a selective receive), if there is one. The other messages
+    /// stay in their order. Never waits. Looks at every older message.
     pub fn pop_where(&self, mut wanted: impl FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
-        let receiving = &self.engine().receiving;
-        receiving.read_now();
-        receiving.common.pop_where(&mut wanted)
+        let receive_half = &self.engine().receive_half;
+        receive_half.read_now();
+        receive_half.common.pop_where(&mut wanted)
     }
 
-    /// As [`Cmq::pop_where`], waiting at most so long.
+    /// As [`Cmq::pop_where`], and waits at most this long.
     pub fn pop_where_timeout(
         &self,
         timeout: Duration,
         mut wanted: impl FnMut(&T, &Key) -> bool,
     ) -> Option<(T, Key)> {
-        let queue = &self.engine().receiving.common;
+        let queue = &self.engine().receive_half.common;
         self.engine().wait(queue, Some(timeout), || queue.pop_where(&mut wanted))
     }
 
-    /// Messages as they come, waiting for each; it has no end.
+    /// Messages as they arrive, without an end. Each step waits.
     pub fn iter(&self) -> impl Iterator<Item = (T, Key)> + '_ {
         std::iter::from_fn(|| Some(self.pop()))
     }
 
-    /// Messages that are there, without waiting.
+    /// The messages that are here, without waiting.
     pub fn try_iter(&self) -> impl Iterator<Item = (T, Key)> + '_ {
         std::iter::from_fn(|| self.cw_pop())
     }
 
-    /// Messages as they come, for async code; it has no end.
+    /// Messages as they arrive, for async code, without an end.
     #[cfg(feature = "stream")]
     pub fn stream(&self) -> MessageStream<'_, T> {
-        MessageStream::new(&self.engine().receiving.common)
+        MessageStream::new(&self.engine().receive_half.common)
     }
 
-    /// How many messages wait to be popped (from the common mailbox).
+    /// The number of messages that wait to be popped from the common mailbox.
     pub fn waiting(&self) -> usize {
-        self.engine().receiving.common.len()
+        self.engine().receive_half.common.len()
     }
 
-    /// A mailbox of its own for an integer: what comes for it from now on is popped there and not with
-    /// [`Cmq::cw_pop`]. Opened twice it is the same mailbox.
+    /// Opens a mailbox of its own for an integer. Messages for it that arrive from now on are popped there
+    /// and not with [`Cmq::cw_pop`]. A second call returns the same mailbox.
     pub fn mailbox(&self, id: u32) -> Mailbox<T> {
-        Mailbox { queue: self.engine().receiving.open(id), id, handle: Arc::clone(&self.handle) }
+        Mailbox { queue: self.engine().receive_half.open(id), id, handle: Arc::clone(&self.handle) }
     }
 
-    /// Joins multicast groups, and sets how it sends to them.
+    /// The multicast settings: groups to receive, and how to send to groups.
     pub fn multicast(&self) -> Multicast<'_> {
         Multicast { socket: &self.engine().socket }
     }
 
-    /// Everything that was pushed leaves now.
+    /// Sends all pending messages now.
     pub fn flush(&self) {
-        self.engine().sending.flush();
+        self.engine().send_half.flush();
     }
 
-    /// Everything that was pushed leaves now, and the receivers of every key are told how many messages there were, so
-    /// that they notice if the last ones are lost. What is pushed later begins new streams. Dropping does the same.
+    /// Sends all pending messages now and closes all streams.
+    ///
+    /// Each receiver is told how many messages there were, so that it notices the loss of the last ones.
+    /// Later messages begin new streams. Dropping the queue does the same.
     pub fn finish(&self) {
-        self.engine().sending.close();
+        self.engine().send_half.close();
     }
 
-    /// What happened since the last call, one at a time.
-    pub fn event(&self) -> Option<Event> {
+    /// The next event, if there is one.
+    pub fn next_event(&self) -> Option<Event> {
         self.engine().events.pop()
     }
 
-    /// What was counted.
+    /// The counters of this queue.
     pub fn stats(&self) -> Stats {
         self.engine().stats()
     }
 
-    /// Every sender's stream that is remembered, with what was counted for it.
-    pub fn senders(&self) -> Vec<Sender> {
-        self.engine().receiving.senders()
+    /// Every stream that this queue remembers.
+    pub fn senders(&self) -> Vec<SenderInfo> {
+        self.engine().receive_half.senders()
     }
 
-    /// The streams of one sender: one for each of its lives, and for each address and group it sends to.
-    pub fn sender(&self, from: SocketAddr) -> Vec<Sender> {
-        self.engine().receiving.sender(canonical(from))
+    /// The streams of one sender address: one for each run of the sender, and for each address and group that
+    /// it sends to.
+    pub fn senders_at(&self, from: SocketAddr) -> Vec<SenderInfo> {
+        self.engine().receive_half.sender(canonical(from))
     }
 
-    /// What `with` does with the account of an address, if something came from there.
-    pub(crate) fn account<M>(&self, of: SocketAddr, with: impl FnOnce(&mut Account) -> M) -> Option<M> {
-        self.engine().receiving.account(of, with)
+    /// Calls `with` for the anti-amplification limit of an address, if something was received from there.
+    pub(crate) fn amplification_budget<M>(
+        &self,
+        of: SocketAddr,
+        with: impl FnOnce(&mut AmplificationBudget) -> M,
+    ) -> Option<M> {
+        self.engine().receive_half.amplification_budget(of, with)
     }
 
     /// The address of this queue.
@@ -261,26 +274,26 @@ impl<T: Send + 'static> Cmq<T> {
         self.engine().socket.local_addr()
     }
 
-    /// The random name of this queue's life, which every datagram carries.
+    /// The random name of this queue, which each of its datagrams carries.
     pub fn epoch(&self) -> u64 {
         self.engine().epoch
     }
 }
 
 impl Cmq<Bytes> {
-    /// As [`Cmq::cw_push`], for bytes that lie anywhere: they are copied into the batch.
+    /// As [`Cmq::cw_push`], for bytes that lie anywhere. They are copied into the batch.
     ///
     /// # Errors
-    /// [`PushError`]; nothing of the message is sent then.
+    /// [`PushError`]; no part of the message is sent.
     #[inline]
     pub fn push_bytes(&self, key: impl Into<Key>, message: &[u8]) -> Result<(), PushError> {
-        self.engine().sending.push_bytes(key.into().canonical(), message)
+        self.engine().send_half.push_bytes(key.into().canonical(), message)
     }
 }
 
-/// The messages of one integer (paper: like Erlang's mailboxes). Made by [`Cmq::mailbox`]; keeps the queue alive.
+/// The messages for one integer, like a mailbox of Erlang. Opened by [`Cmq::mailbox`]; keeps the queue alive.
 pub struct Mailbox<T: Send + 'static> {
-    queue: Arc<Queue<T>>,
+    queue: Arc<MailboxQueue<T>>,
     id: u32,
     handle: Arc<Handle<T>>,
 }
@@ -295,44 +308,45 @@ impl<T: Send + 'static> Mailbox<T> {
     /// The next message, if there is one. Never waits.
     #[inline]
     pub fn cw_pop(&self) -> Option<(T, Key)> {
-        self.handle.engine.receiving.pop(&self.queue)
+        self.handle.engine.receive_half.pop(&self.queue)
     }
 
-    /// The next message, waiting at most so long for it.
+    /// Waits for the next message, at most this long. `Duration::ZERO` tries once.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<(T, Key)> {
         self.handle.engine.wait(&self.queue, Some(timeout), || self.queue.pop())
     }
 
-    /// Takes what came, waiting at most so long for it, as [`Cmq::pop_all`].
-    pub fn pop_all(&self, into: &mut Popped<T>, timeout: Duration) -> bool {
+    /// Takes all messages that arrived, as [`Cmq::pop_all`].
+    pub fn pop_all(&self, into: &mut Popped<T>, timeout: Option<Duration>) -> bool {
         self.handle.engine.pop_all(&self.queue, into, timeout)
     }
 
-    /// The oldest message that is wanted, if there is one. Never waits.
+    /// The oldest message that `wanted` accepts, if there is one. Never waits.
     pub fn pop_where(&self, mut wanted: impl FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
-        self.handle.engine.receiving.read_now();
+        self.handle.engine.receive_half.read_now();
         self.queue.pop_where(&mut wanted)
     }
 
-    /// Messages as they come, for async code; it has no end.
+    /// Messages as they arrive, for async code, without an end.
     #[cfg(feature = "stream")]
     pub fn stream(&self) -> MessageStream<'_, T> {
         MessageStream::new(&self.queue)
     }
 
-    /// How many messages wait.
+    /// The number of messages that wait here.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// The integer.
+    /// The integer of this mailbox.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Closes it: what comes from now on is popped with [`Cmq::cw_pop`]. What waits here is given back, oldest first.
+    /// Closes the mailbox. Messages for its integer are popped with [`Cmq::cw_pop`] from now on. Returns the
+    /// messages that wait here, oldest first.
     pub fn close(self) -> Vec<(T, Key)> {
-        self.handle.engine.receiving.close(self.id);
+        self.handle.engine.receive_half.close(self.id);
         std::iter::from_fn(|| self.queue.pop()).collect()
     }
 }

@@ -1,16 +1,16 @@
-//! Messages for async code, whatever its runtime: a task is woken by the thread behind.
+//! Messages for async code on any runtime: the thread that receives a message wakes the task.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::io::mailbox::Queue;
+use crate::io::mailbox::MailboxQueue;
 use crate::key::Key;
 
-/// The messages of one mailbox, one after the other; it has no end. Made by [`Cmq::stream`](crate::Cmq::stream).
+/// The messages of one mailbox, as a stream without an end. Returned by [`Cmq::stream`](crate::Cmq::stream).
 pub struct MessageStream<'a, T> {
-    queue: &'a Queue<T>,
+    queue: &'a MailboxQueue<T>,
 }
 
 impl<T> std::fmt::Debug for MessageStream<'_, T> {
@@ -20,7 +20,7 @@ impl<T> std::fmt::Debug for MessageStream<'_, T> {
 }
 
 impl<'a, T> MessageStream<'a, T> {
-    pub(crate) fn new(queue: &'a Queue<T>) -> MessageStream<'a, T> {
+    pub(crate) fn new(queue: &'a MailboxQueue<T>) -> MessageStream<'a, T> {
         MessageStream { queue }
     }
 }
@@ -32,8 +32,8 @@ impl<T> Stream for MessageStream<'_, T> {
         if let Some(message) = self.queue.pop() {
             return Poll::Ready(Some(message));
         }
-        self.queue.wake_later(context.waker());
-        // It may have come before the waker was there.
+        self.queue.register_waker(context.waker());
+        // A message may have arrived before the waker was registered.
         self.queue.pop().map_or(Poll::Pending, |message| Poll::Ready(Some(message)))
     }
 }

@@ -1,4 +1,4 @@
-//! What travels: one header for each datagram, then messages. `docs/CMQ.md` shows the same byte for byte.
+//! The format of a datagram: a header, then messages. `docs/CMQ.md` describes it byte for byte.
 //!
 //! ```text
 //!  0        1          2         4           8           16          24          28
@@ -6,73 +6,75 @@
 //! │ 0xC5   │ 1 │ kind │ count   │ stream    │ epoch     │ first     │ mailbox   │ body                     │
 //! │ u8     │ 4+4 bits │ u16     │ u32       │ u64       │ u64       │ u32       │                          │
 //! └────────┴──────────┴─────────┴───────────┴───────────┴───────────┴───────────┴──────────────────────────┘
-//!   batch:    count messages, each u16 length and bytes; zeros may follow, so that datagrams of one batch are equally
-//!             long and the kernel can cut them (UDP_SEGMENT)
-//!   fragment: count is the length of every piece but the last; u32 length of the message, u32 number of the piece, the
-//!             piece; zeros may follow here too. Behind the last piece spare ones may be numbered: so many as
-//!             [`spares`] says, number `pieces + n` being the exclusive or of the pieces n, n + spares, n + 2 spares, …,
-//!             the last one filled up with zeros
-//!   close:    nothing; `first` is how many messages the stream had
+//!   batch:    count messages, each u16 length and bytes. Zeros may follow, so that the datagrams of one batch have the
+//!             same length and the kernel can cut them (UDP_SEGMENT).
+//!   fragment: count is the length of each fragment but the last. The body is u32 length of the message, u32 index of the
+//!             fragment, and the bytes of the fragment; zeros may follow. The last fragment may be followed by
+//!             `parity_count` parity fragments: index `fragments + n` is the exclusive or of the fragments n,
+//!             n + parity_count, n + 2 * parity_count, …, with the last fragment padded with zeros
+//!   close:    nothing; `first` is the number of messages of the stream
 //! ```
 //!
-//! Numbers are little endian. Messages are numbered from 0 for each stream: what one sender (named by its random epoch)
-//! sends to one address. A batch holds the messages `first..first + count`, all pieces of a message carry its number.
+//! Numbers are little endian. A stream is what one sender, named by its random epoch, sends to one address.
+//! Its messages are numbered from 0. A batch holds the messages `first..first + count`. Each fragment carries
+//! the number of its message.
 
-/// The first byte of every datagram.
+/// The first byte of each datagram.
 pub const MAGIC: u8 = 0xC5;
 /// The version of this format.
 pub const VERSION: u8 = 1;
-/// Bytes before the body.
+/// Bytes of the header.
 pub const HEADER_BYTES: usize = 28;
-/// Bytes before each message of a batch.
+/// Bytes of the length before each message of a batch.
 pub const RECORD_BYTES: usize = 2;
-/// Bytes between the header of a fragment and its piece.
+/// Bytes between the header of a fragment and its body.
 pub const FRAGMENT_BYTES: usize = 8;
-/// Headers of IPv6 and UDP, which nobody sees here and the network carries.
+/// Bytes of the headers of IPv6 and UDP, which the network carries too.
 pub const IP_BYTES: usize = 48;
 /// The largest body of a UDP datagram over IPv4.
 pub const MAX_DATAGRAM: usize = 65_507;
-/// The shortest piece of a fragmented message, except for its last: bounds what a receiver keeps for each piece.
-pub const MIN_PIECE: usize = 256;
+/// The shortest fragment of a message, except the last: it bounds the memory for the bookkeeping of
+/// fragments.
+pub const MIN_FRAGMENT: usize = 256;
 
-/// Pieces of a message that share a spare one, at most.
-pub const SPARE_FOR: u32 = 16;
+/// The most fragments that share a parity fragment.
+pub const PARITY_GROUP: u32 = 16;
 
-/// How many spare pieces a message of so many pieces may have.
-pub const fn spares(pieces: u32) -> u32 {
-    pieces.div_ceil(SPARE_FOR)
+/// The number of parity fragments of a message with this many fragments.
+pub const fn parity_count(count: u32) -> u32 {
+    count.div_ceil(PARITY_GROUP)
 }
 
-/// What a datagram is.
+/// The kind of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Whole messages.
     Batch,
-    /// A piece of one message.
+    /// A fragment of one message.
     Fragment,
     /// The end of a stream.
     Close,
 }
 
-/// What every datagram begins with.
+/// The header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// The kind of the datagram.
     pub kind: Kind,
-    /// Messages of a batch, bytes of a fragment's pieces, 0 for a close.
+    /// The messages of a batch; the bytes of a fragment; 0 for a close.
     pub count: u16,
-    /// The sender's number for the address it sends to.
+    /// The sender's number for its destination address.
     pub stream: u32,
     /// The random name of the sender.
     pub epoch: u64,
-    /// The number of the first message, or of all messages for a close.
+    /// The number of the first message. For a close, the number of messages of the stream.
     pub first: u64,
-    /// The mailbox at the receiver.
+    /// The mailbox of the receiver.
     pub mailbox: u32,
 }
 
 impl Header {
-    /// The bytes of it.
+    /// The header as bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = match self.kind {
             Kind::Batch => 0,
@@ -91,59 +93,59 @@ impl Header {
     }
 }
 
-/// Why a datagram was not taken.
+/// Why a datagram was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Something else was sent to this port.
+    /// The sender's: the datagram does not belong to CMQ.
     #[error("it does not begin like a datagram of CMQ: something else sends to this port")]
     Foreign,
-    /// A newer sender.
+    /// The sender's: it uses a newer version.
     #[error("version {0} is not known here: update the receiver")]
     Version(u8),
-    /// It ends too early, or says something that cannot be.
+    /// The sender's, or the network's: the datagram is cut short or contradicts itself.
     #[error("it is cut short or contradicts itself")]
     Broken,
 }
 
-/// A datagram that was checked: reading it cannot fail.
+/// A checked datagram: reading it cannot fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Its header.
+    /// The header.
     pub header: Header,
-    /// Its body.
+    /// The body.
     pub body: Body<'a>,
 }
 
-/// What follows the header.
+/// The body of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
     /// The messages of a batch.
     Batch(Messages<'a>),
-    /// A piece of a message.
-    Fragment(Piece<'a>),
+    /// A fragment of a message.
+    Fragment(Fragment<'a>),
     /// Nothing.
     Close,
 }
 
-/// A piece of a message.
+/// A fragment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct Fragment<'a> {
     /// Bytes of the whole message.
     pub total: u32,
-    /// Which piece it is, from 0; from `pieces` on it is spare.
+    /// The index of the fragment, from 0. Parity fragments have the indices from `count` on.
     pub index: u32,
-    /// How many there are, without spare ones.
-    pub pieces: u32,
-    /// Its bytes.
+    /// The number of fragments, without parity fragments.
+    pub count: u32,
+    /// The bytes of the fragment.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// Checks a datagram as it arrived.
+    /// Checks a received datagram.
     ///
     /// # Errors
-    /// Whatever is not exactly the format.
+    /// The datagram does not follow the format.
     pub fn parse(bytes: &'a [u8]) -> Result<Datagram<'a>, Malformed> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(match bytes.first() {
             Some(&MAGIC) => Malformed::Broken,
@@ -159,13 +161,13 @@ impl<'a> Datagram<'a> {
         let count = u16_at(header, 2);
         let (kind, body) = match header[1] & 15 {
             0 => (Kind::Batch, Body::Batch(Messages::parse(count, body)?)),
-            1 => (Kind::Fragment, Body::Fragment(Piece::parse(count, body)?)),
+            1 => (Kind::Fragment, Body::Fragment(Fragment::parse(count, body)?)),
             2 if count == 0 && body.is_empty() => (Kind::Close, Body::Close),
             _ => return Err(Malformed::Broken),
         };
         let (stream, mailbox) = (u32_at(header, 4), u32_at(header, 24));
         let (epoch, first) = (u64_at(header, 8), u64_at(header, 16));
-        // A number past this is never reached, and additions to it never overflow.
+        // No sender reaches a larger number, and additions to this one never overflow.
         if first > u64::MAX >> 1 {
             return Err(Malformed::Broken);
         }
@@ -173,35 +175,35 @@ impl<'a> Datagram<'a> {
     }
 }
 
-impl<'a> Piece<'a> {
-    fn parse(piece: u16, body: &'a [u8]) -> Result<Piece<'a>, Malformed> {
+impl<'a> Fragment<'a> {
+    fn parse(size: u16, body: &'a [u8]) -> Result<Fragment<'a>, Malformed> {
         let numbers: &[u8; FRAGMENT_BYTES] = body.first_chunk().ok_or(Malformed::Broken)?;
         let (total, index) = (u32_at(numbers, 0), u32_at(numbers, 4));
-        let (bytes, size) = (&body[FRAGMENT_BYTES..], u32::from(piece));
-        // A message of a single piece is no fragment.
-        if usize::from(piece) < MIN_PIECE || total <= size {
+        let (bytes, size) = (&body[FRAGMENT_BYTES..], u32::from(size));
+        // A message of one fragment is sent in a batch.
+        if (size as usize) < MIN_FRAGMENT || total <= size {
             return Err(Malformed::Broken);
         }
-        let pieces = total.div_ceil(size);
+        let count = total.div_ceil(size);
         let length = match index {
-            _ if index < pieces => size.min(total - index * size),
-            _ if index - pieces < spares(pieces) => size,
+            _ if index < count => size.min(total - index * size),
+            _ if index - count < parity_count(count) => size,
             _ => return Err(Malformed::Broken),
         };
         match bytes.split_at_checked(length as usize) {
-            Some((bytes, padding)) if is_zero(padding) => Ok(Piece { total, index, pieces, bytes }),
+            Some((bytes, padding)) if is_zero(padding) => Ok(Fragment { total, index, count, bytes }),
             _ => Err(Malformed::Broken),
         }
     }
 }
 
-/// Messages that lie one behind the other.
+/// Consecutive messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Messages<'a> {
     count: usize,
     bytes: &'a [u8],
-    /// The bytes are one message, without its length.
-    whole: bool,
+    /// True if the bytes are one reassembled message, without a length.
+    reassembled: bool,
 }
 
 impl<'a> Messages<'a> {
@@ -215,40 +217,40 @@ impl<'a> Messages<'a> {
         if count == 0 || at > body.len() || !is_zero(&body[at..]) {
             return Err(Malformed::Broken);
         }
-        Ok(Messages { count: usize::from(count), bytes: &body[..at], whole: false })
+        Ok(Messages { count: usize::from(count), bytes: &body[..at], reassembled: false })
     }
 
-    /// One message that was put together again.
-    pub fn whole(bytes: &'a [u8]) -> Messages<'a> {
-        Messages { count: 1, bytes, whole: true }
+    /// One reassembled message.
+    pub fn reassembled(bytes: &'a [u8]) -> Messages<'a> {
+        Messages { count: 1, bytes, reassembled: true }
     }
 
-    /// The messages of [`Messages::as_bytes`] of a batch.
-    pub(crate) fn checked(count: usize, bytes: &'a [u8], whole: bool) -> Messages<'a> {
-        Messages { count, bytes, whole }
+    /// The messages of a batch from [`Messages::as_bytes`].
+    pub(crate) fn from_parts(count: usize, bytes: &'a [u8], reassembled: bool) -> Messages<'a> {
+        Messages { count, bytes, reassembled }
     }
 
-    /// How many.
+    /// The number of messages.
     #[allow(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The bytes they lie in.
+    /// The bytes that hold the messages.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Whether the bytes are one message, without its length.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
+    /// True if the bytes are one message, without its length.
+    pub(crate) fn is_reassembled(&self) -> bool {
+        self.reassembled
     }
 
-    /// One after the other.
+    /// Iterates over the messages.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (whole, mut rest) = (self.whole, self.bytes);
+        let (reassembled, mut rest) = (self.reassembled, self.bytes);
         (0..self.count).map(move |_| {
-            if whole {
+            if reassembled {
                 return rest;
             }
             let (length, after) = rest.split_at(RECORD_BYTES);
@@ -259,8 +261,8 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// How many messages end in a datagram that this end made.
-pub(crate) fn ends(datagram: &[u8]) -> u64 {
+/// The number of messages that end in a datagram of this queue.
+pub(crate) fn messages_ending_in(datagram: &[u8]) -> u64 {
     let count = u16_at(datagram, 2);
     match datagram[1] & 15 {
         0 => count.into(),
@@ -272,13 +274,13 @@ pub(crate) fn ends(datagram: &[u8]) -> u64 {
     }
 }
 
-/// Whether a datagram that this end made has a spare piece.
-pub(crate) fn is_spare(datagram: &[u8]) -> bool {
+/// True if a datagram of this queue is a parity fragment.
+pub(crate) fn is_parity(datagram: &[u8]) -> bool {
     let (total, index) = (u32_at(datagram, HEADER_BYTES), u32_at(datagram, HEADER_BYTES + 4));
     index >= total.div_ceil(u16_at(datagram, 2).into())
 }
 
-/// Whether this is what fills a datagram up.
+/// True if the rest of a datagram is padding.
 fn is_zero(padding: &[u8]) -> bool {
     padding.iter().all(|&byte| byte == 0)
 }

@@ -9,10 +9,10 @@ const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 fn every_member_of_a_group_gets_it() {
-    let any_port = || new_rq_with::<u32>("0.0.0.0:0", Config { reuse_address: true, ..Config::default() });
+    let any_port = || new_rq_with::<u32>("0.0.0.0:0", Config::default().reuse_address(true));
     let first = any_port().expect("a queue");
     let port = first.local_addr().port();
-    let config = Config { reuse_address: true, ..Config::default() };
+    let config = Config::default().reuse_address(true);
     let second: Cmq<u32> = new_rq_with(("0.0.0.0", port), config).expect("the port is shared");
     let group: IpAddr = "239.77.0.9".parse().expect("a group");
     let by = Interface::Name("lo".into());
@@ -20,7 +20,7 @@ fn every_member_of_a_group_gets_it() {
         queue.multicast().join(group, &by).expect("loopback has multicast");
     }
     let sender: Cmq<u32> = new_rq_with("0.0.0.0:0", Config::immediate()).expect("a queue");
-    sender.multicast().send_by(&by, 0).expect("loopback");
+    sender.multicast().set_interface(&by, 0).expect("loopback");
     let to = SocketAddr::new(group, port);
     for number in 0..10 {
         sender.cw_push((to, 0), &number).expect("room");

@@ -5,7 +5,7 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use cmq::{Cmq, Config, Counts, Event, Order, new_rq_with};
+use cmq::{Cmq, Config, Delivery, Event, ReceiveCounts, new_rq_with};
 
 use common::{Fate, Proxy, messages};
 
@@ -17,7 +17,7 @@ fn queue(config: Config) -> Cmq<u64> {
 
 /// Enough for all that a test sends at once.
 fn roomy() -> Config {
-    Config { receive_buffer: Some(4 << 20), ..Config::default() }
+    Config::default().receive_buffer(Some(4 << 20))
 }
 
 /// Sends so many messages through a proxy; what was popped, what was counted, and what the proxy did.
@@ -25,7 +25,7 @@ fn exchange(
     config: Config,
     count: u64,
     fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static,
-) -> (Vec<u64>, Counts, common::Done) {
+) -> (Vec<u64>, ReceiveCounts, common::Done) {
     let receiver = queue(config);
     let proxy = Proxy::start(receiver.local_addr(), fate);
     let from = proxy.addr();
@@ -39,11 +39,11 @@ fn exchange(
     drop(sender);
     let done = proxy.finish();
     let until = Instant::now() + LONG;
-    while !receiver.sender(from).iter().any(|s| s.closed) || receiver.waiting() > 0 {
+    while !receiver.senders_at(from).iter().any(|s| s.closed) || receiver.waiting() > 0 {
         popped.extend(receiver.pop_timeout(Duration::from_millis(5)).map(|message| message.0));
         assert!(Instant::now() < until, "the end was not seen: {:?}", receiver.stats());
     }
-    (popped, receiver.sender(from)[0].counts, done)
+    (popped, receiver.senders_at(from)[0].counts, done)
 }
 
 #[test]
@@ -78,21 +78,21 @@ fn order_is_kept_when_the_network_does_not() {
         _ => Fate::Passes,
     };
     // Long enough that only the number of datagrams decides.
-    let order = Order::Kept { wait: LONG, window: 16 };
-    let (popped, counts, done) = exchange(roomy().order(order), 20_000, turn);
+    let delivery = Delivery::Ordered { wait: LONG, window: 16 };
+    let (popped, counts, done) = exchange(roomy().delivery(delivery), 20_000, turn);
     assert_eq!(popped, (0..20_000).collect::<Vec<u64>>());
     assert_eq!((counts.reordered, counts.lost, counts.late), (done.after, 0, 0));
 
     // Who comes after the window is late, and was lost before.
-    let order = Order::Kept { wait: LONG, window: 2 };
-    let (popped, counts, done) = exchange(roomy().order(order), 20_000, turn);
+    let delivery = Delivery::Ordered { wait: LONG, window: 2 };
+    let (popped, counts, done) = exchange(roomy().delivery(delivery), 20_000, turn);
     assert!(popped.is_sorted());
     assert_eq!((counts.late, counts.lost), (done.after, done.after));
     assert_eq!(popped.len() as u64, 20_000 - counts.lost);
 
     // Or nobody waits, and messages are popped as they arrive.
-    let order = Order::AsArrived { wait: LONG, window: 16 };
-    let (mut popped, counts, done) = exchange(roomy().order(order), 20_000, turn);
+    let delivery = Delivery::Unordered { wait: LONG, window: 16 };
+    let (mut popped, counts, done) = exchange(roomy().delivery(delivery), 20_000, turn);
     assert!(!popped.is_sorted());
     popped.sort_unstable();
     assert_eq!(popped, (0..20_000).collect::<Vec<u64>>());
@@ -115,7 +115,7 @@ fn a_receiver_that_restarts_says_what_it_missed() {
     sender.cw_push((at, 0), &101).expect("room");
     assert_eq!(second.pop_timeout(LONG).expect("loopback").0, 101);
     let from = sender.local_addr();
-    assert_eq!(second.event(), Some(Event::Joined { from, missed: 101, restarted: false }));
+    assert_eq!(second.next_event(), Some(Event::Joined { from, missed: 101, restarted: false }));
 }
 
 #[test]
@@ -129,14 +129,14 @@ fn a_sender_that_restarts_is_a_new_one() {
     let second: Cmq<u64> = new_rq_with(at, Config::immediate()).expect("the address is free again");
     second.cw_push((receiver.local_addr(), 0), &2).expect("room");
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 2);
-    let events: Vec<Event> = std::iter::from_fn(|| receiver.event()).collect();
+    let events: Vec<Event> = std::iter::from_fn(|| receiver.next_event()).collect();
     assert!(events.contains(&Event::Joined { from: at, missed: 0, restarted: true }), "{events:?}");
 }
 
 #[test]
 fn a_full_mailbox_drops_and_says_so() {
-    for when_full in [cmq::WhenFull::DropNewest, cmq::WhenFull::DropOldest] {
-        let receiver = queue(Config { mailbox_messages: 10, when_full, ..roomy() });
+    for overflow in [cmq::OverflowPolicy::DropNewest, cmq::OverflowPolicy::DropOldest] {
+        let receiver = queue(roomy().mailbox_messages(10).overflow(overflow));
         let sender = queue(Config::default());
         for number in 0..100 {
             sender.cw_push((receiver.local_addr(), 3), &number).expect("room");
@@ -144,14 +144,14 @@ fn a_full_mailbox_drops_and_says_so() {
         let from = sender.local_addr();
         drop(sender);
         let until = Instant::now() + LONG;
-        while !receiver.sender(from).iter().any(|s| s.closed) && Instant::now() < until {
+        while !receiver.senders_at(from).iter().any(|s| s.closed) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         let popped: Vec<u64> = receiver.try_iter().map(|message| message.0).collect();
-        let expected = if when_full == cmq::WhenFull::DropNewest { 0..10 } else { 90..100 };
+        let expected = if overflow == cmq::OverflowPolicy::DropNewest { 0..10 } else { 90..100 };
         assert_eq!(popped, expected.collect::<Vec<u64>>());
         assert_eq!(receiver.stats().counts.overflowed, 90);
-        let events: Vec<Event> = std::iter::from_fn(|| receiver.event()).collect();
+        let events: Vec<Event> = std::iter::from_fn(|| receiver.next_event()).collect();
         let dropped = |event: &Event| match event {
             Event::Overflowed { id: 3, count, .. } => *count,
             _ => 0,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cmq::{Cmq, Config, Event, Key, Large, Order, PushError, new_raw_rq, new_rq, new_rq_with};
+use cmq::{Cmq, Config, Delivery, Event, Key, Oversize, PushError, new_raw_rq, new_rq, new_rq_with};
 
 /// Longer than any test takes; reaching it is a failure.
 const LONG: Duration = Duration::from_secs(20);
@@ -29,13 +29,13 @@ fn ten_thousand(config: Config) {
     drop(sender);
     let mut last = None;
     let mut received = 0;
-    while !receiver.sender(from).first().is_some_and(|s| s.closed) || receiver.waiting() > 0 {
+    while !receiver.senders_at(from).first().is_some_and(|s| s.closed) || receiver.waiting() > 0 {
         let Some((number, key)) = receiver.pop_timeout(Duration::from_millis(20)) else { continue };
         assert!(last < Some(number), "order is kept");
         assert_eq!(key, Key::new(from, 0));
         (last, received) = (Some(number), received + 1);
     }
-    let counts = receiver.sender(from)[0].counts;
+    let counts = receiver.senders_at(from)[0].counts;
     assert_eq!(counts.received, received);
     assert_eq!(counts.received + counts.lost + counts.missed, 10_000);
 }
@@ -47,18 +47,18 @@ fn presets_have_their_batches() {
     assert_eq!((default.qthresh, default.timeout), (60_000, Duration::from_millis(5)));
     assert!(default.flush_on_wait, "an answer is not kept waiting");
     assert_eq!((paper.qthresh, paper.timeout), (512, Duration::from_millis(200)));
-    assert_eq!((paper.qmessages, paper.flush_on_wait, paper.receive_buffer), (usize::MAX, false, None));
+    assert_eq!((paper.qmessages, paper.flush_on_wait, paper.receive_buffer), (None, false, None));
 }
 
 #[test]
 fn a_batch_leaves_when_it_is_old_or_large() {
     let receiver = queue(Config::default());
-    let sender = queue(Config::default().batches(100, Duration::from_millis(50)));
+    let sender = queue(Config::default().qthresh(100).timeout(Duration::from_millis(50)));
     let to = (receiver.local_addr(), 0);
     sender.cw_push(to, &1).expect("room");
     assert_eq!(sender.stats().sent, 0, "it waits for others");
     assert_eq!(receiver.pop_timeout(LONG).expect("its time came").0, 1);
-    let slow = queue(Config::default().batches(100, Duration::from_secs(1_000_000)));
+    let slow = queue(Config::default().qthresh(100).timeout(Duration::from_secs(1_000_000)));
     for number in 0..100 {
         slow.cw_push(to, &number).expect("room");
     }
@@ -108,7 +108,7 @@ fn mailboxes_and_selective_receive() {
 
 #[test]
 fn raw_bytes_and_large_messages() {
-    let config = Config { receive_buffer: Some(4 << 20), max_datagram: Some(1400), ..Config::default() };
+    let config = Config::default().receive_buffer(Some(4 << 20)).max_datagram(Some(1400));
     let receiver = new_raw_rq("127.0.0.1:0", config.clone()).expect("a queue");
     let sender = new_raw_rq("127.0.0.1:0", config.clone()).expect("a queue");
     let to = (receiver.local_addr(), 0);
@@ -120,14 +120,14 @@ fn raw_bytes_and_large_messages() {
     }
     let large = Bytes::from(vec![0; (1 << 20) + 1]);
     assert_eq!(sender.cw_push(to, &large), Err(PushError::TooLarge { size: (1 << 20) + 1, limit: 1 << 20 }));
-    let strict = new_raw_rq("127.0.0.1:0", Config { large: Large::Refuse, ..config }).expect("a queue");
+    let strict = new_raw_rq("127.0.0.1:0", config.oversize(Oversize::Reject)).expect("a queue");
     let error = strict.cw_push(to, &Bytes::from(vec![0; 1371])).expect_err("it fits into no datagram");
     assert_eq!(error, PushError::TooLarge { size: 1371, limit: 1370 });
 }
 
 #[test]
 fn a_push_says_when_too_much_waits() {
-    let sender = queue(Config { pending_bytes: 100, ..Config::default().batches(60_000, LONG) });
+    let sender = queue(Config::default().qthresh(60_000).timeout(LONG).pending_bytes(100));
     let to = (sender.local_addr(), 0);
     let taken = (0..1000).take_while(|number| sender.cw_push(to, number).is_ok()).count();
     assert!((20..60).contains(&taken), "{taken} of three and four bytes");
@@ -168,8 +168,8 @@ fn a_type_that_panics_does_not_end_the_queue() {
 #[test]
 fn whoever_waits_for_ever_may_say_so() {
     let ever = Duration::MAX;
-    let order = Order::Kept { wait: ever, window: 16 };
-    let config = Config { fragment_expiry: ever, ..Config::default().batches(100, ever).order(order) };
+    let delivery = Delivery::Ordered { wait: ever, window: 16 };
+    let config = Config::default().qthresh(100).timeout(ever).delivery(delivery).fragment_timeout(ever);
     let (receiver, sender) = (new_raw_rq("127.0.0.1:0", config.clone()), new_raw_rq("127.0.0.1:0", config));
     let (receiver, sender) = (receiver.expect("a queue"), sender.expect("a queue"));
     for size in [1, 100, 100_000] {
@@ -209,9 +209,9 @@ fn a_push_that_panics_leaves_nothing_behind() {
 #[test]
 fn a_batch_of_many_datagrams_arrives_whole() {
     for offload in [true, false] {
-        let config = Config { offload, max_datagram: Some(1200), ..Config::default() };
+        let config = Config::default().segmentation_offload(offload).max_datagram(Some(1200));
         let receiver = queue(Config::default());
-        let sender = queue(config.batches(60_000, LONG));
+        let sender = queue(config.qthresh(60_000).timeout(LONG));
         for number in 0..20_000 {
             sender.cw_push((receiver.local_addr(), 0), &number).expect("room");
         }
@@ -227,7 +227,7 @@ fn a_batch_of_many_datagrams_arrives_whole() {
 #[test]
 fn a_hundred_thousand_keys() {
     let receiver = queue(Config::default());
-    let sender = queue(Config::default().batches(60_000, LONG));
+    let sender = queue(Config::default().qthresh(60_000).timeout(LONG));
     for id in 0..100_000 {
         sender.cw_push((receiver.local_addr(), id), &id).expect("room");
     }
@@ -250,7 +250,7 @@ fn a_hundred_thousand_keys() {
         assert!(last < Some(number));
         (last, received) = (Some(number), received + 1);
     }
-    let counts = receiver.sender(sender.local_addr())[0].counts;
+    let counts = receiver.senders_at(sender.local_addr())[0].counts;
     let told = counts.received + counts.lost + counts.missed;
     assert!(
         (100_001..=100_000 + ends).contains(&told) && counts.received > received,
@@ -263,7 +263,7 @@ const END: u32 = u32::MAX;
 
 #[test]
 fn several_threads_push_and_pop() {
-    let spins = Config { spin: Duration::from_micros(50), ..Config::default() };
+    let spins = Config::default().spin(Duration::from_micros(50));
     let receiver = queue(spins);
     let sender = queue(Config::default());
     let to: SocketAddr = receiver.local_addr();
@@ -304,12 +304,12 @@ fn the_end_of_a_sender_is_told() {
     let from = sender.local_addr();
     drop(sender);
     assert!(receiver.pop_timeout(LONG).is_some());
-    while !receiver.sender(from)[0].closed {
+    while !receiver.senders_at(from)[0].closed {
         receiver.pop_timeout(Duration::from_millis(1));
     }
-    assert_eq!(receiver.event(), Some(Event::Joined { from, missed: 0, restarted: false }));
-    assert_eq!(receiver.event(), Some(Event::Closed { from, sent: 1 }));
-    assert_eq!(receiver.event(), None);
+    assert_eq!(receiver.next_event(), Some(Event::Joined { from, missed: 0, restarted: false }));
+    assert_eq!(receiver.next_event(), Some(Event::Closed { from, sent: 1 }));
+    assert_eq!(receiver.next_event(), None);
 }
 
 #[test]
@@ -319,15 +319,15 @@ fn what_cannot_be_is_refused() {
     assert_eq!(queue.cw_push((v6, 0), &1), Err(PushError::Address));
     let zero: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     assert_eq!(queue.cw_push((zero, 0), &1), Err(PushError::Address));
-    let error =
-        new_rq_with::<u32>("127.0.0.1:0", Config::default().batches(0, LONG)).expect_err("no batches");
-    assert_eq!(error.to_string(), "configuration: qthresh is 0, it must be from 1 to 60000");
-    let small = Config { fragment_bytes: 1 << 20, ..Config::default() };
+    let error = new_rq_with::<u32>("127.0.0.1:0", Config::default().qthresh(0).timeout(LONG))
+        .expect_err("no batches");
+    assert_eq!(error.to_string(), "configuration: qthresh is 0; it must be between 1 and 60000");
+    let small = Config::default().fragment_bytes(1 << 20);
     let error = new_rq_with::<u32>("127.0.0.1:0", small).expect_err("no large message would become whole");
     assert!(error.to_string().starts_with("configuration: fragment_bytes is 1048576"), "{error}");
-    let busy = Config { spin: Duration::from_millis(2), ..Config::default() };
+    let busy = Config::default().spin(Duration::from_millis(2));
     let error = new_rq_with::<u32>("127.0.0.1:0", busy).expect_err("a core is not for waiting");
     assert!(error.to_string().starts_with("configuration: spin (in µs) is 2000"), "{error}");
     let taken = new_rq::<u32>(queue.local_addr()).expect_err("the address is taken");
-    assert!(taken.to_string().starts_with("cannot take the address"), "{taken}");
+    assert!(taken.to_string().starts_with("cannot bind the address"), "{taken}");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use cmq::strategy::repair::{Policy, Repair, RepairConfig, Repairable};
-use cmq::strategy::request::{Call, CallConfig, CallError, Caller, Look, Responder, Served};
+use cmq::strategy::request::{Call, CallConfig, CallError, CallState, Caller, Responder, Served};
 use cmq::{Cmq, Config, new_rq_with};
 
 use common::{Fate, Proxy};
@@ -20,7 +20,7 @@ where
 }
 
 fn fast() -> CallConfig {
-    CallConfig { timeout: Duration::from_millis(50), ..CallConfig::default() }
+    CallConfig::default().timeout(Duration::from_millis(50))
 }
 
 #[test]
@@ -29,15 +29,15 @@ fn futures_are_open_then_answered_or_lost() {
     let caller: Caller<u32, String> = Caller::new(queue(), fast());
     let to = (responder.queue().local_addr(), 0);
     let pending: Vec<_> = (0..3).map(|n| caller.call(to, n).expect("room")).collect();
-    assert!(pending.iter().all(|pending| pending.look() == Look::Open));
+    assert!(pending.iter().all(|pending| pending.state() == CallState::Pending));
     // The second is never answered.
     for _ in 0..3 {
-        responder.serve(LONG, |n, _| (n != 1).then(|| n.to_string()));
+        responder.serve(Some(LONG), |n, _| (n != 1).then(|| n.to_string()));
     }
-    assert_eq!(pending[0].wait(LONG), Look::Answered("0".into()));
-    assert_eq!(pending[2].wait(LONG), Look::Answered("2".into()));
-    assert_eq!(pending[1].wait(LONG), Look::Lost);
-    assert_eq!(pending[0].look(), Look::Answered("0".into()), "it may be looked at again");
+    assert_eq!(pending[0].wait(Some(LONG)), CallState::Answered("0".into()));
+    assert_eq!(pending[2].wait(Some(LONG)), CallState::Answered("2".into()));
+    assert_eq!(pending[1].wait(Some(LONG)), CallState::Lost);
+    assert_eq!(pending[0].state(), CallState::Answered("0".into()), "it may be looked at again");
     assert_eq!(caller.outstanding(), 3);
     drop(pending);
     assert_eq!(caller.outstanding(), 0);
@@ -54,10 +54,10 @@ fn a_lost_question_is_asked_again() {
     let caller: Caller<u32, u32> = Caller::new(queue(), fast());
     let pending = caller.call((proxy.addr(), 0), 20).expect("room");
     let answering = std::thread::spawn(move || {
-        while responder.serve(LONG, |n, _| Some(n + 1)) != Served::Answered {}
+        while responder.serve(Some(LONG), |n, _| Some(n + 1)) != Served::Answered {}
         responder
     });
-    assert_eq!(pending.wait(LONG), Look::Answered(21));
+    assert_eq!(pending.wait(Some(LONG)), CallState::Answered(21));
     drop(answering.join());
 }
 
@@ -70,7 +70,7 @@ fn several_threads_wait_for_their_answers() {
         scope.spawn(|| {
             let mut answered = 0;
             while answered < 400 {
-                answered += u32::from(responder.serve(LONG, |n, _| Some(n * 2)) == Served::Answered);
+                answered += u32::from(responder.serve(Some(LONG), |n, _| Some(n * 2)) == Served::Answered);
             }
         });
         for thread in 0..4 {
@@ -78,7 +78,7 @@ fn several_threads_wait_for_their_answers() {
             scope.spawn(move || {
                 for n in 0..100 {
                     let pending = caller.call(to, thread * 1000 + n).expect("room");
-                    assert_eq!(pending.wait(LONG), Look::Answered(2 * (thread * 1000 + n)));
+                    assert_eq!(pending.wait(Some(LONG)), CallState::Answered(2 * (thread * 1000 + n)));
                 }
             });
         }
@@ -89,28 +89,27 @@ fn several_threads_wait_for_their_answers() {
 fn nobody_is_sent_more_than_he_sent() {
     let responder: Responder<u32, Vec<u8>> = Responder::new(queue());
     let to = (responder.queue().local_addr(), 0);
-    let caller: Caller<u32, Vec<u8>> =
-        Caller::new(queue(), CallConfig { answer_bytes: 10, tries: 1, ..fast() });
+    let caller: Caller<u32, Vec<u8>> = Caller::new(queue(), fast().max_response_bytes(10).max_attempts(1));
     let pending = caller.call(to, 1).expect("room");
-    assert_eq!(responder.serve(LONG, |_, _| Some(vec![0; 100])), Served::TooLarge);
-    assert_eq!(pending.wait(LONG), Look::Lost);
+    assert_eq!(responder.serve(Some(LONG), |_, _| Some(vec![0; 100])), Served::TooLarge);
+    assert_eq!(pending.wait(Some(LONG)), CallState::Lost);
     // Whoever does not pad its questions gets no answers.
     let stranger: Cmq<Call<u32, Vec<u8>>> = queue();
-    let question = Call::Question { number: 1, question: 1, padding: Vec::new() };
+    let question = Call::Request { id: 1, request: 1, padding: Vec::new() };
     stranger.cw_push(to, &question).expect("room");
-    assert_eq!(responder.serve(LONG, |_, _| Some(Vec::new())), Served::TooLarge);
+    assert_eq!(responder.serve(Some(LONG), |_, _| Some(Vec::new())), Served::TooLarge);
 }
 
 #[test]
 fn an_answer_from_elsewhere_is_none() {
-    let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig { tries: 1, ..fast() });
+    let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_attempts(1));
     let asked: Cmq<Call<u32, u32>> = queue();
     let stranger: Cmq<Call<u32, u32>> = queue();
     let pending = caller.call((asked.local_addr(), 0), 1).expect("room");
     let (call, from) = asked.pop_timeout(LONG).expect("it was asked");
-    let Call::Question { number, .. } = call else { panic!("{call:?}") };
-    stranger.cw_push(from, &Call::Answer { number, answer: 666 }).expect("room");
-    assert_eq!(pending.wait(LONG), Look::Lost);
+    let Call::Request { id, .. } = call else { panic!("{call:?}") };
+    stranger.cw_push(from, &Call::Response { id, response: 666 }).expect("room");
+    assert_eq!(pending.wait(Some(LONG)), CallState::Lost);
 }
 
 /// Whoever is asked knows the caller's epoch and the numbers of his own questions. Those of others', which a stranger
@@ -123,8 +122,8 @@ fn numbers_cannot_be_told_from_others() {
     let _pending: Vec<_> = (0..4).map(|n| caller.call(to, n).expect("room")).collect();
     let numbers: Vec<u64> = (0..4)
         .map(|_| match asked.pop_timeout(LONG).expect("it was asked").0 {
-            Call::Question { number, .. } => number,
-            call @ Call::Answer { .. } => panic!("{call:?}"),
+            Call::Request { id, .. } => id,
+            call @ Call::Response { .. } => panic!("{call:?}"),
         })
         .collect();
     // The steps of generators that can be turned back: by the same distance, by a mixed one, from the epoch.
@@ -134,7 +133,7 @@ fn numbers_cannot_be_told_from_others() {
         let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         n ^ (n >> 31)
     };
-    let epoch = asked.sender(caller.queue().local_addr())[0].epoch;
+    let epoch = asked.senders_at(caller.queue().local_addr())[0].epoch;
     for turn in 0..64 {
         assert!(!numbers.contains(&mix(epoch.rotate_left(turn).wrapping_add(STEP))));
     }
@@ -151,7 +150,7 @@ fn a_receiver_knows_only_its_own_token() {
             sender.push((receiver.local_addr(), 0), 0, &1).expect("room");
             let (message, from) = receiver.pop_timeout(LONG).expect("loopback");
             let Repairable::Message { token, .. } = message else { panic!("{message:?}") };
-            let epoch = receiver.sender(from.addr)[0].epoch;
+            let epoch = receiver.senders_at(from.addr)[0].epoch;
             assert!((0..64).all(|turn| epoch.rotate_left(turn) as u32 != token));
             token
         })
@@ -168,14 +167,14 @@ fn an_answer_to_a_mapped_address_is_one() {
     let caller: Caller<u32, u32> = Caller::new(asking, CallConfig::default());
     let mapped: std::net::SocketAddr = format!("[::ffff:127.0.0.1]:{port}").parse().expect("an address");
     let pending = caller.call((mapped, 0), 1).expect("room");
-    assert_eq!(responder.serve(LONG, |n, _| Some(n + 1)), Served::Answered);
-    assert_eq!(pending.wait(LONG), Look::Answered(2));
-    assert_eq!(caller.queue().sender(mapped).len(), 1);
+    assert_eq!(responder.serve(Some(LONG), |n, _| Some(n + 1)), Served::Answered);
+    assert_eq!(pending.wait(Some(LONG)), CallState::Answered(2));
+    assert_eq!(caller.queue().senders_at(mapped).len(), 1);
 }
 
 #[test]
 fn the_store_is_limited() {
-    let caller: Caller<u32, u32> = Caller::new(queue(), CallConfig { outstanding: 2, ..fast() });
+    let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_outstanding(2));
     let nobody = (queue::<u32>().local_addr(), 0);
     let one = caller.call(nobody, 1).expect("room");
     let _other = caller.call(nobody, 2).expect("room");
@@ -193,7 +192,7 @@ fn settle(
     let mut popped = Vec::new();
     let mut quiet = 0;
     while quiet < 10 {
-        sender.tell_end(key).expect("room");
+        sender.notify_end(key).expect("room");
         quiet += 1;
         while let Some(got) = receiver.pop_timeout(Duration::from_millis(10)) {
             popped.push((got.slot, got.message, got.repaired));
@@ -209,7 +208,7 @@ fn settle(
 
 #[test]
 fn replay_brings_the_same_messages() {
-    let config = RepairConfig { patience: Duration::from_millis(5), repairs: 100, ..RepairConfig::default() };
+    let config = RepairConfig::default().request_interval(Duration::from_millis(5)).max_repairs(100);
     let (sender, receiver) = (Repair::new(queue(), config), Repair::new(queue(), config));
     // Every third datagram is lost, the replays too; the last ones as well.
     let proxy = Proxy::start(receiver.queue().local_addr(), |number, _| match number % 3 {
@@ -225,13 +224,13 @@ fn replay_brings_the_same_messages() {
     messages.sort_unstable();
     assert_eq!(messages, (0..300).collect::<Vec<u64>>(), "each once");
     assert!(popped.iter().filter(|(_, _, repaired)| *repaired).count() >= 99);
-    assert_eq!(receiver.gone(), 0);
+    assert_eq!(receiver.unrecoverable(), 0);
 }
 
 #[test]
 fn replacement_brings_what_is_true_now() {
     let policy = Policy::Replace { slots: 10 };
-    let config = RepairConfig { policy, patience: Duration::from_millis(5), ..RepairConfig::default() };
+    let config = RepairConfig::default().policy(policy).request_interval(Duration::from_millis(5));
     let (sender, receiver) = (Repair::new(queue(), config), Repair::new(queue(), config));
     // Messages 10 to 29 are lost: two values of each slot.
     let proxy = Proxy::start(receiver.queue().local_addr(), |number, _| match number {
@@ -245,7 +244,7 @@ fn replacement_brings_what_is_true_now() {
     let popped = settle(&sender, &receiver, key);
     assert_eq!(popped.len(), 20, "the first value of each slot, and the last: {popped:?}");
     assert!(popped[10..].iter().all(|&(slot, message, repaired)| repaired && message == 20 + slot));
-    assert_eq!(receiver.gone(), 10, "nobody waits for what was replaced");
+    assert_eq!(receiver.unrecoverable(), 10, "nobody waits for what was replaced");
 }
 
 /// Whoever sends from an address that is not his makes nobody send more there than came from there, however many
@@ -258,21 +257,22 @@ fn nobody_is_asked_with_more_bytes_than_he_sent() {
     for number in 0..300 {
         // Each claims another sender, which has sent a hundred messages before.
         let token = number % 100;
-        let claim = Repairable::Message { token, number: 100, again: false, slot: 0, message: 0 };
+        let claim = Repairable::Message { token, number: 100, repeated: false, slot: 0, message: 0 };
         stranger.cw_push((to, number), &claim).expect("room");
         // One at a time: a socket's buffer holds fewer than all.
         receiver.pop_timeout(LONG).expect("loopback");
     }
     // What is asked for once more goes the same way.
     assert_eq!(receiver.pop_timeout(Duration::from_millis(250)), None);
-    let sent: u64 = receiver.queue().sender(stranger.local_addr()).iter().map(|sender| sender.bytes).sum();
+    let sent: u64 =
+        receiver.queue().senders_at(stranger.local_addr()).iter().map(|sender| sender.bytes).sum();
     drop(receiver);
     let asked: Vec<_> = std::iter::from_fn(|| stranger.pop_timeout(Duration::from_millis(100))).collect();
     for (question, _) in &asked {
-        let Repairable::Missing { token: 0..100, holes } = question else { panic!("{question:?}") };
-        assert_eq!(*holes, [(0, 100)], "nobody is asked for nothing");
+        let Repairable::Missing { token: 0..100, gaps } = question else { panic!("{question:?}") };
+        assert_eq!(*gaps, [(0, 100)], "nobody is asked for nothing");
     }
-    let came = stranger.sender(to)[0].bytes + 48 * stranger.stats().datagrams;
+    let came = stranger.senders_at(to)[0].bytes + 48 * stranger.stats().datagrams;
     assert!(came <= sent, "{came} bytes for {sent}");
     assert!(came > sent * 3 / 4, "{came} bytes where {sent} were allowed: {} questions", asked.len());
 }

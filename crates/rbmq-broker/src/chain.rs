@@ -412,16 +412,13 @@ impl Broker {
             buffer.in_bid = out_bid;
         }
         self.chain.has(Epoch(topic.epoch), out_bid, None);
-        let options = SubscribeOptions {
-            size_bytes,
-            retain_bytes: Some(retain_bytes),
-            remote_id: Some(topic.bid),
-            start,
-            policy: Policy::Block,
-            name: format!("rbmq-broker {:032x}", self.chain.id).into_bytes(),
-            hold,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(size_bytes)
+            .retain_bytes(Some(retain_bytes))
+            .remote_id(Some(topic.bid))
+            .start(start)
+            .policy(Policy::Block)
+            .durable(format!("rbmq-broker {:032x}", self.chain.id).into_bytes(), hold);
         self.splice_in(key, out_bid, out_bid, options).map_err(|(_, reason)| reason)
     }
 

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use rbmq_wire::{Control, Framing, RefuseCode, TopicName};
 use rocketbufs::{
-    Bid, BufferError, Conn, Epoch, InEvent, Policy, RefusedError, Start, SubscribeError, SubscribeOptions,
+    Bid, BlockTimeout, BufferError, Conn, Epoch, InEvent, Policy, RefusedError, Start, SubscribeError,
+    SubscribeOptions,
 };
 use tracing::{debug, info, warn};
 
@@ -175,22 +176,19 @@ impl Broker {
             (RefuseCode::Limit, reason)
         })?;
         session.mapping.insert(in_bid, out_bid);
-        let options = SubscribeOptions {
-            size_bytes,
-            retain_bytes: Some(retain_bytes),
+        let options = SubscribeOptions::new()
+            .size_bytes(size_bytes)
+            .retain_bytes(Some(retain_bytes))
             // Everything that the publisher still has: it may have written before the broker came. A position of no
             // log at all begins at the oldest byte even where a place was kept for a broker that was restarted, whose
             // subscribers may have less than it had.
-            start: Start::Position(Epoch(0), 0),
-            policy: Policy::Block,
+            .start(Start::Position(Epoch(0), 0))
+            .policy(Policy::Block)
             // Who is slow is a subscriber behind this broker, and is dealt with here, not by the publisher.
-            block_timeout: Some(Duration::ZERO),
-            name: PLACE_NAME.to_vec(),
-            hold: PLACE_HOLD,
-            linger,
-            min_receivers: min_subscribers,
-            ..SubscribeOptions::default()
-        };
+            .block_timeout(BlockTimeout::Never)
+            .durable(PLACE_NAME.to_vec(), PLACE_HOLD)
+            .linger(linger)
+            .min_receivers(min_subscribers);
         self.splice_in(key, in_bid, out_bid, options).inspect_err(|_| self.remove_buffer(out_bid))
     }
 

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use rbmq_wire::{Terms, TopicFilter, TopicName};
-use rocketbufs::Policy;
+use rocketbufs::{BlockTimeout, Policy, SubscriptionLimits};
 use serde::{Deserialize, Serialize};
 
 use super::config::BrokerConfigError;
@@ -92,14 +92,18 @@ impl Rule {
     }
 
     /// What the framework holds the subscriptions of a buffer to.
-    pub(super) fn terms(&self) -> rocketbufs::SubscriptionLimits {
+    pub(super) fn terms(&self) -> SubscriptionLimits {
         let millis = |ms: u32| Duration::from_millis(ms.into());
-        rocketbufs::SubscriptionLimits {
-            policies: self.policies.iter().copied().collect(),
-            max_lag_bytes: self.max_lag_bytes,
-            block_timeout: self.block_timeout_ms.map(millis),
-            max_hold: self.max_hold_ms.map(millis),
-        }
+        let block_timeout = match self.block_timeout_ms {
+            None => BlockTimeout::Default,
+            Some(0) => BlockTimeout::Never,
+            Some(ms) => BlockTimeout::After(millis(ms)),
+        };
+        SubscriptionLimits::new()
+            .policies(self.policies.iter().copied().collect())
+            .max_lag_bytes(self.max_lag_bytes)
+            .block_timeout(block_timeout)
+            .max_hold(self.max_hold_ms.map(millis))
     }
 
     /// The same, as subscribers are told; places are kept for `max_hold_ms` at most, whatever the rule says.

@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 
 use rocketbufs::fields::printable;
 use rocketbufs::{
-    Bid, Budget, Conn, ControlError, Epoch, Policy, Position, RIn, Start, SubscribeError, SubscribeOptions,
+    Bid, BlockTimeout, Budget, ConfirmMode, Conn, ControlError, Epoch, Policy, Position, RIn, Start,
+    SubscribeError, SubscribeOptions,
 };
 use tracing::debug;
 
@@ -238,9 +239,9 @@ impl Feed {
         state.lowered.look(&self.options, terms, &topic.topic);
         drop(state);
         debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
-        let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
-        options.covered_from = since;
-        options.budget = self.options.budget.clone().filter(|_| !named);
+        let budget = self.options.budget.clone().filter(|_| !named);
+        let options =
+            self.options.subscribe(start, topic.max_delivery_bytes).covered_from(since).budget(budget);
         match rin.subscribe_with(topic.bid, options) {
             Ok(()) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {
@@ -310,19 +311,23 @@ impl Options {
     }
 
     fn subscribe(&self, start: Start, max_delivery_bytes: u64) -> SubscribeOptions {
-        SubscribeOptions {
-            size_bytes: self.ring_bytes.max(max_delivery_bytes.saturating_mul(2)),
-            start,
-            policy: self.policy,
-            max_lag_bytes: self.max_lag_bytes,
-            block_timeout: self.block_timeout,
-            // Without a hold there is no place to take over, and two of the same name may be there at once.
-            name: if self.hold.is_zero() { Vec::new() } else { self.name.clone().into_bytes() },
-            hold: self.hold,
-            confirm_consumed: self.confirm_released,
-            max_view_bytes: self.batch_bytes,
-            ..SubscribeOptions::default()
-        }
+        // Without a hold there is no place to take over, and two of the same name may be there at once.
+        let name = if self.hold.is_zero() { "" } else { self.name.as_str() };
+        let block_timeout = match self.block_timeout {
+            None => BlockTimeout::Default,
+            Some(Duration::ZERO) => BlockTimeout::Never,
+            Some(timeout) => BlockTimeout::After(timeout),
+        };
+        let confirm = if self.confirm_released { ConfirmMode::OnConsume } else { ConfirmMode::OnArrival };
+        SubscribeOptions::new()
+            .size_bytes(self.ring_bytes.max(max_delivery_bytes.saturating_mul(2)))
+            .start(start)
+            .policy(self.policy)
+            .max_lag_bytes((self.max_lag_bytes > 0).then_some(self.max_lag_bytes))
+            .block_timeout(block_timeout)
+            .durable(name, self.hold)
+            .confirm(confirm)
+            .max_view_bytes((self.batch_bytes > 0).then_some(self.batch_bytes))
     }
 }
 

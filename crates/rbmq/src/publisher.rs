@@ -360,12 +360,10 @@ impl Publisher {
         let ring_bytes = ring_bytes.max(options.max_delivery_bytes.unwrap_or(0).saturating_mul(2));
         let bid = inner.next_bid.fetch_add(1, Ordering::Relaxed);
         let no_buffer = |source| TopicOpenError::Buffer { topic: topic.clone(), source };
-        let buffer = BufferOptions {
-            size_bytes: ring_bytes,
-            max_delivery_bytes: options.max_delivery_bytes,
-            keep_until_delivered: options.keep_until_delivered,
-            ..BufferOptions::default()
-        };
+        let buffer = BufferOptions::new()
+            .size_bytes(ring_bytes)
+            .max_delivery_bytes(options.max_delivery_bytes)
+            .keep_until_delivered(options.keep_until_delivered);
         inner.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
         let writer = inner.out.writer(bid).map_err(no_buffer)?;
         let info = inner.out.buffer_info(bid).ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;

@@ -42,7 +42,7 @@ pub(crate) fn page_bytes() -> u64 {
 /// ```
 /// use rocketbufs::{Budget, SubscribeOptions};
 /// let budget = Budget::new(64 << 20);
-/// let options = SubscribeOptions { budget: Some(budget.clone()), ..SubscribeOptions::default() };
+/// let options = SubscribeOptions::new().budget(Some(budget.clone()));
 /// assert_eq!((budget.bytes(), budget.in_use_bytes()), (64 << 20, 0));
 /// # drop(options);
 /// ```

@@ -29,7 +29,7 @@ use crate::error::{RecvError, RefusedError};
 use crate::events::InEvent;
 use crate::lock::lock;
 use crate::min_receivers::MinReceivers;
-use crate::options::SubscribeOptions;
+use crate::options::{ConfirmMode, SubscribeOptions};
 use crate::proto::{Coverage, End, Inbound};
 use crate::rin::RInShared;
 use crate::types::{Bid, Epoch, Nanos, Position, WireId};
@@ -389,7 +389,7 @@ impl InboundShared {
         if let Some(buffer) = self.spliced_to() {
             // What is to be delivered must have landed with those that hand it on, which they tell with it.
             buffer.want([0, delivered, consumed]);
-        } else if let (true, Some(rin)) = (self.options.relays, self.rin.upgrade()) {
+        } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
             rin.tell_of(self, InEvent::Asked { bid: self.bid, delivered, consumed });
         }
     }

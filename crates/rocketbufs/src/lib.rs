@@ -73,9 +73,9 @@ pub use error::{
 pub use events::{InEvent, OutEvent};
 pub use handover::RetentionHold;
 pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo, Traffic};
-pub use limits::{PolicySet, SubscriptionLimits};
+pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::{ForeignConnection, ForeignReason, Listener};
-pub use options::{BufferOptions, SubscribeOptions};
+pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use progress::Progress;
 pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
 pub use rin::{InRead, InReader, RIn};

@@ -1,4 +1,4 @@
-//! What the subscriptions of a buffer may ask for: the sender's word against the receivers'.
+//! Limits that a sender sets for what the subscriptions of a buffer may ask for.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,25 +64,53 @@ impl fmt::Display for PolicySet {
     }
 }
 
-/// What a buffer's subscriptions may ask for; see [`ROut::set_limits`](crate::ROut::set_limits). The default allows
-/// everything.
+/// How long a subscription with [`Policy::Block`] may hold the writer without progress while others wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BlockTimeout {
+    /// The default of whoever decides: of the buffer's limits, then `session.block_timeout_ms` of the sender.
+    #[default]
+    Default,
+    /// At most this long; the subscription is disconnected then. Whole milliseconds, and at least one.
+    After(Duration),
+    /// Without a limit.
+    Never,
+}
+
+impl BlockTimeout {
+    /// The time in whole milliseconds, 0 for no limit, as a message says it; none for the default.
+    pub(crate) fn millis(self) -> Option<u32> {
+        match self {
+            Self::Default => None,
+            Self::After(duration) => Some(millis(duration).max(1)),
+            Self::Never => Some(0),
+        }
+    }
+}
+
+/// What subscriptions of a buffer may ask for; see [`OutBuffer::set_limits`](crate::OutBuffer::set_limits). The default
+/// allows everything.
+///
+/// ```
+/// use std::time::Duration;
+/// use rocketbufs::{Policy, SubscriptionLimits};
+///
+/// let limits = SubscriptionLimits::new()
+///     .policies([Policy::Block, Policy::Drop].into_iter().collect())
+///     .max_hold(Some(Duration::from_secs(60)));
+/// # drop(limits);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubscriptionLimits {
-    /// Another policy is refused, and the receiver is told which are allowed.
-    pub policies: PolicySet,
-    /// The largest lag at which `drop` and `disconnect` act, in bytes, and where they act if the receiver named none.
-    /// A larger one becomes this.
-    pub max_lag_bytes: Option<u64>,
-    /// The longest that `block` may hold the writer without progress, and how long it may if the receiver named
-    /// nothing. A longer one, and "for ever", becomes this. Zero: for ever.
-    pub block_timeout: Option<Duration>,
-    /// The longest that a place is kept. A longer one becomes this.
-    pub max_hold: Option<Duration>,
+    pub(crate) policies: PolicySet,
+    max_lag_bytes: Option<u64>,
+    block_timeout: BlockTimeout,
+    max_hold: Option<Duration>,
 }
 
 impl Default for SubscriptionLimits {
     fn default() -> Self {
-        Self { policies: PolicySet::ALL, max_lag_bytes: None, block_timeout: None, max_hold: None }
+        let (policies, block_timeout) = (PolicySet::ALL, BlockTimeout::Default);
+        Self { policies, max_lag_bytes: None, block_timeout, max_hold: None }
     }
 }
 
@@ -92,7 +120,43 @@ pub(crate) fn millis(duration: Duration) -> u32 {
 }
 
 impl SubscriptionLimits {
-    /// The lag in force; `asked` is 0 if nothing was asked for, `default` is what counts then without terms.
+    /// The default limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The allowed policies. Another policy is refused, and the receiver is told which policies are allowed. Default: all.
+    #[must_use]
+    pub fn policies(mut self, policies: PolicySet) -> Self {
+        self.policies = policies;
+        self
+    }
+
+    /// The largest lag in bytes at which `drop` and `disconnect` act, and the lag at which they act where the receiver named
+    /// none. A larger lag is lowered to this. `None`: no limit.
+    #[must_use]
+    pub fn max_lag_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_lag_bytes = bytes;
+        self
+    }
+
+    /// The longest that `block` may hold the writer without progress, and how long it may where the receiver named no
+    /// time. A longer time is lowered to this. [`BlockTimeout::Never`]: no limit, where the receiver named no time.
+    #[must_use]
+    pub fn block_timeout(mut self, timeout: BlockTimeout) -> Self {
+        self.block_timeout = timeout;
+        self
+    }
+
+    /// The longest time for which the place of a durable subscription is kept. A longer time is lowered to this. `None`: no
+    /// limit but `limits.max_hold_ms`.
+    #[must_use]
+    pub fn max_hold(mut self, hold: Option<Duration>) -> Self {
+        self.max_hold = hold;
+        self
+    }
+
+    /// The lag in force; `asked` is 0 if nothing was asked for, `default` applies then without a limit.
     pub(crate) fn lag(&self, asked: u64, default: u64) -> u64 {
         match (asked, self.max_lag_bytes) {
             (0, Some(most)) => most,
@@ -101,9 +165,9 @@ impl SubscriptionLimits {
         }
     }
 
-    /// The time-out in force, in milliseconds, 0 for ever; `asked` is none if nothing was asked for.
+    /// The time-out in force, in milliseconds, 0 for no limit; `asked` is none if nothing was asked for.
     pub(crate) fn timeout_ms(&self, asked: Option<u32>, default: u32) -> u32 {
-        match (asked, self.block_timeout.map(millis)) {
+        match (asked, self.block_timeout.millis()) {
             (None, most) => most.unwrap_or(default),
             (Some(asked), None | Some(0)) => asked,
             (Some(0), Some(most)) => most,
@@ -111,7 +175,7 @@ impl SubscriptionLimits {
         }
     }
 
-    /// How long a place is kept, in milliseconds.
+    /// How long a place is kept, in milliseconds; `asked` for that long.
     pub(crate) fn hold_ms(&self, asked: u32) -> u32 {
         asked.min(self.max_hold.map_or(u32::MAX, millis))
     }
@@ -126,7 +190,7 @@ mod tests {
         let none = SubscriptionLimits::default();
         let some = SubscriptionLimits {
             max_lag_bytes: Some(100),
-            block_timeout: Some(Duration::from_millis(50)),
+            block_timeout: BlockTimeout::After(Duration::from_millis(50)),
             max_hold: Some(Duration::from_millis(7)),
             ..none
         };
@@ -135,8 +199,8 @@ mod tests {
         assert_eq!((none.timeout_ms(None, 9), none.timeout_ms(Some(0), 9)), (9, 0));
         assert_eq!((some.timeout_ms(None, 9), some.timeout_ms(Some(0), 9)), (50, 50));
         assert_eq!((some.timeout_ms(Some(60), 9), some.timeout_ms(Some(20), 9)), (50, 20));
-        let ever = SubscriptionLimits { block_timeout: Some(Duration::ZERO), ..none };
-        assert_eq!((ever.timeout_ms(None, 9), ever.timeout_ms(Some(20), 9)), (0, 20));
+        let never = SubscriptionLimits { block_timeout: BlockTimeout::Never, ..none };
+        assert_eq!((never.timeout_ms(None, 9), never.timeout_ms(Some(20), 9)), (0, 20));
         assert_eq!((none.hold_ms(9), some.hold_ms(9), some.hold_ms(3)), (9, 7, 3));
     }
 

@@ -1,91 +1,208 @@
-//! How buffers are made and subscribed to.
+//! Options for creating buffers and subscribing to them.
+//!
+//! Options are built by setters, each of which takes the options and returns them. What no setter names keeps its default.
+//! A setter takes an `Option` where `None` has a meaning of its own, which is the default.
 
 use std::time::Duration;
 
 use crate::budget::Budget;
+use crate::limits::BlockTimeout;
 use crate::proto::Start;
 use crate::types::{Bid, Policy, Position};
 
-/// How to subscribe. The default is what [`RIn::subscribe`](crate::RIn::subscribe) does: from now on, nothing lost, the ring of the configured size.
-#[derive(Debug, Clone)]
-pub struct SubscribeOptions {
-    /// Capacity of the ring here, in bytes (0: `buffers.size_bytes`); rounded up to a power of two. At least twice the buffer's largest delivery.
-    pub size_bytes: u64,
-    /// History kept for those who join a spliced buffer, in bytes. None: half the ring if spliced, else nothing.
-    /// Said here it also has the ring in memory that others can map, where the splice comes only after the answer.
-    pub retain_bytes: Option<u64>,
-    /// The id that the other end has for the buffer; none: the same as here. For applications that receive from several
-    /// processes in turn, see [`RIn::resume_elsewhere`](crate::RIn::resume_elsewhere).
-    pub remote_id: Option<Bid>,
-    /// Where to begin.
-    pub start: Start,
-    /// With [`Start::Position`]: this end has everything from here up to there already, as an earlier subscription received
-    /// it, and confirms that too. None: it has nothing.
-    pub covered_from: Option<Position>,
-    /// What happens when this end is slow.
-    pub policy: Policy,
-    /// Lag in bytes at which `drop` and `disconnect` act; 0: the sender's default.
-    pub max_lag_bytes: u64,
-    /// How long `block` may hold the writer without progress while others wait; none: the sender's default; zero: for ever.
-    pub block_timeout: Option<Duration>,
-    /// Names the subscription, so that the sender keeps its place for `hold` when the connection is gone.
-    pub name: Vec<u8>,
-    /// How long, after the connection is gone. Only with [`Policy::Block`] the sender waits for it meanwhile, and counts it for
-    /// what is confirmed: with the other policies it goes on with what the ring has of its history by then, and is told what was
-    /// lost.
-    pub hold: Duration,
-    /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; none:
-    /// `session.linger_ms`.
-    pub linger: Option<Duration>,
-    /// Tells the sender that data landed only when it was given back. The sender keeps what lies between, so that a
-    /// process that ends at any moment and starts again finds everything it had not given back; in exchange `landed`
-    /// confirmations come later. No effect on a spliced subscription.
-    pub confirm_consumed: bool,
-    /// The application hands on what it receives: landed is what it gave back, and what is delivered and consumed is what
-    /// it says with [`RIn::confirm`](crate::RIn::confirm). When the sender waits for that,
-    /// [`InEvent::Asked`](crate::InEvent::Asked) tells. No effect on a spliced subscription.
-    pub relays: bool,
-    /// Of a spliced subscription: while fewer receivers than this are behind it (at the ends of all ways, those away included
-    /// that block and whose place is kept), nothing more of it is confirmed as delivered or consumed, and all that is not stays in the
-    /// ring for those who come or come back. The writer waits for room meanwhile. With flow control only.
-    pub min_receivers: u32,
-    /// Receives into a ring of its own, of `size_bytes`, also where the sender's could be mapped (transport `shm`), and one
-    /// that nobody else writes, also where the sender could (transport `rdma`): the bytes are copied once, and can be had as
-    /// a plain slice. For applications that need either.
-    pub own_memory: bool,
-    /// The most that one view shows where more than one delivery has landed; 0: all of it. Buffers take turns: who works for
-    /// long on what it gets, from several of them, gives each back in smaller steps, and holds none of their writers for
-    /// as long as another one's whole ring takes.
-    pub max_view_bytes: u64,
-    /// The budget from which the subscription's ring comes, and to which it goes back while there is no data for it; see
-    /// [`Budget`](crate::Budget). `size_bytes` is then the most that one ring takes. A budget that has no room for two of
-    /// a buffer's largest deliveries is refused ([`RefusedError::Budget`](crate::RefusedError::Budget)). What the
-    /// application has not given back counts; who keeps all of the budget gets nothing more. Cannot be spliced; no
-    /// effect on a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
-    pub budget: Option<Budget>,
+/// Which event makes received data count as landed for the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ConfirmMode {
+    /// Data has landed when it is in this process's memory.
+    #[default]
+    OnArrival,
+    /// Data has landed when the application gives it back. The sender keeps what lies between, so that a process that ends at
+    /// any moment and starts again finds everything it did not give back. Confirmations of landed data come later.
+    OnConsume,
+    /// As [`ConfirmMode::OnConsume`], for an application that forwards what it receives: [`Subscription::confirm`] reports
+    /// what the receivers behind it have, and [`InEvent::Asked`] tells what the sender waits for.
+    ///
+    /// [`Subscription::confirm`]: crate::Subscription::confirm
+    /// [`InEvent::Asked`]: crate::InEvent::Asked
+    Relayed,
 }
 
-impl Default for SubscribeOptions {
-    fn default() -> Self {
-        Self {
-            size_bytes: 0,
-            retain_bytes: None,
-            remote_id: None,
-            start: Start::Newest,
-            covered_from: None,
-            policy: Policy::Block,
-            max_lag_bytes: 0,
-            block_timeout: None,
-            name: Vec::new(),
-            hold: Duration::ZERO,
-            linger: None,
-            confirm_consumed: false,
-            relays: false,
-            min_receivers: 0,
-            max_view_bytes: 0,
-            own_memory: false,
-            budget: None,
-        }
+/// Options of a subscription. The default is what [`RIn::subscribe`](crate::RIn::subscribe) does: data from now on, nothing
+/// lost, a ring of the configured size.
+///
+/// ```
+/// use std::time::Duration;
+/// use rocketbufs::{Policy, Start, SubscribeOptions};
+///
+/// // Survives the connection for a minute, and never holds the writer back.
+/// let options = SubscribeOptions::new()
+///     .size_bytes(1 << 20)
+///     .start(Start::Oldest)
+///     .durable("archive", Duration::from_secs(60))
+///     .policy(Policy::Drop);
+/// # drop(options);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct SubscribeOptions {
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) own_memory: bool,
+    pub(crate) max_view_bytes: Option<u64>,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) start: Start,
+    pub(crate) covered_from: Option<Position>,
+    pub(crate) remote_id: Option<Bid>,
+    pub(crate) policy: Policy,
+    pub(crate) max_lag_bytes: Option<u64>,
+    pub(crate) block_timeout: BlockTimeout,
+    pub(crate) name: Vec<u8>,
+    pub(crate) hold: Duration,
+    pub(crate) confirm: ConfirmMode,
+    pub(crate) retain_bytes: Option<u64>,
+    pub(crate) linger: Option<Duration>,
+    pub(crate) min_receivers: u32,
+}
+
+/// Memory of the receiving end.
+impl SubscribeOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Capacity of the receiving ring in bytes, rounded up to a power of two. At least twice the buffer's largest delivery.
+    /// Default: `buffers.size_bytes`.
+    #[must_use]
+    pub fn size_bytes(mut self, bytes: u64) -> Self {
+        self.size_bytes = Some(bytes);
+        self
+    }
+
+    /// Receives into a ring of this process that no other process writes, even where the sender's ring could be mapped
+    /// (transport `shm`) or the sender could write by itself (transport `rdma`). The bytes are copied once, and views give
+    /// plain slices of them. Default: false.
+    #[must_use]
+    pub fn own_memory(mut self, own: bool) -> Self {
+        self.own_memory = own;
+        self
+    }
+
+    /// The most bytes that one view shows where more than one delivery has landed; `None`: all of them. An application that
+    /// works long on each view, and reads several buffers in turn, holds each writer for less time with small views.
+    #[must_use]
+    pub fn max_view_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_view_bytes = bytes;
+        self
+    }
+
+    /// The budget that provides the ring while there is data for the subscription; see [`Budget`]. `size_bytes` is then the
+    /// largest ring that the subscription takes. A budget that cannot hold two of the buffer's largest deliveries is refused
+    /// ([`RefusedError::Budget`](crate::RefusedError::Budget)). Data that the application has not given back counts; an
+    /// application that keeps the whole budget receives nothing more. Such a subscription cannot be spliced. No effect on
+    /// a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
+    #[must_use]
+    pub fn budget(mut self, budget: Option<Budget>) -> Self {
+        self.budget = budget;
+        self
+    }
+}
+
+/// Where a subscription begins.
+impl SubscribeOptions {
+    /// Where to begin. Default: [`Start::Newest`].
+    #[must_use]
+    pub fn start(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// With [`Start::Position`]: an earlier subscription of this end received everything from this position up to the start,
+    /// and this subscription confirms it too. `None`: nothing below the start was received.
+    #[must_use]
+    pub fn covered_from(mut self, position: Option<Position>) -> Self {
+        self.covered_from = position;
+        self
+    }
+
+    /// The id of the buffer at the sender; `None`: the same id as here. For applications that receive from several
+    /// processes in turn; see [`RIn::resume_elsewhere`](crate::RIn::resume_elsewhere).
+    #[must_use]
+    pub fn remote_id(mut self, bid: Option<Bid>) -> Self {
+        self.remote_id = bid;
+        self
+    }
+}
+
+/// What happens while the receiver is slow, or away.
+impl SubscribeOptions {
+    /// What happens while this end is slow. Default: [`Policy::Block`].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// The lag in bytes at which [`Policy::Drop`] and [`Policy::Disconnect`] act; `None`: the sender's default.
+    #[must_use]
+    pub fn max_lag_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_lag_bytes = bytes;
+        self
+    }
+
+    /// How long [`Policy::Block`] may hold the writer without progress while others wait. Default: the sender's.
+    #[must_use]
+    pub fn block_timeout(mut self, timeout: BlockTimeout) -> Self {
+        self.block_timeout = timeout;
+        self
+    }
+
+    /// Names the subscription, and asks the sender to keep its place for `hold` after the connection is gone. A
+    /// subscription replaces one of the same name, live or away, and continues in its place. A name without a hold
+    /// ([`Duration::ZERO`]) only replaces a live one.
+    ///
+    /// With [`Policy::Block`] the sender waits for the subscription while it is away, and counts it for confirmations. With the
+    /// other policies the sender goes on; the subscription gets what the ring still has, and is told what it lost.
+    #[must_use]
+    pub fn durable(mut self, name: impl Into<Vec<u8>>, hold: Duration) -> Self {
+        (self.name, self.hold) = (name.into(), hold);
+        self
+    }
+}
+
+/// Confirmations, and splices.
+impl SubscribeOptions {
+    /// When data counts as landed. No effect on a spliced subscription, whose subscribers confirm.
+    #[must_use]
+    pub fn confirm(mut self, mode: ConfirmMode) -> Self {
+        self.confirm = mode;
+        self
+    }
+
+    /// History that a spliced buffer keeps for subscribers that join, in bytes. `None`: half the ring if spliced, else
+    /// nothing. A value also places the ring in memory that other processes can map, where the splice comes only after
+    /// the sender has answered.
+    #[must_use]
+    pub fn retain_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.retain_bytes = bytes;
+        self
+    }
+
+    /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; `None`:
+    /// `session.linger_ms`.
+    #[must_use]
+    pub fn linger(mut self, linger: Option<Duration>) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// The number of receivers that a spliced subscription needs to confirm data: receivers at the ends of all chains, with
+    /// those that are away, block and have a place. While fewer are there, nothing more is confirmed as delivered or
+    /// consumed, the ring keeps all of it for receivers that come, and the writer waits for room. With flow control
+    /// only. Default: 0.
+    #[must_use]
+    pub fn min_receivers(mut self, receivers: u32) -> Self {
+        self.min_receivers = receivers;
+        self
     }
 }
 
@@ -94,36 +211,93 @@ impl SubscribeOptions {
     pub(crate) fn keeps_place(&self) -> bool {
         self.policy == Policy::Block && !self.name.is_empty() && !self.hold.is_zero()
     }
+
+    /// The capacity that was asked for. `RIn::subscription` puts the configured one in where none was.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.size_bytes.unwrap_or_default()
+    }
 }
 
-/// How to make a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured size.
+/// Options of a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured
+/// size.
+///
+/// ```
+/// use rocketbufs::BufferOptions;
+///
+/// let options = BufferOptions::new().size_bytes(1 << 20).keep_until_delivered(true);
+/// # drop(options);
+/// ```
 #[derive(Debug, Clone)]
 pub struct BufferOptions {
-    /// Capacity of its ring in bytes (0: `buffers.size_bytes`), rounded up to a power of two.
-    pub size_bytes: u64,
-    /// History kept for joins and resumes, in bytes; none: `buffers.retain_bytes`, or half the capacity.
-    pub retain_bytes: Option<u64>,
-    /// Largest delivery in bytes; none: a quarter of the capacity.
-    pub max_delivery_bytes: Option<u64>,
-    /// Whether slow subscribers hold the writer. Without, the oldest data is overwritten and deliveries carry markers.
-    pub flow_control: bool,
-    /// Keeps everything until it is delivered: in the memory of every receiver at the end of a chain, and not only in that
-    /// of the first. What a broker takes with it when it dies can be sent again; in exchange the ring holds what is
-    /// under way on the whole chain. With flow control only.
-    pub keep_until_delivered: bool,
-    /// Where the log begins; positions of a new log usually begin at 0.
-    pub start: Position,
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) retain_bytes: Option<u64>,
+    pub(crate) max_delivery_bytes: Option<u64>,
+    pub(crate) flow_control: bool,
+    pub(crate) keep_until_delivered: bool,
+    pub(crate) start: Position,
 }
 
 impl Default for BufferOptions {
     fn default() -> Self {
         Self {
-            size_bytes: 0,
+            size_bytes: None,
             retain_bytes: None,
             max_delivery_bytes: None,
             flow_control: true,
             keep_until_delivered: false,
             start: 0,
         }
+    }
+}
+
+impl BufferOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Capacity of the ring in bytes, rounded up to a power of two. Default: `buffers.size_bytes`.
+    #[must_use]
+    pub fn size_bytes(mut self, bytes: u64) -> Self {
+        self.size_bytes = Some(bytes);
+        self
+    }
+
+    /// History that is kept for joins and resumes, in bytes; `None`: `buffers.retain_bytes`, or half the capacity.
+    #[must_use]
+    pub fn retain_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.retain_bytes = bytes;
+        self
+    }
+
+    /// The largest delivery in bytes; `None`: a quarter of the capacity.
+    #[must_use]
+    pub fn max_delivery_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_delivery_bytes = bytes;
+        self
+    }
+
+    /// Whether slow subscribers may hold the writer. Without flow control the oldest data is overwritten, and deliveries
+    /// carry markers. Default: true.
+    #[must_use]
+    pub fn flow_control(mut self, flow_control: bool) -> Self {
+        self.flow_control = flow_control;
+        self
+    }
+
+    /// Keeps everything until it is delivered: until it is in the memory of every receiver at the end of a chain, and not
+    /// only of the first one. What a broker takes with it when it dies can be sent again. The ring then holds what is
+    /// under way on the whole chain. With flow control only. Default: false.
+    #[must_use]
+    pub fn keep_until_delivered(mut self, keep: bool) -> Self {
+        self.keep_until_delivered = keep;
+        self
+    }
+
+    /// Position where the log begins. Default: 0.
+    #[must_use]
+    pub fn start(mut self, position: Position) -> Self {
+        self.start = position;
+        self
     }
 }

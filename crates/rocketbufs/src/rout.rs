@@ -221,7 +221,7 @@ impl ROut {
     /// # Errors
     /// The id is taken, or there is no memory.
     pub fn create_buffer(&self, bid: Bid, size_bytes: u64) -> Result<(), BufferError> {
-        self.create_buffer_with(bid, BufferOptions { size_bytes, ..BufferOptions::default() })
+        self.create_buffer_with(bid, BufferOptions::new().size_bytes(size_bytes))
     }
 
     /// Makes a buffer with options.
@@ -234,10 +234,7 @@ impl ROut {
             return Err(BufferError::Exists(bid));
         }
         let ring = inner.ring_for_others(RingConfig {
-            capacity_bytes: match options.size_bytes {
-                0 => inner.config.buffers.size_bytes,
-                size => size,
-            },
+            capacity_bytes: options.size_bytes.unwrap_or(inner.config.buffers.size_bytes),
             retain_bytes: options.retain_bytes.or(inner.config.buffers.retain_bytes),
             max_delivery_bytes: options.max_delivery_bytes,
             flow_control: options.flow_control,
@@ -319,7 +316,7 @@ impl ROut {
     /// let broker = Context::new(Config::default())?;
     /// let out = ROut::new(&broker);
     /// let input = RIn::new(&Conn::connect(&broker, &addr, b"")?);
-    /// out.splice_with(&input, 7, 70, SubscribeOptions { size_bytes: 1 << 20, ..SubscribeOptions::default() })?;
+    /// out.splice_with(&input, 7, 70, SubscribeOptions::new().size_bytes(1 << 20))?;
     /// assert_eq!(out.buffers(), [70]); // Whoever subscribes to it gets what is written into 7.
     /// # Ok(())
     /// # }

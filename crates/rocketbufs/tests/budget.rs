@@ -41,11 +41,9 @@ fn ends(buffers: u32, options: &BufferOptions, budget: u64, trim_ms: u32) -> End
     let budget = Budget::new(budget);
     for bid in 0..buffers {
         out.create_buffer_with(bid, options.clone()).unwrap();
-        let with = SubscribeOptions {
-            size_bytes: options.size_bytes,
-            budget: Some(budget.clone()),
-            ..SubscribeOptions::default()
-        };
+        let with = SubscribeOptions::new()
+            .size_bytes(out.buffer_info(bid).unwrap().capacity_bytes)
+            .budget(Some(budget.clone()));
         input.subscribe_with(bid, with).unwrap();
     }
     for _ in 0..buffers {
@@ -55,7 +53,7 @@ fn ends(buffers: u32, options: &BufferOptions, budget: u64, trim_ms: u32) -> End
 }
 
 fn options(size_bytes: u64, max_delivery: u64) -> BufferOptions {
-    BufferOptions { size_bytes, max_delivery_bytes: Some(max_delivery), ..BufferOptions::default() }
+    BufferOptions::new().size_bytes(size_bytes).max_delivery_bytes(Some(max_delivery))
 }
 
 fn write(out: &ROut, bid: u32, size: u64) {
@@ -244,7 +242,7 @@ fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
     for _ in 0..2 {
         let input = RIn::new(&Conn::connect(&ends.ctx, &ends.listener.local_addr(), b"").unwrap());
         let budget = Some(ends.budget.clone());
-        let with = SubscribeOptions { size_bytes: 64 * KIB, budget, ..SubscribeOptions::default() };
+        let with = SubscribeOptions::new().size_bytes(64 * KIB).budget(budget);
         input.subscribe_with(0, with).unwrap();
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         inputs.push(input);
@@ -281,7 +279,7 @@ fn what_cannot_be_is_refused_with_the_arithmetic() {
     out.create_buffer_with(1, options(1 << 20, 100_000)).unwrap();
     let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
     let budget = Some(Budget::new(200_000));
-    let with = SubscribeOptions { size_bytes: 1 << 20, budget, ..SubscribeOptions::default() };
+    let with = SubscribeOptions::new().size_bytes(1 << 20).budget(budget);
     input.subscribe_with(1, with).unwrap();
     assert!(matches!(out.splice(&input, 1), Err(BufferError::Budgeted(1))));
     let Some(InEvent::Refused { error, .. }) = input.recv(Some(WAIT)).unwrap() else { panic!("refused") };

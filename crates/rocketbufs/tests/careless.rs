@@ -193,7 +193,7 @@ fn places_are_given_up_in_time_on_every_worker() {
         let input = receiver(&clients, &listener);
         let name = vec![round + 1];
         let hold = Duration::from_millis(100);
-        input.subscribe_with(1, SubscribeOptions { name, hold, ..SubscribeOptions::default() }).unwrap();
+        input.subscribe_with(1, SubscribeOptions::new().durable(name, hold)).unwrap();
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         input.conn().close("gone");
         eventually("its end", || out.subscribers(1).is_empty());

@@ -21,12 +21,10 @@ impl Sender {
     fn new() -> Self {
         let ctx = Context::new(Config::default()).unwrap();
         let out = ROut::new(&ctx);
-        let options = BufferOptions {
-            size_bytes: 64 << 10,
-            retain_bytes: Some(60 << 10),
-            max_delivery_bytes: Some(2 << 10),
-            ..BufferOptions::default()
-        };
+        let options = BufferOptions::new()
+            .size_bytes(64 << 10)
+            .retain_bytes(Some(60 << 10))
+            .max_delivery_bytes(Some(2 << 10));
         out.create_buffer_with(BID, options).unwrap();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let to = out.clone();
@@ -50,13 +48,11 @@ impl Sender {
     /// One that takes no more than a ring of 4 KiB without reading, and where it begins.
     fn reader(&self) -> (RIn, Position) {
         let input = RIn::new(&Conn::connect(&self.ctx, &self.listener.local_addr(), b"").unwrap());
-        let options = SubscribeOptions {
-            size_bytes: 4 << 10,
-            start: Start::Oldest,
-            policy: Policy::Disconnect,
-            max_lag_bytes: 2 << 10,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(4 << 10)
+            .start(Start::Oldest)
+            .policy(Policy::Disconnect)
+            .max_lag_bytes(Some(2 << 10));
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Subscribed { start, .. }) => (input, start),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, ConfirmLevel, Conn, Context, Coverage, CoveragePart, InEvent, Listener,
-    RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
+    Blocking, BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, CoveragePart,
+    InEvent, Listener, RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ impl End {
     /// A broker of buffer 1 below another.
     fn below(ctx: &Context, above: &Self) -> Self {
         let (end, input) = (Self::new(ctx), above.reader(ctx));
-        let options = SubscribeOptions { size_bytes: 1 << 16, ..SubscribeOptions::default() };
+        let options = SubscribeOptions::new().size_bytes(1 << 16);
         end.out.splice_with(&input, 1, 1, options).unwrap();
         end
     }
@@ -107,12 +107,8 @@ fn receivers_speak_for_what_they_have() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = |start| {
-        let options = SubscribeOptions {
-            size_bytes: 1 << 16,
-            confirm_consumed: true,
-            start,
-            ..SubscribeOptions::default()
-        };
+        let options =
+            SubscribeOptions::new().size_bytes(1 << 16).confirm(ConfirmMode::OnConsume).start(start);
         let reader = last.reader(&ctx);
         reader.subscribe_with(1, options).unwrap();
         assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
@@ -145,9 +141,7 @@ fn who_joins_behind_others_speaks_for_what_it_has() {
     let reader = || {
         let reader = last.reader(&ctx);
         let (size_bytes, start) = (1 << 16, Start::Oldest);
-        reader
-            .subscribe_with(1, SubscribeOptions { size_bytes, start, ..SubscribeOptions::default() })
-            .unwrap();
+        reader.subscribe_with(1, SubscribeOptions::new().size_bytes(size_bytes).start(start)).unwrap();
         assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         reader
     };
@@ -242,15 +236,13 @@ fn take_one(input: &RIn) -> u64 {
 fn what_is_not_delivered_is_kept_by_its_writer() {
     let ctx = Context::new(Config::default()).unwrap();
     let source = End::new(&ctx);
-    let options =
-        BufferOptions { size_bytes: 1 << 16, keep_until_delivered: true, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(1 << 16).keep_until_delivered(true);
     source.out.create_buffer_with(1, options).unwrap();
     let broker = End::below(&ctx, &source);
     source.until("the broker is there", |c| c.subscriptions == 1);
     // It is here, and says that it has what it gave back.
     let reader = broker.reader(&ctx);
-    let from =
-        SubscribeOptions { size_bytes: 1 << 16, confirm_consumed: true, ..SubscribeOptions::default() };
+    let from = SubscribeOptions::new().size_bytes(1 << 16).confirm(ConfirmMode::OnConsume);
     reader.subscribe_with(1, from).unwrap();
     assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let full = loop {
@@ -277,19 +269,15 @@ fn what_is_not_delivered_is_kept_by_its_writer() {
 fn what_is_kept_is_sent_again_from_where_it_begins() {
     let ctx = Context::new(Config::default()).unwrap();
     let source = End::new(&ctx);
-    let options =
-        BufferOptions { size_bytes: 1 << 16, keep_until_delivered: true, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(1 << 16).keep_until_delivered(true);
     source.out.create_buffer_with(1, options).unwrap();
     let take_place = |start: Start| {
         let reader = source.reader(&ctx);
-        let options = SubscribeOptions {
-            size_bytes: 1 << 16,
-            start,
-            confirm_consumed: true,
-            name: b"place".to_vec(),
-            hold: WAIT,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(1 << 16)
+            .start(start)
+            .confirm(ConfirmMode::OnConsume)
+            .durable(b"place", WAIT);
         reader.subscribe_with(1, options).unwrap();
         loop {
             if let Some(InEvent::Subscribed { start, .. }) = reader.recv(Some(WAIT)).unwrap() {

@@ -41,8 +41,7 @@ fn streams_more_than_the_rings_hold() {
     for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
         let ctx = Context::new(Config::default()).unwrap();
         let (out, listener) = sender(&ctx);
-        out.create_buffer_with(1, BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() })
-            .unwrap();
+        out.create_buffer_with(1, BufferOptions::new().size_bytes(1 << 17).start(start)).unwrap();
         let input = receiver(&ctx, &listener);
         input.subscribe(1, 1 << 16).unwrap();
         wait_subscribed(&input, 1);
@@ -155,8 +154,7 @@ fn drop_skips_and_says_what_is_lost() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = receiver(&ctx, &listener);
-    let options =
-        SubscribeOptions { policy: Policy::Drop, size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().policy(Policy::Drop).size_bytes(1 << 16);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     // Nobody reads meanwhile: the writer goes on all the same.
@@ -191,11 +189,10 @@ fn drop_skips_and_says_what_is_lost() {
 fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
-    let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(1 << 16).flow_control(false);
     out.create_buffer_with(1, options).unwrap();
     let input = receiver(&ctx, &listener);
-    let options =
-        SubscribeOptions { policy: Policy::Overwrite, size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().policy(Policy::Overwrite).size_bytes(1 << 16);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     for _ in 0..2000 {
@@ -230,13 +227,10 @@ fn resumes_over_another_connection_without_a_gap() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let input = receiver(&ctx, &listener);
-    let options = SubscribeOptions {
-        name: b"me".to_vec(),
-        hold: Duration::from_secs(30),
-        size_bytes: 1 << 16,
-        start: Start::Oldest,
-        ..SubscribeOptions::default()
-    };
+    let options = SubscribeOptions::new()
+        .durable(b"me", Duration::from_secs(30))
+        .size_bytes(1 << 16)
+        .start(Start::Oldest);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     std::thread::scope(|scope| {
@@ -347,7 +341,7 @@ fn what_came_before_a_splice_holds_nothing_up() {
         println!("lost: {lost}, heard: {heard}");
         let ctx = Context::new(Config::default()).unwrap();
         let (source, listener) = sender(&ctx);
-        let all = BufferOptions { size_bytes: 2 * RING, retain_bytes: Some(0), ..BufferOptions::default() };
+        let all = BufferOptions::new().size_bytes(2 * RING).retain_bytes(Some(0));
         source.create_buffer_with(1, all).unwrap();
         let input = receiver(&ctx, &listener);
         input.subscribe(1, RING).unwrap();
@@ -381,8 +375,7 @@ fn what_came_before_a_splice_holds_nothing_up() {
             write();
         }
         let output = receiver(&ctx, &broker_listener);
-        let options =
-            SubscribeOptions { start: Start::Oldest, size_bytes: 2 * RING, ..SubscribeOptions::default() };
+        let options = SubscribeOptions::new().start(Start::Oldest).size_bytes(2 * RING);
         output.subscribe_with(1, options).unwrap();
         wait_subscribed(&output, 1);
         let mut got = 0;

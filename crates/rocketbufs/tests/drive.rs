@@ -277,9 +277,7 @@ fn strangers_are_heard_on_workers() {
 fn a_subscription_that_must_keep_up_is_left_to_the_worker() {
     let pair = pair(true);
     let other = RIn::new(&Conn::connect(&pair.in_ctx, &pair.listener.local_addr(), b"").unwrap());
-    other
-        .subscribe_with(BUFFER, SubscribeOptions { policy: Policy::Drop, ..SubscribeOptions::default() })
-        .unwrap();
+    other.subscribe_with(BUFFER, SubscribeOptions::new().policy(Policy::Drop)).unwrap();
     assert!(matches!(other.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let heard = threads_that_hear(&pair, 50);
     assert!(!heard.contains(&thread::current().id()));

@@ -322,8 +322,7 @@ fn a_storm_of_holes_costs_a_broker_no_memory() {
 
 /// Subscribed to a buffer with a budget; returns the id on the wire.
 fn lent(input: &RIn, raw: &mut Raw, bid: u32, budget: &Budget) -> u32 {
-    let options =
-        SubscribeOptions { size_bytes: 1 << 16, budget: Some(budget.clone()), ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().size_bytes(1 << 16).budget(Some(budget.clone()));
     input.subscribe_with(bid, options).unwrap();
     let wire = raw.answer(0, true);
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));

@@ -20,7 +20,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 fn joined(options: SubscribeOptions) -> (ROut, RIn, [Context; 2]) {
     let contexts = [(); 2].map(|()| Context::new(Config::default()).expect("memory and threads"));
     let out = ROut::new(&contexts[0]);
-    let size = BufferOptions { size_bytes: 64 << 10, start: 1000, ..BufferOptions::default() };
+    let size = BufferOptions::new().size_bytes(64 << 10).start(1000);
     out.create_buffer_with(7, size).expect("a buffer");
     let listener = Listener::bind(&contexts[0], "127.0.0.1:0").expect("loopback");
     let served = out.clone();
@@ -103,7 +103,7 @@ fn a_trickle_is_told_to_those_who_look() {
 
 #[test]
 fn shows_places_that_are_kept() {
-    let named = SubscribeOptions { name: b"attic".to_vec(), hold: LONG, ..SubscribeOptions::default() };
+    let named = SubscribeOptions::new().durable(b"attic", LONG);
     let (out, input, _contexts) = joined(named);
     assert!(out.durable_cursors(7).is_empty());
     input.conn().close("away");

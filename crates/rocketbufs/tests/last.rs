@@ -29,13 +29,10 @@ impl Sender {
     /// A subscriber that begins at the last delivery, and where that is.
     fn late(&self, name: &[u8]) -> (RIn, Position) {
         let input = receiver(&self.ctx, &self.listener);
-        let options = SubscribeOptions {
-            size_bytes: 64 << 10,
-            start: Start::Last,
-            name: name.to_vec(),
-            hold: if name.is_empty() { Duration::ZERO } else { WAIT },
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(64 << 10)
+            .start(Start::Last)
+            .durable(name.to_vec(), if name.is_empty() { Duration::ZERO } else { WAIT });
         input.subscribe_with(BID, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Subscribed { start, .. }) => (input, start),
@@ -109,7 +106,7 @@ fn who_begins_with_the_first_is_told_what_is_gone() {
     let mut writer = sender.out.writer(BID).unwrap();
     let begin = || {
         let input = receiver(&sender.ctx, &sender.listener);
-        let options = SubscribeOptions { start: Start::First, ..ends::ring_of(64 << 10) };
+        let options = ends::ring_of(64 << 10).start(Start::First);
         assert_eq!(ends::subscribe(&input, BID, options), 0);
         input
     };
@@ -133,13 +130,13 @@ fn who_begins_with_the_first_is_told_what_is_gone() {
 #[test]
 fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
     let sender = served();
-    let options = BufferOptions { size_bytes: 64 << 10, flow_control: false, ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(64 << 10).flow_control(false);
     sender.out.create_buffer_with(BID + 1, options).unwrap();
     let mut writer = sender.out.writer(BID + 1).unwrap();
     let begin = || {
         let input = receiver(&sender.ctx, &sender.listener);
         let (name, hold) = (b"me".to_vec(), WAIT);
-        let options = SubscribeOptions { policy: Policy::Overwrite, name, hold, ..ends::ring_of(64 << 10) };
+        let options = ends::ring_of(64 << 10).policy(Policy::Overwrite).durable(name, hold);
         let start = ends::subscribe(&input, BID + 1, options);
         (input, start)
     };

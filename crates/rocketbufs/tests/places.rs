@@ -65,12 +65,9 @@ impl Sender {
 }
 
 fn options(name: &str) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes: RING_BYTES,
-        name: name.into(),
-        hold: if name.is_empty() { Duration::ZERO } else { WAIT },
-        ..SubscribeOptions::default()
-    }
+    SubscribeOptions::new()
+        .size_bytes(RING_BYTES)
+        .durable(name, if name.is_empty() { Duration::ZERO } else { WAIT })
 }
 
 fn event(input: &RIn) -> InEvent {
@@ -175,7 +172,7 @@ fn who_does_not_block_holds_nobody_while_it_is_away() {
     for policy in [Policy::Drop, Policy::Disconnect] {
         let sender = served(1);
         let mut writer = sender.out.writer(1).unwrap();
-        let wishes = || SubscribeOptions { policy, start: Start::Oldest, ..options("me") };
+        let wishes = || options("me").policy(policy).start(Start::Oldest);
         let away = receiver(&sender.ctx, &sender.listener);
         assert_eq!(subscribe(&away, 1, wishes()), 0);
         writer.append(&[&pattern(0, 1000)]).unwrap();

@@ -20,8 +20,7 @@ fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
             told.send(bid).unwrap();
         }
     });
-    let options =
-        BufferOptions { size_bytes: 64 << 10, max_delivery_bytes: Some(1 << 10), ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(64 << 10).max_delivery_bytes(Some(1 << 10));
     out.create_buffer_with(BID, options).unwrap();
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     let to = out.clone();

@@ -4,9 +4,7 @@ mod ends;
 mod invariants;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Budget, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions,
-};
+use rocketbufs::{Budget, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut};
 
 use ends::{WAIT, pattern, ring_of, sender_at, subscribe, take, write};
 
@@ -54,7 +52,7 @@ fn streams_more_than_the_rings_hold() {
     {
         let (ctx, other) = (context(), context());
         let (out, listener) = sender_at(&ctx, &addr);
-        let options = BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() };
+        let options = BufferOptions::new().size_bytes(1 << 17).start(start);
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16));
@@ -74,7 +72,7 @@ fn bytes_that_a_peer_writes_are_no_plain_slice() {
         let (out, listener) = sender_at(&ctx, &addr);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        subscribe(&input, 1, SubscribeOptions { own_memory, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).own_memory(own_memory));
         write(&out, 1, 5_000, 5_000);
         let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
@@ -126,7 +124,7 @@ fn subscriptions_that_share_a_budget() {
     let budget = Budget::new(200_000);
     for bid in 0..20 {
         out.create_buffer(bid, 1 << 16).unwrap();
-        subscribe(&input, bid, SubscribeOptions { budget: Some(budget.clone()), ..ring_of(1 << 16) });
+        subscribe(&input, bid, ring_of(1 << 16).budget(Some(budget.clone())));
     }
     for round in 0..3 {
         for bid in 0..20 {
@@ -155,15 +153,11 @@ fn without_flow_control_only_what_verifies_is_handed_out() {
         let (ctx, other) = (context(), context());
         let (out, listener) = sender_at(&ctx, &addr);
         let max_delivery_bytes = Some(theirs / 4);
-        let options = BufferOptions {
-            size_bytes: own,
-            flow_control: false,
-            max_delivery_bytes,
-            ..BufferOptions::default()
-        };
+        let options =
+            BufferOptions::new().size_bytes(own).flow_control(false).max_delivery_bytes(max_delivery_bytes);
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        subscribe(&input, 1, SubscribeOptions { policy: Policy::Overwrite, ..ring_of(theirs) });
+        subscribe(&input, 1, ring_of(theirs).policy(Policy::Overwrite));
         let (mut got, mut at) = (0, 0);
         for _ in 0..10 {
             write(&out, 1, 40 * piece, piece);
@@ -215,7 +209,7 @@ fn a_log_goes_on_over_another_transport() {
         let relay = ROut::new(&broker);
         relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
         let input = RIn::new(&bring(&out, &tcp, &listener, "tcp"));
-        subscribe(&input, 1, SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).durable(b"me", WAIT));
         write(&out, 1, 10_000, 10_000);
         let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let slice = if borrows { held.as_slice() } else { None };

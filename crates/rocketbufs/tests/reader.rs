@@ -9,9 +9,7 @@ use std::time::Duration;
 use ends::{WAIT, connect, context, pattern, receiver, ring_of, sender, write};
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Bid, BufferError, Context, InEvent, InRead, InReader, RIn, ROut, RecvError, Start, SubscribeOptions,
-};
+use rocketbufs::{Bid, BufferError, Context, InEvent, InRead, InReader, RIn, ROut, RecvError, Start};
 
 const RING: u64 = 1 << 16;
 /// So many bytes come one by one before a test takes it that they are read without the worker.
@@ -66,7 +64,7 @@ impl Seen {
 }
 
 fn subscribe(reader: &mut InReader, input: &RIn, bid: Bid) {
-    let options = SubscribeOptions { start: Start::Oldest, ..ring_of(RING) };
+    let options = ring_of(RING).start(Start::Oldest);
     input.subscribe_with(bid, options).unwrap();
     let read = reader.recv(Some(WAIT), |_, _| panic!("data before the answer")).unwrap();
     assert!(matches!(read, InRead::Event(InEvent::Subscribed { bid: of, .. }) if of == bid), "{read:?}");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use ends::{receiver, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Budget, BufferError, Config, Conn, Context, Coverage, InEvent, OutEvent, RIn, ROut, SubscribeError,
-    SubscribeOptions, WaitError,
+    Budget, BufferError, Config, ConfirmMode, Conn, Context, Coverage, InEvent, OutEvent, RIn, ROut,
+    SubscribeError, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(BID, 64 << 10).unwrap();
     let input = receiver(&ctx, &listener);
-    let options = SubscribeOptions { size_bytes: 64 << 10, relays: true, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().size_bytes(64 << 10).confirm(ConfirmMode::Relayed);
     input.subscribe_with(BID, options).unwrap();
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
 
@@ -127,10 +127,10 @@ fn what_cannot_be_spliced_is_not_subscribed_to_either() {
         assert!(matches!(taken, BufferError::Exists(9)), "{taken}");
         let known = relay.splice_with(&input, 2, 2, options()).unwrap_err();
         assert!(matches!(known, BufferError::NotSubscribed(SubscribeError::Exists(2))), "{known}");
-        let budget = SubscribeOptions { budget: Some(Budget::new(1 << 20)), ..options() };
+        let budget = options().budget(Some(Budget::new(1 << 20)));
         let shares = relay.splice_with(&input, BID, BID, budget).unwrap_err();
         assert!(matches!(shares, BufferError::Budgeted(BID)), "{shares}");
-        let name = SubscribeOptions { name: vec![b'a'; 1000], ..options() };
+        let name = options().durable(vec![b'a'; 1000], Duration::ZERO);
         let long = relay.splice_with(&input, BID, BID, name).unwrap_err();
         assert!(
             matches!(long, BufferError::NotSubscribed(SubscribeError::NameTooLong { size: 1000, .. })),

@@ -55,7 +55,7 @@ fn writer(reservation: u64) -> (ROut, Listener) {
     let to = out.clone();
     listener.set_conn_cb(move |conn| to.add_conn(&conn));
     for bid in 0..BUFFERS {
-        out.create_buffer_with(bid, BufferOptions { size_bytes: SIZE, ..BufferOptions::default() }).unwrap();
+        out.create_buffer_with(bid, BufferOptions::new().size_bytes(SIZE)).unwrap();
     }
     (out, listener)
 }
@@ -65,7 +65,7 @@ fn subscriber(listener: &Listener, start: Start) -> RIn {
     let ctx = Context::new(Config::default()).unwrap();
     let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
     for bid in 0..BUFFERS {
-        let options = SubscribeOptions { size_bytes: SIZE, start, ..SubscribeOptions::default() };
+        let options = SubscribeOptions::new().size_bytes(SIZE).start(start);
         input.subscribe_with(bid, options).unwrap();
     }
     input

@@ -172,7 +172,7 @@ impl Plan {
     fn options(self, retains: bool) -> SubscribeOptions {
         let (name, hold) = if self.named { (b"a name".to_vec(), WAIT) } else { (Vec::new(), Duration::ZERO) };
         let retain_bytes = self.retain.filter(|_| retains);
-        SubscribeOptions { name, hold, retain_bytes, ..ring_of(self.ring) }
+        ring_of(self.ring).durable(name, hold).retain_bytes(retain_bytes)
     }
 }
 
@@ -180,13 +180,11 @@ impl Chain {
     fn new(plan: Plan) -> Self {
         let ctx = context(plan.kind);
         let (out, mut listener) = sender(&ctx);
-        let options = BufferOptions {
-            size_bytes: plan.ring,
-            max_delivery_bytes: Some(plan.most),
-            keep_until_delivered: plan.keeps,
-            retain_bytes: plan.retain,
-            ..BufferOptions::default()
-        };
+        let options = BufferOptions::new()
+            .size_bytes(plan.ring)
+            .max_delivery_bytes(Some(plan.most))
+            .keep_until_delivered(plan.keeps)
+            .retain_bytes(plan.retain);
         out.create_buffer_with(1, options).unwrap();
         let (mut contexts, mut brokers, mut listeners) = (vec![ctx], Vec::new(), Vec::new());
         for _ in 0..plan.relays {
@@ -257,12 +255,7 @@ fn a_ring_of_less_than_two_deliveries_is_not_mapped() {
     let (ring, most) = (1 << 16, 60_000);
     let [ctx, broker, other] = [(); 3].map(|()| context(TransportKind::Shm));
     let (out, listener) = sender(&ctx);
-    let options = BufferOptions {
-        size_bytes: ring,
-        max_delivery_bytes: Some(most),
-        retain_bytes: Some(0),
-        ..BufferOptions::default()
-    };
+    let options = BufferOptions::new().size_bytes(ring).max_delivery_bytes(Some(most)).retain_bytes(Some(0));
     out.create_buffer_with(1, options).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, BufferOptions, Context, InEvent, Policy, RIn, Start, SubscribeOptions};
+use rocketbufs::{Blocking, BufferOptions, Context, InEvent, Policy, RIn, Start};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -22,7 +22,7 @@ fn streams_more_than_the_rings_hold() {
         for (piece, start) in [(1, 0), (100, u64::from(u32::MAX) - 5_000), (20_000, (1 << 63) - 100_000)] {
             let (ctx, other) = (context(kind), context(kind));
             let (out, listener) = sender(&ctx);
-            let options = BufferOptions { size_bytes: 1 << 17, start, ..BufferOptions::default() };
+            let options = BufferOptions::new().size_bytes(1 << 17).start(start);
             out.create_buffer_with(1, options).unwrap();
             let conn = connect(&other, &listener);
             let expected = if kind == TransportKind::Tcp { "tcp" } else { "shm" };
@@ -87,7 +87,7 @@ fn an_application_can_have_memory_of_its_own() {
         let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 18).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        input.subscribe_with(1, SubscribeOptions { own_memory: true, ..ring_of(1 << 17) }).unwrap();
+        input.subscribe_with(1, ring_of(1 << 17).own_memory(true)).unwrap();
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         assert_eq!((other.mapped().0, other.memory_in_use()), (0, 1 << 17));
         write(&out, 1, 5_000, 5_000);
@@ -109,7 +109,7 @@ fn a_slow_one_that_drops_loses_only_what_it_is_told() {
         let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        subscribe(&input, 1, SubscribeOptions { policy: Policy::Drop, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).policy(Policy::Drop));
         // Nobody reads meanwhile.
         write(&out, 1, 1 << 20, 1000);
         let end = 1 << 20;
@@ -131,10 +131,10 @@ fn overwritable_buffers_hand_out_only_what_verifies() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
-        let options = BufferOptions { size_bytes: 1 << 16, flow_control: false, ..BufferOptions::default() };
+        let options = BufferOptions::new().size_bytes(1 << 16).flow_control(false);
         out.create_buffer_with(1, options).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        subscribe(&input, 1, SubscribeOptions { policy: Policy::Overwrite, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).policy(Policy::Overwrite));
         let (mut got, mut end) = (0, 0);
         for round in 0..200 {
             write(&out, 1, 4_000, 400);
@@ -175,7 +175,7 @@ fn through_a_splice_everybody_gets_the_same() {
         .iter()
         .map(|ctx| {
             let input = RIn::new(&connect(ctx, &relays));
-            subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 18) });
+            subscribe(&input, 1, ring_of(1 << 18).start(Start::Oldest));
             input
         })
         .collect();
@@ -266,7 +266,7 @@ fn from_tcp_to_shared_memory() {
         let (relay, relays) = sender(&broker);
         let upstream = RIn::new(&connect(&broker, &listener));
         assert_eq!(upstream.conn().carrier().unwrap().name, "tcp");
-        subscribe(&upstream, 1, SubscribeOptions { retain_bytes, ..ring_of(1 << 17) });
+        subscribe(&upstream, 1, ring_of(1 << 17).retain_bytes(retain_bytes));
         relay.splice(&upstream, 1).unwrap();
         let input = RIn::new(&connect(&local, &relays));
         subscribe(&input, 1, ring_of(1 << 17));
@@ -286,7 +286,7 @@ fn a_subscription_goes_on_over_another_connection() {
         let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
-        let name = SubscribeOptions { name: b"me".to_vec(), hold: WAIT, ..ring_of(1 << 16) };
+        let name = ring_of(1 << 16).durable(b"me", WAIT);
         subscribe(&input, 1, name);
         write(&out, 1, 10_000, 1_000);
         let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
@@ -323,7 +323,7 @@ fn landed_is_what_stays_without_a_connection() {
             let (out, listener) = sender(&ctx);
             out.create_buffer(1, 1 << 16).unwrap();
             let input = RIn::new(&connect(&other, &listener));
-            let options = SubscribeOptions { name: name.into(), hold: WAIT, policy, ..ring_of(1 << 16) };
+            let options = ring_of(1 << 16).durable(name, WAIT).policy(policy);
             subscribe(&input, 1, options);
             write(&out, 1, 5_000, 5_000);
             let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
@@ -346,7 +346,7 @@ fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
         let ctx = context(kind);
         let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
-        let options = BufferOptions { size_bytes: 1 << 20, flow_control: false, ..BufferOptions::default() };
+        let options = BufferOptions::new().size_bytes(1 << 20).flow_control(false);
         out.create_buffer_with(2, options).unwrap();
         write(&out, 2, 100_000, 1_000);
         let mut few = config(kind);
@@ -357,7 +357,7 @@ fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
         // As large as all memory of this end may be.
         let size = if kind == TransportKind::Tcp { 1 << 17 } else { 1 << 16 };
         subscribe(&input, 1, ring_of(size));
-        let all = SubscribeOptions { policy: Policy::Overwrite, start: Start::Oldest, ..ring_of(1 << 20) };
+        let all = ring_of(1 << 20).policy(Policy::Overwrite).start(Start::Oldest);
         input.subscribe_with(2, all).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Refused { bid: 2, .. }) => {}
@@ -376,7 +376,7 @@ fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
     let (_out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));
     for bid in 1..=2_000 {
-        input.subscribe_with(bid, SubscribeOptions { own_memory: true, ..ring_of(1 << 16) }).unwrap();
+        input.subscribe_with(bid, ring_of(1 << 16).own_memory(true)).unwrap();
     }
     for _ in 1..=2_000 {
         let received = input.recv(Some(WAIT)).unwrap();

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Blocking, BufferOptions, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
-};
+use rocketbufs::{Blocking, BufferOptions, Conn, Context, InEvent, Listener, RIn, ROut, Start};
 
 const SHM: TransportKind = TransportKind::Shm;
 
@@ -24,13 +22,14 @@ struct Chain {
 
 impl Chain {
     fn new(broker: &Context, subscribers: usize, ring: u64) -> Self {
-        Self::of(broker, subscribers, BufferOptions { size_bytes: ring, ..BufferOptions::default() })
+        Self::of(broker, subscribers, BufferOptions::new().size_bytes(ring))
     }
 
     fn of(broker: &Context, subscribers: usize, options: BufferOptions) -> Self {
-        let (ctx, ring) = (context(SHM), options.size_bytes);
+        let ctx = context(SHM);
         let (out, listener) = sender(&ctx);
         out.create_buffer_with(1, options).unwrap();
+        let ring = out.buffer_info(1).unwrap().capacity_bytes;
         let (relay, relays) = sender(broker);
         let upstream = RIn::new(&connect(broker, &listener));
         relay.splice_with(&upstream, 1, 1, ring_of(ring)).unwrap();
@@ -38,7 +37,7 @@ impl Chain {
         let inputs = (0..subscribers).map(|_| {
             let ctx = context(SHM);
             let input = RIn::new(&connect(&ctx, &relays));
-            subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(ring) });
+            subscribe(&input, 1, ring_of(ring).start(Start::Oldest));
             contexts.push(ctx);
             input
         });
@@ -102,8 +101,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     const RING: u64 = 256 << 10;
     const PIECE: u64 = 10_000;
     let broker = context(SHM);
-    let options =
-        BufferOptions { size_bytes: RING, max_delivery_bytes: Some(1 << 14), ..BufferOptions::default() };
+    let options = BufferOptions::new().size_bytes(RING).max_delivery_bytes(Some(1 << 14));
     let chain = Chain::of(&broker, 1, options);
     let (input, full) = (&chain.inputs[0], RING / PIECE * PIECE);
     write(&chain.out, 1, 100_000, PIECE);
@@ -139,10 +137,10 @@ fn a_broker_lets_go_of_what_came_after_who_has_it() {
     out.create_buffer(1, RING).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
-    relay.splice_with(&upstream, 1, 1, SubscribeOptions { min_receivers: 1, ..ring_of(RING) }).unwrap();
+    relay.splice_with(&upstream, 1, 1, ring_of(RING).min_receivers(1)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let start = Start::Position(out.buffer_info(1).unwrap().epoch, 60_000);
-    assert_eq!(subscribe(&input, 1, SubscribeOptions { start, ..ring_of(RING) }), 60_000);
+    assert_eq!(subscribe(&input, 1, ring_of(RING).start(start)), 60_000);
     while relay.confirmed(1).unwrap().coverage.receivers == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -228,7 +226,7 @@ fn who_waits_takes_what_it_sees() {
             // What there is already comes behind the answer.
             write(&out, bid, 500, 500);
         }
-        subscribe(&input, bid, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        subscribe(&input, bid, ring_of(1 << 16).start(Start::Oldest));
     }
     bids[..2].iter().for_each(|bid| write(&out, *bid, 500, 500));
     let mut at = [0; 3];
@@ -279,18 +277,14 @@ fn what_was_left_is_not_looked_at() {
 fn a_broker_that_looks_late_knows_where_deliveries_end() {
     let (ctx, broker, tcp) = (context(SHM), context(TransportKind::Auto), context(TransportKind::Tcp));
     let (out, listener) = sender(&ctx);
-    let options = BufferOptions {
-        size_bytes: 1 << 16,
-        max_delivery_bytes: Some(1 << 12),
-        retain_bytes: Some(0),
-        ..BufferOptions::default()
-    };
+    let options =
+        BufferOptions::new().size_bytes(1 << 16).max_delivery_bytes(Some(1 << 12)).retain_bytes(Some(0));
     out.create_buffer_with(1, options).unwrap();
     let (relay, relays) = sender(&broker);
     let upstream = RIn::new(&connect(&broker, &listener));
     relay.splice_with(&upstream, 1, 1, ring_of(1 << 16)).unwrap();
     let input = RIn::new(&connect(&tcp, &relays));
-    subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 13) });
+    subscribe(&input, 1, ring_of(1 << 13).start(Start::Oldest));
     write(&out, 1, 100, 100);
     assert_eq!(take(&input, 0, 100), 0);
     out.wait_consumed(1, 100, WAIT).unwrap();

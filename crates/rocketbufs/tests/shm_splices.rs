@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Context, InEvent, Listener, OutEvent, RIn, ROut, Start, SubscribeOptions};
+use rocketbufs::{Blocking, Context, InEvent, Listener, OutEvent, RIn, ROut, Start};
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -42,10 +42,10 @@ impl Chain {
         let (relay, relays) = sender(&broker);
         let upstream = RIn::new(&connect(&broker, &listener));
         let hold = if name.is_empty() { Duration::ZERO } else { WAIT };
-        let options = SubscribeOptions { name: name.into(), hold, linger: Some(WAIT), ..ring_of(1 << 16) };
+        let options = ring_of(1 << 16).durable(name, hold).linger(Some(WAIT));
         relay.splice_with(&upstream, 1, 1, options).unwrap();
         let input = RIn::new(&connect(&other, &relays));
-        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).start(Start::Oldest));
         Self { out, listener, broker, upstream, relay: (relay, relays), input, left, _contexts: [ctx, other] }
     }
 
@@ -121,7 +121,7 @@ fn what_was_overwritten_is_not_forwarded() {
     let input = RIn::new(&connect(&plain, relays));
     chain.lose_connection(|| {
         write(&chain.out, 1, 1 << 18, 1_000);
-        subscribe(&input, 1, SubscribeOptions { start: Start::Oldest, ..ring_of(1 << 16) });
+        subscribe(&input, 1, ring_of(1 << 16).start(Start::Oldest));
     });
     match input.recv(Some(WAIT)).unwrap() {
         Some(InEvent::Gone { end: 20_000, .. }) => {}
@@ -214,7 +214,7 @@ fn a_splice_that_is_made_late_can_be_mapped_too() {
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
     let upstream = RIn::new(&connect(&broker, &listener));
-    subscribe(&upstream, 1, SubscribeOptions { retain_bytes: Some(1 << 15), ..ring_of(1 << 16) });
+    subscribe(&upstream, 1, ring_of(1 << 16).retain_bytes(Some(1 << 15)));
     let (relay, relays) = sender(&broker);
     relay.splice(&upstream, 1).unwrap();
     let input = RIn::new(&connect(&other, &relays));

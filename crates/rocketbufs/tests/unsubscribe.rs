@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, context, receiver, ring_of, sender};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Epoch, InEvent, RIn, ROut, Start, SubscribeOptions};
+use rocketbufs::{Epoch, InEvent, RIn, ROut, Start};
 
 const BID: u32 = 7;
 
@@ -91,7 +91,7 @@ fn an_event_callback_that_unsubscribes_hears_no_more_of_it() {
         tells.send(event).unwrap();
     });
     let start = Start::Position(Epoch(1), 0);
-    input.subscribe_with(BID, SubscribeOptions { start, ..ring_of(1 << 16) }).unwrap();
+    input.subscribe_with(BID, ring_of(1 << 16).start(start)).unwrap();
     assert!(matches!(told.recv_timeout(WAIT).unwrap(), InEvent::Restarted { bid: BID, .. }));
     let next = told.recv_timeout(WAIT).unwrap();
     assert!(matches!(next, InEvent::Subscribed { bid: NEXT, .. }), "{next:?}");

@@ -1,12 +1,12 @@
-//! CMQ: what a receiver does with datagrams from anybody.
+//! CMQ: a receiver with datagrams from hostile senders.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cmq::proto::lent::Lent;
-use cmq::proto::receiver::{Receiver, Sink, Taken};
+use cmq::proto::receiver::{Dropped, Receiver, Sink};
+use cmq::proto::shared_buffer::SharedBuffer;
 use cmq::wire::{Body, Datagram, HEADER_BYTES, Messages};
-use cmq::{Config, Event, Key, Order};
+use cmq::{Config, Delivery, Event, Key};
 
 /// Counts what is delivered.
 #[derive(Default)]
@@ -16,7 +16,7 @@ struct Counted {
 }
 
 impl Sink for Counted {
-    fn deliver(&mut self, _from: Key, messages: Messages<'_>, _: Option<&Lent>) -> Taken {
+    fn deliver(&mut self, _from: Key, messages: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
         let mut seen = 0;
         for message in messages.iter() {
             seen += 1;
@@ -24,49 +24,52 @@ impl Sink for Counted {
         }
         assert_eq!(seen, messages.len(), "a batch has as many messages as it says");
         self.messages += seen as u64;
-        Taken::default()
+        Dropped::default()
     }
 
     fn event(&mut self, _event: Event) {}
 }
 
-/// Datagrams of one or two senders, each behind two bytes with its length (little endian; the top bit is the sender):
-/// a receiver delivers no more than came, keeps no more than it may, and counts all of it.
+/// Feeds a receiver with datagrams of two senders. A datagram is preceded by two bytes with its length (little endian); the top
+/// bit is the sender. The receiver delivers no more than arrived, stays within its memory limits, and counts everything.
 pub fn cmq_datagram(data: &[u8]) {
     let wait = Duration::from_millis(1);
-    let (held_bytes, fragment_bytes, max_senders) = (2000, 2000, 4);
-    let orders = [Order::Kept { wait, window: 4 }, Order::AsArrived { wait, window: 4 }];
-    for order in orders {
-        let config = Config { held_bytes, fragment_bytes, max_senders, order, ..Config::default() };
+    let (reorder_bytes, fragment_bytes, max_senders) = (2000, 2000, 4);
+    for delivery in [Delivery::Ordered { wait, window: 4 }, Delivery::Unordered { wait, window: 4 }] {
+        let config = Config::default()
+            .reorder_bytes(reorder_bytes)
+            .fragment_bytes(fragment_bytes)
+            .max_senders(max_senders)
+            .delivery(delivery);
         let mut receiver = Receiver::new(&config);
         let (mut sink, mut now, mut rest) = (Counted::default(), Instant::now(), data);
-        let (mut came, mut bodies) = (0, 0);
+        let (mut received, mut received_bytes) = (0, 0);
         while let Some((&[low, high], after)) = rest.split_first_chunk() {
             let length = usize::from(u16::from_le_bytes([low, high & 0x7F])).min(after.len());
             let (bytes, after) = after.split_at(length);
             let from = SocketAddr::from(([127, 0, 0, 1], 1 + u16::from(high >> 7)));
             round_trip(bytes);
             receiver.datagram(now, from, bytes, &mut sink);
-            (came, bodies, rest) = (came + 1, bodies + bytes.len(), after);
+            (received, received_bytes, rest) = (received + 1, received_bytes + bytes.len(), after);
             if low & 3 == 0 {
                 now += Duration::from_micros(400);
                 receiver.expire(now, &mut sink);
             }
-            assert!(receiver.held_bytes() <= held_bytes + bytes.len(), "what waits is limited");
-            assert!(receiver.fragment_bytes() <= fragment_bytes, "pieces are limited");
+            assert!(receiver.reorder_bytes() <= reorder_bytes + bytes.len(), "held messages are bounded");
+            assert!(receiver.fragment_bytes() <= fragment_bytes, "incomplete messages are bounded");
         }
         while let Some(deadline) = receiver.next_deadline() {
             receiver.expire(deadline, &mut sink);
         }
-        assert_eq!((receiver.held_bytes(), receiver.fragment_bytes()), (0, 0), "time ends all waiting");
+        assert_eq!((receiver.reorder_bytes(), receiver.fragment_bytes()), (0, 0), "every wait ends");
         let totals = receiver.totals();
-        assert_eq!(totals.datagrams, came);
-        assert_eq!(totals.counts.received, sink.messages, "what is delivered is counted");
-        assert!(sink.bytes <= bodies && totals.senders <= max_senders as u64);
+        assert_eq!(totals.datagrams, received);
+        assert_eq!(totals.counts.received, sink.messages, "delivered messages are counted");
+        assert!(sink.bytes <= received_bytes && totals.senders <= max_senders as u64);
     }
 }
 
-/// The header of whatever is accepted is written as it was read.
+/// The header of an accepted datagram encodes to the same bytes.
 fn round_trip(bytes: &[u8]) {
     let Ok(Datagram { header, body }) = Datagram::parse(bytes) else { return };
     assert_eq!(header.encode(), bytes[..HEADER_BYTES]);

@@ -1,5 +1,6 @@
-//! A UDP socket: batches of equal datagrams cut by the kernel (UDP_SEGMENT), several received as one (UDP_GRO), several
-//! calls in one (sendmmsg, recvmmsg). quinn-udp finds out what the kernel has; where it cuts nothing, sendmmsg is left.
+//! A UDP socket. The kernel cuts a batch into equal datagrams (UDP_SEGMENT) and coalesces received ones
+//! (UDP_GRO), and one call carries several (sendmmsg, recvmmsg). quinn-udp detects what the kernel supports.
+//! Without segmentation batches leave by sendmmsg.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,23 +11,24 @@ use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::{self, sockopt};
 
 use super::lock;
-use super::received::Received;
+use super::receive_buffers::ReceiveBuffers;
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::error::OpenError;
-use crate::proto::due::Batch;
+use crate::proto::outgoing::Batch;
 use crate::wire::MAX_DATAGRAM;
 
-/// Datagrams in one sendmmsg.
-const AT_ONCE: usize = 64;
+/// The most datagrams in one sendmmsg.
+const MAX_SENDMMSG: usize = 64;
 
 /// The socket of a queue.
 pub(crate) struct Socket {
     udp: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
-    offload: bool,
-    /// What is sent to groups leaves by this interface: one of its addresses, or its number, or the routes' choice.
-    groups_by: Mutex<(Ipv4Addr, u32)>,
+    segmentation_offload: bool,
+    /// The interface for multicast: one of its addresses, or its index. Both are empty for the choice of the
+    /// routing table.
+    multicast_interface: Mutex<(Ipv4Addr, u32)>,
 }
 
 impl Socket {
@@ -50,8 +52,14 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&udp)).map_err(OpenError::System)?;
         discover_mtu(&udp, addr.is_ipv6()).map_err(system)?;
         let local = udp.local_addr().map_err(OpenError::System)?;
-        let groups_by = Mutex::new((Ipv4Addr::UNSPECIFIED, 0));
-        Ok(Socket { udp, state, local, offload: config.offload, groups_by })
+        let multicast_interface = Mutex::new((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(Socket {
+            udp,
+            state,
+            local,
+            segmentation_offload: config.segmentation_offload,
+            multicast_interface,
+        })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -62,25 +70,25 @@ impl Socket {
         self.udp.as_fd()
     }
 
-    /// What is sent to groups leaves by this interface from now on, and passes so many routers less one.
-    pub fn send_groups_by(&self, address: Ipv4Addr, index: u32, ttl: u32) -> io::Result<()> {
-        let mut groups_by = lock(&self.groups_by);
-        set_group_interface(&self.udp, self.local.is_ipv6(), (address, index))?;
+    /// Sets the interface and the TTL of multicast datagrams.
+    pub fn set_multicast(&self, address: Ipv4Addr, index: u32, ttl: u32) -> io::Result<()> {
+        let mut multicast_interface = lock(&self.multicast_interface);
+        set_multicast_interface(&self.udp, self.local.is_ipv6(), (address, index))?;
         if self.local.is_ipv6() {
             sockopt::set_ipv6_multicast_hops(&self.udp, ttl)?;
         } else {
             sockopt::set_ip_multicast_ttl(&self.udp, ttl)?;
         }
-        *groups_by = (address, index);
+        *multicast_interface = (address, index);
         Ok(())
     }
 
-    /// Whether this socket can send there.
+    /// True if this socket can send to the address.
     pub fn reaches(&self, to: SocketAddr) -> bool {
         to.port() != 0 && (self.local.is_ipv6() || to.is_ipv4())
     }
 
-    /// The address as this socket's system calls want it.
+    /// The address as the system calls of this socket take it.
     fn as_sent(&self, to: SocketAddr) -> SocketAddr {
         match (self.local.is_ipv6(), to.ip()) {
             (true, IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
@@ -88,27 +96,28 @@ impl Socket {
         }
     }
 
-    /// Sends what the first of these still has, or several of them in one call; how many datagrams left.
+    /// Sends the rest of the first batch, or several batches of one datagram in one call. Returns how many
+    /// datagrams were sent.
     pub fn send<'a>(&self, mut batches: impl Iterator<Item = &'a Batch>) -> io::Result<usize> {
         let Some(first) = batches.next() else { return Ok(0) };
-        if first.datagrams() > 1 {
+        if first.unsent_datagrams() > 1 {
             return self.send_segments(first);
         }
-        let Some(second) = batches.next().filter(|b| b.datagrams() == 1) else {
-            net::sendto(&self.udp, first.rest(), net::SendFlags::empty(), &self.as_sent(first.to))?;
+        let Some(second) = batches.next().filter(|b| b.unsent_datagrams() == 1) else {
+            net::sendto(&self.udp, first.unsent(), net::SendFlags::empty(), &self.as_sent(first.to))?;
             return Ok(1);
         };
-        let more = batches.take_while(|b| b.datagrams() == 1);
+        let more = batches.take_while(|b| b.unsent_datagrams() == 1);
         let all: Vec<(SocketAddr, &[u8])> = [first, second]
             .into_iter()
             .chain(more)
-            .take(AT_ONCE)
-            .map(|b| (self.as_sent(b.to), b.rest()))
+            .take(MAX_SENDMMSG)
+            .map(|b| (self.as_sent(b.to), b.unsent()))
             .collect();
         self.send_many(&all)
     }
 
-    /// Datagrams to several addresses in one call; how many left, which may be fewer.
+    /// Sends datagrams to several addresses in one call. Returns how many were sent, which may be fewer.
     fn send_many(&self, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
         let slices: Vec<[IoSlice<'_>; 1]> =
             datagrams.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
@@ -124,49 +133,49 @@ impl Socket {
         Ok(net::sendmmsg(&self.udp, &mut headers, net::SendFlags::empty())?)
     }
 
-    /// Datagrams of one batch: cut by the kernel if it can, else one by one in one call; how many left.
+    /// Sends the datagrams of one batch, cut by the kernel if it can. Returns how many were sent.
     fn send_segments(&self, batch: &Batch) -> io::Result<usize> {
         let destination = self.as_sent(batch.to);
-        if self.offload && self.state.max_gso_segments() > 1 {
+        if self.segmentation_offload && self.state.max_gso_segments() > 1 {
             let transmit = Transmit {
                 destination,
                 ecn: None,
-                contents: batch.rest(),
+                contents: batch.unsent(),
                 segment_size: Some(batch.segment),
                 src_ip: None,
             };
             match self.state.try_send(UdpSockRef::from(&self.udp), &transmit) {
-                Ok(()) => return Ok(batch.datagrams()),
-                // The device cannot cut: from now on nobody asks it to.
+                Ok(()) => return Ok(batch.unsent_datagrams()),
+                // The device cannot segment. quinn-udp remembers that.
                 Err(_) if self.state.max_gso_segments() == 1 => {}
                 Err(error) => return Err(error),
             }
         }
         let all: Vec<(SocketAddr, &[u8])> =
-            batch.rest().chunks(batch.segment).map(|bytes| (destination, bytes)).collect();
+            batch.unsent().chunks(batch.segment).map(|bytes| (destination, bytes)).collect();
         self.send_many(&all)
     }
 
-    /// Receives what is there; false if that is nothing.
-    pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
+    /// Receives what is here. False if that is nothing.
+    pub fn receive(&self, into: &mut ReceiveBuffers) -> io::Result<bool> {
         let socket = UdpSockRef::from(&self.udp);
         into.fill(|slices, metas| match self.state.recv(socket, slices, metas) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             came => came,
         })?;
-        Ok(into.is_some())
+        Ok(into.has_datagrams())
     }
 
-    /// The largest datagram on the path to an address, as far as the kernel knows: that of the interface it would
-    /// leave by, or less if a router on the way said so.
+    /// The largest datagram on the path to an address, as far as the kernel knows: the MTU of the interface,
+    /// or less if a router reported less.
     pub fn path(&self, to: SocketAddr) -> usize {
         let headers = if to.is_ipv4() { 28 } else { 48 };
-        let mtu = path_mtu(to, *lock(&self.groups_by)).unwrap_or(0);
+        let mtu = path_mtu(to, *lock(&self.multicast_interface)).unwrap_or(0);
         mtu.saturating_sub(headers).clamp(MIN_DATAGRAM, MAX_DATAGRAM)
     }
 }
 
-/// Never fragments, and believes what routers say of the path.
+/// Disables IP fragmentation and enables path MTU discovery.
 fn discover_mtu(udp: &UdpSocket, ipv6: bool) -> rustix::io::Result<()> {
     sockopt::set_ip_mtu_discover(udp, sockopt::Ipv4PathMtuDiscovery::DO)?;
     if ipv6 {
@@ -175,7 +184,7 @@ fn discover_mtu(udp: &UdpSocket, ipv6: bool) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn set_group_interface(udp: &UdpSocket, ipv6: bool, by: (Ipv4Addr, u32)) -> rustix::io::Result<()> {
+fn set_multicast_interface(udp: &UdpSocket, ipv6: bool, by: (Ipv4Addr, u32)) -> rustix::io::Result<()> {
     if ipv6 {
         sockopt::set_ipv6_multicast_if(udp, by.1)
     } else {
@@ -183,12 +192,13 @@ fn set_group_interface(udp: &UdpSocket, ipv6: bool, by: (Ipv4Addr, u32)) -> rust
     }
 }
 
-/// Asks with a socket of its own, as only a connected one can; a group by the interface that leads to it.
-fn path_mtu(to: SocketAddr, groups_by: (Ipv4Addr, u32)) -> io::Result<usize> {
+/// The path MTU, from a socket of its own, since only a connected socket knows it. For a group it is the MTU
+/// of the multicast interface.
+fn path_mtu(to: SocketAddr, multicast_interface: (Ipv4Addr, u32)) -> io::Result<usize> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let probe = UdpSocket::bind((any, 0))?;
     if to.ip().is_multicast() {
-        set_group_interface(&probe, to.is_ipv6(), groups_by)?;
+        set_multicast_interface(&probe, to.is_ipv6(), multicast_interface)?;
     }
     probe.connect(to)?;
     let mtu = if to.is_ipv4() { sockopt::ip_mtu(&probe)? } else { sockopt::ipv6_mtu(&probe)? };
@@ -199,14 +209,14 @@ fn path_mtu(to: SocketAddr, groups_by: (Ipv4Addr, u32)) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// The loopback interface carries more than others, and no route leads there.
+    /// The loopback interface has a larger MTU than others, and no route leads the group there.
     #[test]
     fn the_path_to_a_group_is_by_the_interface_that_is_sent_by() {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let socket = Socket::bind(any, &Config::default()).expect("a socket");
         let (group, loopback) =
             (SocketAddr::from(([239, 1, 2, 3], 9)), SocketAddr::from(([127, 0, 0, 1], 9)));
-        socket.send_groups_by(Ipv4Addr::LOCALHOST, 0, 1).expect("it is there");
+        socket.set_multicast(Ipv4Addr::LOCALHOST, 0, 1).expect("it is there");
         assert_eq!(socket.path(group), socket.path(loopback));
         assert!(socket.path(group) > 9000, "{}", socket.path(group));
     }

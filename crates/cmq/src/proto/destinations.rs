@@ -1,46 +1,46 @@
-//! The streams of a sender: one for each address, with the number of its next message.
+//! The streams that this queue sends: one for each destination address.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::Slots;
+use super::SlotTable;
 use super::timeline::Timeline;
 
-/// What is remembered of one address.
+/// The stream to one address.
 pub(crate) struct Destination {
     pub to: SocketAddr,
-    /// Its number, never used again for another one.
+    /// The number of the stream, never reused.
     pub stream: u32,
     /// The number of the next message.
-    pub next: u64,
-    /// The largest datagram on the path to it, once it was asked for.
-    pub limit: Option<usize>,
+    pub next_number: u64,
+    /// The largest datagram on the path, once it is known.
+    pub datagram_limit: Option<usize>,
 }
 
-/// All of them, the one not used for longest given up first.
+/// All streams. When there are too many, the least recently used one is evicted.
 pub(crate) struct Destinations {
-    slots: Slots<Destination>,
+    slots: SlotTable<Destination>,
     by_addr: HashMap<SocketAddr, u32>,
-    used: Timeline,
+    last_used: Timeline,
     last: Option<(SocketAddr, u32)>,
-    streams: u32,
-    limit: usize,
+    next_stream: u32,
+    max: usize,
 }
 
 impl Destinations {
-    pub fn new(limit: usize) -> Destinations {
+    pub fn new(max: usize) -> Destinations {
         Destinations {
-            slots: Slots::new(),
+            slots: SlotTable::new(),
             by_addr: HashMap::new(),
-            used: Timeline::new(),
+            last_used: Timeline::new(),
             last: None,
-            streams: 0,
-            limit,
+            next_stream: 0,
+            max,
         }
     }
 
-    /// The stream to this address, if it is remembered.
+    /// The stream to this address, if there is one.
     pub fn find(&mut self, to: SocketAddr) -> Option<&mut Destination> {
         let slot = match self.last {
             Some((addr, slot)) if addr == to => slot,
@@ -50,45 +50,45 @@ impl Destinations {
         self.slots.get_mut(slot)
     }
 
-    /// The stream to this address, which begins if there is none; and the one that was given up for it.
-    pub fn get(&mut self, to: SocketAddr, now: Instant) -> (&mut Destination, Option<Destination>) {
-        let mut given_up = None;
+    /// The stream to this address, begun if there is none, and the stream that was evicted for it.
+    pub fn get_or_begin(&mut self, to: SocketAddr, now: Instant) -> (&mut Destination, Option<Destination>) {
+        let mut evicted = None;
         let slot = match self.last {
             Some((addr, slot)) if addr == to => slot,
             _ => match self.by_addr.get(&to) {
                 Some(&slot) => slot,
                 None => {
-                    if self.slots.len() >= self.limit {
-                        given_up = self.give_up();
+                    if self.slots.len() >= self.max {
+                        evicted = self.evict();
                     }
                     self.begin(to)
                 }
             },
         };
         self.last = Some((to, slot));
-        self.used.touch(slot, now);
-        (self.slots.get_mut(slot).expect("it was found"), given_up)
+        self.last_used.touch(slot, now);
+        (self.slots.get_mut(slot).expect("it was found"), evicted)
     }
 
     fn begin(&mut self, to: SocketAddr) -> u32 {
-        let stream = self.streams;
-        self.streams = self.streams.wrapping_add(1);
-        let slot = self.slots.insert(Destination { to, stream, next: 0, limit: None });
+        let stream = self.next_stream;
+        self.next_stream = self.next_stream.wrapping_add(1);
+        let slot = self.slots.insert(Destination { to, stream, next_number: 0, datagram_limit: None });
         self.by_addr.insert(to, slot);
         slot
     }
 
-    fn give_up(&mut self) -> Option<Destination> {
-        let (slot, _) = self.used.first()?;
-        self.used.remove(slot);
+    fn evict(&mut self) -> Option<Destination> {
+        let (slot, _) = self.last_used.first()?;
+        self.last_used.remove(slot);
         self.last = None;
-        let gone = self.slots.remove(slot)?;
-        self.by_addr.remove(&gone.to);
-        Some(gone)
+        let ended = self.slots.remove(slot)?;
+        self.by_addr.remove(&ended.to);
+        Some(ended)
     }
 
-    /// Ends all streams.
+    /// Removes and returns all streams.
     pub fn drain(&mut self) -> Vec<Destination> {
-        std::iter::from_fn(|| self.give_up()).collect()
+        std::iter::from_fn(|| self.evict()).collect()
     }
 }

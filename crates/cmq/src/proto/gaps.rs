@@ -1,41 +1,42 @@
-//! Who misses something, and until when it may still come.
+//! Deadlines for missing messages.
 //!
-//! What is missing was lost, or another datagram overtook it; only time tells which, and meanwhile everything behind it
-//! waits. A path that loses and never turns round is known by its losses: each halves the time, and the first datagram that
-//! comes late or turned round gives it back whole. So each stream has a level, and each of the first levels a list:
+//! A missing datagram was lost, or it was overtaken. Only time tells which, and every later message waits
+//! meanwhile. Losses tell what the path does: each loss halves the wait for that sender, and the first late
+//! or reordered datagram restores the full wait. Each stream counts its losses in a row (`loss_streak`), and
+//! the lengths of the wait each have a list:
 //!
 //! ```text
-//!   level 0: wait          ──▶ 17 ── 3
-//!   level 1: wait / 2      ──▶ 5
-//!     …                                 within a list the first is the earliest (timeline)
-//!   level 6..31: wait / 64 ──▶ 8 ── 99
-//!   level 32: the next that comes says that what is missing is lost, and nothing waits
+//!   streak 0: wait          ──▶ 17 ── 3
+//!   streak 1: wait / 2      ──▶ 5
+//!     …                                 the first of a list is the earliest (timeline)
+//!   streak 6..31: wait / 64 ──▶ 8 ── 99
+//!   streak 32: the next datagram declares the missing ones lost; nothing waits
 //! ```
 //!
-//! If it was overtaken after all it is dropped, and the level is 0 again. So where nothing waits at most one more message is
-//! lost for each 32 that the network has lost.
+//! A datagram that was only overtaken is dropped as late, and resets the streak. Where the receiver does not
+//! wait, it therefore loses at most one more message for each 32 that the network lost.
 
 use std::time::{Duration, Instant};
 
 use super::after;
 use super::timeline::Timeline;
 
-/// The last level with a time of its own.
-const LAST_TIME: u8 = 6;
-/// The last level: nothing waits.
-pub(crate) const SURE: u8 = 32;
-/// Datagrams behind what is missing that are waited for at every level but the last: a few are overtaken on good paths, too.
-const AT_LEAST: usize = 3;
+/// The last streak that shortens the wait.
+const LAST_LEVEL: u8 = 6;
+/// The streak from which the receiver does not wait at all.
+pub(crate) const NO_WAIT: u8 = 32;
+/// The smallest window while the receiver still waits: a few datagrams are overtaken on good paths too.
+const MIN_WINDOW: usize = 3;
 
-/// So many datagrams may come before what is missing is given up.
-pub(crate) fn window(most: usize, level: u8) -> usize {
-    if level >= SURE { 0 } else { (most >> level.min(LAST_TIME)).max(most.min(AT_LEAST)) }
+/// How many datagrams may arrive after a gap before its messages are lost.
+pub(crate) fn window(max: usize, loss_streak: u8) -> usize {
+    if loss_streak >= NO_WAIT { 0 } else { (max >> loss_streak.min(LAST_LEVEL)).max(max.min(MIN_WINDOW)) }
 }
 
-/// Streams that miss something.
+/// The streams with missing messages.
 pub(crate) struct Gaps {
     wait: Duration,
-    lists: [Timeline; LAST_TIME as usize + 1],
+    lists: [Timeline; LAST_LEVEL as usize + 1],
 }
 
 impl Gaps {
@@ -43,22 +44,22 @@ impl Gaps {
         Gaps { wait, lists: std::array::from_fn(|_| Timeline::new()) }
     }
 
-    /// Whether this one misses something.
+    /// True if the stream has a deadline.
     pub fn contains(&self, slot: u32) -> bool {
         self.lists.iter().any(|list| list.contains(slot))
     }
 
-    /// It misses something since now, and is not here.
-    pub fn push_back(&mut self, slot: u32, level: u8, now: Instant) {
-        self.lists[usize::from(level.min(LAST_TIME))].push_back(slot, now);
+    /// Starts the deadline of a stream that has none.
+    pub fn push_back(&mut self, slot: u32, loss_streak: u8, now: Instant) {
+        self.lists[usize::from(loss_streak.min(LAST_LEVEL))].push_back(slot, now);
     }
 
-    /// It misses nothing any more.
+    /// Removes the deadline of a stream.
     pub fn remove(&mut self, slot: u32) {
         self.lists.iter_mut().for_each(|list| list.remove(slot));
     }
 
-    /// Who waits no longer, and since when.
+    /// The earliest deadline, and its stream.
     fn first(&self) -> Option<(Instant, u32)> {
         let waits = (0..).map(|level| self.wait / (1 << level));
         let firsts = self.lists.iter().zip(waits).filter_map(|(list, wait)| {
@@ -68,12 +69,12 @@ impl Gaps {
         firsts.min()
     }
 
-    /// When the first of them has waited long enough.
+    /// The earliest deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.first().map(|(until, _)| until)
     }
 
-    /// One that has waited long enough.
+    /// A stream whose deadline has passed.
     pub fn due(&self, now: Instant) -> Option<u32> {
         self.first().filter(|&(until, _)| until <= now).map(|(_, slot)| slot)
     }
@@ -87,16 +88,16 @@ mod tests {
     use crate::config::Config;
     use crate::event::Event;
     use crate::key::Key;
-    use crate::proto::lent::Lent;
-    use crate::proto::receiver::{Receiver, Sink, Taken};
+    use crate::proto::receiver::{Dropped, Receiver, Sink};
+    use crate::proto::shared_buffer::SharedBuffer;
     use crate::wire::{Header, Kind, Messages};
 
     #[derive(Default)]
     struct Events(Vec<Event>);
 
     impl Sink for Events {
-        fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&Lent>) -> Taken {
-            Taken::default()
+        fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
+            Dropped::default()
         }
 
         fn event(&mut self, event: Event) {
@@ -104,14 +105,14 @@ mod tests {
         }
     }
 
-    /// A message of no bytes.
+    /// Receives an empty message.
     fn hear(receiver: &mut Receiver, now: Instant, first: u64, events: &mut Events) {
         let header = Header { kind: Kind::Batch, count: 1, stream: 0, epoch: 1, first, mailbox: 0 };
         let bytes = [&header.encode()[..], &[0; 2]].concat();
         receiver.datagram(now, SocketAddr::from(([10, 0, 0, 1], 1)), &bytes, events);
     }
 
-    /// A path that only loses is waited for less and less; one that turns datagrams round has its time again.
+    /// Losses shorten the wait; a late datagram restores it.
     #[test]
     fn losses_shorten_the_wait_and_what_is_late_gives_it_back() {
         let (mut receiver, mut now) = (Receiver::new(&Config::default()), Instant::now());
@@ -132,19 +133,20 @@ mod tests {
         };
         let waits: Vec<Duration> = (0..8).map(|_| lose(&mut receiver, &mut events)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64].map(|part| wait / part));
-        // What was lost last comes after all: it takes longer here.
+        // The last lost message arrives after all: this path reorders.
         hear(&mut receiver, Instant::now(), 15, &mut events);
         assert_eq!(events.0.last(), Some(&Event::Late { from: ([10, 0, 0, 1], 1).into(), count: 1 }));
         assert_eq!(lose(&mut receiver, &mut events), wait);
     }
 
-    /// Where nothing but losses was seen for long, nothing waits any more: at most one in so many losses is of its own making.
+    /// After a long streak of losses the receiver does not wait, and loses at most one message of its own
+    /// making for each streak.
     #[test]
     fn after_many_losses_nothing_waits() {
         let (mut receiver, now) = (Receiver::new(&Config::default()), Instant::now());
         let mut events = Events::default();
         hear(&mut receiver, now, 0, &mut events);
-        let until_sure = u64::from(SURE);
+        let until_sure = u64::from(NO_WAIT);
         for lost in 0..until_sure {
             hear(&mut receiver, now, 2 * lost + 2, &mut events);
             let until = receiver.next_deadline().expect("it may still come");
@@ -155,7 +157,7 @@ mod tests {
         let from = SocketAddr::from(([10, 0, 0, 1], 1));
         assert_eq!(events.0.last(), Some(&Event::Lost { from, first: next - 1, count: 1 }));
         assert_eq!(receiver.next_deadline(), None);
-        // It was overtaken: from now on others may be as well.
+        // The message was overtaken, so later messages may be too.
         hear(&mut receiver, now, next - 1, &mut events);
         assert_eq!(events.0.last(), Some(&Event::Late { from, count: 1 }));
         hear(&mut receiver, now, next + 2, &mut events);
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_few_may_overtake_where_it_is_not_sure() {
-        assert_eq!([0, 1, 2, 3, 6, 31, 32].map(|level| window(16, level)), [16, 8, 4, 3, 3, 3, 0]);
-        assert_eq!([0, 6].map(|level| window(2, level)), [2, 2]);
+        assert_eq!([0, 1, 2, 3, 6, 31, 32].map(|streak| window(16, streak)), [16, 8, 4, 3, 3, 3, 0]);
+        assert_eq!([0, 6].map(|streak| window(2, streak)), [2, 2]);
     }
 }

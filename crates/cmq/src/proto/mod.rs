@@ -1,25 +1,33 @@
-//! The protocol without I/O: these machines never touch a socket, a clock or a random source.
+//! The protocol without I/O: these state machines never touch a socket, a clock or a random source.
 //!
-//! * `batches`: what was pushed, until it leaves; `queue`: that of one key; `destinations`: the streams it leaves in;
-//!   `due`: what leaves;
-//! * [`receiver`]: what arrives; `stream`: one sender's numbers; `gaps`: who misses something; `fragments`: messages in
-//!   pieces; `shares`: whose places are taken; [`lent`]: what messages lie in;
-//! * `timeline`: who waits longest.
+//! | Module | Subject |
+//! |---|---|
+//! | `batcher` | the sending machine: pushed messages, until their batch leaves |
+//! | `open_batch` | the batch of one key, while it fills |
+//! | `destinations` | the streams that batches leave in |
+//! | `outgoing` | batches that are being sent |
+//! | [`receiver`] | the receiving machine |
+//! | `stream` | the message numbers of one sender |
+//! | `gaps` | deadlines of missing messages |
+//! | `reassembly` | fragmented messages |
+//! | `fair_share` | which stream is evicted |
+//! | [`shared_buffer`] | the memory that messages lie in |
+//! | `timeline` | entries in the order of their age |
 
-pub(crate) mod batches;
+pub(crate) mod batcher;
 pub(crate) mod destinations;
-pub(crate) mod due;
-pub(crate) mod fragments;
+pub(crate) mod fair_share;
+#[cfg(test)]
+mod fragment_tests;
 pub(crate) mod gaps;
-pub mod lent;
 #[cfg(test)]
-mod pieces;
-pub(crate) mod queue;
+mod hostile_tests;
+pub(crate) mod open_batch;
+pub(crate) mod outgoing;
+pub(crate) mod reassembly;
 pub mod receiver;
-pub(crate) mod shares;
+pub mod shared_buffer;
 pub mod sink;
-#[cfg(test)]
-mod strangers;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -27,24 +35,24 @@ pub(crate) mod timeline;
 
 use std::time::{Duration, Instant};
 
-/// Years that nobody waits.
+/// Longer than any program runs.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// So long after; a time too far away to be a time is one that never comes.
+/// The moment `time` after `since`. A time that overflows becomes one that is never reached.
 #[inline]
 pub(crate) fn after(since: Instant, time: Duration) -> Instant {
     since.checked_add(time).unwrap_or_else(|| since + FAR)
 }
 
-/// A table whose indices stay while entries come and go.
-pub(crate) struct Slots<E> {
+/// A table of entries with stable indices, which are reused after a removal.
+pub(crate) struct SlotTable<E> {
     entries: Vec<Option<E>>,
     free: Vec<u32>,
 }
 
-impl<E> Slots<E> {
-    pub fn new() -> Slots<E> {
-        Slots { entries: Vec::new(), free: Vec::new() }
+impl<E> SlotTable<E> {
+    pub fn new() -> SlotTable<E> {
+        SlotTable { entries: Vec::new(), free: Vec::new() }
     }
 
     pub fn insert(&mut self, entry: E) -> u32 {

@@ -1,34 +1,34 @@
-//! The receiving machine: datagrams and the time in, messages and events out.
+//! The receiving machine: takes datagrams and the time, gives messages and events.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::Slots;
-use super::fragments::{Added, Fragments};
+use super::SlotTable;
+use super::fair_share::FairShare;
 use super::gaps::{Gaps, window};
-use super::lent::Lent;
-use super::shares::Shares;
-pub use super::sink::{Sink, Taken, Totals};
-use super::stream::{Body as Held, Stream, Verdict, Waiting};
+use super::reassembly::{Added, Reassembly};
+use super::shared_buffer::SharedBuffer;
+pub use super::sink::{Dropped, Sink, Totals};
+use super::stream::{Held, HeldMessages, Stream, Verdict};
 use super::timeline::Timeline;
-use crate::config::{Config, Order};
-use crate::event::{Counts, Event, Sender};
+use crate::config::{Config, Delivery};
+use crate::event::{Event, ReceiveCounts, SenderInfo};
 use crate::key::{Key, host};
-use crate::wire::{Body, Datagram, Header, Malformed, Messages, Piece};
+use crate::wire::{Body, Datagram, Fragment, Header, Malformed, Messages};
 
-/// Messages, and what they lie in.
-type Lying<'a> = (Messages<'a>, Option<&'a Lent>);
+/// Messages, and the buffer they lie in if it may be shared.
+type Located<'a> = (Messages<'a>, Option<&'a SharedBuffer>);
 
-/// Messages given up together of which pieces are looked for.
-const DROPPED_AT_ONCE: usize = 64;
+/// The fragments of at most this many messages of one gap are freed at once.
+const MAX_DISCARDED: usize = 64;
 
-/// A stream's name.
+/// The name of a stream: sender, epoch and number.
 type StreamKey = (SocketAddr, u64, u32);
 
 struct Entry {
     key: StreamKey,
-    /// Where its address is among `addresses`, and it among the streams of that, and of its host.
+    /// The entry of its address, and the stream's index among the streams of that address and of its host.
     address: u32,
     at: usize,
     at_host: usize,
@@ -36,132 +36,132 @@ struct Entry {
 }
 
 impl Entry {
-    fn sender(&self) -> Sender {
+    fn sender(&self) -> SenderInfo {
         let (from, epoch, stream) = self.key;
         let Stream { closed, bytes, counts, .. } = self.stream;
-        Sender { from, epoch, stream, closed, bytes, counts }
+        SenderInfo { from, epoch, stream, closed, bytes, counts }
     }
 }
 
-/// What is known of an address, as long as one of its streams is remembered.
-struct Known {
-    /// Of the stream that joined last, to notice restarts.
+/// An address with at least one stream.
+struct AddressEntry {
+    /// The epoch of the stream that joined last, to notice restarts.
     epoch: Option<u64>,
-    /// Its streams: one, but for restarts, groups and strangers.
+    /// The streams: one, unless the sender restarted, sends to groups, or its address is forged.
     streams: Vec<u32>,
-    account: Account,
+    budget: AmplificationBudget,
 }
 
-/// What came from an address and what was sent there without having been asked for. The address may be forged, so the
-/// second is never more than the first.
+/// The anti-amplification limit of an address, which may be forged: this queue never sends more bytes there
+/// unasked than it received from there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Account {
-    /// Bytes of datagrams that came from there, without the headers of IP and UDP.
-    pub came: u64,
-    /// Bytes sent there, with all headers.
-    pub spent: u64,
+pub(crate) struct AmplificationBudget {
+    /// Bytes received in datagrams, without the headers of IP and UDP.
+    pub received: u64,
+    /// Bytes sent unasked, with all headers.
+    pub sent: u64,
 }
 
-/// The machine.
+/// The receiving machine.
 pub struct Receiver {
     wait: Duration,
     window: usize,
-    kept: bool,
-    held_limit: usize,
+    ordered: bool,
+    max_held_bytes: usize,
     max_streams: usize,
-    streams: Slots<Entry>,
+    streams: SlotTable<Entry>,
     by_key: HashMap<StreamKey, u32>,
     last: Option<(StreamKey, u32)>,
-    addresses: Slots<Known>,
+    addresses: SlotTable<AddressEntry>,
     by_addr: HashMap<SocketAddr, u32>,
-    /// Whose streams they are.
-    hosts: Shares<IpAddr>,
-    /// Who was silent longest.
-    heard: Timeline,
-    /// Who misses something.
+    /// The streams of each host.
+    hosts: FairShare<IpAddr>,
+    /// Streams in the order in which they were last heard.
+    last_heard: Timeline,
+    /// Streams with missing messages.
     gaps: Gaps,
-    fragments: Fragments,
-    held: usize,
-    forgotten: Counts,
+    reassembly: Reassembly,
+    held_bytes: usize,
+    evicted: ReceiveCounts,
     datagrams: u64,
     malformed: u64,
 }
 
 impl Receiver {
-    /// A machine that has heard nothing yet.
+    /// A machine that has received nothing.
     pub fn new(config: &Config) -> Receiver {
-        let (kept, wait, window) = match config.order {
-            Order::Kept { wait, window } => (true, wait, window),
-            Order::AsArrived { wait, window } => (false, wait, window),
+        let (ordered, wait, window) = match config.delivery {
+            Delivery::Ordered { wait, window } => (true, wait, window),
+            Delivery::Unordered { wait, window } => (false, wait, window),
         };
         Receiver {
             wait,
             window,
-            kept,
-            held_limit: config.held_bytes,
+            ordered,
+            max_held_bytes: config.reorder_bytes,
             max_streams: config.max_senders,
-            streams: Slots::new(),
+            streams: SlotTable::new(),
             by_key: HashMap::new(),
             last: None,
-            addresses: Slots::new(),
+            addresses: SlotTable::new(),
             by_addr: HashMap::new(),
-            hosts: Shares::new(),
-            heard: Timeline::new(),
+            hosts: FairShare::new(),
+            last_heard: Timeline::new(),
             gaps: Gaps::new(wait),
-            fragments: Fragments::new(config),
-            held: 0,
-            forgotten: Counts::default(),
+            reassembly: Reassembly::new(config),
+            held_bytes: 0,
+            evicted: ReceiveCounts::default(),
             datagrams: 0,
             malformed: 0,
         }
     }
 
-    /// A datagram arrived.
+    /// Handles a datagram.
     pub fn datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8], sink: &mut impl Sink) {
-        self.datagram_in(now, from, bytes, None, sink);
+        self.datagram_in_buffer(now, from, bytes, None, sink);
     }
 
-    /// A datagram arrived, and lies in memory that may be kept.
-    pub fn datagram_in(
+    /// Handles a datagram. Delivered messages may keep parts of `buffer`, if there is one.
+    pub fn datagram_in_buffer(
         &mut self,
         now: Instant,
         from: SocketAddr,
         bytes: &[u8],
-        lent: Option<&Lent>,
+        buffer: Option<&SharedBuffer>,
         sink: &mut impl Sink,
     ) {
         self.datagrams += 1;
         match Datagram::parse(bytes) {
             Ok(datagram) => {
                 let slot = self.stream((from, datagram.header.epoch, datagram.header.stream), now, sink);
-                self.heard.touch(slot, now);
+                self.last_heard.touch(slot, now);
                 let entry = self.streams.get_mut(slot).expect("it was found");
                 entry.stream.bytes += bytes.len() as u64;
                 let known = self.addresses.get_mut(entry.address).expect("it is known while it has streams");
-                known.account.came += bytes.len() as u64;
-                self.take(now, slot, datagram, lent, sink);
+                known.budget.received += bytes.len() as u64;
+                self.dispatch(now, slot, datagram, buffer, sink);
             }
-            Err(why) => self.refuse(from, why, sink),
+            Err(why) => self.reject(from, why, sink),
         }
     }
 
-    fn refuse(&mut self, from: SocketAddr, why: Malformed, sink: &mut impl Sink) {
+    fn reject(&mut self, from: SocketAddr, why: Malformed, sink: &mut impl Sink) {
         self.malformed += 1;
         sink.event(Event::Malformed { from, why });
     }
 
-    fn take(
+    fn dispatch(
         &mut self,
         now: Instant,
         slot: u32,
         datagram: Datagram<'_>,
-        lent: Option<&Lent>,
+        buffer: Option<&SharedBuffer>,
         sink: &mut impl Sink,
     ) {
         let Datagram { header, body } = datagram;
         match body {
-            Body::Batch(messages) => self.messages(now, slot, header, (messages, lent), sink),
-            Body::Fragment(piece) => self.piece(now, slot, header, piece, sink),
+            Body::Batch(messages) => self.on_messages(now, slot, header, (messages, buffer), sink),
+            Body::Fragment(fragment) => self.on_fragment(now, slot, header, fragment, sink),
             Body::Close => {
                 let entry = self.streams.get_mut(slot).expect("the caller found it");
                 if entry.stream.close(header.first) {
@@ -171,7 +171,7 @@ impl Receiver {
         }
     }
 
-    /// The stream of this name; it begins if it is new.
+    /// The stream of this name, begun if it is new.
     fn stream(&mut self, key: StreamKey, now: Instant, sink: &mut impl Sink) -> u32 {
         if let Some((last, slot)) = self.last
             && last == key
@@ -182,9 +182,9 @@ impl Receiver {
             Some(&slot) => slot,
             None => {
                 if self.streams.len() >= self.max_streams
-                    && let Some(gone) = self.in_the_way(key.0)
+                    && let Some(victim) = self.victim_for(key.0)
                 {
-                    self.forget(now, gone, sink);
+                    self.evict(now, victim, sink);
                 }
                 let address = self.address(key.0);
                 let siblings = &mut self.addresses.get_mut(address).expect("it was just found").streams;
@@ -201,41 +201,46 @@ impl Receiver {
         slot
     }
 
-    /// Which stream is forgotten for another one of this address.
-    fn in_the_way(&mut self, of: SocketAddr) -> Option<u32> {
-        let Receiver { hosts, heard, streams, max_streams, .. } = self;
-        let silent = heard.first().map(|(slot, _)| slot);
-        hosts.in_the_way(host(of), *max_streams, silent, |slot| {
+    /// The stream to evict for a new one of this address.
+    fn victim_for(&mut self, of: SocketAddr) -> Option<u32> {
+        let Receiver { hosts, last_heard, streams, max_streams, .. } = self;
+        let silent = last_heard.first().map(|(slot, _)| slot);
+        hosts.victim(host(of), *max_streams, silent, |slot| {
             let entry = streams.get_mut(slot).expect("it has a place");
-            (heard.since(slot), host(entry.key.0))
+            (last_heard.since(slot), host(entry.key.0))
         })
     }
 
-    /// Where an address is that will have one more stream.
+    /// The entry of an address that gets another stream.
     fn address(&mut self, addr: SocketAddr) -> u32 {
         let Receiver { addresses, by_addr, .. } = self;
-        let fresh =
-            || addresses.insert(Known { epoch: None, streams: Vec::new(), account: Account::default() });
+        let fresh = || {
+            addresses.insert(AddressEntry {
+                epoch: None,
+                streams: Vec::new(),
+                budget: AmplificationBudget::default(),
+            })
+        };
         *by_addr.entry(addr).or_insert_with(fresh)
     }
 
-    /// The account of an address that is known.
-    pub(crate) fn account(&mut self, of: SocketAddr) -> Option<&mut Account> {
+    /// The anti-amplification limit of a known address.
+    pub(crate) fn amplification_budget(&mut self, of: SocketAddr) -> Option<&mut AmplificationBudget> {
         let slot = *self.by_addr.get(&of)?;
-        self.addresses.get_mut(slot).map(|known| &mut known.account)
+        self.addresses.get_mut(slot).map(|known| &mut known.budget)
     }
 
-    /// Makes room: what the sender lost is told, and what waits is delivered.
-    fn forget(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
-        while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.waiting() > 0) {
-            self.give_up(now, slot, sink);
+    /// Evicts a stream: reports its losses and delivers its held messages.
+    fn evict(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
+        while self.streams.get_mut(slot).is_some_and(|entry| entry.stream.held() > 0) {
+            self.declare_lost(now, slot, sink);
         }
         let Some(Entry { key, address, at, at_host, stream }) = self.streams.remove(slot) else { return };
-        self.heard.remove(slot);
+        self.last_heard.remove(slot);
         self.gaps.remove(slot);
         self.by_key.remove(&key);
         self.last = None;
-        self.forgotten.add(&stream.counts);
+        self.evicted.add(&stream.counts);
         let moved = self.hosts.remove(&host(key.0), at_host);
         if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
             moved.at_host = at_host;
@@ -250,23 +255,23 @@ impl Receiver {
             self.by_addr.remove(&key.0);
         }
         if !stream.closed {
-            sink.event(Event::Forgotten { from: key.0 });
+            sink.event(Event::Evicted { from: key.0 });
         }
     }
 
-    /// Messages with their numbers.
-    fn messages(
+    /// Handles messages, which the header numbers.
+    fn on_messages(
         &mut self,
         now: Instant,
         slot: u32,
         header: Header,
-        (messages, lent): Lying<'_>,
+        (messages, buffer): Located<'_>,
         sink: &mut impl Sink,
     ) {
         let (first, count) = (header.first, messages.len() as u64);
         let entry = self.streams.get_mut(slot).expect("the caller found it");
         let (from, stream) = (entry.key.0, &mut entry.stream);
-        let verdict = stream.judge(first, count);
+        let verdict = stream.classify(first, count);
         match verdict {
             Verdict::Next | Verdict::Early => {
                 if stream.arrived(first, count) {
@@ -281,55 +286,56 @@ impl Receiver {
                 stream.late(count);
                 return sink.event(Event::Late { from, count });
             }
-            Verdict::Nonsense => return self.refuse(from, Malformed::Broken, sink),
+            Verdict::Invalid => return self.reject(from, Malformed::Broken, sink),
         }
         if verdict == Verdict::Next {
             if !stream.joined {
                 self.join(slot, 0, sink);
             }
-            self.deliver(slot, header.mailbox, (messages, lent), sink);
+            self.deliver(slot, header.mailbox, (messages, buffer), sink);
             let stream = &mut self.streams.get_mut(slot).expect("the caller found it").stream;
-            stream.done(count);
-            if stream.waiting() == 0 {
+            stream.advance(count);
+            if stream.held() == 0 {
                 return;
             }
         } else {
-            self.early(slot, header, (messages, lent), sink);
+            self.hold(slot, header, (messages, buffer), sink);
         }
         self.release(now, slot, verdict == Verdict::Next, sink);
     }
 
-    /// Something before these is missing: they wait, or are only noted.
-    fn early(&mut self, slot: u32, header: Header, (messages, lent): Lying<'_>, sink: &mut impl Sink) {
-        let mut waiting = Waiting { first: header.first, count: messages.len() as u64, body: None };
-        if self.kept {
-            let (bytes, whole) = (messages.as_bytes().into(), messages.is_whole());
-            waiting.body = Some(Held { bytes, whole, mailbox: header.mailbox });
+    /// Messages before these are missing. Holds these, or for unordered delivery delivers them and holds only
+    /// their numbers.
+    fn hold(&mut self, slot: u32, header: Header, (messages, buffer): Located<'_>, sink: &mut impl Sink) {
+        let mut held = Held { first: header.first, count: messages.len() as u64, body: None };
+        if self.ordered {
+            let (bytes, reassembled) = (messages.as_bytes().into(), messages.is_reassembled());
+            held.body = Some(HeldMessages { bytes, reassembled, mailbox: header.mailbox });
         } else {
-            self.deliver(slot, header.mailbox, (messages, lent), sink);
+            self.deliver(slot, header.mailbox, (messages, buffer), sink);
         }
-        self.held += waiting.cost();
-        self.streams.get_mut(slot).expect("the caller found it").stream.wait(waiting);
+        self.held_bytes += held.cost();
+        self.streams.get_mut(slot).expect("the caller found it").stream.hold(held);
     }
 
-    /// Delivers what waits for nothing any more; gives up what is missing if too much waits for it.
+    /// Delivers held messages that are next, and declares missing ones lost if too many wait for them.
     fn release(&mut self, now: Instant, slot: u32, mut progress: bool, sink: &mut impl Sink) {
         loop {
             let entry = self.streams.get_mut(slot).expect("the caller found it");
             let (from, stream) = (entry.key.0, &mut entry.stream);
-            if let Some(waiting) = stream.release() {
+            if let Some(held) = stream.release() {
                 progress = true;
-                // An end waits as well, at no cost.
-                if waiting.count > 0 {
-                    self.held -= waiting.cost();
+                // The end of the stream is held too, at no cost.
+                if held.count > 0 {
+                    self.held_bytes -= held.cost();
                 }
-                if let Some(body) = waiting.body {
-                    let messages = Messages::checked(waiting.count as usize, &body.bytes, body.whole);
+                if let Some(body) = held.body {
+                    let messages = Messages::from_parts(held.count as usize, &body.bytes, body.reassembled);
                     self.deliver(slot, body.mailbox, (messages, None), sink);
                 }
                 continue;
             }
-            let missing = stream.waiting();
+            let missing = stream.held();
             if missing == 0 {
                 let end = stream.reached_end();
                 let joined = stream.joined;
@@ -341,33 +347,36 @@ impl Receiver {
                 }
                 return self.gaps.remove(slot);
             }
-            let level = stream.level;
-            if missing > window(self.window, level) || self.held > self.held_limit || self.wait.is_zero() {
-                self.give_up_once(slot, sink);
+            let loss_streak = stream.loss_streak;
+            if missing > window(self.window, loss_streak)
+                || self.held_bytes > self.max_held_bytes
+                || self.wait.is_zero()
+            {
+                self.skip_gap(slot, sink);
                 continue;
             }
-            // What is missing now has its own time to come.
+            // The next gap gets its own deadline.
             if progress || !self.gaps.contains(slot) {
                 self.gaps.remove(slot);
-                self.gaps.push_back(slot, level, now);
+                self.gaps.push_back(slot, loss_streak, now);
             }
             return;
         }
     }
 
-    /// The first that is missing is lost, and what waited for it goes on.
-    fn give_up(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
-        self.give_up_once(slot, sink);
+    /// Declares the first gap lost, and delivers what it held up.
+    fn declare_lost(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
+        self.skip_gap(slot, sink);
         self.release(now, slot, true, sink);
     }
 
-    fn give_up_once(&mut self, slot: u32, sink: &mut impl Sink) {
+    fn skip_gap(&mut self, slot: u32, sink: &mut impl Sink) {
         let entry = self.streams.get_mut(slot).expect("the caller found it");
         let ((from, epoch, number), stream) = (entry.key, &mut entry.stream);
-        let Some(gap) = stream.give_up() else { return };
-        // Of more than these the pieces go when their time is over.
-        for first in (gap.first..gap.first + gap.count).take(DROPPED_AT_ONCE) {
-            self.fragments.forget((from, epoch, number, first));
+        let Some(gap) = stream.skip_gap() else { return };
+        // The fragments of further messages are freed by their time-out.
+        for first in (gap.first..gap.first + gap.count).take(MAX_DISCARDED) {
+            self.reassembly.discard((from, epoch, number, first));
         }
         if stream.joined {
             stream.lost(gap.count);
@@ -377,7 +386,7 @@ impl Receiver {
         }
     }
 
-    /// It is known now where the stream begins for this receiver.
+    /// Reports the begin of the stream, once it is known how many messages precede it.
     fn join(&mut self, slot: u32, missed: u64, sink: &mut impl Sink) {
         let entry = self.streams.get_mut(slot).expect("the caller found it");
         let (from, epoch, _) = entry.key;
@@ -388,13 +397,13 @@ impl Receiver {
         sink.event(Event::Joined { from, missed, restarted });
     }
 
-    fn deliver(&mut self, slot: u32, id: u32, (messages, lent): Lying<'_>, sink: &mut impl Sink) {
+    fn deliver(&mut self, slot: u32, id: u32, (messages, buffer): Located<'_>, sink: &mut impl Sink) {
         let entry = self.streams.get_mut(slot).expect("the caller found it");
         let from = entry.key.0;
-        let taken = sink.deliver(Key { addr: from, id }, messages, lent);
+        let taken = sink.deliver(Key { addr: from, id }, messages, buffer);
         let counts = &mut entry.stream.counts;
         counts.received += messages.len() as u64;
-        if taken != Taken::default() {
+        if taken != Dropped::default() {
             counts.overflowed += taken.overflowed;
             counts.undecodable += taken.undecodable;
             if taken.overflowed > 0 {
@@ -406,74 +415,81 @@ impl Receiver {
         }
     }
 
-    /// A piece of a message.
-    fn piece(&mut self, now: Instant, slot: u32, header: Header, piece: Piece<'_>, sink: &mut impl Sink) {
+    /// Handles a fragment.
+    fn on_fragment(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        header: Header,
+        fragment: Fragment<'_>,
+        sink: &mut impl Sink,
+    ) {
         let entry = self.streams.get_mut(slot).expect("the caller found it");
         let (from, epoch, stream) = entry.key;
-        let verdict = entry.stream.judge(header.first, 1);
+        let verdict = entry.stream.classify(header.first, 1);
         if !matches!(verdict, Verdict::Next | Verdict::Early) {
-            // The message came before, or was given up: counted once, not for every piece.
-            if piece.index == 0 {
-                self.messages(now, slot, header, (Messages::whole(piece.bytes), None), sink);
+            // The message was already received or lost. Count it once, not for each fragment.
+            if fragment.index == 0 {
+                self.on_messages(now, slot, header, (Messages::reassembled(fragment.bytes), None), sink);
             }
             return;
         }
-        match self.fragments.add(now, (from, epoch, stream, header.first), header.count, piece) {
-            Added::Whole(message) => {
-                let whole = Messages::whole(message.as_bytes());
-                self.messages(now, slot, header, (whole, Some(&message)), sink);
-                self.fragments.keep(message);
+        match self.reassembly.add(now, (from, epoch, stream, header.first), header.count, fragment) {
+            Added::Complete(message) => {
+                let messages = Messages::reassembled(message.as_bytes());
+                self.on_messages(now, slot, header, (messages, Some(&message)), sink);
+                self.reassembly.recycle(message);
             }
             Added::Incomplete => {}
-            Added::Refused => self.refuse(from, Malformed::Broken, sink),
+            Added::Rejected => self.reject(from, Malformed::Broken, sink),
         }
     }
 
     /// When [`Receiver::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
-        [self.gaps.next_deadline(), self.fragments.next_deadline()].into_iter().flatten().min()
+        [self.gaps.next_deadline(), self.reassembly.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Gives up what was missing for too long.
+    /// Declares messages lost that are missing for too long.
     pub fn expire(&mut self, now: Instant, sink: &mut impl Sink) {
-        self.fragments.expire(now);
+        self.reassembly.expire(now);
         while let Some(slot) = self.gaps.due(now) {
-            self.give_up(now, slot, sink);
+            self.declare_lost(now, slot, sink);
         }
     }
 
-    /// Bytes that wait for missing ones, with what remembering them costs.
-    pub fn held_bytes(&self) -> usize {
-        self.held
+    /// Memory of messages that wait for missing ones.
+    pub fn reorder_bytes(&self) -> usize {
+        self.held_bytes
     }
 
-    /// Bytes of incomplete messages, with what remembering them costs.
+    /// Memory of incomplete messages.
     pub fn fragment_bytes(&self) -> usize {
-        self.fragments.bytes()
+        self.reassembly.bytes()
     }
 
-    /// Every stream that is remembered.
-    pub fn senders(&self) -> Vec<Sender> {
+    /// Every remembered stream.
+    pub fn senders(&self) -> Vec<SenderInfo> {
         self.streams.iter().map(Entry::sender).collect()
     }
 
     /// The streams of one address.
-    pub fn sender(&mut self, from: SocketAddr) -> Vec<Sender> {
+    pub fn sender(&mut self, from: SocketAddr) -> Vec<SenderInfo> {
         let Receiver { streams, addresses, by_addr, .. } = self;
         let known = by_addr.get(&from).and_then(|&slot| addresses.get_mut(slot));
         let slots = known.into_iter().flat_map(|known| &known.streams);
         slots.filter_map(|&slot| streams.get_mut(slot).map(|entry| entry.sender())).collect()
     }
 
-    /// What was counted: for all senders; datagrams; those that were malformed; incomplete messages given up.
+    /// The counters of the machine.
     pub fn totals(&self) -> Totals {
-        let mut counts = self.forgotten;
+        let mut counts = self.evicted;
         self.streams.iter().for_each(|entry| counts.add(&entry.stream.counts));
         Totals {
             counts,
             datagrams: self.datagrams,
             malformed: self.malformed,
-            incomplete: self.fragments.incomplete,
+            incomplete: self.reassembly.incomplete,
             senders: self.streams.len() as u64,
         }
     }

@@ -1,38 +1,39 @@
-//! What the receiving machine gives: messages and events one by one, and what was counted.
+//! The outputs of the receiving machine.
 
-use super::lent::Lent;
-use crate::event::{Counts, Event};
+use super::shared_buffer::SharedBuffer;
+use crate::event::{Event, ReceiveCounts};
 use crate::key::Key;
 use crate::wire::Messages;
 
-/// What became of messages that were delivered.
+/// How many of the delivered messages the sink dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Dropped because the mailbox was full.
+pub struct Dropped {
+    /// Messages dropped because the mailbox was full.
     pub overflowed: u64,
-    /// Dropped because they are not of the queue's type.
+    /// Messages dropped because they are not of the queue's type.
     pub undecodable: u64,
 }
 
-/// Who takes what the machine gives.
+/// Takes the outputs of the machine.
 pub trait Sink {
-    /// Messages of one sender for one mailbox, in order; and what they lie in, if they may stay there.
-    fn deliver(&mut self, from: Key, messages: Messages<'_>, lent: Option<&Lent>) -> Taken;
-    /// Something happened.
+    /// Takes messages of one sender for one mailbox, in order. They may keep parts of `buffer`, if there is
+    /// one.
+    fn deliver(&mut self, from: Key, messages: Messages<'_>, buffer: Option<&SharedBuffer>) -> Dropped;
+    /// Takes an event.
     fn event(&mut self, event: Event);
 }
 
-/// What a [`Receiver`](super::receiver::Receiver) has counted.
+/// Counters of a [`Receiver`](super::receiver::Receiver).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// For all senders, also those that were forgotten.
-    pub counts: Counts,
-    /// Datagrams that came.
+    /// The messages of all senders, including evicted ones.
+    pub counts: ReceiveCounts,
+    /// Datagrams received.
     pub datagrams: u64,
-    /// Those of them that were not of this protocol.
+    /// Datagrams that do not follow the protocol.
     pub malformed: u64,
-    /// Incomplete messages that were given up.
+    /// Incomplete messages that were dropped.
     pub incomplete: u64,
-    /// Streams that are remembered.
+    /// Remembered streams.
     pub senders: u64,
 }

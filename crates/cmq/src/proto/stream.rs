@@ -1,197 +1,196 @@
-//! The numbers of one stream: what came, what is missing, what came too late or twice.
+//! The message numbers of one stream: received, missing, held, late and duplicated messages.
 //!
 //! ```text
-//!        next                       waiting
+//!        next                       held
 //!   ──────┼─────────────┬──────────────────┬───────┬───────────┬──▶ numbers
-//!   done  │  missing    │ 17..20  arrived  │       │ 25..26    │
-//!         └─ after `wait`, or once `window` datagrams wait, this is lost
+//!   done  │  missing    │ 17..20             │       │ 25..26    │
+//!         └─ lost after `wait`, or once `window` datagrams are held
 //! ```
 
 use std::collections::VecDeque;
 
-use super::gaps::SURE;
-use crate::event::Counts;
+use super::gaps::NO_WAIT;
+use crate::event::ReceiveCounts;
 
-/// Ranges that were given up and are remembered, to tell what is late from what came twice.
-const REMEMBERED: usize = 32;
+/// How many skipped gaps are remembered, to tell a late message from a duplicate.
+const MAX_SKIPPED: usize = 32;
 
-/// Datagrams for which a stream keeps room while none waits.
-const ROOM: usize = 16;
+/// The capacity that a stream keeps while it holds no datagram.
+const KEPT_CAPACITY: usize = 16;
 
-/// What a datagram's numbers say about it.
+/// What the numbers of a datagram say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is the next.
+    /// It is the next one.
     Next,
-    /// Something before it is missing.
+    /// Messages before it are missing.
     Early,
-    /// It came already.
+    /// It was received before.
     Duplicate,
-    /// It was given up already.
+    /// It was declared lost before.
     Late,
-    /// No sender numbers like this.
-    Nonsense,
+    /// No correct sender numbers like this.
+    Invalid,
 }
 
-/// Messages that came early, and wait.
-pub(crate) struct Body {
+/// Messages that arrived early.
+pub(crate) struct HeldMessages {
     pub bytes: Box<[u8]>,
-    pub whole: bool,
+    pub reassembled: bool,
     pub mailbox: u32,
 }
 
-/// Numbers beyond the first missing ones.
-pub(crate) struct Waiting {
+/// Numbers beyond the first gap.
+pub(crate) struct Held {
     pub first: u64,
     pub count: u64,
-    /// The messages; none if they were delivered already, and for the end of the stream.
-    pub body: Option<Body>,
+    /// The messages. `None` if they are delivered already, and for the end of the stream.
+    pub body: Option<HeldMessages>,
 }
 
-impl Waiting {
-    /// Bytes that it costs.
+impl Held {
+    /// The memory that it costs.
     pub fn cost(&self) -> usize {
-        size_of::<Waiting>() + self.body.as_ref().map_or(0, |body| body.bytes.len())
+        size_of::<Held>() + self.body.as_ref().map_or(0, |body| body.bytes.len())
     }
 }
 
-/// What was given up.
+/// Messages that were declared lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub first: u64,
     pub count: u64,
 }
 
-/// One stream.
+/// The receiver's state of one stream.
 #[derive(Default)]
 pub(crate) struct Stream {
     next: u64,
     highest: u64,
-    waiting: VecDeque<Waiting>,
-    given_up: VecDeque<Gap>,
-    /// What was before the first that came is known, or given up.
+    held: VecDeque<Held>,
+    skipped: VecDeque<Gap>,
+    /// True once the number of messages before the first received one is known.
     pub joined: bool,
-    /// How often in a row something was lost, and nothing came late or turned round: the less time others have to come.
-    pub level: u8,
-    /// How many messages the sender said there were.
+    /// Losses in a row without a late or reordered datagram: each shortens the wait.
+    pub loss_streak: u8,
+    /// The number of messages in the stream, once the sender has closed it.
     end: Option<u64>,
-    /// The end was reached, and told.
+    /// True once the end was reached and reported.
     pub closed: bool,
     /// Bytes of its datagrams.
     pub bytes: u64,
-    pub counts: Counts,
+    pub counts: ReceiveCounts,
 }
 
 impl Stream {
-    /// What these numbers are.
-    pub fn judge(&self, first: u64, count: u64) -> Verdict {
-        if first == self.next && self.waiting.is_empty() {
+    /// Classifies a range of numbers.
+    pub fn classify(&self, first: u64, count: u64) -> Verdict {
+        if first == self.next && self.held.is_empty() {
             return Verdict::Next;
         }
         let end = first + count;
         if end <= self.next {
-            let late = self.given_up.iter().any(|gap| gap.first <= first && end <= gap.first + gap.count);
+            let late = self.skipped.iter().any(|gap| gap.first <= first && end <= gap.first + gap.count);
             return if late { Verdict::Late } else { Verdict::Duplicate };
         }
         if first < self.next {
-            return Verdict::Nonsense;
+            return Verdict::Invalid;
         }
-        let at = self.waiting.partition_point(|w| w.first < first || (w.first == first && w.count == 0));
-        let before = at.checked_sub(1).map(|at| &self.waiting[at]);
-        let same = self.waiting.get(at).is_some_and(|w| w.first == first && w.count == count);
+        let at = self.held.partition_point(|w| w.first < first || (w.first == first && w.count == 0));
+        let before = at.checked_sub(1).map(|at| &self.held[at]);
+        let same = self.held.get(at).is_some_and(|w| w.first == first && w.count == count);
         let overlaps = before.is_some_and(|w| w.first + w.count > first)
-            || self.waiting.get(at).is_some_and(|w| w.first < end);
+            || self.held.get(at).is_some_and(|w| w.first < end);
         match (same, overlaps) {
             (true, _) => Verdict::Duplicate,
-            (false, true) => Verdict::Nonsense,
+            (false, true) => Verdict::Invalid,
             _ if first == self.next => Verdict::Next,
             _ => Verdict::Early,
         }
     }
 
-    /// Counts what is taken: the next, or early.
+    /// Counts messages that are next or early. Returns whether they were reordered.
     pub fn arrived(&mut self, first: u64, count: u64) -> bool {
         let reordered = first < self.highest;
         if reordered {
             self.counts.reordered += count;
-            self.level = 0;
+            self.loss_streak = 0;
         }
         self.highest = self.highest.max(first + count);
         reordered
     }
 
-    /// So many were given up.
+    /// Counts lost messages.
     pub fn lost(&mut self, count: u64) {
         self.counts.lost += count;
-        self.level = SURE.min(self.level + 1);
+        self.loss_streak = NO_WAIT.min(self.loss_streak + 1);
     }
 
-    /// So many came that had been given up: what is overtaken needs more time here.
+    /// Counts late messages. This path reorders, so it gets the full wait again.
     pub fn late(&mut self, count: u64) {
         self.counts.late += count;
-        self.level = 0;
+        self.loss_streak = 0;
     }
 
-    /// The next ones are done.
-    pub fn done(&mut self, count: u64) {
+    /// Moves past the next messages, which are delivered.
+    pub fn advance(&mut self, count: u64) {
         self.next += count;
     }
 
-    /// Keeps what came early.
-    pub fn wait(&mut self, waiting: Waiting) {
-        let at = self
-            .waiting
-            .partition_point(|w| w.first < waiting.first || (w.first == waiting.first && w.count == 0));
-        self.waiting.insert(at, waiting);
+    /// Holds messages that arrived early.
+    pub fn hold(&mut self, held: Held) {
+        let at =
+            self.held.partition_point(|w| w.first < held.first || (w.first == held.first && w.count == 0));
+        self.held.insert(at, held);
     }
 
-    /// Datagrams that wait.
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// The number of held datagrams.
+    pub fn held(&self) -> usize {
+        self.held.len()
     }
 
-    /// Takes out what waits no more, because everything before it is done. The caller delivers it, and calls again.
-    pub fn release(&mut self) -> Option<Waiting> {
-        if self.waiting.front()?.first != self.next {
+    /// Returns the first held entry if it is next. The caller delivers it, and calls again.
+    pub fn release(&mut self) -> Option<Held> {
+        if self.held.front()?.first != self.next {
             return None;
         }
-        let waiting = self.waiting.pop_front()?;
-        self.next += waiting.count;
-        // A sender that was ahead once does not keep the room for ever.
-        if self.waiting.is_empty() && self.waiting.capacity() > ROOM {
-            self.waiting = VecDeque::new();
+        let held = self.held.pop_front()?;
+        self.next += held.count;
+        // A sender that was ahead once does not keep the memory for ever.
+        if self.held.is_empty() && self.held.capacity() > KEPT_CAPACITY {
+            self.held = VecDeque::new();
         }
-        Some(waiting)
+        Some(held)
     }
 
-    /// Gives up the first that is missing. The caller releases what waited for it.
-    pub fn give_up(&mut self) -> Option<Gap> {
-        let to = self.waiting.front()?.first;
+    /// Skips the first gap. The caller releases what it held up.
+    pub fn skip_gap(&mut self) -> Option<Gap> {
+        let to = self.held.front()?.first;
         let gap = Gap { first: self.next, count: to - self.next };
         self.next = to;
         if gap.count == 0 {
             return None;
         }
-        if self.given_up.len() == REMEMBERED {
-            self.given_up.pop_front();
+        if self.skipped.len() == MAX_SKIPPED {
+            self.skipped.pop_front();
         }
-        self.given_up.push_back(gap);
+        self.skipped.push_back(gap);
         Some(gap)
     }
 
-    /// The sender says how many messages there were. False if it cannot be, or was said before.
+    /// Notes the length of the stream. False if it contradicts what was received, or was known before.
     pub fn close(&mut self, end: u64) -> bool {
         if self.end.is_some() || end < self.next || end < self.highest {
             return false;
         }
         self.end = Some(end);
         if end > self.next {
-            self.wait(Waiting { first: end, count: 0, body: None });
+            self.hold(Held { first: end, count: 0, body: None });
         }
         true
     }
 
-    /// The end, if it has been reached now and was not before.
+    /// The end of the stream, when it is reached for the first time.
     pub fn reached_end(&mut self) -> Option<u64> {
         let end = self.end.filter(|&end| !self.closed && end == self.next)?;
         self.closed = true;

@@ -1,6 +1,6 @@
-//! Both machines together, on a network that loses, repeats, turns round and cuts, from a seed.
+//! Both machines on a simulated network that loses, duplicates, reorders and delays datagrams, from a seed.
 //!
-//! `CMQ_SEED=7` replays one run, `CMQ_SEEDS=10000` makes as many.
+//! `CMQ_SEED=7` replays one run; `CMQ_SEEDS=10000` makes that many runs.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::batches::{Batches, Outside};
-use super::lent::Lent;
-use super::receiver::{Receiver, Sink, Taken};
-use crate::config::{Config, Order};
-use crate::event::{Counts, Event};
+use super::batcher::{Batcher, Environment};
+use super::receiver::{Dropped, Receiver, Sink};
+use super::shared_buffer::SharedBuffer;
+use crate::config::{Config, Delivery};
+use crate::event::{Event, ReceiveCounts};
 use crate::key::Key;
 use crate::wire::{Body, Datagram, MAX_DATAGRAM, Messages};
 
-/// A clock that is set, and a path of a given size.
+/// A clock that the test sets, and a path of a given size.
 pub(super) struct World {
     pub now: Instant,
     pub path: usize,
 }
 
-impl Outside for World {
+impl Environment for World {
     fn now(&self) -> Instant {
         self.now
     }
@@ -32,7 +32,7 @@ impl Outside for World {
     }
 }
 
-/// Messages by mailbox, and events.
+/// The messages of each mailbox, and the events.
 #[derive(Default)]
 pub(super) struct Got {
     pub messages: BTreeMap<u32, Vec<Vec<u8>>>,
@@ -40,9 +40,9 @@ pub(super) struct Got {
 }
 
 impl Sink for Got {
-    fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&Lent>) -> Taken {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
         self.messages.entry(from.id).or_default().extend(messages.iter().map(<[u8]>::to_vec));
-        Taken::default()
+        Dropped::default()
     }
 
     fn event(&mut self, event: Event) {
@@ -54,57 +54,62 @@ pub(super) fn addr(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Every datagram that is ready, with its address.
-fn leave(batches: &mut Batches) -> Vec<(SocketAddr, Vec<u8>)> {
-    let (mut left, mut due) = (Vec::new(), batches.take());
-    while let Some(batch) = due.first() {
-        assert!(batch.bytes.len() <= MAX_DATAGRAM && batch.datagrams() <= super::batches::MAX_SEGMENTS);
-        left.extend(batch.rest().chunks(batch.segment).map(|bytes| (batch.to, bytes.to_vec())));
-        due.left(batch.datagrams());
+/// All ready datagrams, with their addresses.
+fn leave(batcher: &mut Batcher) -> Vec<(SocketAddr, Vec<u8>)> {
+    let (mut left, mut outgoing) = (Vec::new(), batcher.take_ready());
+    while let Some(batch) = outgoing.first() {
+        assert!(
+            batch.bytes.len() <= MAX_DATAGRAM && batch.unsent_datagrams() <= super::open_batch::MAX_SEGMENTS
+        );
+        left.extend(batch.unsent().chunks(batch.segment).map(|bytes| (batch.to, bytes.to_vec())));
+        outgoing.mark_sent(batch.unsent_datagrams());
     }
-    batches.back(due);
+    batcher.give_back(outgoing);
     left
 }
 
-/// The network takes two datagrams of a batch now and the others later: none is lost, none leaves twice, and the batch
-/// is counted when its last has left.
+/// The network takes a batch two datagrams at a time: no datagram is lost or sent twice, and the batch counts
+/// as sent after its last datagram.
 #[test]
 fn a_batch_that_left_in_part_goes_on_from_there() {
-    let mut batches = Batches::new(&Config::default().batches(60_000, Duration::MAX), 1);
+    let mut batcher = Batcher::new(&Config::default().qthresh(60_000).timeout(Duration::MAX), 1);
     let world = World { now: Instant::now(), path: 1200 };
     for number in 0..10_u8 {
         let message = [number; 700];
-        batches
+        batcher
             .push(Key::new(addr(1), 0), &world, |out| {
                 out.extend_from_slice(&message);
                 true
             })
             .expect("room");
     }
-    batches
+    batcher
         .push(Key::new(addr(1), 1), &world, |out| {
             out.push(7);
             true
         })
         .expect("room");
-    batches.flush(world.now);
-    assert!(batches.ready()[0].datagrams() > 5);
+    batcher.flush(world.now);
+    assert!(batcher.ready()[0].unsent_datagrams() > 5);
     let (mut receiver, mut got) = (Receiver::new(&Config::default()), Got::default());
-    let mut due = batches.take();
-    while let Some(batch) = due.first() {
-        let (now, some) = (batch.rest().chunks(batch.segment).take(2), batch.datagrams().min(2));
+    let mut outgoing = batcher.take_ready();
+    while let Some(batch) = outgoing.first() {
+        let (now, some) = (batch.unsent().chunks(batch.segment).take(2), batch.unsent_datagrams().min(2));
         now.for_each(|bytes| receiver.datagram(world.now, addr(2), bytes, &mut got));
-        due.left(some);
-        assert!(due.messages == 0 || due.messages >= 10, "a batch counts when all of it has left");
+        outgoing.mark_sent(some);
+        assert!(
+            outgoing.sent_messages == 0 || outgoing.sent_messages >= 10,
+            "a batch counts when all of it has left"
+        );
     }
-    assert_eq!(due.messages, 11);
-    batches.back(due);
-    assert_eq!(batches.pending(), 0);
+    assert_eq!(outgoing.sent_messages, 11);
+    batcher.give_back(outgoing);
+    assert_eq!(batcher.pending(), 0);
     assert_eq!(got.messages[&0], (0..10_u8).map(|number| vec![number; 700]).collect::<Vec<_>>());
     assert_eq!((got.messages[&1].len(), receiver.totals().counts.duplicated), (1, 0));
 }
 
-/// What each step of the model test does.
+/// A step of the model test.
 #[derive(Debug, Clone)]
 enum Step {
     Push { key: u16, size: usize },
@@ -120,65 +125,65 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// A message as bytes, or as something that is written.
-fn push_either(batches: &mut Batches, to: Key, world: &World, message: &[u8], bytes: bool) -> bool {
+/// Pushes a message as bytes or through an encoder.
+fn push_either(batcher: &mut Batcher, to: Key, world: &World, message: &[u8], bytes: bool) -> bool {
     let encode = |out: &mut Vec<u8>| {
         out.extend_from_slice(message);
         true
     };
-    let pushed = if bytes { batches.push_bytes(to, world, message) } else { batches.push(to, world, encode) };
+    let pushed = if bytes { batcher.push_bytes(to, world, message) } else { batcher.push(to, world, encode) };
     pushed.expect("room")
 }
 
 proptest! {
-    /// Against a plain map of lists: nothing lost, nothing twice, order kept in each mailbox; no datagram is longer than
-    /// the path; what is too old has left, and what is not and is small has not.
+    /// A plain map of lists is the oracle: no message is lost or duplicated, each mailbox keeps its order, no
+    /// datagram exceeds the path, and batches leave at their age and size and not before.
     #[test]
     fn batches_are_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
         let timeout = Duration::from_millis(20);
         let qmessages = 1 + qthresh % 9;
-        let config = Config { qmessages, ..Config::default().batches(qthresh, timeout) };
-        let mut batches = Batches::new(&config, 1);
+        let config = Config { qmessages: Some(qmessages), ..Config::default().qthresh(qthresh).timeout(timeout) };
+        let mut batcher = Batcher::new(&config, 1);
         let mut world = World { now: Instant::now(), path };
         let mut model: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
         let mut receiver = Receiver::new(&Config::default());
         let mut got = Got::default();
-        // When each message of a mailbox was pushed, and how many bytes it is.
+        // When each message of a mailbox was pushed, and its bytes.
         let mut pushed: BTreeMap<u32, Vec<(Instant, usize)>> = BTreeMap::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Push { key, size } => {
                     let message: Vec<u8> = (0..size).map(|n| (n + number) as u8).collect();
                     let to = Key::new(addr(1), u32::from(key));
-                    let due = batches.next_deadline();
-                    let news = push_either(&mut batches, to, &world, &message, number % 2 == 0);
-                    prop_assert!(news || (batches.ready().is_empty() && batches.next_deadline() == due));
+                    let due = batcher.next_deadline();
+                    let news = push_either(&mut batcher, to, &world, &message, number % 2 == 0);
+                    prop_assert!(news || (batcher.ready().is_empty() && batcher.next_deadline() == due));
                     model.entry(to.id).or_default().push(message);
                     pushed.entry(to.id).or_default().push((world.now, size + 2));
                 }
                 Step::Wait { ms } => {
                     world.now += Duration::from_millis(ms);
-                    batches.expire(world.now);
-                    prop_assert!(batches.next_deadline().is_none_or(|deadline| deadline > world.now));
+                    batcher.expire(world.now);
+                    prop_assert!(batcher.next_deadline().is_none_or(|deadline| deadline > world.now));
                 }
             }
-            for (to, bytes) in leave(&mut batches) {
+            for (to, bytes) in leave(&mut batcher) {
                 prop_assert_eq!(to, addr(1));
                 prop_assert!(bytes.len() <= path, "{} bytes on a path of {path}", bytes.len());
                 receiver.datagram(world.now, addr(2), &bytes, &mut got);
             }
-            // A batch may leave before it must, when the next message fits into no datagram of it, and never later.
+            // A batch may leave early, when the next message fits into none of its datagrams, and never late.
             for (id, all) in &pushed {
                 let waits = &all[got.messages.get(id).map_or(0, Vec::len)..];
                 prop_assert!(waits.len() < qmessages && waits.iter().map(|(_, size)| size).sum::<usize>() < qthresh);
-                prop_assert!(waits.iter().all(|(since, _)| *since + timeout > world.now || batches.next_deadline() <= Some(world.now)));
+                prop_assert!(waits.iter().all(|(since, _)| *since + timeout > world.now || batcher.next_deadline() <= Some(world.now)));
             }
         }
-        batches.close_all(world.now);
-        for (_, bytes) in leave(&mut batches) {
+        batcher.close_all(world.now);
+        for (_, bytes) in leave(&mut batcher) {
             receiver.datagram(world.now, addr(2), &bytes, &mut got);
         }
-        prop_assert_eq!(batches.pending(), 0);
+        prop_assert_eq!(batcher.pending(), 0);
         let total = model.values().map(Vec::len).sum::<usize>() as u64;
         prop_assert_eq!(&got.messages, &model);
         if total > 0 {
@@ -187,7 +192,7 @@ proptest! {
     }
 }
 
-/// Numbers that look random and are not.
+/// A deterministic pseudo-random generator.
 pub(super) struct Dice(pub u64);
 
 impl Dice {
@@ -200,22 +205,22 @@ impl Dice {
     }
 }
 
-/// When it arrives, which of all it is, its sender, and its bytes.
+/// The arrival time, the sequence number, the sender and the bytes of a datagram.
 type Carried = (u64, u64, usize, Vec<u8>);
 
-/// What the network does to one datagram.
+/// The simulated network.
 struct Network {
     dice: Dice,
     loss: u64,
     twice: u64,
     late: u64,
-    /// Microseconds it takes at least, and how many more if it is late.
+    /// The largest extra delay of a late datagram, in microseconds.
     jitter: u64,
     queue: BinaryHeap<std::cmp::Reverse<Carried>>,
     sent: u64,
-    /// Messages of whole datagrams that were lost: by sender.
+    /// The messages that the network lost, for each sender.
     lost: Vec<Vec<u64>>,
-    /// Pieces that were lost of a sender's message.
+    /// The lost fragments of each fragmented message.
     pieces: HashMap<(usize, u64), usize>,
     spare: bool,
 }
@@ -243,7 +248,8 @@ impl Network {
             Body::Batch(messages) => {
                 self.lost[sender].extend((0..messages.len() as u64).map(|n| datagram.header.first + n));
             }
-            // One of all pieces may be lost, if one of them is spare; these messages are too short for more than one.
+            // With a parity fragment one fragment may be lost. These messages are too short for two parity
+            // groups.
             Body::Fragment(_) => {
                 let pieces = self.pieces.entry((sender, datagram.header.first)).or_default();
                 *pieces += 1;
@@ -256,20 +262,20 @@ impl Network {
     }
 }
 
-/// One run: three senders push numbered messages of all sizes to two mailboxes of one receiver.
+/// One run: three senders push numbered messages of all sizes to one receiver.
 struct Run {
     seed: u64,
     now: u64,
     began: Instant,
     network: Network,
-    senders: Vec<Batches>,
+    senders: Vec<Batcher>,
     pushed: Vec<u64>,
     receiver: Receiver,
     got: PerSender,
-    kept: bool,
+    ordered: bool,
 }
 
-/// What came of each sender, in order: its number and mailbox.
+/// The numbers received from each sender, in order, and the events.
 #[derive(Default)]
 struct PerSender {
     came: HashMap<SocketAddr, Vec<u64>>,
@@ -277,10 +283,10 @@ struct PerSender {
 }
 
 impl Sink for PerSender {
-    fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&Lent>) -> Taken {
+    fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
         let numbers = messages.iter().map(|m| u64::from_le_bytes(m[..8].try_into().expect("a number")));
         self.came.entry(from.addr).or_default().extend(numbers);
-        Taken::default()
+        Dropped::default()
     }
 
     fn event(&mut self, event: Event) {
@@ -293,12 +299,13 @@ const SENDERS: usize = 3;
 impl Run {
     fn new(seed: u64) -> Run {
         let mut dice = Dice(seed);
-        let kept = dice.roll(2) == 0;
+        let ordered = dice.roll(2) == 0;
         let (wait, window) = (Duration::from_micros(dice.roll(4) * 1000), 1 + dice.roll(20) as usize);
-        let order = if kept { Order::Kept { wait, window } } else { Order::AsArrived { wait, window } };
-        let spare_pieces = dice.roll(2) == 0;
-        let config = Config { spare_pieces, ..Config::default() };
-        let config = config.batches(200, Duration::from_millis(3)).order(order);
+        let delivery =
+            if ordered { Delivery::Ordered { wait, window } } else { Delivery::Unordered { wait, window } };
+        let parity_fragments = dice.roll(2) == 0;
+        let config = Config { parity_fragments, ..Config::default() };
+        let config = config.qthresh(200).timeout(Duration::from_millis(3)).delivery(delivery);
         let network = Network {
             loss: dice.roll(100),
             twice: dice.roll(50),
@@ -309,18 +316,18 @@ impl Run {
             sent: 0,
             lost: vec![Vec::new(); SENDERS],
             pieces: HashMap::new(),
-            spare: spare_pieces,
+            spare: parity_fragments,
         };
         Run {
             seed,
             now: 0,
             began: Instant::now(),
             network,
-            senders: (0..SENDERS).map(|n| Batches::new(&config, n as u64)).collect(),
+            senders: (0..SENDERS).map(|n| Batcher::new(&config, n as u64)).collect(),
             pushed: vec![0; SENDERS],
             receiver: Receiver::new(&config),
             got: PerSender::default(),
-            kept,
+            ordered,
         }
     }
 
@@ -361,12 +368,12 @@ impl Run {
         self.receiver.expire(now, &mut self.got);
     }
 
-    /// Everything that was pushed came once or is reported, and what came late is not also delivered.
+    /// Each pushed message was received once or reported, and no late message was delivered.
     fn check(&mut self) {
         for sender in self.receiver.senders() {
             let index = usize::from(sender.from.port() - 100);
             let came = self.got.came.get(&sender.from).cloned().unwrap_or_default();
-            let Counts { received, lost, missed, .. } = sender.counts;
+            let ReceiveCounts { received, lost, missed, .. } = sender.counts;
             let seed = self.seed;
             assert_eq!(received, came.len() as u64, "seed {seed}");
             if sender.closed {
@@ -374,12 +381,13 @@ impl Run {
             }
             let mut sorted = came.clone();
             sorted.sort_unstable();
-            if self.kept {
-                assert_eq!(sorted, came, "seed {seed}: order is kept");
+            if self.ordered {
+                assert_eq!(sorted, came, "seed {seed}: order is ordered");
             }
             sorted.dedup();
             assert_eq!(sorted.len(), came.len(), "seed {seed}: nothing comes twice");
-            // Whoever was lost by the network did not come; fragments make several losses of one.
+            // A message that the network lost was not received. The loss of several fragments is one lost
+            // message.
             self.network.lost[index].sort_unstable();
             self.network.lost[index].dedup();
             let cannot = self.network.lost[index].len() as u64;
@@ -424,6 +432,6 @@ fn whatever_the_network_does_every_message_comes_once_or_is_reported() {
     for seed in 0..seeds {
         closed += run(seed).receiver.senders().iter().filter(|s| s.closed).count();
     }
-    // Each end is told three times, so it is seldom lost altogether.
+    // Each close is sent three times, so a receiver seldom misses it.
     assert!(closed as u64 > seeds * SENDERS as u64 * 9 / 10, "{closed} of {} ends were seen", seeds * 3);
 }

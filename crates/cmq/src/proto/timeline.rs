@@ -1,9 +1,9 @@
-//! Who waits longest: the order in which a batch, a gap or an incomplete message was begun.
+//! Entries in the order of their age: the deadlines of batches, gaps and incomplete messages.
 //!
-//! The paper keeps a priority search queue over creation times. A deadline is a creation time and the same `timeout` for
-//! everybody, and what is created now is created last; so whoever comes is appended, the first is the earliest, and a
-//! list that is doubly linked through the entries does all that a priority search queue does, each in O(1) instead of
-//! O(log n), and without memory of its own for each operation:
+//! The paper keeps a priority search queue over creation times. A deadline is a creation time plus one
+//! `timeout` that all entries share, and a new entry is always the newest. New entries are therefore
+//! appended, and the first entry has the earliest deadline. A doubly linked list through the entries replaces
+//! the priority search queue: each operation takes O(1) instead of O(log n), and allocates nothing.
 //!
 //! ```text
 //!   earliest                                             latest
@@ -25,7 +25,7 @@ struct Link {
     since: Option<Instant>,
 }
 
-/// Slots (indices of some table) in the order in which they were appended.
+/// Slots of a table, in the order in which they were appended.
 pub(crate) struct Timeline {
     links: Vec<Link>,
     first: u32,
@@ -37,24 +37,25 @@ impl Timeline {
         Timeline { links: Vec::new(), first: NONE, last: NONE }
     }
 
-    /// The slot that was appended first of those that are still here.
+    /// The oldest slot.
     #[inline]
     pub fn first(&self) -> Option<(u32, Instant)> {
         let since = self.links.get(self.first as usize)?.since?;
         Some((self.first, since))
     }
 
-    /// Whether the slot is here.
+    /// True if the slot is in the list.
     pub fn contains(&self, slot: u32) -> bool {
         self.links.get(slot as usize).is_some_and(|link| link.since.is_some())
     }
 
-    /// When a slot was appended, if it is here.
+    /// When the slot was appended, if it is in the list.
     pub fn since(&self, slot: u32) -> Option<Instant> {
         self.links.get(slot as usize)?.since
     }
 
-    /// Appends a slot that is not here. Times never go back: `since` is moved up to the last one if it is before it.
+    /// Appends a slot that is not in the list. Times never go back: a `since` before the newest entry becomes
+    /// the time of that entry.
     pub fn push_back(&mut self, slot: u32, since: Instant) {
         debug_assert!(!self.contains(slot));
         if self.links.len() <= slot as usize {
@@ -73,7 +74,7 @@ impl Timeline {
         self.last = slot;
     }
 
-    /// Takes a slot out, if it is here.
+    /// Removes a slot, if it is in the list.
     pub fn remove(&mut self, slot: u32) {
         if !self.contains(slot) {
             return;
@@ -90,7 +91,7 @@ impl Timeline {
         }
     }
 
-    /// Appends it anew.
+    /// Moves a slot to the end, or appends it.
     pub fn touch(&mut self, slot: u32, now: Instant) {
         if self.last == slot && self.contains(slot) {
             return;
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a plain vector that is searched.
+        /// The list behaves like a plain vector that is searched.
         #[test]
         fn is_a_list_in_order(steps in prop::collection::vec((0_u32..12, 0_u8..3), 1..200)) {
             let began = Instant::now();

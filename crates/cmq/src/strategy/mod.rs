@@ -1,11 +1,10 @@
-//! The paper's message passing strategies, as parts to build with.
+//! The paper's message passing strategies, built on queues.
 //!
-//! * [`request`]: requests with a store of those outstanding and a timeout, and the *futures* that stand for their
-//!   answers: looked at when needed, answered, lost, or still open;
-//! * [`repair`]: *replay* of what was lost, from a history, or its *replacement* by what is true now;
-//! * multicast needs no part of its own: see [`Multicast`](crate::Multicast).
+//! * [`request`]: requests with a time-out and retries; a pending call is the paper's *future*.
+//! * [`repair`]: *replay* of lost messages from a history, or their *replacement* by the newest value.
+//! * Multicast is part of the queue: see [`Multicast`](crate::Multicast).
 //!
-//! None of them has a thread: they work when the application calls them.
+//! A strategy has no thread of its own: it works when the application calls it.
 
 pub mod repair;
 pub mod request;

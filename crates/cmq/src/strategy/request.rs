@@ -1,19 +1,21 @@
-//! Requests and their answers, over messages that may be lost (paper, "Request - Response" and "Future type message
-//! passing").
+//! Requests and responses over messages that may be lost (paper, "Request - Response" and "Future type
+//! message passing").
 //!
 //! ```text
 //!   Caller                                              Responder
-//!   call(key, question) ──▶ store of outstanding ──▶ serve(|question, from| answer)
-//!      │                      │ no answer in time: again, or lost          │
-//!      ▼                      ▼                                            │
-//!   Pending: look(), wait() ◀─ answered ◀──────────────────────────────────┘
+//!   call(key, request) ──▶ outstanding calls ──▶ serve(|request, from| response)
+//!      │                      │ no response in time: again, or lost     │
+//!      ▼                      ▼                                         │
+//!   PendingCall ◀────────── response ◀────────────────────────────────────┘
 //! ```
 //!
-//! A question may arrive more than once, as it is asked again when no answer came: answer such questions only as may be
-//! asked twice. An answer is taken only from the address that was asked and with the random number of its question.
+//! A request is sent again if no response arrives in time, so a responder may receive it more than once: use
+//! it for requests that may be repeated. A response counts only from the address of the request, and with its
+//! random id.
 //!
-//! An address is not proof of who sent something. So that nobody can make a [`Responder`] send more to a stranger than
-//! it was sent, a question is padded to the size of the answer it expects, and a longer answer is not sent.
+//! A source address may be forged. A [`Responder`] therefore never sends more bytes to an address than it
+//! received from there: each request is padded to the size of the expected response, and a larger response is
+//! not sent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -24,97 +26,115 @@ use postcard::ser_flavors::Size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::config::setters;
+use crate::error::PushError;
 use crate::io::lock;
-use crate::proto::batches::CLOSE_COPIES;
+use crate::key::Key;
+use crate::proto::batcher::CLOSE_COPIES;
 use crate::proto::timeline::Timeline;
-use crate::proto::{Slots, after};
+use crate::proto::{SlotTable, after};
+use crate::queue::Cmq;
 use crate::wire::{HEADER_BYTES, IP_BYTES, RECORD_BYTES};
-use crate::{Cmq, Key, PushError};
 
-/// What an answer may cost beside itself, when many questions shared a datagram: headers of IP and UDP, CMQ's and its
-/// record's; and the end of the stream of answers, which is told later.
+/// The bytes of a response besides its body, if many requests shared a datagram: the headers of IP, UDP, CMQ
+/// and the record, and the datagrams that close the stream of responses.
 const ENVELOPE: usize = IP_BYTES + HEADER_BYTES + RECORD_BYTES + CLOSE_COPIES * (IP_BYTES + HEADER_BYTES);
 
-/// What travels between a [`Caller`] and a [`Responder`].
+/// The messages between a [`Caller`] and a [`Responder`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call<Q, A> {
-    /// A question.
-    Question {
-        /// Its random number.
-        number: u64,
-        /// What is asked.
-        question: Q,
-        /// Nothing, as long as the answer may be.
+    /// A request.
+    Request {
+        /// The random id of the call.
+        id: u64,
+        /// The body.
+        request: Q,
+        /// Zeros, as many as the response may have bytes.
         padding: Vec<u8>,
     },
-    /// An answer.
-    Answer {
-        /// The number of its question.
-        number: u64,
-        /// What was asked for.
-        answer: A,
+    /// A response.
+    Response {
+        /// The id of the call.
+        id: u64,
+        /// The body.
+        response: A,
     },
 }
 
-/// How a [`Caller`] asks.
+/// The settings of a [`Caller`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallConfig {
-    /// How long to wait for an answer before the question is asked again, or lost. Default 500 ms.
+    /// How long an attempt waits for the response. Default 500 ms.
     pub timeout: Duration,
-    /// How often a question is asked. Default 3; at least 1.
-    pub tries: u32,
-    /// Bytes of the longest answer. Default 64. Questions are padded by as much, and by some 300 bytes for headers.
-    pub answer_bytes: usize,
-    /// Questions that may be outstanding. Default 65,536.
-    pub outstanding: usize,
+    /// How often a request is sent before the call is lost. Default 3; at least 1.
+    pub max_attempts: u32,
+    /// Bytes of the largest response. Default 64. Each request is padded by as much, plus some 300 bytes for
+    /// headers.
+    pub max_response_bytes: usize,
+    /// Calls that may be outstanding. Default 65,536.
+    pub max_outstanding: usize,
 }
+
+setters!(CallConfig {
+    timeout: Duration,
+    max_attempts: u32,
+    max_response_bytes: usize,
+    max_outstanding: usize,
+});
 
 impl Default for CallConfig {
     fn default() -> CallConfig {
-        CallConfig { timeout: Duration::from_millis(500), tries: 3, answer_bytes: 64, outstanding: 65_536 }
+        CallConfig {
+            timeout: Duration::from_millis(500),
+            max_attempts: 3,
+            max_response_bytes: 64,
+            max_outstanding: 65_536,
+        }
     }
 }
 
-/// What became of a question.
+/// The state of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look<A> {
-    /// Here is the answer.
+pub enum CallState<A> {
+    /// The response arrived.
     Answered(A),
-    /// No answer came, however often it was asked: ask something else, or somebody else (the paper's remedial action).
+    /// No response arrived in any attempt. Send another request, or ask another queue (the paper's remedial
+    /// action).
     Lost,
-    /// It may still come.
-    Open,
+    /// The response may still arrive.
+    Pending,
 }
 
-/// Why a question was not asked.
+/// Why a call was not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The caller's: look at those that are outstanding first.
-    #[error("{0} questions are outstanding, as many as may be")]
+    /// The caller's: too many calls are outstanding. Take their results, or drop them.
+    #[error("{0} calls are outstanding, which is the limit; take their results first")]
     Outstanding(usize),
-    /// It could not be pushed.
+    /// The request could not be pushed.
     #[error(transparent)]
     Push(#[from] PushError),
 }
 
-struct Asked<Q, A> {
-    number: u64,
+struct OutstandingCall<Q, A> {
+    id: u64,
     to: Key,
-    question: Q,
-    tries: u32,
-    state: Look<A>,
+    request: Q,
+    attempts: u32,
+    state: CallState<A>,
 }
 
 struct Store<Q, A> {
-    asked: Slots<Asked<Q, A>>,
-    by_number: HashMap<u64, u32>,
-    /// Those that are open, by when they were asked last.
+    calls: SlotTable<OutstandingCall<Q, A>>,
+    by_id: HashMap<u64, u32>,
+    /// Pending calls, in the order of their last attempt.
     open: Timeline,
-    /// Its keys are random, and known to nobody.
-    names: RandomState,
-    numbered: u64,
-    /// A thread that waits for its answer reads the queue; the others wait for it.
+    /// Makes ids, with a secret of its own.
+    id_hasher: RandomState,
+    ids_issued: u64,
+    /// True while a waiting thread reads the queue. The others wait for that thread.
     reading: bool,
 }
 
@@ -122,16 +142,16 @@ struct Shared<Q: Send + 'static, A: Send + 'static> {
     queue: Cmq<Call<Q, A>>,
     config: CallConfig,
     store: Mutex<Store<Q, A>>,
-    /// The thread that read has stopped, perhaps because of an answer.
+    /// Signalled when the reading thread stops, perhaps because of a response.
     changed: Condvar,
 }
 
-/// Asks questions, and keeps those that are outstanding.
+/// Sends requests, and keeps the outstanding calls.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use cmq::strategy::request::{CallConfig, Caller, Look, Responder};
+/// use cmq::strategy::request::{CallConfig, Caller, CallState, Responder};
 ///
 /// let server = Responder::<String, usize>::new(cmq::new_rq_with("127.0.0.1:0", cmq::Config::immediate())?);
 /// let to = (server.queue().local_addr(), 0);
@@ -139,17 +159,17 @@ struct Shared<Q: Send + 'static, A: Send + 'static> {
 /// let caller = Caller::<String, usize>::new(queue, CallConfig::default());
 ///
 /// let length = caller.call(to, "four".to_owned())?;
-/// assert_eq!(length.look(), Look::Open);
-/// server.serve(Duration::from_secs(5), |question, _from| Some(question.len()));
-/// assert_eq!(length.wait(Duration::from_secs(5)), Look::Answered(4));
+/// assert_eq!(length.state(), CallState::Pending);
+/// server.serve(Some(Duration::from_secs(5)), |request, _from| Some(request.len()));
+/// assert_eq!(length.wait(Some(Duration::from_secs(5))), CallState::Answered(4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Caller<Q: Send + 'static, A: Send + 'static> {
     shared: Arc<Shared<Q, A>>,
 }
 
-/// A future: stands for the answer to one question. Dropping it forgets the question.
-pub struct Pending<Q: Send + 'static, A: Send + 'static> {
+/// The response to one request, which may not be here yet (the paper's future). Dropping it forgets the call.
+pub struct PendingCall<Q: Send + 'static, A: Send + 'static> {
     shared: Arc<Shared<Q, A>>,
     slot: u32,
 }
@@ -160,9 +180,9 @@ impl<Q: Send + 'static, A: Send + 'static> std::fmt::Debug for Caller<Q, A> {
     }
 }
 
-impl<Q: Send + 'static, A: Send + 'static> std::fmt::Debug for Pending<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> std::fmt::Debug for PendingCall<Q, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pending").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("PendingCall").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
@@ -171,73 +191,74 @@ where
     Q: Serialize + DeserializeOwned + Clone + Send + 'static,
     A: Serialize + DeserializeOwned + Clone + Send + 'static,
 {
-    /// Asks by this queue, which belongs to it from now on.
+    /// Takes over a queue.
     pub fn new(queue: Cmq<Call<Q, A>>, config: CallConfig) -> Caller<Q, A> {
         let store = Mutex::new(Store {
-            asked: Slots::new(),
-            by_number: HashMap::new(),
+            calls: SlotTable::new(),
+            by_id: HashMap::new(),
             open: Timeline::new(),
-            names: RandomState::new(),
-            numbered: 0,
+            id_hasher: RandomState::new(),
+            ids_issued: 0,
             reading: false,
         });
         Caller { shared: Arc::new(Shared { queue, config, store, changed: Condvar::new() }) }
     }
 
-    /// The queue.
+    /// The queue below.
     pub fn queue(&self) -> &Cmq<Call<Q, A>> {
         &self.shared.queue
     }
 
-    /// Asks. What comes back stands for the answer.
+    /// Sends a request. The returned value gives the response.
     ///
     /// # Errors
-    /// [`CallError`]; nothing is asked then.
-    pub fn call(&self, to: impl Into<Key>, question: Q) -> Result<Pending<Q, A>, CallError> {
+    /// [`CallError`]; no request is sent.
+    pub fn call(&self, to: impl Into<Key>, request: Q) -> Result<PendingCall<Q, A>, CallError> {
         let (shared, to) = (&self.shared, to.into().canonical());
         let mut store = lock(&shared.store);
-        shared.work(&mut store);
-        if store.asked.len() >= shared.config.outstanding {
-            return Err(CallError::Outstanding(shared.config.outstanding));
+        shared.poll(&mut store);
+        if store.calls.len() >= shared.config.max_outstanding {
+            return Err(CallError::Outstanding(shared.config.max_outstanding));
         }
-        let number = store.roll();
-        shared.ask(to, number, &question)?;
-        let slot = store.asked.insert(Asked { number, to, question, tries: 1, state: Look::Open });
-        store.by_number.insert(number, slot);
+        let id = store.new_id();
+        shared.send_request(to, id, &request)?;
+        let slot =
+            store.calls.insert(OutstandingCall { id, to, request, attempts: 1, state: CallState::Pending });
+        store.by_id.insert(id, slot);
         store.open.push_back(slot, Instant::now());
-        Ok(Pending { shared: Arc::clone(shared), slot })
+        Ok(PendingCall { shared: Arc::clone(shared), slot })
     }
 
-    /// How many questions are remembered: open, or answered or lost and not yet taken.
+    /// The number of outstanding calls: pending, or finished and not dropped yet.
     pub fn outstanding(&self) -> usize {
-        lock(&self.shared.store).asked.len()
+        lock(&self.shared.store).calls.len()
     }
 }
 
-impl<Q, A> Pending<Q, A>
+impl<Q, A> PendingCall<Q, A>
 where
     Q: Serialize + DeserializeOwned + Clone + Send + 'static,
     A: Serialize + DeserializeOwned + Clone + Send + 'static,
 {
-    /// What has become of the question by now. Never waits.
-    pub fn look(&self) -> Look<A> {
+    /// The state of the call. Never waits.
+    pub fn state(&self) -> CallState<A> {
         let mut store = lock(&self.shared.store);
-        self.shared.work(&mut store);
-        store.asked.get_mut(self.slot).map_or(Look::Lost, |asked| asked.state.clone())
+        self.shared.poll(&mut store);
+        store.calls.get_mut(self.slot).map_or(CallState::Lost, |call| call.state.clone())
     }
 
-    /// What has become of it after at most so long: `Open` if that was not long enough.
-    pub fn wait(&self, timeout: Duration) -> Look<A> {
-        let (shared, until) = (&self.shared, after(Instant::now(), timeout));
+    /// Waits for the end of the call, at most this long, and returns its state. `None` has no limit.
+    pub fn wait(&self, timeout: Option<Duration>) -> CallState<A> {
+        let (shared, until) = (&self.shared, after(Instant::now(), timeout.unwrap_or(Duration::MAX)));
         let mut store = lock(&shared.store);
         loop {
-            shared.work(&mut store);
-            let looked = store.asked.get_mut(self.slot).map_or(Look::Lost, |asked| asked.state.clone());
+            shared.poll(&mut store);
+            let state = store.calls.get_mut(self.slot).map_or(CallState::Lost, |call| call.state.clone());
             let now = Instant::now();
-            if !matches!(looked, Look::Open) || now >= until {
-                return looked;
+            if !matches!(state, CallState::Pending) || now >= until {
+                return state;
             }
-            // Until an answer comes, or some question must be asked again.
+            // Wait until a response arrives, or until an attempt times out.
             let again = store.open.first().map(|(_, since)| after(since, shared.config.timeout));
             let time = again.map_or(until, |again| again.min(until)).saturating_duration_since(now);
             if store.reading {
@@ -251,18 +272,18 @@ where
             store = lock(&shared.store);
             store.reading = false;
             if let Some((call, from)) = popped {
-                store.answered(call, from);
+                store.on_response(call, from);
             }
             shared.changed.notify_all();
         }
     }
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Drop for Pending<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> Drop for PendingCall<Q, A> {
     fn drop(&mut self) {
         let mut store = lock(&self.shared.store);
-        if let Some(asked) = store.asked.remove(self.slot) {
-            store.by_number.remove(&asked.number);
+        if let Some(call) = store.calls.remove(self.slot) {
+            store.by_id.remove(&call.id);
             store.open.remove(self.slot);
         }
     }
@@ -273,66 +294,66 @@ where
     Q: Serialize + DeserializeOwned + Clone + Send + 'static,
     A: Serialize + DeserializeOwned + Clone + Send + 'static,
 {
-    fn ask(&self, to: Key, number: u64, question: &Q) -> Result<(), PushError> {
-        let padding = vec![0; self.config.answer_bytes + ENVELOPE];
-        let call = Call::Question { number, question: question.clone(), padding };
+    fn send_request(&self, to: Key, id: u64, request: &Q) -> Result<(), PushError> {
+        let padding = vec![0; self.config.max_response_bytes + ENVELOPE];
+        let call = Call::Request { id, request: request.clone(), padding };
         self.queue.cw_push(to, &call)?;
-        // Whoever asks waits for the answer, and not for a batch to fill.
+        // The caller waits for the response, so the request does not wait for its batch to fill.
         self.queue.flush();
         Ok(())
     }
 
-    /// Takes the answers that are there, and asks again what got none in time.
-    fn work(&self, store: &mut Store<Q, A>) {
+    /// Takes the responses that are here, and sends timed-out requests again.
+    fn poll(&self, store: &mut Store<Q, A>) {
         while let Some((call, from)) = self.queue.cw_pop() {
-            store.answered(call, from);
+            store.on_response(call, from);
         }
         let now = Instant::now();
         while let Some((slot, since)) = store.open.first()
             && after(since, self.config.timeout) <= now
         {
             store.open.remove(slot);
-            let Some(asked) = store.asked.get_mut(slot) else { continue };
-            if asked.tries >= self.config.tries {
-                asked.state = Look::Lost;
-                store.by_number.remove(&asked.number);
+            let Some(call) = store.calls.get_mut(slot) else { continue };
+            if call.attempts >= self.config.max_attempts {
+                call.state = CallState::Lost;
+                store.by_id.remove(&call.id);
                 continue;
             }
-            asked.tries += 1;
-            // If it cannot be pushed now, that is one try that failed.
-            let _ = self.ask(asked.to, asked.number, &asked.question);
+            call.attempts += 1;
+            // A request that cannot be pushed now is a failed attempt.
+            let _ = self.send_request(call.to, call.id, &call.request);
             store.open.push_back(slot, now);
         }
     }
 }
 
 impl<Q, A> Store<Q, A> {
-    fn answered(&mut self, call: Call<Q, A>, from: Key) {
-        let Call::Answer { number, answer } = call else { return };
-        let Some(&slot) = self.by_number.get(&number) else { return };
-        let Some(asked) = self.asked.get_mut(slot) else { return };
-        // A group is answered by its members.
-        if asked.to.addr == from.addr || asked.to.addr.ip().is_multicast() {
-            asked.state = Look::Answered(answer);
-            self.by_number.remove(&number);
+    fn on_response(&mut self, call: Call<Q, A>, from: Key) {
+        let Call::Response { id, response } = call else { return };
+        let Some(&slot) = self.by_id.get(&id) else { return };
+        let Some(call) = self.calls.get_mut(slot) else { return };
+        // The members of a group respond from their own addresses.
+        if call.to.addr == from.addr || call.to.addr.ip().is_multicast() {
+            call.state = CallState::Answered(response);
+            self.by_id.remove(&id);
             self.open.remove(slot);
         }
     }
 
-    /// A number that no open question has, and that nobody can tell from the epoch or from other questions' numbers,
-    /// which other responders are told.
-    fn roll(&mut self) -> u64 {
+    /// An id that no pending call has. It does not follow from the epoch or from the ids of other calls,
+    /// which other responders know.
+    fn new_id(&mut self) -> u64 {
         loop {
-            self.numbered += 1;
-            let number = self.names.hash_one(self.numbered);
-            if !self.by_number.contains_key(&number) {
-                return number;
+            self.ids_issued += 1;
+            let id = self.id_hasher.hash_one(self.ids_issued);
+            if !self.by_id.contains_key(&id) {
+                return id;
             }
         }
     }
 }
 
-/// Answers questions.
+/// Answers requests.
 pub struct Responder<Q: Send + 'static, A: Send + 'static> {
     queue: Cmq<Call<Q, A>>,
 }
@@ -343,18 +364,18 @@ impl<Q: Send + 'static, A: Send + 'static> std::fmt::Debug for Responder<Q, A> {
     }
 }
 
-/// What became of a question that was served.
+/// The result of [`Responder::serve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Served {
-    /// None came in time.
+    /// No request arrived in time.
     None,
-    /// It was answered.
+    /// A response was sent.
     Answered,
-    /// The application had no answer, or the queue was full: the caller will ask again.
+    /// The application had no response, or the queue was full. The caller sends the request again.
     Unanswered,
-    /// The answer is larger than the question has room for, and was not sent: callers must expect more
-    /// ([`CallConfig::answer_bytes`]).
+    /// The response is larger than the request allows, and was not sent. The caller must set a larger
+    /// [`CallConfig::max_response_bytes`](field@CallConfig::max_response_bytes).
     TooLarge,
 }
 
@@ -363,28 +384,32 @@ where
     Q: Serialize + DeserializeOwned + Send + 'static,
     A: Serialize + DeserializeOwned + Send + 'static,
 {
-    /// Answers what comes to this queue.
+    /// Takes over a queue.
     pub fn new(queue: Cmq<Call<Q, A>>) -> Responder<Q, A> {
         Responder { queue }
     }
 
-    /// The queue.
+    /// The queue below.
     pub fn queue(&self) -> &Cmq<Call<Q, A>> {
         &self.queue
     }
 
-    /// Answers the next question, waiting at most so long for it. `None` leaves it unanswered.
-    pub fn serve(&self, timeout: Duration, answer: impl FnOnce(Q, Key) -> Option<A>) -> Served {
-        let Some((call, from)) = self.queue.pop_timeout(timeout) else { return Served::None };
-        let Call::Question { number, question, padding } = call else { return Served::None };
-        // The question's own bytes would do as well; the padding is enough, and known without encoding it again.
+    /// Waits for the next request, at most this long, and answers it. A `timeout` of `None` has no limit. A
+    /// request for which `respond` returns `None` is left unanswered.
+    pub fn serve(&self, timeout: Option<Duration>, respond: impl FnOnce(Q, Key) -> Option<A>) -> Served {
+        let popped =
+            timeout.map_or_else(|| Some(self.queue.pop()), |timeout| self.queue.pop_timeout(timeout));
+        let Some((call, from)) = popped else { return Served::None };
+        let Call::Request { id, request, padding } = call else { return Served::None };
+        // The padding is enough room: the bytes of the request would count too, but are not known without
+        // encoding it again.
         let room = padding.len().saturating_sub(ENVELOPE);
-        let Some(answer) = answer(question, from) else { return Served::Unanswered };
-        let size = postcard::serialize_with_flavor(&answer, Size::default());
+        let Some(response) = respond(request, from) else { return Served::Unanswered };
+        let size = postcard::serialize_with_flavor(&response, Size::default());
         if size.is_ok_and(|size| size > room) {
             return Served::TooLarge;
         }
-        match self.queue.cw_push(from, &Call::Answer { number, answer }) {
+        match self.queue.cw_push(from, &Call::Response { id, response }) {
             Ok(()) => Served::Answered,
             Err(_) => Served::Unanswered,
         }

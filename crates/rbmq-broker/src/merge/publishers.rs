@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Control, Framing, RUN_HEADER_BYTES, RefuseCode, TopicName};
-use rocketbufs::{Bid, BufferOptions, InEvent, Policy, Position, Start, SubscribeOptions};
+use rocketbufs::{
+    Bid, BlockTimeout, BufferOptions, ConfirmMode, InEvent, Policy, Position, Start, SubscribeOptions,
+};
 use tracing::{debug, info, warn};
 
 use super::super::control::{Broker, send};
@@ -170,7 +172,7 @@ impl Broker {
             let reason = format!("the broker has {open} topics; its limit (broker.max_topics) is {max}");
             (RefuseCode::Limit, reason)
         })?;
-        let options = BufferOptions { size_bytes, retain_bytes, ..BufferOptions::default() };
+        let options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
         let made = self.out.create_buffer_with(out_bid, options);
         let made =
             made.and_then(|()| self.out.set_limits(out_bid, terms)).and_then(|()| self.out.writer(out_bid));
@@ -413,20 +415,15 @@ impl Broker {
 
 /// How a publisher's buffer is received.
 fn feed_options(size_bytes: u64, start: Start) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes,
-        start,
-        policy: Policy::Block,
+    SubscribeOptions::new()
+        .size_bytes(size_bytes)
+        .start(start)
+        .policy(Policy::Block)
         // Who is slow is a subscriber behind this broker, and is dealt with here, not by the publisher.
-        block_timeout: Some(Duration::ZERO),
-        name: PLACE_NAME.to_vec(),
-        hold: PLACE_HOLD,
-        // The publisher has what lies in the small ring here until it was moved.
-        confirm_consumed: true,
+        .block_timeout(BlockTimeout::Never)
+        .durable(PLACE_NAME.to_vec(), PLACE_HOLD)
         // What is delivered and consumed is what the subscribers of the merged log say.
-        relays: true,
+        .confirm(ConfirmMode::Relayed)
         // It is read as plain bytes, in rings that are as small as this broker wants them.
-        own_memory: true,
-        ..SubscribeOptions::default()
-    }
+        .own_memory(true)
 }

@@ -12,6 +12,7 @@ use crate::events::InEvent;
 use crate::inbound::{Ending, InLog, InboundShared, Loan};
 use crate::limits::millis;
 use crate::lock::lock;
+use crate::options::ConfirmMode;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::types::{Bid, Position, WireId};
 
@@ -152,10 +153,11 @@ impl<T: Transport> Core<T> {
         let Some(receiver) = ring.receiver() else { return };
         let credit = Inbound::new(start, window(&ring, loan.as_ref(), subscribed));
         let log = Log { ring, epoch };
-        let mut in_log = InLog::new(log.clone(), receiver, credit, start, inbound.options.relays);
-        in_log.confirm_consumed = inbound.options.confirm_consumed;
+        let mut in_log =
+            InLog::new(log.clone(), receiver, credit, start, inbound.options.confirm == ConfirmMode::Relayed);
+        in_log.confirm_consumed = inbound.options.confirm != ConfirmMode::OnArrival;
         in_log.place_kept = inbound.options.keeps_place();
-        in_log.max_view_bytes = inbound.options.max_view_bytes;
+        in_log.max_view_bytes = inbound.options.max_view_bytes.unwrap_or(0);
         in_log.loan = loan;
         if let (Start::Position(..), false) = (inbound.options.start, subscribed.restarted) {
             in_log.covered_from =
@@ -231,7 +233,7 @@ impl<T: Transport> Core<T> {
         let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
         let capacity = match &offered {
             Some(ring) => ring.capacity(),
-            None => options.size_bytes.next_power_of_two(),
+            None => options.capacity_bytes().next_power_of_two(),
         };
         let max_delivery = subscribed.max_delivery.min(capacity / 2);
         let retain = match options.retain_bytes {
@@ -353,12 +355,12 @@ fn subscribe_message(inbound: &InboundShared, (wire, there): (WireId, Bid), star
     Subscribe {
         wire,
         bid: there,
-        capacity: options.size_bytes.next_power_of_two(),
+        capacity: options.capacity_bytes().next_power_of_two(),
         policy: options.policy,
         own_memory: false,
         start,
-        max_lag: options.max_lag_bytes,
-        block_timeout_ms: options.block_timeout.map_or(u32::MAX, millis),
+        max_lag: options.max_lag_bytes.map_or(0, |bytes| bytes.max(1)),
+        block_timeout_ms: options.block_timeout.millis().unwrap_or(u32::MAX),
         hold_ms: millis(options.hold),
         name: options.name.clone(),
     }

@@ -31,7 +31,7 @@ impl<T: Transport> Core<T> {
         }
         // The largest ring that the budget has room for.
         let most = 1 << bytes.ilog2();
-        let full = inbound.options.size_bytes.next_power_of_two().clamp(least, most);
+        let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
         Ok(Some(Loan::new(budget.join(inbound), subscribed.start, least, full)))
     }
 

@@ -44,9 +44,10 @@ pub struct Hello {
 }
 
 /// Where a subscription begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
     /// At the end of the last complete delivery.
+    #[default]
     Newest,
     /// At the oldest delivery that is still kept.
     Oldest,

@@ -129,7 +129,7 @@ impl RIn {
     /// # Errors
     /// Subscribed already, or a limit. What the sender says comes as [`InEvent::Refused`].
     pub fn subscribe(&self, bid: Bid, size_bytes: u64) -> Result<(), SubscribeError> {
-        self.subscribe_with(bid, SubscribeOptions { size_bytes, ..SubscribeOptions::default() })
+        self.subscribe_with(bid, SubscribeOptions::new().size_bytes(size_bytes))
     }
 
     /// Subscribes with options.
@@ -147,15 +147,13 @@ impl RIn {
         mut options: SubscribeOptions,
     ) -> Result<Arc<InboundShared>, SubscribeError> {
         let inner = &self.shared.inner;
-        if options.size_bytes == 0 {
-            options.size_bytes = inner.config.buffers.size_bytes;
-        }
+        let size = *options.size_bytes.get_or_insert(inner.config.buffers.size_bytes);
         if options.name.len() > MAX_NAME_BYTES {
             return Err(SubscribeError::NameTooLong { size: options.name.len(), max: MAX_NAME_BYTES });
         }
         let max = inner.config.buffers.max_ring_bytes;
-        if options.size_bytes > max {
-            return Err(SubscribeError::TooLarge { size: options.size_bytes, max });
+        if size > max {
+            return Err(SubscribeError::TooLarge { size, max });
         }
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
         Ok(Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options)))

@@ -54,7 +54,7 @@ pub fn subscribe(input: &RIn, bid: u32, options: SubscribeOptions) -> u64 {
 }
 
 pub fn ring_of(size_bytes: u64) -> SubscribeOptions {
-    SubscribeOptions { size_bytes, ..SubscribeOptions::default() }
+    SubscribeOptions::new().size_bytes(size_bytes)
 }
 
 pub fn pattern(from: u64, len: usize) -> Vec<u8> {

@@ -81,12 +81,13 @@ fn run(seed: u64, config: &Config, addr: &str) {
     let (out, listener) = sender_at(&ctx, addr);
     let size_bytes = rng.one_of(&[64 << 10, 256 << 10, 1 << 20]);
     let max_delivery_bytes = Some(MAX_DELIVERY);
-    let options = BufferOptions { size_bytes, start, max_delivery_bytes, ..BufferOptions::default() };
+    let options =
+        BufferOptions::new().size_bytes(size_bytes).start(start).max_delivery_bytes(max_delivery_bytes);
     out.create_buffer_with(BUFFER, options).unwrap();
 
     let (handed_on, behind) = sender_at(&broker_ctx, addr);
     let input = RIn::new(&Conn::connect(&broker_ctx, &listener.local_addr(), b"broker").unwrap());
-    let all = SubscribeOptions { size_bytes, start: Start::Oldest, ..SubscribeOptions::default() };
+    let all = SubscribeOptions::new().size_bytes(size_bytes).start(Start::Oldest);
     input.subscribe_with(BUFFER, all).unwrap();
     handed_on.splice(&input, BUFFER).unwrap();
 
@@ -143,14 +144,11 @@ impl<'a> Reader<'a> {
         let address = addresses[usize::from(plan.behind)].clone();
         let ctx = Context::new(config.clone()).unwrap();
         let input = RIn::new(&Conn::connect(&ctx, &address, b"reader").unwrap());
-        let options = SubscribeOptions {
-            size_bytes: plan.ring_bytes,
-            policy: plan.policy,
-            start: Start::Oldest,
-            name: plan.seed.to_le_bytes().to_vec(),
-            hold: HOLD,
-            ..SubscribeOptions::default()
-        };
+        let options = SubscribeOptions::new()
+            .size_bytes(plan.ring_bytes)
+            .policy(plan.policy)
+            .start(Start::Oldest)
+            .durable(plan.seed.to_le_bytes().to_vec(), HOLD);
         input.subscribe_with(BUFFER, options).unwrap();
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Subscribed { start, .. }) => assert_eq!(start, at, "seed {seed}: where it begins"),

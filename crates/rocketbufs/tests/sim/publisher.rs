@@ -68,14 +68,13 @@ impl Publisher {
 
 impl Source {
     fn new(env: &mut Env, out: &ROut, plan: &BufferPlan) -> Self {
-        let options = BufferOptions {
-            size_bytes: plan.size,
-            retain_bytes: plan.retain,
-            max_delivery_bytes: Some(plan.max_delivery),
-            flow_control: plan.flow_control,
-            keep_until_delivered: plan.keep,
-            start: plan.start,
-        };
+        let options = BufferOptions::new()
+            .size_bytes(plan.size)
+            .retain_bytes(plan.retain)
+            .max_delivery_bytes(Some(plan.max_delivery))
+            .flow_control(plan.flow_control)
+            .keep_until_delivered(plan.keep)
+            .start(plan.start);
         out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
         let info = out.buffer_info(plan.bid).expect("it was just made");
         let log = Log {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketbufs::proto::RefuseCode;
 use rocketbufs::{
-    Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
+    BlockTimeout, Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
     SubscribeOptions,
 };
 
@@ -82,19 +82,24 @@ pub struct Subscriber {
     pub subs: Vec<Sub>,
 }
 
+/// The plan says 0 for no limit.
+fn block_timeout(plan: &SubPlan) -> BlockTimeout {
+    match plan.block_timeout.is_zero() {
+        true => BlockTimeout::Never,
+        false => BlockTimeout::After(plan.block_timeout),
+    }
+}
+
 /// The options of a planned subscription.
 pub fn options(plan: &SubPlan, start: Start) -> SubscribeOptions {
-    SubscribeOptions {
-        size_bytes: plan.size,
-        retain_bytes: plan.retain,
-        start,
-        policy: plan.policy,
-        max_lag_bytes: plan.max_lag,
-        block_timeout: Some(plan.block_timeout),
-        name: plan.name.clone(),
-        hold: plan.hold,
-        ..SubscribeOptions::default()
-    }
+    SubscribeOptions::new()
+        .size_bytes(plan.size)
+        .retain_bytes(plan.retain)
+        .start(start)
+        .policy(plan.policy)
+        .max_lag_bytes((plan.max_lag > 0).then_some(plan.max_lag))
+        .block_timeout(block_timeout(plan))
+        .durable(plan.name.clone(), plan.hold)
 }
 
 impl Subscriber {
@@ -166,7 +171,7 @@ impl Subscriber {
             sub.asked = sub.cursor;
             sub.state = State::Asked;
             sub.times += 1;
-            let options = SubscribeOptions { budget: self.budget.clone(), ..options(&sub.plan, start) };
+            let options = options(&sub.plan, start).budget(self.budget.clone());
             let asked = self.rin.subscribe_with(sub.plan.up_bid, options);
             env.check("a subscription can be asked for", asked.is_ok(), || format!("{asked:?}"));
             env.event("subscriptions asked for");

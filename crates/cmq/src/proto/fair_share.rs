@@ -1,36 +1,36 @@
-//! Whose places are taken: which slots of a limited table each address has, so that one that claims to be many drives out
-//! nobody else.
+//! Fair shares of a limited table: which slots each owner has, so that an owner with many entries evicts its
+//! own entries and not those of others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Slots of one address among which the one that was silent longest is looked for.
-const LOOKED_AT: usize = 16;
+/// How many slots of one owner are searched for the one that was silent longest.
+const CANDIDATES: usize = 16;
 
-/// The slots of each address.
-pub(crate) struct Shares<K> {
+/// The slots of each owner.
+pub(crate) struct FairShare<K> {
     by: HashMap<K, Vec<u32>>,
-    /// An address that has many, as far as it is known.
-    heaviest: Option<K>,
+    /// The owner with the most slots, as far as known: the value may lag behind removals.
+    largest: Option<K>,
 }
 
-impl<K: Copy + Eq + Hash> Shares<K> {
-    pub fn new() -> Shares<K> {
-        Shares { by: HashMap::new(), heaviest: None }
+impl<K: Copy + Eq + Hash> FairShare<K> {
+    pub fn new() -> FairShare<K> {
+        FairShare { by: HashMap::new(), largest: None }
     }
 
-    /// An address has one more; where it is among its own.
+    /// Adds a slot of an owner. Returns its index among the owner's slots.
     pub fn add(&mut self, of: K, slot: u32) -> usize {
         let own = self.by.entry(of).or_default();
         own.push(slot);
         let many = own.len();
-        if self.heaviest.is_none_or(|heaviest| many > self.count(&heaviest)) {
-            self.heaviest = Some(of);
+        if self.largest.is_none_or(|largest| many > self.count(&largest)) {
+            self.largest = Some(of);
         }
         many - 1
     }
 
-    /// An address has one less, which was here among its own; the slot that is in its place now.
+    /// Removes the slot at this index. Returns the slot that moved to the index.
     pub fn remove(&mut self, of: &K, at: usize) -> Option<u32> {
         let own = self.by.get_mut(of)?;
         own.swap_remove(at);
@@ -45,10 +45,11 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         self.by.get(of).map_or(0, Vec::len)
     }
 
-    /// Who is forgotten for one more of this address, where `limit` are all there may be: one of an address that has more
-    /// than its share, if there is such a one, and else whoever was `silent` longest. `heard` says when a slot was heard
-    /// last, and whose it is.
-    pub fn in_the_way<H: Ord>(
+    /// The slot to evict for a new entry of this owner, in a table of `limit` entries.
+    ///
+    /// That is a slot of an owner with more than its fair share, or else the slot that was `silent` longest.
+    /// `heard` returns when a slot was last heard, and its owner.
+    pub fn victim<H: Ord>(
         &self,
         of: K,
         limit: usize,
@@ -57,10 +58,10 @@ impl<K: Copy + Eq + Hash> Shares<K> {
     ) -> Option<u32> {
         let have = self.count(&of);
         let share = (limit / (self.by.len() + usize::from(have == 0))).max(1);
-        let heaviest = self.heaviest.filter(|heaviest| self.count(heaviest) > share);
-        let Some(too_many) = (if have >= share { Some(of) } else { heaviest }) else { return silent };
+        let largest = self.largest.filter(|largest| self.count(largest) > share);
+        let Some(too_many) = (if have >= share { Some(of) } else { largest }) else { return silent };
         silent.filter(|&silent| heard(silent).1 == too_many).or_else(|| {
-            let own = self.by.get(&too_many)?.iter().take(LOOKED_AT);
+            let own = self.by.get(&too_many)?.iter().take(CANDIDATES);
             own.copied().min_by_key(|&slot| heard(slot).0)
         })
     }
@@ -74,15 +75,15 @@ mod tests {
     use crate::config::Config;
     use crate::event::Event;
     use crate::key::Key;
-    use crate::proto::lent::Lent;
-    use crate::proto::receiver::{Receiver, Sink, Taken};
+    use crate::proto::receiver::{Dropped, Receiver, Sink};
+    use crate::proto::shared_buffer::SharedBuffer;
     use crate::wire::{Header, Kind, Messages};
 
     struct Nobody;
 
     impl Sink for Nobody {
-        fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&Lent>) -> Taken {
-            Taken::default()
+        fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
+            Dropped::default()
         }
 
         fn event(&mut self, _: Event) {}
@@ -95,7 +96,8 @@ mod tests {
         receiver.datagram(*now, from, &bytes, &mut Nobody);
     }
 
-    /// Whoever has one address has all its ports (of IPv6: as many addresses as it likes), but not the others' places.
+    /// A host has all its ports, and for IPv6 many addresses. It still does not evict the streams of other
+    /// hosts.
     #[test]
     fn one_address_drives_nobody_out() {
         let claims: [fn(u16) -> SocketAddr; 2] = [
@@ -105,7 +107,7 @@ mod tests {
         for claim in claims {
             let config = Config { max_senders: 16, ..Config::default() };
             let (mut receiver, mut now) = (Receiver::new(&config), Instant::now());
-            // Alone it may have every place.
+            // A single host may have every place.
             (0..16).for_each(|n| hear(&mut receiver, &mut now, claim(n)));
             assert_eq!(receiver.senders().len(), 16);
             let others: Vec<SocketAddr> = (1..=7).map(|n| SocketAddr::from(([10, 0, 0, n], 7))).collect();

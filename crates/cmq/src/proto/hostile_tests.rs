@@ -1,16 +1,16 @@
-//! The receiving machine, and datagrams from anybody.
+//! The receiving machine with datagrams from hostile senders.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::gaps::SURE;
+use super::gaps::NO_WAIT;
 use super::receiver::Receiver;
 use super::tests::{Dice, Got, addr};
-use crate::config::{Config, Order};
+use crate::config::{Config, Delivery};
 use crate::event::Event;
 use crate::wire::Kind;
 
-/// A datagram as the machine makes it.
+/// A datagram as the sending machine makes it.
 fn datagram(epoch: u64, first: u64, messages: &[&[u8]]) -> Vec<u8> {
     let header = crate::wire::Header {
         kind: Kind::Batch,
@@ -45,17 +45,17 @@ fn a_restarted_sender_and_one_that_was_there_before_are_told() {
 
 #[test]
 fn memory_is_bounded_whoever_sends() {
-    let config = Config { max_senders: 8, held_bytes: 4000, fragment_bytes: 8000, ..Config::default() };
+    let config = Config { max_senders: 8, reorder_bytes: 4000, fragment_bytes: 8000, ..Config::default() };
     let mut receiver = Receiver::new(&config);
     let (mut now, mut got) = (Instant::now(), Got::default());
     let big = [0_u8; 900];
     for n in 0..1000_u16 {
         now += Duration::from_micros(10);
         receiver.datagram(now, addr(n), &datagram(u64::from(n), 0, &[b"x"]), &mut got);
-        // Everything but the first: it waits for ever.
+        // Every message but the first: they wait for ever.
         receiver.datagram(now, addr(7000), &datagram(1, 10 + 2 * u64::from(n), &[&big]), &mut got);
         assert!(receiver.senders().len() <= 8);
-        assert!(receiver.held_bytes() <= 4000 + 1000 && receiver.fragment_bytes() <= 8000);
+        assert!(receiver.reorder_bytes() <= 4000 + 1000 && receiver.fragment_bytes() <= 8000);
         let mut piece = datagram(2, 3 + u64::from(n), &[]);
         piece[1..4].copy_from_slice(&[0x11, 0, 2]);
         piece.extend_from_slice(&5000_u32.to_le_bytes());
@@ -68,22 +68,23 @@ fn memory_is_bounded_whoever_sends() {
     assert!(totals.incomplete > 900 && totals.counts.received > 1000, "{totals:?}");
 }
 
-/// Nothing of them is kept, but that they came is, until what is missing before them comes or is given up.
+/// With unordered delivery the numbers of early datagrams cost memory too, until the gap before them is
+/// filled or lost.
 #[test]
 fn numbers_that_wait_are_memory_too() {
-    let order = Order::AsArrived { wait: Duration::from_secs(9), window: 1024 };
-    let config = Config { held_bytes: 4000, ..Config::default().order(order) };
+    let delivery = Delivery::Unordered { wait: Duration::from_secs(9), window: 1024 };
+    let config = Config { reorder_bytes: 4000, ..Config::default().delivery(delivery) };
     let (mut receiver, now, mut got) = (Receiver::new(&config), Instant::now(), Got::default());
     for n in 0..1000 {
         receiver.datagram(now, addr(n % 10), &datagram(1, 10 + 2 * u64::from(n), &[b"x"]), &mut got);
         // After so many losses in a row nothing waits.
-        let least = usize::from(n < 10 * u16::from(SURE));
-        assert!((least..4100).contains(&receiver.held_bytes()), "{} after {n}", receiver.held_bytes());
+        let least = usize::from(n < 10 * u16::from(NO_WAIT));
+        assert!((least..4100).contains(&receiver.reorder_bytes()), "{} after {n}", receiver.reorder_bytes());
     }
     while let Some(deadline) = receiver.next_deadline() {
         receiver.expire(deadline, &mut got);
     }
-    assert_eq!((receiver.held_bytes(), receiver.totals().counts.received), (0, 1000));
+    assert_eq!((receiver.reorder_bytes(), receiver.totals().counts.received), (0, 1000));
 }
 
 #[test]

@@ -1,37 +1,38 @@
-//! Both machines and messages that no datagram holds.
+//! Both machines with fragmented messages.
 
 use std::time::{Duration, Instant};
 
-use super::batches::Batches;
+use super::batcher::Batcher;
 use super::receiver::Receiver;
 use super::tests::{Dice, Got, World, addr};
 use crate::config::{Config, MIN_DATAGRAM};
 use crate::key::Key;
-use crate::wire::{Body, Datagram, spares};
+use crate::wire::{Body, Datagram, parity_count};
 
-/// Messages that no datagram holds leave together, cut so that the kernel can cut them in one call.
+/// Fragmented messages share a batch, cut so that the kernel can segment it in one call.
 #[test]
 fn large_messages_share_a_batch() {
     let far = Duration::from_secs(3600);
-    let config = Config { max_message: 200_000, ..Config::default().batches(60_000, far) };
-    let mut batches = Batches::new(&config, 1);
+    let config = Config { max_message: 200_000, ..Config::default().qthresh(60_000).timeout(far) };
+    let mut batcher = Batcher::new(&config, 1);
     let (key, world) = (Key::new(addr(1), 7), World { now: Instant::now(), path: MIN_DATAGRAM });
     let sizes = [3000, 2990, 1300, 3000, 1171, 100, 3000, 200_000, 5000, 5000];
     for (at, &size) in sizes.iter().enumerate() {
-        batches.push_bytes(key, &world, &vec![at as u8 + 1; size]).expect("room");
+        batcher.push_bytes(key, &world, &vec![at as u8 + 1; size]).expect("room");
     }
-    batches.flush(Instant::now());
+    batcher.flush(Instant::now());
     let mut receiver = Receiver::new(&config);
     let mut got = Got::default();
     let mut shape = Vec::new();
-    for batch in batches.ready() {
-        shape.push((batch.datagrams(), batch.messages));
+    for batch in batcher.ready() {
+        shape.push((batch.unsent_datagrams(), batch.messages));
         for datagram in batch.bytes.chunks(batch.segment) {
             assert!(datagram.len() <= MIN_DATAGRAM);
             receiver.datagram(Instant::now(), batch.to, datagram, &mut got);
         }
     }
-    // Pieces of the same length share, whole messages go alone, and so does what is too large for one call.
+    // Fragments of the same length share a batch. A whole message leaves alone, and so does one that is too
+    // large for one call.
     assert_eq!(shape[..3], [(13, 5), (1, 1), (3, 1)]);
     assert_eq!(shape.iter().map(|(_, messages)| messages).sum::<u64>(), sizes.len() as u64);
     assert_eq!(shape.last(), Some(&(10, 2)));
@@ -41,30 +42,30 @@ fn large_messages_share_a_batch() {
     assert_eq!(receiver.totals().malformed, 0);
 }
 
-/// A message of so many bytes of which no two pieces are alike.
+/// A message of this size whose fragments all differ.
 fn message(at: usize, size: usize) -> Vec<u8> {
     (0..size).map(|n| (n * 31 + n / 251 + at) as u8).collect()
 }
 
-/// Datagrams of messages of so many bytes, one after the other.
+/// The datagrams of messages of these sizes.
 fn datagrams(config: &Config, sizes: &[usize]) -> Vec<Vec<u8>> {
-    let mut batches = Batches::new(config, 1);
+    let mut batcher = Batcher::new(config, 1);
     let world = World { now: Instant::now(), path: MIN_DATAGRAM };
     for (at, &size) in sizes.iter().enumerate() {
-        batches.push_bytes(Key::new(addr(1), 7), &world, &message(at, size)).expect("room");
+        batcher.push_bytes(Key::new(addr(1), 7), &world, &message(at, size)).expect("room");
     }
-    batches.flush(world.now);
-    let all = batches.ready().iter().flat_map(|batch| batch.bytes.chunks(batch.segment).map(<[u8]>::to_vec));
+    batcher.flush(world.now);
+    let all = batcher.ready().iter().flat_map(|batch| batch.bytes.chunks(batch.segment).map(<[u8]>::to_vec));
     all.collect()
 }
 
-/// What is left of a message takes no room once it is given up.
+/// The fragments of a lost message are freed.
 #[test]
 fn pieces_go_with_their_message() {
     let (mut receiver, mut got) = (Receiver::new(&Config::default()), Got::default());
     let now = Instant::now();
     for (at, datagram) in datagrams(&Config::default(), &[10, 3000, 10]).iter().enumerate() {
-        // The last of three pieces does not come.
+        // Drop the last of three fragments.
         if at != 3 {
             receiver.datagram(now, addr(2), datagram, &mut got);
         }
@@ -78,10 +79,10 @@ fn pieces_go_with_their_message() {
     assert_eq!((totals.counts.lost, totals.incomplete, got.messages[&7].len()), (1, 1, 2));
 }
 
-/// Which of its datagrams a message may lose, against a plain count: of those that share a spare one, and that, any one.
+/// A message survives the loss of one fragment of each parity group, against a plain count.
 #[test]
 fn one_of_those_that_share_a_spare_piece_may_be_lost() {
-    let config = Config::default().batches(60_000, Duration::from_secs(3600)).spare_pieces();
+    let config = Config::default().qthresh(60_000).timeout(Duration::from_secs(3600)).parity_fragments(true);
     let mut dice = Dice(7);
     for round in 0..400 {
         let size = 1300 + dice.roll(60_000) as usize;
@@ -94,7 +95,7 @@ fn one_of_those_that_share_a_spare_piece_may_be_lost() {
         for (index, _) in come.iter().enumerate().filter(|(_, come)| !**come) {
             lost[index.checked_sub(pieces).unwrap_or(index % spares)] += 1;
         }
-        // In any order, and some of them twice.
+        // In any order, some of them twice.
         let mut order: Vec<usize> = (0..all.len()).filter(|&index| come[index]).collect();
         if round % 2 == 0 {
             (0..order.len()).for_each(|at| order.swap(at, dice.roll(at as u64 + 1) as usize));
@@ -111,20 +112,20 @@ fn one_of_those_that_share_a_spare_piece_may_be_lost() {
     }
 }
 
-/// Pieces and spare ones of the message that these are of.
+/// The number of fragments and of parity fragments.
 fn counted(datagrams: &[Vec<u8>]) -> (usize, usize) {
     let Body::Fragment(piece) = Datagram::parse(&datagrams[0]).expect("the machine made it").body else {
         panic!("it is in pieces");
     };
-    (piece.pieces as usize, spares(piece.pieces) as usize)
+    (piece.count as usize, parity_count(piece.count) as usize)
 }
 
-/// Each message has its number and comes once, whole, with or without spare pieces and in whichever batch they are.
+/// Every message arrives once and complete, with or without parity fragments, whatever batch they are in.
 #[test]
 fn spare_pieces_are_of_their_message() {
     let sizes = [3000, 2990, 10, 3000, 200_000, 5000, 10];
     let config = Config { max_message: 200_000, ..Config::default() };
-    let config = config.batches(60_000, Duration::from_secs(3600)).spare_pieces();
+    let config = config.qthresh(60_000).timeout(Duration::from_secs(3600)).parity_fragments(true);
     let (mut receiver, mut got) = (Receiver::new(&config), Got::default());
     for datagram in datagrams(&config, &sizes) {
         receiver.datagram(Instant::now(), addr(2), &datagram, &mut got);

@@ -1,0 +1,450 @@
+//! The messages received from each sender, and those that are missing: the receiver's part of a repair,
+//! without I/O.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use crate::key::Key;
+use crate::proto::fair_share::FairShare;
+use crate::proto::timeline::Timeline;
+use crate::proto::{SlotTable, after};
+
+/// Gaps of one sender that are remembered.
+pub(super) const MAX_GAPS: usize = 256;
+/// The shortest time between two requests: a response takes at least this long.
+pub(super) const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A sender: its key and its token for this receiver.
+pub(super) type Peer = (Key, u32);
+
+/// The numbers received from one sender.
+struct ReceivedLog {
+    peer: Peer,
+    /// The index among the senders of its address.
+    at: usize,
+    /// When the sender was last heard, as a count of updates.
+    heard: u64,
+    next: u64,
+    gaps: VecDeque<Range<u64>>,
+    /// Messages that are missing.
+    missing: u64,
+    /// Missing messages whose gaps were dropped, as there were too many.
+    dropped: u64,
+    requested_at: Option<Instant>,
+}
+
+/// The logs of all remembered senders.
+pub(super) struct ReceivedLogs {
+    logs: SlotTable<ReceivedLog>,
+    by_peer: HashMap<Peer, u32>,
+    by_addr: FairShare<SocketAddr>,
+    /// Senders in the order in which they were last heard.
+    heard: Timeline,
+    notes: u64,
+    /// Senders with missing messages and a request, in the order of their last request.
+    requested: Timeline,
+    /// A sender with missing messages and no request yet.
+    unrequested: Option<u32>,
+    /// Missing messages of all senders.
+    missing: u128,
+    unrecoverable: u64,
+    limit: usize,
+    request_interval: Duration,
+    /// True once a sender was evicted: a sender that seems new may have been here before.
+    has_evicted: bool,
+}
+
+impl ReceivedLogs {
+    pub fn new(limit: usize, request_interval: Duration) -> ReceivedLogs {
+        ReceivedLogs {
+            logs: SlotTable::new(),
+            by_peer: HashMap::new(),
+            by_addr: FairShare::new(),
+            notes: 0,
+            heard: Timeline::new(),
+            requested: Timeline::new(),
+            unrequested: None,
+            missing: 0,
+            unrecoverable: 0,
+            limit: limit.max(1),
+            request_interval: request_interval.max(MIN_REQUEST_INTERVAL),
+            has_evicted: false,
+        }
+    }
+
+    /// Messages that are missing now.
+    pub fn missing(&self) -> u64 {
+        u64::try_from(self.missing).unwrap_or(u64::MAX)
+    }
+
+    /// Messages that were missing and will not be sent again.
+    pub fn unrecoverable(&self) -> u64 {
+        self.unrecoverable
+    }
+
+    /// Notes a message. Returns whether it is new.
+    pub fn arrived(&mut self, peer: Peer, number: u64, repeated: bool, now: Instant) -> bool {
+        if repeated {
+            self.arrived_again(peer, number, now)
+        } else {
+            self.note(peer, number, now, |log| log.arrived(number))
+        }
+    }
+
+    /// Notes a retransmission, which was requested: it fills a gap and says nothing about other messages. A
+    /// retransmission of a message that is not missing is a duplicate, or was given up.
+    fn arrived_again(&mut self, peer: Peer, number: u64, now: Instant) -> bool {
+        let Some(&slot) = self.by_peer.get(&peer) else { return false };
+        if self.note(peer, number, now, |log| log.fill(&(number..number.saturating_add(1)))) == 0 {
+            return false;
+        }
+        // Further retransmissions may be on their way.
+        if self.requested.contains(slot) {
+            self.mark_requested(slot, now);
+        }
+        true
+    }
+
+    /// Restarts the request interval of a sender.
+    fn mark_requested(&mut self, slot: u32, now: Instant) {
+        let Some(log) = self.logs.get_mut(slot) else { return };
+        log.requested_at = Some(now);
+        self.requested.remove(slot);
+        self.requested.push_back(slot, now);
+    }
+
+    /// Notes that every message before this number was sent.
+    pub fn expect(&mut self, peer: Peer, next: u64, now: Instant) {
+        self.note(peer, next, now, |log| log.expect(next));
+    }
+
+    /// Notes that these messages will not be sent again.
+    pub fn mark_unavailable(&mut self, peer: Peer, range: &Range<u64>, now: Instant) {
+        let forgotten = self.note(peer, range.end, now, |log| log.mark_unavailable(range));
+        self.unrecoverable = self.unrecoverable.saturating_add(forgotten);
+    }
+
+    /// Updates the log of a sender. `first` is the number where a new log begins.
+    fn note<M>(
+        &mut self,
+        peer: Peer,
+        first: u64,
+        now: Instant,
+        note: impl FnOnce(&mut ReceivedLog) -> M,
+    ) -> M {
+        let slot = match self.by_peer.get(&peer) {
+            Some(&slot) => slot,
+            None => self.begin(peer, first),
+        };
+        self.heard.touch(slot, now);
+        self.notes += 1;
+        let log = self.logs.get_mut(slot).expect("it was just found");
+        log.heard = self.notes;
+        let (missing, dropped) = (log.missing, log.dropped);
+        let noted = note(log);
+        self.missing = self.missing + u128::from(log.missing) - u128::from(missing);
+        self.unrecoverable = self.unrecoverable.saturating_add(log.dropped - dropped);
+        if log.gaps.is_empty() {
+            self.requested.remove(slot);
+        } else if !self.requested.contains(slot) {
+            match log.requested_at {
+                Some(requested_at) if now < after(requested_at, self.request_interval) => {
+                    self.requested.push_back(slot, requested_at)
+                }
+                _ => self.unrequested = Some(slot),
+            }
+        }
+        noted
+    }
+
+    fn begin(&mut self, peer: Peer, first: u64) -> u32 {
+        let addr = peer.0.addr;
+        if self.logs.len() >= self.limit {
+            let ReceivedLogs { logs, by_addr, heard, .. } = self;
+            let silent = heard.first().map(|(slot, _)| slot);
+            let victim = by_addr.victim(addr, self.limit, silent, |slot| {
+                let log = logs.get_mut(slot).expect("it has a place");
+                (log.heard, log.peer.0.addr)
+            });
+            victim.into_iter().for_each(|slot| self.evict(slot));
+        }
+        let next = if self.has_evicted { first } else { 0 };
+        let slot = self.logs.insert(ReceivedLog::new(peer, next));
+        let at = self.by_addr.add(addr, slot);
+        self.logs.get_mut(slot).expect("it was just put there").at = at;
+        self.by_peer.insert(peer, slot);
+        slot
+    }
+
+    fn evict(&mut self, slot: u32) {
+        let Some(log) = self.logs.remove(slot) else { return };
+        self.by_peer.remove(&log.peer);
+        let moved = self.by_addr.remove(&log.peer.0.addr, log.at);
+        if let Some(moved) = moved.and_then(|moved| self.logs.get_mut(moved)) {
+            moved.at = log.at;
+        }
+        self.heard.remove(slot);
+        self.requested.remove(slot);
+        self.unrequested = self.unrequested.filter(|&unrequested| unrequested != slot);
+        self.missing -= u128::from(log.missing);
+        self.unrecoverable = self.unrecoverable.saturating_add(log.missing);
+        self.has_evicted = true;
+    }
+
+    /// When [`ReceivedLogs::next_request`] is due.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.requested.first().map(|(_, requested_at)| after(requested_at, self.request_interval))
+    }
+
+    /// A sender to ask now, and its gaps. Call it until it returns `None`.
+    pub fn next_request(&mut self, now: Instant) -> Option<(Peer, &VecDeque<Range<u64>>)> {
+        let slot = self.unrequested.take().or_else(|| {
+            let (slot, requested_at) = self.requested.first()?;
+            (after(requested_at, self.request_interval) <= now).then_some(slot)
+        })?;
+        self.mark_requested(slot, now);
+        let log = self.logs.get_mut(slot)?;
+        Some((log.peer, &log.gaps))
+    }
+}
+
+impl ReceivedLog {
+    fn new(peer: Peer, next: u64) -> ReceivedLog {
+        ReceivedLog {
+            peer,
+            at: 0,
+            heard: 0,
+            next,
+            gaps: VecDeque::new(),
+            missing: 0,
+            dropped: 0,
+            requested_at: None,
+        }
+    }
+
+    /// Notes a number. Returns whether it is new. The numbers between it and the last one are missing.
+    fn arrived(&mut self, number: u64) -> bool {
+        if number > u64::MAX >> 1 {
+            return false;
+        }
+        if number < self.next {
+            return self.fill(&(number..number + 1)) > 0;
+        }
+        self.expect(number);
+        self.next = number + 1;
+        true
+    }
+
+    /// Notes that every message before this number was sent.
+    fn expect(&mut self, next: u64) {
+        if next <= self.next || next > u64::MAX >> 1 {
+            return;
+        }
+        if self.gaps.len() == MAX_GAPS
+            && let Some(gap) = self.gaps.pop_front()
+        {
+            self.missing -= gap.end - gap.start;
+            self.dropped += gap.end - gap.start;
+        }
+        self.gaps.push_back(self.next..next);
+        self.missing += next - self.next;
+        self.next = next;
+    }
+
+    /// Removes a range from the missing numbers, also if it is ahead of them. Returns how many.
+    fn mark_unavailable(&mut self, range: &Range<u64>) -> u64 {
+        let mut ahead = 0;
+        if range.end <= u64::MAX >> 1 && range.start.max(self.next) < range.end {
+            self.expect(range.start);
+            ahead = range.end - self.next;
+            self.next = range.end;
+        }
+        ahead + self.fill(range)
+    }
+
+    /// Removes a range from the gaps. Returns how many numbers were missing.
+    fn fill(&mut self, range: &Range<u64>) -> u64 {
+        let mut forgotten = 0;
+        let mut left = VecDeque::with_capacity(self.gaps.len());
+        for gap in self.gaps.drain(..) {
+            let (start, end) = (gap.start.max(range.start), gap.end.min(range.end));
+            if start >= end {
+                left.push_back(gap);
+                continue;
+            }
+            forgotten += end - start;
+            left.extend([gap.start..start, end..gap.end].into_iter().filter(|part| !part.is_empty()));
+        }
+        self.missing -= forgotten;
+        while left.len() > MAX_GAPS
+            && let Some(gap) = left.pop_back()
+        {
+            self.missing -= gap.end - gap.start;
+            self.dropped += gap.end - gap.start;
+        }
+        self.gaps = left;
+        forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn peer(port: u16) -> Peer {
+        (Key::new(SocketAddr::from(([127, 0, 0, 1], port)), 0), 7)
+    }
+
+    #[test]
+    fn holes_are_noted_and_filled() {
+        let mut log = ReceivedLog::new(peer(1), 0);
+        assert!(log.arrived(0) && log.arrived(4) && !log.arrived(4) && !log.arrived(0));
+        assert_eq!(log.gaps.front(), Some(&(1..4)));
+        assert!(log.arrived(2) && !log.arrived(2));
+        assert_eq!(log.gaps, [1..2, 3..4]);
+        log.expect(7);
+        assert_eq!((log.missing, log.fill(&(0..6)), log.missing), (4, 3, 1));
+        assert_eq!((log.gaps.front(), log.gaps.len(), log.next), (Some(&(6..7)), 1, 7));
+        assert!(!log.arrived(u64::MAX));
+        for number in 0..1000 {
+            assert!(log.arrived(10 + 2 * number));
+        }
+        assert_eq!(
+            (log.gaps.len(), log.missing),
+            (MAX_GAPS, MAX_GAPS as u64),
+            "only the newest are remembered"
+        );
+        assert_eq!(log.dropped, 1 + 3 + 999 - MAX_GAPS as u64);
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_at_once_and_then_with_patience() {
+        let request_interval = Duration::from_millis(100);
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(10, request_interval));
+        assert!(senders.arrived(peer(1), 0, false, now));
+        assert!(senders.next_request(now).is_none() && senders.next_deadline().is_none());
+        assert!(senders.arrived(peer(1), 2, false, now));
+        assert!(
+            senders.next_request(now).is_some_and(|(to, gaps)| to == peer(1) && gaps.iter().eq([&(1..2)]))
+        );
+        assert!(senders.next_request(now).is_none());
+        assert_eq!(senders.next_deadline(), Some(now + request_interval));
+        assert!(senders.next_request(now + request_interval).is_some());
+        // Another gap appears while the first request is pending.
+        assert!(
+            senders.arrived(peer(1), 5, false, now + request_interval)
+                && senders.next_request(now + request_interval).is_none()
+        );
+        assert_eq!(senders.missing(), 3);
+        senders.mark_unavailable(peer(1), &(0..6), now);
+        assert_eq!((senders.missing(), senders.unrecoverable(), senders.next_deadline()), (0, 3, None));
+    }
+
+    #[test]
+    fn the_least_request_interval_is_some() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(10, Duration::ZERO));
+        assert!(senders.arrived(peer(1), 1, false, now));
+        assert!(
+            senders.next_request(now).is_some() && senders.next_request(now).is_none(),
+            "one question is open"
+        );
+        assert_eq!(senders.next_deadline(), Some(now + MIN_REQUEST_INTERVAL));
+    }
+
+    /// Each retransmission restarts the interval, so a request is not repeated while it is answered.
+    #[test]
+    fn a_question_is_not_repeated_while_it_is_answered() {
+        let request_interval = Duration::from_millis(100);
+        let (began, mut senders) = (Instant::now(), ReceivedLogs::new(10, request_interval));
+        assert!(senders.arrived(peer(1), 3, false, began) && senders.next_request(began).is_some());
+        let later = began + request_interval / 2;
+        assert!(senders.arrived(peer(1), 0, true, later));
+        assert!(senders.next_request(began + request_interval).is_none());
+        assert_eq!(senders.next_deadline(), Some(later + request_interval));
+        assert!(
+            senders.next_request(later + request_interval).is_some_and(|(_, gaps)| gaps.iter().eq([&(1..3)]))
+        );
+    }
+
+    /// A retransmission fills a gap or says nothing: earlier messages are received or given up, and its
+    /// sender may be far ahead.
+    #[test]
+    fn what_was_sent_again_and_is_not_missing_is_nothing() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(1, Duration::ZERO));
+        assert!(!senders.arrived(peer(1), 5, true, now), "nobody requested_at for it");
+        assert!(senders.arrived(peer(1), 1, false, now) && senders.arrived(peer(1), 0, true, now));
+        assert!(!senders.arrived(peer(1), 0, true, now) && !senders.arrived(peer(1), 9, true, now));
+        assert_eq!(senders.missing(), 0);
+        // The first sender is evicted, and one of its missing messages arrives after all.
+        assert!(senders.arrived(peer(1), 9, false, now) && senders.arrived(peer(2), 0, false, now));
+        assert!(!senders.arrived(peer(1), 5, true, now), "it was given up");
+        assert_eq!((senders.missing(), senders.unrecoverable()), (0, 7));
+        assert!(senders.next_request(now).is_none_or(|(requested_at, _)| requested_at != peer(1)));
+    }
+
+    /// The report that messages are unavailable may overtake the messages after them.
+    #[test]
+    fn what_will_not_come_is_not_asked_for() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(10, Duration::ZERO));
+        assert!(senders.arrived(peer(1), 0, false, now));
+        senders.mark_unavailable(peer(1), &(3..6), now);
+        assert_eq!((senders.missing(), senders.unrecoverable()), (2, 3));
+        assert!(senders.next_request(now).is_some_and(|(_, gaps)| gaps.iter().eq([&(1..3)])));
+        assert!(senders.arrived(peer(1), 6, false, now) && !senders.arrived(peer(1), 4, false, now));
+        assert_eq!((senders.missing(), senders.unrecoverable()), (2, 3));
+        // No correct sender numbers like this.
+        senders.mark_unavailable(peer(1), &(7..u64::MAX), now);
+        assert_eq!((senders.missing(), senders.unrecoverable()), (2, 3));
+        assert!(senders.arrived(peer(1), 7, false, now));
+    }
+
+    /// An evicted sender is not asked.
+    #[test]
+    fn nobody_else_is_asked_for_one_who_was_forgotten() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(1, Duration::ZERO));
+        assert!(senders.arrived(peer(1), 1, false, now));
+        assert!(senders.arrived(peer(2), 0, false, now));
+        assert!(senders.next_request(now).is_none() && senders.next_deadline().is_none());
+    }
+
+    /// An address with many senders evicts its own, and not those of others.
+    #[test]
+    fn one_address_forgets_its_own() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(64, Duration::ZERO));
+        for port in 1..=8 {
+            assert!(senders.arrived(peer(port), 1, false, now));
+        }
+        let (stranger, _) = peer(9);
+        for token in 0..1000 {
+            assert!(senders.arrived((stranger, token), 0, false, now));
+        }
+        assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0), "the others' gaps are remembered");
+        // Senders of other addresses still find room.
+        for port in 10..=40 {
+            assert!(senders.arrived(peer(port), 0, false, now));
+            assert!(senders.arrived((stranger, 1000 + u32::from(port)), 0, false, now));
+        }
+        assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0));
+        assert!((10..=40).all(|port| !senders.arrived(peer(port), 0, false, now)), "each is remembered");
+    }
+
+    #[test]
+    fn too_many_senders_take_turns() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(2, Duration::ZERO));
+        for port in 1..=3 {
+            assert!(senders.arrived(peer(port), 5, false, now));
+        }
+        // The first sender was evicted with its missing messages. The third one began when the table was
+        // full.
+        assert_eq!((senders.missing(), senders.unrecoverable()), (5, 5));
+        assert!(senders.arrived(peer(1), 9, false, now), "it is new again, and awaits nothing before");
+        assert_eq!((senders.missing(), senders.unrecoverable()), (0, 10));
+        assert!(!senders.arrived(peer(1), 8, false, now), "it may have come before");
+        assert!(senders.arrived(peer(1), 11, false, now));
+        assert_eq!(senders.missing(), 1);
+    }
+}
