@@ -29,7 +29,7 @@ fn each_lost_connection_of_a_writer_starts_its_linger_anew() {
     out.create_buffer(BID, 1 << 16).unwrap();
     let relay = ROut::new(&broker);
     let input = world.receiver(&broker, "source:1");
-    let options = SubscribeOptions { size_bytes: 1 << 16, ..SubscribeOptions::default() };
+    let options = SubscribeOptions::new().size_bytes(1 << 16);
     relay.splice_with(&input, BID, BID, options).unwrap();
     world.settle();
     assert!(matches!(events(&input)[..], [InEvent::Subscribed { bid: BID, .. }]));
