@@ -1,7 +1,7 @@
-//! One message for everybody who listens (paper, "Multicast IPC").
+//! One message for every listener (paper, "Multicast IPC").
 //!
-//! `cargo run --release -p cmq --example cmq_multicast -- listen [INTERFACE]`, as often as you like, then
-//! `cargo run --release -p cmq --example cmq_multicast -- say "some words" [INTERFACE]`
+//! Start listeners with `cargo run --release -p cmq --example cmq_multicast -- listen [INTERFACE]`, then run
+//! `cargo run --release -p cmq --example cmq_multicast -- say "some words" [INTERFACE]`.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let group: SocketAddr = GROUP.parse()?;
     match args.first().map(String::as_str) {
         Some("listen") => {
-            // Several listeners of one machine share the group's port.
+            // Several listeners of one machine share the port of the group.
             let config = Config::default().reuse_address(true);
             let queue: Cmq<String> = new_rq_with(("0.0.0.0", group.port()), config)?;
             queue.multicast().join(group.ip(), &interface(1))?;

@@ -1,6 +1,6 @@
-//! The receiver of the paper's figure 3: pops until the sender is done, and says what was lost.
+//! The receiver of the paper's figure 3: pops messages until the sender has closed, and prints the losses.
 //!
-//! `cargo run --release -p cmq --example cmq_receive -- [ADDRESS]`, then `cmq_send`.
+//! `cargo run --release -p cmq --example cmq_receive -- [ADDRESS]`, then run `cmq_send`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,13 +13,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     eprintln!("receiving at {}", queue.local_addr());
     let (mut received, mut lost) = (0_u64, 0_u64);
     loop {
-        // cw_pop never waits; this waits a while, so that the loop costs nothing while nothing comes.
+        // cw_pop never waits. A pop with a time-out keeps this loop idle while no message arrives.
         while queue.pop_timeout(Duration::from_millis(20)).is_some() {
             received += 1;
         }
         while let Some(event) = queue.next_event() {
             match event {
-                // Before the first that came, or between two that did.
+                // Losses before the first received message, or between two of them.
                 Event::Joined { missed: count, .. } | Event::Lost { count, .. } => lost += count,
                 Event::Closed { from, sent } => {
                     println!("{from} sent {sent}: {received} received, {lost} lost");

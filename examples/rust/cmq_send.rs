@@ -1,4 +1,4 @@
-//! The sender of the paper's figure 2: 10,000 messages of four bytes, pushed and forgotten.
+//! The sender of the paper's figure 2: pushes 10,000 messages of four bytes.
 //!
 //! `cargo run --release -p cmq --example cmq_send -- [RECEIVER]`, with `cmq_receive` running.
 
@@ -13,6 +13,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..10_000 {
         queue.cw_push(key, b"ping")?;
     }
-    // Dropped, it sends what waits and tells the receiver how many messages there were.
+    // Dropping the queue sends pending messages and tells the receiver how many there were.
     Ok(())
 }

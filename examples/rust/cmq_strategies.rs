@@ -17,13 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     repair("replace", Policy::Replace { slots: 10 })
 }
 
-/// A question, and what stands for its answer until it is needed.
+/// A request, and a value that stands for its response until it is needed.
 fn futures() -> Result<(), Box<dyn Error>> {
     let squares: Responder<u32, u64> = Responder::new(new_rq_with("127.0.0.1:0", Config::immediate())?);
     let caller: Caller<u32, u64> =
         Caller::new(new_rq_with("127.0.0.1:0", Config::immediate())?, CallConfig::default());
     let nine = caller.call((squares.queue().local_addr(), 0), 9)?;
-    // Nothing waits: the program goes on with something else, and the other one answers meanwhile.
+    // The call does not wait: the program continues, and the responder answers meanwhile.
     squares.serve(Some(SOON), |n, _from| Some(u64::from(n) * u64::from(n)));
     match nine.wait(Some(SOON)) {
         CallState::Answered(square) => println!("futures: 9 x 9 = {square}"),
@@ -33,14 +33,14 @@ fn futures() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A receiver that comes late gets what is still kept: everything, or the newest value of everything.
+/// A late receiver gets the messages that are still kept: all of them, or the newest value of each slot.
 fn repair(name: &str, policy: Policy) -> Result<(), Box<dyn Error>> {
     let config = RepairConfig::default().policy(policy).request_interval(Duration::from_millis(10));
-    // An address at which nobody is yet.
+    // An address without a receiver yet.
     let key = (std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?, 0);
     let prices: Repair<u32> = Repair::new(new_rq_with("127.0.0.1:0", Config::immediate())?, config);
     for tick in 0..20 {
-        // Two things have prices, by turns; nobody hears of them.
+        // Prices of two things in turn, which no receiver gets.
         prices.push(key, u64::from(tick % 2), &(100 + tick))?;
     }
     let screen: Repair<u32> = Repair::new(new_rq_with(key.0, Config::immediate())?, config);

@@ -1,17 +1,17 @@
-//! A worker's side of the talk with the harness: lines on standard input and output.
+//! The worker's end of the control channel: lines on standard input and output.
 //!
 //! ```text
 //!   harness → worker   go              publishers begin
-//!                      mark            say what you have counted so far
-//!                      stop            publishers end at a message's end
+//!                      mark            report the messages counted so far
+//!                      stop            publishers end after the current message
 //!                      expect N0 N1 …  subscribers: this many messages were published per topic
 //!   worker → harness   ready [WORDS]   connected (a broker: its address)
 //!                      count MESSAGES NANOSECONDS
 //!                      total MESSAGES …  what was published, or received per topic, in all
 //! ```
 //!
-//! The lines are read by a thread of their own, so that a count is taken when it is asked for and not when
-//! the worker's loop comes round. End of input means that the harness is gone: the worker ends too.
+//! A thread of its own reads the lines, so that a count is taken when it is requested and not when the
+//! worker's loop comes round. The end of input means that the harness has ended: the worker ends too.
 
 use std::{
     io::{BufRead, Write},
@@ -24,13 +24,13 @@ use std::{
 
 use crate::Error;
 
-/// A subscriber that waits for messages which do not come gives up after this long and reports what it has.
-const QUIET: Duration = Duration::from_secs(5);
+/// A subscriber whose expected messages do not arrive reports its counts after this time.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
 
-/// A harness that says nothing for so long while nothing comes has forgotten its workers.
-const SILENCE: Duration = Duration::from_secs(600);
+/// A worker that hears nothing for this long, and receives nothing, fails.
+const MAX_SILENCE: Duration = Duration::from_secs(600);
 
-/// What the thread that reads commands shares with the worker's own.
+/// The state that the control thread shares with the worker's thread.
 pub struct Control {
     messages: AtomicU64,
     stopped: AtomicBool,
@@ -46,7 +46,7 @@ struct Orders {
 }
 
 impl Control {
-    /// Starts to listen to the harness.
+    /// Starts the control thread.
     pub fn start() -> Arc<Control> {
         let control = Arc::new(Control {
             messages: AtomicU64::new(0),
@@ -68,7 +68,7 @@ impl Control {
             match words.next() {
                 Some("mark") => {
                     let messages = self.messages.load(Ordering::Relaxed);
-                    say(&format!("count {messages} {}", started.elapsed().as_nanos()));
+                    print_line(&format!("count {messages} {}", started.elapsed().as_nanos()));
                 }
                 Some("go") => {
                     self.orders.lock().expect("no holder panics").go = true;
@@ -87,48 +87,48 @@ impl Control {
         std::process::exit(0);
     }
 
-    /// Tells the harness that everything is set up.
+    /// Reports to the harness that everything is set up.
     pub fn ready(&self, words: &str) {
-        say(&format!("ready {words}"));
+        print_line(&format!("ready {words}"));
     }
 
-    /// Waits for the command to begin.
+    /// Waits for the command `go`.
     pub fn wait_for_go(&self) {
         let orders = self.orders.lock().expect("no holder panics");
         drop(self.changed.wait_while(orders, |orders| !orders.go).expect("no holder panics"));
     }
 
-    /// Publishes how many messages were counted since the start.
+    /// Sets the number of counted messages.
     #[inline]
     pub fn set_messages(&self, messages: u64) {
         self.messages.store(messages, Ordering::Relaxed);
     }
 
-    /// True once publishers shall end.
+    /// True once publishers must end.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// How many messages each topic had in all, once the harness knows. Cheap to ask often.
+    /// The number of messages of each topic, once the harness knows it. Cheap to call often.
     pub fn expected(&self) -> Option<Vec<u64>> {
         // Pairs with the release in `listen`.
         let known = self.has_expectation.load(Ordering::Acquire);
         known.then(|| self.orders.lock().expect("no holder panics").expected.clone())
     }
 
-    /// Once the harness has said what was published: reports `totals`, what came of each topic, when that is all of it or
-    /// nothing more comes.
+    /// Ends the worker once the harness has sent the expected counts: reports `totals`, the received messages
+    /// of each topic, when they match or no more messages arrive.
     ///
     /// # Errors
-    /// Nothing came for minutes and nobody said that it was over.
+    /// Nothing arrived for minutes, and the harness did not end the run.
     pub fn end_if_over(&self, last_arrival: Instant, totals: impl FnOnce() -> Vec<u64>) -> Result<(), Error> {
         match self.expected() {
-            None if last_arrival.elapsed() > SILENCE => Err(Error::Silence),
+            None if last_arrival.elapsed() > MAX_SILENCE => Err(Error::Silence),
             None => Ok(()),
             Some(expected) => {
                 let totals = totals();
-                if totals == expected || last_arrival.elapsed() > QUIET {
+                if totals == expected || last_arrival.elapsed() > GIVE_UP_AFTER {
                     self.finish(&totals)
                 }
                 Ok(())
@@ -136,17 +136,18 @@ impl Control {
         }
     }
 
-    /// Reports final counts, then waits to be killed: sockets stay open, so nobody sees an end too early.
+    /// Reports the final counts, then waits to be killed. Sockets stay open, so that no peer sees an end too
+    /// early.
     pub fn finish(&self, totals: &[u64]) -> ! {
         let words: Vec<String> = totals.iter().map(u64::to_string).collect();
-        say(&format!("total {}", words.join(" ")));
+        print_line(&format!("total {}", words.join(" ")));
         loop {
             std::thread::park();
         }
     }
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(0);

@@ -1,15 +1,15 @@
-//! Two processes without anybody between them: the loops that every system runs alike.
+//! Two processes without a broker: the loops that every system runs alike.
 //!
 //! ```text
 //!   publish ── numbered messages, as fast as there is room ──▶ subscribe: every byte goes into a sum
-//!   ping    ── number n ──▶ pong                               one message under way
+//!   ping    ── number n ──▶ pong                               one outstanding message
 //!           ◀── the same ──
 //! ```
 //!
-//! `publish` and `pong` are started first and say where they are met; the other one says `ready` when it is there. A
-//! publisher goes on until it is told to stop, and says how many messages it sent and what the sum of their words is;
-//! the subscriber says the same of what came. A pinger says `total TRIPS P50 P99 TIME`, in nanoseconds.
-//! `bench/peers/java` has the same in Java.
+//! `publish` and `pong` start first and print where they can be reached. The other process prints `ready`
+//! once it is connected. A publisher runs until it is stopped, and prints the number of messages and the sum
+//! of their words. The subscriber prints the same of the received messages. A pinger prints `total TRIPS P50
+//! P99 TIME`, in nanoseconds. `bench/peers/java` has the same loops in Java.
 
 use std::{
     io,
@@ -20,35 +20,35 @@ use clap::{Args, ValueEnum};
 
 use crate::{Error, control::Control};
 
-/// Bytes of the number that each message begins with.
+/// Bytes of the number at the front of each message.
 pub const NUMBER_BYTES: usize = 8;
 
-/// Messages in a row before commands are looked at.
+/// Messages between two looks at the control channel.
 const IN_A_ROW: u64 = 256;
 
-/// Round trips that are kept. A pinger that has so many has enough.
+/// The most round trips that are kept. A pinger with as many ends.
 const MOST_TRIPS: usize = 1 << 22;
 
-/// Which one of the two it is, and of which pair.
+/// The role of a process, and the pair that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
-    /// Sends as fast as it goes
+    /// Sends as fast as possible
     Publish,
-    /// Sums what comes
+    /// Sums the received bytes
     Subscribe,
-    /// Sends one and waits for it to come back
+    /// Sends a message and waits for it to come back
     Ping,
-    /// Sends back
+    /// Sends messages back
     Pong,
 }
 
 impl Role {
-    /// Whether it is the one that the other one finds.
+    /// True for the process that starts first.
     pub fn is_first(self) -> bool {
         matches!(self, Role::Publish | Role::Pong)
     }
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Role::Publish => "publish",
@@ -59,22 +59,22 @@ impl Role {
     }
 }
 
-/// What a process is told.
+/// Options of a process.
 #[derive(Debug, Clone, Args)]
 pub struct End {
-    /// Which one it is
+    /// The role of this process
     #[arg(value_enum)]
     pub role: Role,
-    /// Where they meet: a folder of their own for who is first; what that one said for the other
+    /// Where the two meet: a folder for the first one; for the other, what the first one printed
     #[arg(long)]
     pub at: String,
-    /// Bytes of a message
+    /// The size of a message in bytes
     #[arg(long, value_parser = at_least_a_number)]
     pub size: usize,
-    /// Seconds of round trips that count
+    /// Seconds of timed round trips
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Seconds of round trips before them
+    /// Seconds of warm-up
     #[arg(long, default_value_t = 0.0)]
     pub warmup: f64,
 }
@@ -86,22 +86,22 @@ fn at_least_a_number(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A system's way to the other process. Who makes one has reached the other, unless it is the first.
+/// A system's connection to the other process. A process that is not the first is connected once its port
+/// exists.
 pub trait Port {
-    /// Hands a message over; waits as long as there is no room.
+    /// Sends a message, and waits while there is no room.
     ///
     /// # Errors
     /// The system failed.
     fn send(&mut self, message: &[u8]) -> io::Result<()>;
 
-    /// Gives what has come, message by message. Returns in some milliseconds if nothing comes.
+    /// Receives messages, one by one. Returns after some milliseconds if none arrives.
     ///
     /// # Errors
     /// The system failed.
     fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<()>;
 
-    /// Sends back what has come, each message before the memory in which it lies is given back. Otherwise as
-    /// [`Port::receive`].
+    /// Sends received messages back, each before its memory is released. Otherwise as [`Port::receive`].
     ///
     /// # Errors
     /// The system failed.
@@ -109,10 +109,10 @@ pub trait Port {
 }
 
 impl End {
-    /// Runs this end over a port, after it has said that it is ready with these words.
+    /// Runs this end over a port, after it has reported `ready` with these words.
     ///
     /// # Errors
-    /// The system failed, or delivered what was not sent.
+    /// The system failed, or delivered a wrong message.
     pub fn run(&self, control: &Control, port: &mut impl Port, ready: &str) -> Result<(), Error> {
         control.ready(ready);
         match self.role {
@@ -142,7 +142,7 @@ impl End {
     }
 
     fn ping(&self, control: &Control, port: &mut impl Port) -> Result<(), Error> {
-        // Written to, so that no page is missing later.
+        // Written, so that no page fault comes later.
         let mut trips = vec![u64::MAX; MOST_TRIPS];
         control.wait_for_go();
         let mut message = message(self.size);
@@ -174,7 +174,7 @@ impl End {
     }
 }
 
-/// When the message had come back.
+/// Waits for the message, and returns when it arrived.
 fn await_same(
     control: &Control,
     port: &mut impl Port,
@@ -212,12 +212,12 @@ fn subscribe(control: &Control, port: &mut impl Port) -> Result<(), Error> {
     }
 }
 
-/// A message of so many bytes: none of them zero behind the number.
+/// A message of this size, without zeros after the number.
 fn message(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at % 251) as u8 + 1).collect()
 }
 
-/// All bytes of a message, as little-endian words of eight; what is left at the end is a word with zeros above it.
+/// The sum of a message's bytes as little-endian words of eight. The last word is padded with zeros.
 #[inline]
 pub fn sum(message: &[u8]) -> u64 {
     let (words, rest) = message.as_chunks::<8>();
@@ -226,7 +226,7 @@ pub fn sum(message: &[u8]) -> u64 {
     words.iter().fold(u64::from_le_bytes(last), |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
-/// Of sorted figures that one below which so many of a hundred are.
+/// The percentile of sorted figures.
 fn quantile(sorted: &[u64], percent: usize) -> u64 {
     let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(at).copied().unwrap_or(0)

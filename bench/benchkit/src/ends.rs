@@ -1,4 +1,4 @@
-//! The two processes of an exchange: what they are told, and what they say.
+//! The two processes of an exchange: their options, and what they print.
 //!
 //! ```text
 //!   harness → driver     go
@@ -9,7 +9,7 @@
 //!                        total RECEIVED LOST
 //! ```
 //!
-//! End of input means that the harness is gone: whoever sees it ends too.
+//! The end of input means that the harness has ended: the process ends too.
 
 use std::{
     io::{self, BufRead, Write},
@@ -25,7 +25,7 @@ use clap::{Args, ValueEnum};
 
 use crate::exchange::{self, Link, Plan};
 
-/// Who begins.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// Sends numbers.
@@ -34,45 +34,45 @@ pub enum Role {
     Answer,
 }
 
-/// What a process of an exchange is told.
+/// Options of a process of an exchange.
 #[derive(Debug, Clone, Args)]
 pub struct End {
-    /// Which one of the two it is
+    /// The role of this process
     #[arg(value_enum)]
     pub role: Role,
     /// The system
     pub system: String,
-    /// Its own address
+    /// The address of this process
     #[arg(long)]
     pub bind: SocketAddr,
-    /// The address of the other one
+    /// The address of the other process
     #[arg(long)]
     pub to: SocketAddr,
-    /// Bytes of a message
+    /// The size of a message in bytes
     #[arg(long)]
     pub size: usize,
-    /// Answer with the number of every so many messages; 1: with every message
+    /// Answer every this many messages with a number; 1 sends every message back
     #[arg(long, default_value_t = 1)]
     pub answer_every: u32,
-    /// Numbers beyond the last answered one
+    /// Outstanding messages
     #[arg(long, default_value_t = 1)]
     pub outstanding: u32,
-    /// Messages of an exchange
+    /// Messages in an exchange
     #[arg(long, default_value_t = 1000)]
     pub messages: u32,
-    /// Exchanges before those that count
+    /// Exchanges of warm-up
     #[arg(long, default_value_t = 1)]
     pub warmup: u32,
-    /// Exchanges that count, at least
+    /// Timed exchanges at least
     #[arg(long, default_value_t = 3)]
     pub least: u32,
-    /// Milliseconds for which exchanges go on
+    /// Milliseconds of timed exchanges at least
     #[arg(long, default_value_t = 500)]
     pub time_ms: u64,
-    /// Microseconds without an answer after which what is outstanding is given up
+    /// Microseconds without an answer after which outstanding messages are given up
     #[arg(long, default_value_t = 10_000_000)]
     pub give_up_us: u64,
-    /// Bytes of a batch, where the system has such
+    /// Bytes of a batch, for systems with batches
     #[arg(long, default_value_t = 512)]
     pub qthresh: usize,
     /// Microseconds that a message may wait in a batch
@@ -97,18 +97,18 @@ impl End {
         let mut line = String::new();
         io::stdin().read_line(&mut line)?;
         end_with_harness(Arc::default());
-        let tally = exchange::drive(link, &self.plan())?;
+        let result = exchange::drive(link, &self.plan())?;
         say(&format!(
             "done {} {} {} {} {} {} {}",
-            tally.sent,
-            tally.answers,
+            result.sent,
+            result.answers,
             link.lost(),
-            tally.given_up,
-            tally.times.count(),
-            tally.times.mean().as_nanos(),
-            tally.times.deviation().as_nanos()
+            result.given_up,
+            result.times.count(),
+            result.times.mean().as_nanos(),
+            result.times.deviation().as_nanos()
         ));
-        // Sockets stay open until the harness has what it needs.
+        // Sockets stay open until the harness has read the results.
         loop {
             std::thread::park();
         }
@@ -139,7 +139,7 @@ impl End {
     }
 }
 
-/// Listens to the harness: `stop` is passed on, its end is this process's.
+/// Reads the control channel: passes `stop` on, and ends the process at the end of input.
 fn end_with_harness(stopped: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {

@@ -1,8 +1,8 @@
-//! Why a process of a bench did not do what it was asked.
+//! Why a process of a bench failed.
 
 use std::io;
 
-/// Why a process of a bench did not do what it was asked.
+/// Why a process of a bench failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,7 +12,7 @@ pub enum Error {
     /// A worker ended; its own message is on standard error.
     #[error("the {role} ended unasked; see its message above")]
     WorkerGone {
-        /// Which one.
+        /// The role of the worker.
         role: &'static str,
     },
     /// A worker does not answer.
@@ -20,24 +20,24 @@ pub enum Error {
         "the {role} did not answer in time: the system under test stands still, or the machine is overloaded"
     )]
     WorkerSilent {
-        /// Which one.
+        /// The role of the worker.
         role: &'static str,
     },
-    /// A worker of another version, or a program that is no worker.
+    /// A worker sent an unexpected line: another version, or a program that is no worker.
     #[error("the {role} said {line:?}, which is not an answer: are program and worker of one version?")]
     WorkerSaid {
-        /// Which one.
+        /// The role of the worker.
         role: &'static str,
-        /// What it said.
+        /// The line.
         line: String,
     },
-    /// Nothing came for minutes and nobody said that it was over.
+    /// Nothing arrived for minutes, and the harness did not end the run.
     #[error("nothing arrived for ten minutes and the harness said nothing")]
     Silence,
-    /// The system under test delivered something else than was sent: its fault, and the result is worth nothing.
+    /// The system under test delivered a wrong message. The result is void.
     #[error("after {after} messages another one arrived than was sent")]
     Wrong {
-        /// Messages that were right before.
+        /// The number of correct messages before.
         after: u64,
     },
 }

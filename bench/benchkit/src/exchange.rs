@@ -1,13 +1,14 @@
-//! Numbered messages from one end to the other and answers back: the same loop for every system that is compared.
+//! Numbered messages from one end to the other, and answers: the same loop for each system.
 //!
 //! ```text
-//!   driver ── 0 1 2 3 … ──▶ answerer      never more than `outstanding` numbers beyond the last one that was answered
-//!          ◀── … 3 2 1 0 ──               every message comes back, or only the number of every so many
+//!   driver ── 0 1 2 3 … ──▶ answerer      at most `outstanding` numbers beyond the last answered one
+//!          ◀── … 3 2 1 0 ──               each message comes back, or the number of every few messages
 //! ```
 //!
-//! A message is its number (32 bits, little endian) and bytes of a fixed table, which the driver compares when they come
-//! back. An answer says that everything up to its number came or was lost: so a lost message holds nobody up while others
-//! follow it. If nothing comes for a while, the driver gives up what is outstanding and goes on.
+//! A message is its number (32 bits, little endian) and bytes of a fixed table, which the driver compares
+//! when they return. An answer says that every message up to its number arrived or was lost, so a lost
+//! message delays nothing while others follow it. If no answer arrives for a while, the driver gives up the
+//! outstanding messages and continues.
 
 use std::{
     io,
@@ -19,21 +20,21 @@ pub const NUMBER_BYTES: usize = 4;
 
 /// One end of a system that carries messages.
 pub trait Link {
-    /// Hands a message over; it may leave later.
+    /// Sends a message. It may leave later.
     ///
     /// # Errors
     /// The system failed.
     fn send(&mut self, message: &[u8]) -> io::Result<()>;
 
-    /// Waits at most so long for a message and puts it at the front of `into`; its length, or `None` if there was none.
-    /// Before it waits, everything that was handed over leaves.
+    /// Waits for a message, at most this long, and copies it to the front of `into`. Returns its length, or
+    /// `None` if there was none. Sends everything before it waits.
     ///
     /// # Errors
     /// The system failed, or the message is longer than `into`.
     fn receive(&mut self, into: &mut [u8], wait: Duration) -> io::Result<Option<usize>>;
 
-    /// As [`Link::receive`], for who wants the number alone: a system that hands messages out in memory of its own need not
-    /// copy them.
+    /// As [`Link::receive`], for callers that need only the number: a system that owns the memory of a
+    /// received message need not copy it.
     ///
     /// # Errors
     /// The system failed, or the message is longer than `into`.
@@ -41,12 +42,13 @@ pub trait Link {
         Ok(self.receive(into, wait)?.map(|len| number(&into[..len])))
     }
 
-    /// Messages that the system says did not come, so far. Systems that cannot know say 0.
+    /// The messages that the system has reported as lost. 0 for systems that cannot know.
     fn lost(&mut self) -> u64 {
         0
     }
 
-    /// No message follows: the other end may be told, so that it notices what was lost at the end.
+    /// No message follows. The system may tell the other end, so that it notices the loss of the last
+    /// messages.
     ///
     /// # Errors
     /// The system failed.
@@ -58,36 +60,37 @@ pub trait Link {
 /// How messages are exchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Bytes of a message, at least [`NUMBER_BYTES`].
+    /// The size of a message in bytes, at least [`NUMBER_BYTES`].
     pub size: usize,
-    /// Numbers beyond the last answered one, at least 1.
+    /// The outstanding messages at most, at least 1.
     pub outstanding: u32,
-    /// Messages of one exchange, which is what is timed.
+    /// The messages of one exchange, which is timed.
     pub messages: u32,
-    /// Exchanges before those that count.
+    /// Exchanges of warm-up.
     pub warmup: u32,
-    /// Exchanges that count, at least.
+    /// Timed exchanges at least.
     pub least: u32,
-    /// Exchanges go on for so long.
+    /// Time of timed exchanges at least.
     pub time: Duration,
-    /// What is outstanding is given up if nothing came for so long.
+    /// Outstanding messages are given up after this time without an answer.
     pub give_up: Duration,
 }
 
-/// What the driver saw.
+/// The result of the driver.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tally {
-    /// Messages sent, warm-up included.
+pub struct DriveResult {
+    /// Messages sent, with warm-up.
     pub sent: u64,
-    /// Answers received, warm-up included.
+    /// Answers received, with warm-up.
     pub answers: u64,
-    /// How often nothing came for so long that what was outstanding was given up.
+    /// How often outstanding messages were given up.
     pub given_up: u64,
-    /// The times of the exchanges that count.
+    /// The times of the timed exchanges.
     pub times: Times,
 }
 
-/// Mean and standard deviation of times, of which none is kept: a long exchange takes no more memory than a short one.
+/// Mean and standard deviation of durations. Single durations are not kept, so a long run takes no more
+/// memory.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
     count: u64,
@@ -96,7 +99,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Adds one (Welford's way, which loses no digits).
+    /// Adds a duration with Welford's method, which is numerically stable.
     pub fn add(&mut self, time: Duration) {
         self.count += 1;
         let beyond = time.as_secs_f64() - self.mean_s;
@@ -104,24 +107,24 @@ impl Times {
         self.squares += beyond * (time.as_secs_f64() - self.mean_s);
     }
 
-    /// How many there were.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; zero if there were none.
+    /// The mean; zero without durations.
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.mean_s.max(0.0))
     }
 
-    /// Their standard deviation, as of a sample.
+    /// The standard deviation of the sample.
     pub fn deviation(&self) -> Duration {
         let variance = self.squares / self.count.saturating_sub(1).max(1) as f64;
         Duration::from_secs_f64(variance.max(0.0).sqrt())
     }
 }
 
-/// The message with this number.
+/// The messages of one size.
 pub struct Pattern {
     bytes: Vec<u8>,
 }
@@ -129,7 +132,7 @@ pub struct Pattern {
 impl Pattern {
     /// For messages of this size.
     pub fn new(size: usize) -> Pattern {
-        // Nothing that compresses, and no byte that another place has too often.
+        // Bytes that do not compress, and that differ at different places.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let bytes = (0..size.max(NUMBER_BYTES)).map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -138,17 +141,17 @@ impl Pattern {
         Pattern { bytes: bytes.collect() }
     }
 
-    /// The message with this number, until the next one is asked for.
+    /// The message with this number. The next call overwrites it.
     #[inline]
     pub fn message(&mut self, number: u32) -> &[u8] {
         self.bytes[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
         &self.bytes
     }
 
-    /// The number of an answer: of this whole message, or the number alone.
+    /// The number of an answer, which is a whole message or the number alone.
     ///
     /// # Errors
-    /// It is not what was sent.
+    /// The answer differs from the message.
     #[inline]
     pub fn check(&self, answer: &[u8]) -> io::Result<u32> {
         let number = number(answer);
@@ -169,52 +172,52 @@ pub fn number(message: &[u8]) -> Option<u32> {
     message.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Sends messages and takes answers until the plan is done.
+/// Sends messages and receives answers until the plan is complete.
 ///
 /// # Errors
-/// The link failed, or something came back that was not sent.
-pub fn drive(link: &mut impl Link, plan: &Plan) -> io::Result<Tally> {
+/// The link failed, or an answer was wrong.
+pub fn drive(link: &mut impl Link, plan: &Plan) -> io::Result<DriveResult> {
     let mut pattern = Pattern::new(plan.size);
     let mut buffer = vec![0; plan.size.max(NUMBER_BYTES)];
-    let mut tally = Tally::default();
+    let mut result = DriveResult::default();
     let (mut sent, mut answered) = (0_u32, 0_u32);
     let mut clock = Clock::new(plan);
     while !clock.done() {
         while sent.wrapping_sub(answered) < plan.outstanding {
             link.send(pattern.message(sent))?;
             sent = sent.wrapping_add(1);
-            tally.sent += 1;
+            result.sent += 1;
         }
         match link.receive(&mut buffer, plan.give_up)? {
             Some(len) => {
                 let number = pattern.check(&buffer[..len])?;
-                tally.answers += 1;
+                result.answers += 1;
                 let beyond = number.wrapping_sub(answered);
-                // Not an answer to what was given up.
+                // Skips answers to messages that were given up.
                 if beyond < plan.outstanding {
                     answered = number.wrapping_add(1);
                     clock.accounted(beyond + 1);
                 }
             }
             None => {
-                tally.given_up += 1;
+                result.given_up += 1;
                 clock.accounted(sent.wrapping_sub(answered));
                 answered = sent;
             }
         }
     }
     link.finish()?;
-    tally.times = clock.times;
-    Ok(tally)
+    result.times = clock.times;
+    Ok(result)
 }
 
-/// Tells where an exchange ends.
+/// Times the exchanges.
 struct Clock<'p> {
     plan: &'p Plan,
     began: Instant,
-    /// When those that count began.
+    /// When the timed exchanges began.
     counting: Option<Instant>,
-    /// Of the exchange that goes on.
+    /// Messages of the current exchange.
     messages: u32,
     warmup: u32,
     times: Times,
@@ -254,7 +257,8 @@ impl Clock<'_> {
     }
 }
 
-/// Answers until `stopped` says so, which is asked when nothing came for a while. Returns how many messages came.
+/// Answers messages until `stopped` returns true. `stopped` is called while no message arrives. Returns the
+/// number of received messages.
 ///
 /// # Errors
 /// The link failed.
@@ -284,7 +288,7 @@ pub fn answer(
     }
 }
 
-/// Answers the message with this number if it is so many beyond the last answered one.
+/// Answers with the number if it is `every` or more beyond the last answered one.
 #[inline]
 fn answer_some(link: &mut impl Link, number: Option<u32>, every: u32, answered: &mut u32) -> io::Result<()> {
     let Some(number) = number else { return Ok(()) };
@@ -309,21 +313,21 @@ mod tests {
 
     use super::*;
 
-    /// What comes in the place of a message that is lost, so that nothing has to be waited for: the other end sends it back.
+    /// Replaces a lost message, so that the test need not wait: the answerer sends it back.
     const LOST: &[u8] = &[];
 
-    /// What one end does with it.
+    /// What an end does with a lost message.
     #[derive(Clone, Copy)]
     enum OnLoss {
         /// The answerer.
         SendBack,
-        /// A driver that others' answers reach meanwhile.
+        /// A driver with other outstanding messages.
         GoOn,
-        /// A driver that nothing else can reach.
+        /// A driver with one outstanding message.
         NothingCame,
     }
 
-    /// Loses every message whose count this divides.
+    /// Loses every n-th message.
     struct Pipe {
         send: SyncSender<Vec<u8>>,
         receive: Receiver<Vec<u8>>,
@@ -336,7 +340,7 @@ mod tests {
         fn send(&mut self, message: &[u8]) -> io::Result<()> {
             self.count += 1;
             let lost = self.lose_every > 0 && self.count.is_multiple_of(self.lose_every);
-            // The other end may have gone first.
+            // The other end may have ended first.
             let _ = self.send.send(if lost { LOST } else { message }.to_vec());
             Ok(())
         }
@@ -357,7 +361,7 @@ mod tests {
         }
     }
 
-    fn exchange(outstanding: u32, every: u32, lose_every: u64) -> (Tally, u64) {
+    fn exchange(outstanding: u32, every: u32, lose_every: u64) -> (DriveResult, u64) {
         let (there, comes) = sync_channel(4096);
         let (back, returns) = sync_channel(4096);
         let on_loss = if outstanding == 1 { OnLoss::NothingCame } else { OnLoss::GoOn };
@@ -376,37 +380,37 @@ mod tests {
             warmup: 1,
             least: 3,
             time: Duration::ZERO,
-            // Longer than anything here takes, however busy the machine is.
+            // Longer than any test takes.
             give_up: Duration::from_secs(60),
         };
-        let tally = drive(&mut driver, &plan).unwrap();
+        let result = drive(&mut driver, &plan).unwrap();
         over.store(true, Ordering::Relaxed);
-        (tally, other.join().unwrap())
+        (result, other.join().unwrap())
     }
 
     #[test]
     fn every_message_comes_back() {
         for outstanding in [1, 7, 100, 1000] {
-            let (tally, received) = exchange(outstanding, 1, 0);
-            assert_eq!((tally.times.count(), tally.given_up), (3, 0));
-            assert_eq!(received, tally.sent);
-            assert!((400..400 + u64::from(outstanding)).contains(&tally.sent), "{}", tally.sent);
+            let (result, received) = exchange(outstanding, 1, 0);
+            assert_eq!((result.times.count(), result.given_up), (3, 0));
+            assert_eq!(received, result.sent);
+            assert!((400..400 + u64::from(outstanding)).contains(&result.sent), "{}", result.sent);
         }
     }
 
     #[test]
     fn one_answer_stands_for_many() {
-        let (tally, received) = exchange(100, 25, 0);
-        assert_eq!((tally.times.count(), tally.given_up), (3, 0));
-        assert_eq!(received, tally.sent);
-        assert!(tally.answers <= 20, "{}", tally.answers);
+        let (result, received) = exchange(100, 25, 0);
+        assert_eq!((result.times.count(), result.given_up), (3, 0));
+        assert_eq!(received, result.sent);
+        assert!(result.answers <= 20, "{}", result.answers);
     }
 
     #[test]
     fn what_is_lost_holds_up_only_who_waits_for_it() {
-        let (tally, received) = exchange(50, 1, 10);
-        assert_eq!(tally.times.count(), 3);
-        assert_eq!(received, tally.sent - tally.sent / 10);
+        let (result, received) = exchange(50, 1, 10);
+        assert_eq!(result.times.count(), 3);
+        assert_eq!(received, result.sent - result.sent / 10);
         let (alone, _) = exchange(1, 1, 10);
         assert_eq!(alone.given_up, 40);
     }

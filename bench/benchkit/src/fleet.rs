@@ -1,4 +1,4 @@
-//! The harness's side of the workers: starting them, talking to them, and leaving none behind.
+//! The harness's end of the control channel: starts workers, talks to them, and leaves none behind.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,25 +9,25 @@ use std::{
 
 use crate::{Error, sys};
 
-/// A worker answers within this time or the point has failed.
+/// A worker that answers later has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// A guard that is told to end has so long to clean up.
+/// A process that is told to end has this long to clean up.
 const CLEAN_UP_WITHIN: Duration = Duration::from_secs(10);
 
-/// One started worker. Dropping it ends the process and waits for it.
+/// A started worker. Dropping it ends the process and waits for it.
 pub struct Process {
     role: &'static str,
     child: Child,
-    /// Closed first when it is dropped.
+    /// The input, which is closed first on drop.
     input: Option<ChildStdin>,
-    /// The process groups that do the work, if it is not this process.
+    /// The process groups that do the work, if it is not the process itself.
     groups: Vec<u32>,
     lines: Receiver<String>,
 }
 
 impl Process {
-    /// Starts this same program as `worker ARGS` ([`sys::worker`]).
+    /// Starts this program as `worker ARGS` ([`sys::worker`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -56,8 +56,8 @@ impl Process {
         Ok(Process { role, child, input, groups: Vec::new(), lines })
     }
 
-    /// From now on CPU time and memory are those of these process groups. Dropping lets the process clean up.
-    pub fn stands_for(&mut self, groups: Vec<u32>) {
+    /// Measures CPU time and memory of these process groups from now on. On drop the process may clean up.
+    pub fn measure_groups(&mut self, groups: Vec<u32>) {
         self.groups = groups;
     }
 
@@ -66,12 +66,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Tells the process that it is over, by the end of its input, and lets it end by itself.
+    /// Closes the input of the process, and waits until it ends.
     pub fn end(mut self) {
-        self.let_end();
+        self.wait_for_end();
     }
 
-    fn let_end(&mut self) {
+    fn wait_for_end(&mut self) {
         drop(self.input.take());
         let deadline = Instant::now() + CLEAN_UP_WITHIN;
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
@@ -95,9 +95,10 @@ impl Process {
         }
     }
 
-    /// Kills the process and does not wait for it: where several go, none sees another one gone.
+    /// Kills the process without waiting for it: several processes end together, and none sees another one
+    /// end.
     pub fn kill(&mut self) {
-        // Fails only if it has ended, which is what is wanted.
+        // The kill fails only if the process has ended.
         drop(self.child.kill());
     }
 
@@ -107,17 +108,17 @@ impl Process {
         drop(self.child.wait());
     }
 
-    /// Sends one command line.
+    /// Sends one line.
     ///
     /// # Errors
     /// The worker is gone.
-    pub fn tell(&mut self, line: &str) -> Result<(), Error> {
+    pub fn send(&mut self, line: &str) -> Result<(), Error> {
         let gone = Error::WorkerGone { role: self.role };
         let Some(input) = &mut self.input else { return Err(gone) };
         writeln!(input, "{line}").map_err(|_| gone)
     }
 
-    /// The next line, whatever it says.
+    /// The next line.
     fn line_within(&self, limit: Duration) -> Result<String, Error> {
         self.lines.recv_timeout(limit).map_err(|error| match error {
             std::sync::mpsc::RecvTimeoutError::Timeout => Error::WorkerSilent { role: self.role },
@@ -125,15 +126,15 @@ impl Process {
         })
     }
 
-    /// The words that follow `keyword` in the next line, which has to begin with it.
+    /// The words after `keyword` in the next line, which must begin with it.
     ///
     /// # Errors
-    /// The worker is gone, silent, or says something else.
+    /// The worker has ended, does not answer, or sent another line.
     pub fn answer(&self, keyword: &str) -> Result<Vec<String>, Error> {
         self.answer_within(keyword, ANSWER_WITHIN)
     }
 
-    /// As `answer`, for what takes longer or shorter.
+    /// As `answer`, with another time limit.
     ///
     /// # Errors
     /// As `answer`.
@@ -147,15 +148,15 @@ impl Process {
         }
     }
 
-    /// The numbers that follow `keyword` in the next line.
+    /// The numbers after `keyword` in the next line.
     ///
     /// # Errors
-    /// As `answer`, and where a word is not a number.
+    /// As `answer`; also if a word is not a number.
     pub fn numbers(&self, keyword: &str) -> Result<Vec<u64>, Error> {
         self.numbers_within(keyword, ANSWER_WITHIN)
     }
 
-    /// As `numbers`, for what takes longer.
+    /// As `numbers`, with another time limit.
     ///
     /// # Errors
     /// As `numbers`.
@@ -170,9 +171,9 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.input.take());
         if !self.groups.is_empty() {
-            self.let_end();
+            self.wait_for_end();
         }
-        // Both fail only if the process has ended, which is what is wanted.
+        // Both fail only if the process has ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,18 +1,18 @@
-//! What the benches of this project share: only what at least two of them need.
+//! What the benches share: every part is used by at least two of them.
 //!
-//! * [`stats`]: what a handful of repetitions say;
+//! * [`stats`]: medians and intervals of a few repetitions;
 //! * [`plot`]: SVG from rows;
-//! * [`output`]: where rows, tables and plots go, and how figures are written;
-//! * [`exchange`]: numbered messages and their answers, the same loop for every system;
-//! * [`ends`]: the two processes of it;
-//! * [`control`]: a process's side of the talk with the harness;
-//! * [`direct`]: messages from one process to another, and there and back;
-//! * [`fleet`] and [`server`]: processes that are started, talked to, and never left behind;
+//! * [`output`]: files for rows, tables and plots, and the format of figures;
+//! * [`exchange`]: numbered messages and their answers, the same loop for each system;
+//! * [`ends`]: the two processes of an exchange;
+//! * [`control`]: the worker's end of the control channel;
+//! * [`direct`]: messages between two processes without a broker, one way and back;
+//! * [`fleet`] and [`server`]: started processes, none of which is left behind;
 //! * [`netns`]: network namespaces, each with its own congestion control;
-//! * [`sys`]: what the machine says about itself.
+//! * [`sys`]: processor time, memory, processor and kernel.
 //!
-//! A program that uses [`fleet::Process::start`] has a command `worker`, and one that uses [`server::Group`] has
-//! `worker become-server`, which calls [`server::become_server`].
+//! A program that uses [`fleet::Process::start`] needs a subcommand `worker`. One that uses [`server::Group`]
+//! needs `worker become-server`, which calls [`server::become_server`].
 
 #![forbid(unsafe_code)]
 

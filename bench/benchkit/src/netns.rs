@@ -1,7 +1,7 @@
-//! Network namespaces, and TCP's congestion control in them.
+//! Network namespaces, and the TCP congestion control in them.
 //!
-//! A system default that paces (BBR) makes everything on one machine slower and hides differences; a namespace has its
-//! own setting, which reaches everybody's sockets.
+//! A default that paces (BBR) slows everything on one machine and hides differences. A namespace has its own
+//! setting, which applies to the sockets of every system.
 
 use std::{
     fs::{self, File},
@@ -15,27 +15,27 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 const CONGESTION_FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const ALLOWED_FILE: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// A network namespace with loopback up. It lives as long as this, and as long as anybody is in it.
+/// A network namespace with loopback up. It exists while this value or a process in it does.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
 }
 
-/// Brings this thread back where it was.
+/// Returns the thread to its namespace.
 struct Back(File);
 
 impl Drop for Back {
     fn drop(&mut self) {
-        // Who was there may be there.
+        // A thread may always return to its namespace.
         let _ = move_into_thread_name_spaces(self.0.as_fd(), ThreadNameSpaceType::NETWORK);
     }
 }
 
 impl Namespace {
-    /// Makes one, in which this congestion control is in force. Needs root, and the programs `unshare` and `ip`.
+    /// Makes a namespace with this congestion control. Needs root, and the programs `unshare` and `ip`.
     ///
     /// # Errors
-    /// One of those is missing, or the kernel has no such congestion control.
+    /// A program is missing, or the kernel lacks the congestion control.
     pub fn new(congestion: &str) -> io::Result<Namespace> {
         let mut holder = Command::new("unshare")
             .args(["--net", "sh", "-c", "ip link set lo up && echo up && read -r _"])
@@ -44,7 +44,7 @@ impl Namespace {
             .stderr(Stdio::null())
             .spawn()?;
         let file = opened(&mut holder);
-        // Its input ends, and so does it: the open file holds the namespace.
+        // The end of its input ends the holder. The open file keeps the namespace.
         drop(holder.stdin.take());
         holder.wait()?;
         let namespace = Namespace { file: file? };
@@ -52,7 +52,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Moves this thread there, and with it everything that it starts.
+    /// Moves this thread into the namespace, and everything that it starts.
     ///
     /// # Errors
     /// The kernel refused.
@@ -60,7 +60,7 @@ impl Namespace {
         Ok(move_into_thread_name_spaces(self.file.as_fd(), ThreadNameSpaceType::NETWORK)?)
     }
 
-    /// Does something there: sockets opened and processes started by it stay there, this thread comes back.
+    /// Runs `what` in the namespace. Its sockets and processes stay there; this thread returns.
     ///
     /// # Errors
     /// The kernel refused.
@@ -70,8 +70,8 @@ impl Namespace {
         Ok(what())
     }
 
-    /// Namespaces may choose only among what the first one allows to everybody. What was allowed is put back at once:
-    /// only the choice needs it.
+    /// Sets the congestion control. A namespace may select only what the first namespace allows. The list is
+    /// extended for the selection and restored at once.
     fn choose(&self, wanted: &str) -> io::Result<()> {
         let allowed = fs::read_to_string(ALLOWED_FILE)?;
         let listed = allowed.split_whitespace().any(|name| name == wanted);
@@ -91,15 +91,17 @@ impl Namespace {
     }
 }
 
-/// Whether the kernel, which says `now`, did what it was told: a sandbox may take the word and change nothing.
+/// Checks that the kernel applied the setting: a sandbox may accept it without effect.
 fn in_force(now: &str, wanted: &str) -> io::Result<()> {
     match now.trim() {
         now if now == wanted => Ok(()),
-        now => Err(io::Error::other(format!("the congestion control stays {now}, and was to be {wanted}"))),
+        now => {
+            Err(io::Error::other(format!("the congestion control is {now}, and cannot be set to {wanted}")))
+        }
     }
 }
 
-/// The namespace that `holder` is in, once it says that it is there.
+/// The namespace of `holder`, once it is up.
 fn opened(holder: &mut Child) -> io::Result<File> {
     let output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mut line = String::new();
@@ -110,23 +112,23 @@ fn opened(holder: &mut Child) -> io::Result<File> {
     File::open(format!("/proc/{}/ns/net", holder.id()))
 }
 
-/// How TCP's congestion control was made the same for everybody.
+/// How all systems get the same congestion control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Congestion {
-    /// The network namespace's setting: sockets need not be told.
+    /// The setting of the network namespace.
     Namespace(String),
-    /// Every socket is told.
+    /// An option of each socket.
     Sockets(String),
 }
 
 impl Congestion {
-    /// The congestion control's name.
+    /// The name of the congestion control.
     pub fn name(&self) -> &str {
         let (Congestion::Namespace(name) | Congestion::Sockets(name)) = self;
         name
     }
 
-    /// What a worker has to set on its sockets, if anything.
+    /// The name that workers must set on their sockets, if necessary.
     pub fn for_sockets(&self) -> Option<&str> {
         match self {
             Congestion::Namespace(_) => None,
@@ -135,22 +137,22 @@ impl Congestion {
     }
 }
 
-/// Sees to it that everybody runs under `wanted`. As root this thread, and with it everything that it starts, moves
-/// into a new network namespace, which has its own setting; otherwise sockets have to be told one by one.
-pub fn settle_congestion(wanted: &str) -> Congestion {
+/// Makes `wanted` the congestion control of all systems. As root, this thread and everything that it starts
+/// moves into a new network namespace. Otherwise each socket must be set.
+pub fn set_congestion(wanted: &str) -> Congestion {
     let in_force = || fs::read_to_string(CONGESTION_FILE).is_ok_and(|now| now.trim() == wanted);
     if !in_force() && rustix::process::geteuid().is_root() {
         match Namespace::new(wanted).and_then(|namespace| namespace.enter()) {
             Ok(()) => {}
             Err(error) => {
-                eprintln!("no network namespace with {wanted} ({error}): sockets are told one by one")
+                eprintln!("no network namespace with {wanted} ({error}): each socket is set instead")
             }
         }
     }
     if in_force() { Congestion::Namespace(wanted.to_owned()) } else { Congestion::Sockets(wanted.to_owned()) }
 }
 
-/// What runs in no namespace and on sockets that nobody told anything.
+/// The congestion control outside of any namespace.
 pub fn default_congestion() -> String {
     fs::read_to_string(CONGESTION_FILE).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
@@ -163,6 +165,6 @@ mod tests {
     fn what_is_not_in_force_is_told() {
         assert!(in_force("cubic\n", "cubic").is_ok());
         let error = in_force("bbr\n", "cubic").unwrap_err().to_string();
-        assert_eq!(error, "the congestion control stays bbr, and was to be cubic");
+        assert_eq!(error, "the congestion control is bbr, and cannot be set to cubic");
     }
 }

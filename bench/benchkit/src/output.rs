@@ -1,4 +1,4 @@
-//! Where rows, tables and plots go, and how figures are written in them.
+//! Files for rows, tables and plots, and the format of figures.
 
 use std::{
     fs, io,
@@ -9,22 +9,22 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-/// Where the results of a bench go besides standard output.
+/// Where the results of a bench are written, besides standard output.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// File for the rows, one flat JSON object per measurement
+    /// File for the rows, one flat JSON object for each measurement
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Folder for the rows, the table and the plots
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
-    /// What the files in that folder are called, instead of the name of the bench
+    /// The name of the files in that folder [default: the name of the bench]
     #[arg(long, requires = "out")]
     pub name: Option<String>,
 }
 
 impl Output {
-    /// Prints what there is to say, and writes it with its plots where that was asked for.
+    /// Prints the text, and writes it with its plots to the folder, if there is one.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -42,7 +42,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the rows wherever they were asked for.
+    /// Writes the rows to the selected files.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -59,7 +59,7 @@ impl Output {
     }
 }
 
-/// How many measurements there are, how many are done, and how long that took.
+/// The progress of a bench.
 pub struct Progress {
     began: Instant,
     done: usize,
@@ -67,12 +67,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is done yet.
+    /// The progress before the first of this many measurements.
     pub fn new(all: usize) -> Progress {
         Progress { began: Instant::now(), done: 0, all }
     }
 
-    /// One more is done: says so on standard error, with the time that the rest will take.
+    /// Counts a measurement, and prints it to standard error with the remaining time.
     pub fn one(&mut self, what: &str) {
         self.done += 1;
         let left = self.began.elapsed().as_secs_f64() / self.done as f64 * (self.all - self.done) as f64;
@@ -85,7 +85,7 @@ fn minutes(seconds: f64) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// Writes all rows as one JSON list.
+/// Writes all rows as one JSON array.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -94,7 +94,7 @@ pub fn write_json<R: Serialize>(path: &Path, rows: &[R]) -> io::Result<()> {
     fs::write(path, format!("[\n{}\n]\n", lines?.join(",\n")))
 }
 
-/// An interval in words, empty where there is none.
+/// An interval as text, empty if there is none.
 pub fn span(interval: Option<(f64, f64)>, words: impl Fn(f64) -> String) -> String {
     interval.map_or_else(String::new, |(low, high)| format!("{}..{}", words(low), words(high)))
 }

@@ -13,10 +13,10 @@ use crate::stats;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 460.0;
-/// Left, right, top and bottom of the field: room for numbers, names, title and axis.
+/// The edges of the plot area, with margins for numbers, names, title and axis.
 const FIELD: [f64; 4] = [86.0, 650.0, 44.0, 400.0];
 
-/// Told apart also by people who see few colours, and in print.
+/// Distinct also in print and for most colour-blind readers.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#000000", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"];
 
@@ -54,7 +54,7 @@ struct Spot {
     interval: Option<(f64, f64)>,
 }
 
-/// The part of an axis that is shown, and how it maps to the picture.
+/// The visible part of an axis, and its mapping to the picture.
 struct Span {
     scale: Scale,
     low: f64,
@@ -126,7 +126,7 @@ impl Chart {
         self
     }
 
-    /// The picture. What cannot be shown on a logarithmic axis (zero) is left out.
+    /// The picture. Zeros are left out on a logarithmic axis.
     pub fn svg(&self) -> String {
         let [left, right, top, bottom] = FIELD;
         let mut out = format!(
@@ -150,7 +150,7 @@ impl Chart {
         let xs = Span::over(self.x.scale, spots().map(|spot| spot.x), left, right);
         let ends = |spot: &Spot| {
             let (low, high) = spot.interval.unwrap_or((spot.y, spot.y));
-            // An interval down to zero would stretch a logarithmic axis without end.
+            // An interval down to zero would extend a logarithmic axis without end.
             let low = if self.y.scale == Scale::Plain { low } else { low.max(spot.y / 3.0) };
             [low, spot.y, high]
         };
@@ -254,7 +254,7 @@ impl Span {
         Span { scale, low, high, from, to }
     }
 
-    /// Where a value is in the picture; what lies outside is put at the edge.
+    /// The place of a value in the picture, limited to its edges.
     fn place(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         let share = match self.scale {
@@ -305,7 +305,7 @@ fn mark(out: &mut String, index: usize, colour: &str, x: f64, y: f64) {
     let _ = writeln!(out, "{shape}");
 }
 
-/// `content` may hold elements: whoever calls escapes what is text.
+/// `content` may hold elements: the caller escapes plain text.
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, content: &str) {
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>");
 }

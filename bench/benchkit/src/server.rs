@@ -1,4 +1,4 @@
-//! Other people's programs, started for one measurement and never left behind.
+//! Third-party programs, started for one measurement and never left behind.
 
 use std::{
     fs, io,
@@ -19,11 +19,12 @@ pub struct Start {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What is added to its environment.
+    /// Additions to its environment.
     pub env: Vec<(String, String)>,
 }
 
-/// Looks for a program: beside this program's folder (`target/peers`), in PATH, where packages put it.
+/// Finds a program: beside the folder of this program (`target/peers`), in PATH, or where packages install
+/// it.
 pub fn find(name: &str) -> Option<PathBuf> {
     let mut folders = Vec::new();
     if let Ok(program) = std::env::current_exe() {
@@ -34,15 +35,15 @@ pub fn find(name: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// A program and the processes it started, in a process group of its own. Dropping it kills them all; so does the
-/// kernel when the thread that started it ends: it is started through [`become_server`], which asks for that.
+/// A program and the processes that it started, in a process group of its own. Dropping it kills them all.
+/// The kernel does so too when the starting thread ends: [`become_server`] requests that.
 #[derive(Debug)]
 pub struct Group {
     child: Child,
 }
 
 impl Group {
-    /// Starts the program in this folder; what it says goes to the file `log` there.
+    /// Starts the program in a folder, with its output in the file `log`.
     ///
     /// # Errors
     /// The folder cannot be written to, or this program cannot be started.
@@ -55,15 +56,15 @@ impl Group {
         Ok(Group { child: command.spawn()? })
     }
 
-    /// The number of the process, and of its group.
+    /// The id of the process and of its group.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether the program has ended by itself.
+    /// True if the program has ended by itself.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The system call failed.
     pub fn has_ended(&mut self) -> io::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -72,25 +73,25 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let group = Pid::from_raw(self.child.id().cast_signed());
-        // Fails only if nobody is left, which is what is wanted.
+        // The kill fails only if no process is left.
         let _ = group.map(|group| kill_process_group(group, Signal::KILL));
         let _ = self.child.wait();
     }
 }
 
-/// Replaces this process by a program that dies with whoever started it. Returns only if there is no such program.
+/// Replaces this process by a program that dies with its parent. Returns only on failure.
 ///
 /// # Errors
-/// Why not.
+/// The program cannot be started.
 pub fn become_server(program: &Path, args: &[String]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     Err(Command::new(program).args(args).exec())
 }
 
-/// A port that nobody has now. Somebody may take it before the server does: then the server says so and ends.
+/// A free port. Another program may take it before the server does; the server then fails.
 ///
 /// # Errors
-/// There is none.
+/// No port is free.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,22 +1,22 @@
-//! What a handful of repetitions say: a middle, and how far to trust it.
+//! Statistics of a few repetitions: a median and its confidence interval.
 //!
-//! Six or more repetitions have an exact interval for their median that supposes nothing about how figures are
-//! spread: two of the figures themselves, with at least 95 % between them (order statistics). Fewer have Student's
-//! t interval around their mean, which supposes a bell. One has none.
+//! Six or more repetitions have an exact interval for the median that assumes no distribution: two of the
+//! figures, with at least 95 % confidence (order statistics). Two to five have Student's t interval around
+//! the mean, which assumes a normal distribution. One has none.
 
-/// A middle and its 95 % interval, where there is one.
+/// A median and its 95 % interval, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// The interval's ends.
+    /// The ends of the interval.
     pub interval: Option<(f64, f64)>,
 }
 
 /// Student's t, 97.5 %, for 1 to 4 degrees of freedom.
 const T: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
 
-/// Of these figures; none if there are none.
+/// The estimate of these figures; `None` without figures.
 pub fn estimate(figures: &[f64]) -> Option<Estimate> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -32,10 +32,11 @@ pub fn estimate(figures: &[f64]) -> Option<Estimate> {
     Some(Estimate { median, interval })
 }
 
-/// How many times the other's figure one is: the median over the repetitions that both have. These are measured one after
-/// the other, so what disturbs one disturbs the other; medians of each would come from different times.
+/// The ratio of two systems: the median over the repetitions that both have. The two figures of a repetition
+/// are measured in turn, so that a disturbance affects both.
 ///
-/// Each figure comes with its repetition. None if no repetition has both, or the other's is not above zero.
+/// Each figure is paired with its repetition. `None` if no repetition has both, or the other figure is not
+/// above zero.
 pub fn times(ones: &[(u32, f64)], others: &[(u32, f64)]) -> Option<f64> {
     let pair = |&(rep, one): &(u32, f64)| {
         let (_, other) = others.iter().find(|(of, other)| *of == rep && *other > 0.0)?;
@@ -45,7 +46,7 @@ pub fn times(ones: &[(u32, f64)], others: &[(u32, f64)]) -> Option<f64> {
     estimate(&ratios).map(|ratio| ratio.median)
 }
 
-/// The middle one; of an even number the mean of the two in the middle.
+/// The middle figure, or the mean of the two in the middle.
 fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -55,7 +56,7 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// The interval of the mean. No figure here is below zero.
+/// The interval of the mean, at least zero.
 fn student(figures: &[f64]) -> (f64, f64) {
     let n = figures.len() as f64;
     let mean = figures.iter().sum::<f64>() / n;
@@ -64,13 +65,14 @@ fn student(figures: &[f64]) -> (f64, f64) {
     ((mean - half).max(0.0), mean + half)
 }
 
-/// How many figures at either end of `n` sorted ones (at least 6) can be left out, with at least 95 % that the
-/// median is among the others: each is on either side of it with equal chance.
+/// The number of figures at either end of `n` sorted ones (at least 6) that can be left out, so that the
+/// median is among the rest with at least 95 % confidence. Each figure is above or below the median with
+/// equal probability.
 fn cut_off(n: usize) -> usize {
     let mut outside = 0.0;
     let mut ways = 1.0;
     for cut in 0..n / 2 {
-        // More than `cut` of `n` tosses have to come up on each side.
+        // Each side needs more than `cut` of `n` tosses.
         outside += ways * 0.5_f64.powi(n as i32);
         if 2.0 * outside > 0.05 {
             return cut.saturating_sub(1);
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_that_of_pairs() {
-        // The machine was slow in the second repetition: twice as fast in each, and not 20 : 4.
+        // The machine was slow in the second repetition: the ratio is 2 in each, and not 20 : 4.
         let (ones, others) = ([(0, 20.0), (1, 8.0), (2, 24.0)], [(0, 10.0), (1, 4.0), (3, 1.0)]);
         assert_eq!(times(&ones, &others), Some(2.0));
         assert_eq!((times(&ones, &[]), times(&ones, &[(0, 0.0)]), times(&[], &others)), (None, None, None));

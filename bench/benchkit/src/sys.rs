@@ -1,4 +1,4 @@
-//! What the machine says about itself: CPU time, memory, processor and kernel.
+//! Processor time, memory, processor and kernel.
 
 use std::{
     fs, io,
@@ -7,8 +7,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// CPU time of one process and all its threads, in seconds, to the nanosecond unless threads have ended; 0 once it is
-/// gone.
+/// CPU time of a process and its threads, in seconds, to the nanosecond unless threads have ended; 0 once the
+/// process has ended.
 pub fn process_cpu_s(pid: u32) -> f64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
     let of_thread = |thread: fs::DirEntry| {
@@ -19,10 +19,11 @@ pub fn process_cpu_s(pid: u32) -> f64 {
     (nanos as f64 / 1e9).max(process_ticks_s(pid))
 }
 
-/// The same in ticks of 10 ms, with what threads used that have ended; what is less than a tick is left out.
+/// The same in ticks of 10 ms, with the time of threads that have ended, rounded down.
 fn process_ticks_s(pid: u32) -> f64 {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
-    // The second field is the command in parentheses and may hold anything; fields 14 and 15 count from there.
+    // The second field is the command in parentheses, which may contain anything. Fields 14 and 15 count from
+    // there.
     let Some((_, rest)) = stat.rsplit_once(')') else { return 0.0 };
     let ticks: u64 =
         rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -34,25 +35,25 @@ pub fn group_cpu_s(group: u32) -> f64 {
     members(group).into_iter().map(process_cpu_s).sum()
 }
 
-/// Resident memory of all processes of a process group, in bytes; what they share counts for each.
+/// Resident memory of all processes of a group, in bytes. Shared memory counts for each.
 pub fn group_rss_bytes(group: u32) -> u64 {
     members(group).into_iter().map(process_rss_bytes).sum()
 }
 
-/// Fewer than a millisecond for a machine with a few hundred processes.
+/// Takes less than a millisecond with a few hundred processes.
 fn members(group: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the command: state, parent, group.
+        // After the command: state, parent, group.
         let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(2));
         field.and_then(|field| field.parse().ok()) == Some(group)
     })
     .collect()
 }
 
-/// Resident memory of a process in bytes; 0 once it is gone.
+/// Resident memory of a process in bytes; 0 once it has ended.
 pub fn process_rss_bytes(pid: u32) -> u64 {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -61,12 +62,12 @@ pub fn process_rss_bytes(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// CPU time that the whole machine spent on anything but idling, all cores together, in seconds. Time that a
-/// hypervisor took away counts: it was not ours.
+/// CPU time of the whole machine besides idling, over all cores, in seconds. Time taken by a hypervisor
+/// counts, since it was not available.
 pub fn machine_busy_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let Some(line) = stat.lines().next() else { return 0.0 };
-    // user nice system idle iowait irq softirq steal; the guest fields after them are in user already.
+    // user nice system idle iowait irq softirq steal; user includes the guest fields after them.
     let fields: Vec<u64> =
         line.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect();
     let busy: u64 =
@@ -78,13 +79,13 @@ fn ticks_per_s() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// A number that this process has not used before.
+/// A number that this process has not returned before.
 pub fn unique_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The processor and how many of its cores there are.
+/// The model of the processor and its number of cores.
 pub fn cpu() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
@@ -100,11 +101,11 @@ pub fn kernel() -> String {
     format!("Linux {}", kernel.trim())
 }
 
-/// This same program as one of its own workers. `worker` is where the command that it was itself started with is: its
-/// first word, or the one behind `bench`.
+/// A command that starts this program as a worker. `worker` follows the position of the current subcommand:
+/// the first argument, or the one after `bench`.
 ///
 /// # Errors
-/// The system does not say where this program is.
+/// The path of this program is unknown.
 pub fn worker() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
@@ -114,7 +115,7 @@ pub fn worker() -> io::Result<Command> {
     Ok(command)
 }
 
-/// What this program was called with; its own name without folders.
+/// The command line of this program, without the folder of the program.
 pub fn command() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {

@@ -1,6 +1,6 @@
-//! Who is measured when.
+//! The order of measurements.
 
-/// Each repetition begins with another one, so that nobody always comes after the same other.
+/// Rotates the order with each repetition, so that no system always follows the same other one.
 pub fn in_turn<T>(load: &[T], rep: u32) -> impl Iterator<Item = &T> {
     let first = rep as usize % load.len().max(1);
     load[first..].iter().chain(&load[..first])

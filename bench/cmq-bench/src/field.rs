@@ -1,4 +1,4 @@
-//! Where everybody is measured: two network namespaces joined by a veth pair, and what drops packets on the way.
+//! The test field: two network namespaces joined by a veth pair, and a packet filter that drops.
 //!
 //! ```text
 //!   driver's namespace                     answerer's namespace
@@ -7,10 +7,11 @@
 //!                                       └ input hook: 14 of 1,000 packets are dropped and counted (figure 6)
 //! ```
 //!
-//! In figure 6 the kernel cuts large segments before they enter the pair (`gso_max_segs 1`), as a network card does: so
-//! what is lost is a packet and not sixty of them. Without loss they pass the same filter, which drops none: looking at each
-//! packet costs more than a sixth of the time of an exchange of 4 KiB. Of what is dropped of CMQ the filter keeps the
-//! headers, so that what the receiver reports can be compared with it message by message.
+//! In figure 6 the kernel cuts large segments before they enter the pair (`gso_max_segs 1`), as a network
+//! card does, so that a loss is one packet and not sixty. The runs without loss pass the same filter, which
+//! then drops nothing: looking at each packet costs more than a sixth of the time of an exchange of 4 KiB.
+//! The filter keeps the headers of CMQ's dropped datagrams, so that the receiver's reports can be compared
+//! message by message.
 
 use std::{
     collections::HashMap,
@@ -26,55 +27,57 @@ use super::system::System;
 
 /// The driver's address.
 pub const NEAR: &str = "10.77.0.1";
-/// The answerer's.
+/// The answerer's address.
 pub const FAR: &str = "10.77.0.2";
-/// Everybody's port there.
+/// The port of both ends.
 pub const PORT: u16 = 7077;
-/// Of a thousand packets that come in, as many are dropped as the paper dropped.
+/// The packets of each thousand that are dropped, as in the paper.
 pub const DROPPED_OF_1000: u32 = 14;
 
-/// The two namespaces; both go when this does and nobody is in them any more.
+/// The two namespaces, which exist while this value or a process in them does.
 pub struct Field {
-    /// Where the driver is.
+    /// The driver's namespace.
     pub near: Namespace,
-    /// Where the answerer is.
+    /// The answerer's namespace.
     pub far: Namespace,
     lossy: bool,
 }
 
-/// What was dropped since the field was made.
+/// What the filter has dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Packets of any kind.
     pub packets: u64,
-    /// Messages that were in them whole, if they were CMQ's.
+    /// Complete messages of CMQ in them.
     messages: u64,
-    /// Messages of which some pieces were in them: of each one, or more.
-    one_piece: u64,
-    more_pieces: u64,
+    /// Messages of CMQ of which one fragment was in them, or more than one.
+    one_fragment: u64,
+    more_fragments: u64,
 }
 
 impl Dropped {
-    /// Messages of CMQ that were in them. Others' messages may begin with the same byte, and are not counted.
+    /// The dropped messages of CMQ. Datagrams of other systems may begin with the same byte, and are not
+    /// counted.
     pub fn messages_of(&self, system: System) -> u64 {
         match (system.is_ours(), system.has_parity()) {
-            (true, true) => self.messages + self.more_pieces,
-            (true, false) => self.messages + self.one_piece + self.more_pieces,
+            (true, true) => self.messages + self.more_fragments,
+            (true, false) => self.messages + self.one_fragment + self.more_fragments,
             (false, _) => 0,
         }
     }
 }
 
 impl Field {
-    /// Makes them; `cut`: packets are no larger than a frame, and pass the filter, also where it drops none. Needs root, and the programs `unshare`, `ip` and (for loss) `nft`.
+    /// Makes the namespaces. With `cut` packets are no larger than a frame and pass the filter, also if it
+    /// drops nothing. Needs root, and the programs `unshare`, `ip` and, for loss, `nft`.
     ///
     /// # Errors
-    /// One of those is missing or refuses.
+    /// A program is missing or failed.
     pub fn new(congestion: &str, lossy: bool, cut: bool) -> io::Result<Field> {
         let field = Field { near: Namespace::new(congestion)?, far: Namespace::new(congestion)?, lossy };
         let segments: &[&str] = if cut { &["gso_max_segs", "1"] } else { &[] };
         field.far.inside(|| {
-            // The pair is made where this thread can name the other namespace: by a process that is there.
+            // The pair is made by a thread that can name the other namespace, through a process in it.
             let mut holder = field.near.inside(|| Command::new("sleep").arg("60").spawn()).flatten()?;
             let there = holder.id().to_string();
             let pair =
@@ -96,13 +99,13 @@ impl Field {
         Ok(field)
     }
 
-    /// The driver's and the answerer's address.
+    /// The addresses of the driver and of the answerer.
     pub fn addresses() -> (SocketAddr, SocketAddr) {
         let at = |ip: &str| SocketAddr::new(ip.parse().expect("an address"), PORT);
         (at(NEAR), at(FAR))
     }
 
-    /// What was dropped so far.
+    /// What the filter has dropped so far.
     ///
     /// # Errors
     /// The filter does not answer.
@@ -116,17 +119,17 @@ impl Field {
     }
 }
 
-/// Drops at the hook and with the share of the paper (`iptables -A INPUT -m statistic`). What is dropped of CMQ is kept
-/// by the kind, count and first number of its header, and of pieces by their numbers.
+/// Drops packets at the hook and with the probability of the paper (`iptables -A INPUT -m statistic`). Keeps
+/// the kind, count and first number of CMQ's dropped headers, and the index of fragments.
 fn rules(dropped_of_1000: u32) -> String {
     format!(
         "table inet loss {{
            counter dropped {{ }}
            set headers {{ typeof @th,72,24 . @th,192,64; size 65535; flags dynamic; }}
-           set pieces {{ typeof @th,192,64 . @th,320,32; size 65535; flags dynamic; }}
+           set fragments {{ typeof @th,192,64 . @th,320,32; size 65535; flags dynamic; }}
            chain lose {{
              counter name dropped
-             udp dport {PORT} @th,64,16 0xc511 add @pieces {{ @th,192,64 . @th,320,32 }}
+             udp dport {PORT} @th,64,16 0xc511 add @fragments {{ @th,192,64 . @th,320,32 }}
              udp dport {PORT} @th,64,16 0xc510 add @headers {{ @th,72,24 . @th,192,64 }}
              drop
            }}
@@ -138,29 +141,29 @@ fn rules(dropped_of_1000: u32) -> String {
     )
 }
 
-/// A batch is as many messages as it says; all pieces of a message carry its number.
+/// A batch counts for its number of messages. All fragments of a message have the same number.
 fn read(listed: &Value) -> Dropped {
     let mut dropped = Dropped::default();
-    let mut pieces: HashMap<u64, u64> = HashMap::new();
+    let mut fragments: HashMap<u64, u64> = HashMap::new();
     for object in listed["nftables"].as_array().into_iter().flatten() {
         dropped.packets += object["counter"]["packets"].as_u64().unwrap_or(0);
         for element in object["set"]["elem"].as_array().into_iter().flatten() {
-            // Of pieces the number of their message, of batches the bytes before it.
+            // For a fragment this is the number of its message, for a batch the bytes before it.
             let first = unsigned(&element["concat"][0]);
-            if object["set"]["name"] == "pieces" {
-                *pieces.entry(first).or_default() += 1;
+            if object["set"]["name"] == "fragments" {
+                *fragments.entry(first).or_default() += 1;
             } else {
                 let [_, _, low, high] = (first as u32).to_be_bytes();
                 dropped.messages += u64::from(u16::from_le_bytes([low, high]));
             }
         }
     }
-    dropped.one_piece = pieces.values().filter(|&&lost| lost == 1).count() as u64;
-    dropped.more_pieces = pieces.len() as u64 - dropped.one_piece;
+    dropped.one_fragment = fragments.values().filter(|&&lost| lost == 1).count() as u64;
+    dropped.more_fragments = fragments.len() as u64 - dropped.one_fragment;
     dropped
 }
 
-/// nft writes the upper half of the numbers of 64 bits as negative ones.
+/// nft prints 64-bit numbers of the upper half as negative ones.
 fn unsigned(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)).unwrap_or(0)
 }
@@ -210,16 +213,17 @@ mod tests {
             head[1..].copy_from_slice(&header[1..4]);
             serde_json::json!({ "concat": [u32::from_be_bytes(head), number(first)] })
         };
-        let piece = |first, index: u32| serde_json::json!({ "concat": [number(first), index.swap_bytes()] });
-        let pieces = [piece(307, 0), piece(307, 2), piece(0xF0, 1), piece(0xF1, 3)];
+        let fragment =
+            |first, index: u32| serde_json::json!({ "concat": [number(first), index.swap_bytes()] });
+        let fragments = [fragment(307, 0), fragment(307, 2), fragment(0xF0, 1), fragment(0xF1, 3)];
         let listed = serde_json::json!({ "nftables": [
             { "metainfo": {} },
             { "counter": { "name": "dropped", "packets": 7 } },
             { "set": { "name": "headers", "elem": [batch(300, 0), batch(7, 300)] } },
-            { "set": { "name": "pieces", "elem": pieces } },
+            { "set": { "name": "fragments", "elem": fragments } },
         ]});
         let dropped = read(&listed);
-        assert_eq!(dropped, Dropped { packets: 7, messages: 307, one_piece: 2, more_pieces: 1 });
+        assert_eq!(dropped, Dropped { packets: 7, messages: 307, one_fragment: 2, more_fragments: 1 });
         let of = [System::CmqPaper, System::CmqParity, System::Udp].map(|s| dropped.messages_of(s));
         assert_eq!(of, [310, 308, 0]);
     }

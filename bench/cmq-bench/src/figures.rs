@@ -16,30 +16,30 @@ use super::{
     table,
 };
 
-/// What `cmq-bench fig5` and `fig6` can be told
+/// Options of `cmq-bench fig5` and `fig6`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Who carries the messages, in turn
+    /// The systems to measure, in turn
     #[arg(long, value_enum, value_delimiter = ',')]
     #[arg(default_value = "cmq,cmq-paper,cmq-parity,udp,gso,zeromq,msgpack-rpc,nng,nats,quic")]
     systems: Vec<System>,
-    /// From where to where
+    /// The patterns to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "pingpong,pingping,oneway")]
     patterns: Vec<Pattern>,
-    /// Bytes of a message
+    /// Sizes of a message in bytes
     #[arg(long, value_delimiter = ',', default_value = "4,16,64,256,1024,4096,16384")]
     #[arg(value_parser = clap::value_parser!(u32).range(4..=65_000))]
     sizes: Vec<u32>,
-    /// Messages sent and not answered, at most (pingpong: 1); fewer where they would be more than 1 MiB
+    /// Outstanding messages at most, also limited to 1 MiB (pingpong: 1)
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     outstanding: u32,
-    /// Messages of an exchange
+    /// Messages in an exchange
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     messages: u32,
-    /// Exchanges that are timed, at least
+    /// Timed exchanges at least
     #[arg(long, default_value_t = 3)]
     least: u32,
-    /// Milliseconds for which exchanges go on
+    /// Milliseconds of timed exchanges at least
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     time_ms: u64,
     /// Repetitions of each point; the table shows medians and 95 % intervals
@@ -50,7 +50,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Everything to measure: points of one list have the same load, and are measured in turn.
+    /// All measurements. The points of one list have the same load, and are measured in turn.
     fn loads(&self, lossy: &[bool]) -> Vec<Vec<Point>> {
         let systems = System::installed(&self.systems);
         let cut = lossy.contains(&true);
@@ -100,7 +100,7 @@ pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
                         progress.one(&told(&row));
                         rows.push(row);
                     }
-                    // One system's fault: the others are measured all the same.
+                    // One system failed. Measure the others.
                     Err(error) => {
                         let what =
                             format!("{} {} {} B", point.system.name(), point.pattern.name(), point.size);
@@ -121,7 +121,7 @@ pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
     verdict(failed.len(), failed.len() + rows.len())
 }
 
-/// Whoever reads only the status must not take a part for the whole.
+/// A partial result must show in the exit status.
 fn verdict(failed: usize, all: usize) -> Result<(), BenchError> {
     if failed > 0 { Err(BenchError::Failed { failed, all }) } else { Ok(()) }
 }

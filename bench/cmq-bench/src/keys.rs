@@ -1,11 +1,12 @@
-//! `cmq-bench keys`: what a push costs while the number of keys grows.
+//! `cmq-bench keys`: the cost of a push as the number of keys grows.
 //!
-//! One process pushes messages of 4 bytes to its keys in turn, in three ways, and counts its own processor time:
+//! One process pushes messages of 4 bytes to its keys in turn, in three ways, and measures its own processor
+//! time:
 //!
-//! * `full`: as fast as it goes; batches leave when they are full, so that every key has the same number of messages in a
-//!   datagram whatever the number of keys;
-//! * `aged`: so many messages per second, by which batches leave at 200 ms: with many keys few messages share a datagram;
-//! * `idle`: every key has been sent to, and nothing happens.
+//! * `full`: as fast as possible. Batches leave when they are full, so that each key has the same number of
+//!   messages in a datagram.
+//! * `aged`: at a fixed rate. Batches leave after 200 ms: with many keys few messages share a datagram.
+//! * `idle`: after a message to each key, nothing happens.
 
 use std::{
     fmt::Write,
@@ -29,14 +30,14 @@ use serde::Serialize;
 use super::error::BenchError;
 use super::{field::Field, point::CONGESTION};
 
-/// What `cmq-bench keys` can be told
+/// Options of `cmq-bench keys`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Keys
+    /// Numbers of keys
     #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000,100000")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     keys: Vec<u32>,
-    /// Messages per second where batches leave by their age
+    /// Messages per second while batches leave by age
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     rate: u32,
     /// Repetitions
@@ -46,19 +47,19 @@ pub struct Args {
     output: Output,
 }
 
-/// What the process that pushes is told.
+/// Options of the pushing process.
 #[derive(Debug, clap::Args)]
 pub struct Pushes {
     /// Its address
     #[arg(long)]
     bind: SocketAddr,
-    /// Where it sends to
+    /// The destination
     #[arg(long)]
     to: SocketAddr,
     /// Keys
     #[arg(long)]
     keys: u32,
-    /// Messages per second where batches leave by their age
+    /// Messages per second while batches leave by age
     #[arg(long)]
     rate: u32,
 }
@@ -76,9 +77,9 @@ struct Row {
     rss_bytes: u64,
 }
 
-/// Messages in `full`, at least; at least a hundred for each key, which is more than a batch.
+/// The messages of `full` at least; also at least a hundred for each key, more than a batch.
 const FULL_MESSAGES: u64 = 4_000_000;
-/// How long `aged` and `idle` last.
+/// The duration of `aged` and of `idle`.
 const LAST: Duration = Duration::from_millis(800);
 
 /// Runs the bench.
@@ -136,7 +137,7 @@ fn table(args: &Args, rows: &[Row]) -> String {
 fn one(args: &Args, keys: u32, rep: u32) -> Result<Row, BenchError> {
     let field = Field::new(CONGESTION, false, false)?;
     let (near, far) = Field::addresses();
-    // Nobody reads it: what arrives is dropped there, at no cost to who sends.
+    // No process reads this socket: the datagrams are dropped there at no cost for the sender.
     let _sink = field.far.inside(|| UdpSocket::bind(far)).flatten()?;
     let mut words = vec!["keys".to_owned()];
     for (option, value) in [
@@ -165,7 +166,7 @@ fn one(args: &Args, keys: u32, rep: u32) -> Result<Row, BenchError> {
     })
 }
 
-/// Processor time of this process so far.
+/// The processor time of this process.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -175,7 +176,7 @@ fn ps_each(time: Duration, messages: u64) -> u64 {
     (time.as_nanos() * 1000 / u128::from(messages.max(1))) as u64
 }
 
-/// Pushes, and says what it cost.
+/// Pushes, and prints the cost.
 ///
 /// # Errors
 /// The queue failed.
@@ -185,7 +186,7 @@ pub fn push(pushes: &Pushes) -> io::Result<()> {
         let config = Config::paper().qthresh(Config::paper().qthresh).timeout(timeout);
         cmq::new_raw_rq(pushes.bind, config).map_err(io::Error::other)
     };
-    // Nothing grows old.
+    // No batch leaves by age.
     let queue = open(Duration::from_secs(3600))?;
     let messages = FULL_MESSAGES.max(100 * u64::from(pushes.keys));
     let round = |from: u64, until: u64, queue: &cmq::Cmq<bytes::Bytes>| {
@@ -195,7 +196,7 @@ pub fn push(pushes: &Pushes) -> io::Result<()> {
         }
         io::Result::Ok(())
     };
-    // What is made once for each key is made before.
+    // Everything that is made once for each key is made before.
     round(0, u64::from(pushes.keys), &queue)?;
     let (began, before) = (cpu(), queue.stats().sent_datagrams);
     round(0, messages, &queue)?;
@@ -219,7 +220,7 @@ pub fn push(pushes: &Pushes) -> io::Result<()> {
     let aged_datagrams = queue.stats().sent_datagrams;
 
     round(0, u64::from(pushes.keys), &queue)?;
-    // Until the last one has left.
+    // Wait until the last batch has left.
     while queue.stats().pending_bytes > 0 {
         thread::sleep(Duration::from_millis(100));
     }
@@ -227,6 +228,6 @@ pub fn push(pushes: &Pushes) -> io::Result<()> {
     thread::sleep(LAST);
     let idle = (cpu() - began).as_nanos() * 1_000_000 / LAST.as_nanos();
     println!("pushed {full} {full_datagrams} {messages} {aged_cost} {aged_datagrams} {aged} {idle}");
-    // Its memory is read now; the end of input is the end.
+    // The harness reads the memory now. The end of input ends the process.
     io::stdin().read_line(&mut String::new()).map(drop)
 }

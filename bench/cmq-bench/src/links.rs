@@ -1,4 +1,4 @@
-//! What carries messages without anybody else's program: CMQ, plain sockets, and sockets with the kernel's batches.
+//! The systems without a third-party program: CMQ, plain sockets, and sockets with the kernel's batches.
 
 use std::{
     io::{self, IoSliceMut},
@@ -15,18 +15,18 @@ use cmq::{Cmq, Config, Key, Popped};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 
-/// What every socket here asks for: the largest that an ordinary system allows.
+/// The receive buffer of each socket here: the largest that an ordinary system allows.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// Bytes of UDP payload in an Ethernet frame.
 const FRAME: usize = 1472;
-/// Most that one call hands to the kernel.
+/// The most bytes and segments of one call.
 const CALL_BYTES: usize = 64_000;
 const CALL_SEGMENTS: usize = 64;
 
 /// Runs one end of a system that is part of this program.
 ///
 /// # Errors
-/// There is no such system here, or its sockets failed.
+/// The system is unknown, or its sockets failed.
 pub fn run(end: &End) -> io::Result<()> {
     match end.system.as_str() {
         "cmq" | "cmq-paper" | "cmq-parity" => end.run(&mut Queue::open(end)?),
@@ -49,7 +49,7 @@ impl Queue {
         let mut config = config.qthresh(end.qthresh).timeout(Duration::from_micros(end.timeout_us));
         config.receive_buffer = Some(RECEIVE_BUFFER);
         config.parity_fragments = end.system == "cmq-parity";
-        // As every link here: before it waits, everything leaves.
+        // Like every link here, sends everything before it waits.
         config.flush_on_wait = true;
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
         Ok(Queue { queue, to: Key::new(end.to, 0), popped: Popped::default() })
@@ -111,7 +111,7 @@ fn connected(end: &End) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Nobody listens there yet, or any more: what was sent is lost, which UDP never promised against.
+/// The other end is not there yet or any more. The message is lost, as with any UDP datagram.
 fn refused_is_lost<R>(result: io::Result<R>, nothing: R) -> io::Result<R> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(nothing),
@@ -119,7 +119,7 @@ fn refused_is_lost<R>(result: io::Result<R>, nothing: R) -> io::Result<R> {
     }
 }
 
-/// Sets how long a blocking receive waits, and only if it changed.
+/// Sets the time-out of a blocking receive, if it changed.
 fn wait_at_most(socket: &UdpSocket, now: &mut Duration, wait: Duration) -> io::Result<()> {
     if *now != wait {
         socket.set_read_timeout(Some(wait))?;
@@ -135,7 +135,7 @@ fn nothing_came(error: &io::Error) -> bool {
     )
 }
 
-/// One system call for each message, each way.
+/// A system call for each message, each way.
 struct Plain {
     socket: UdpSocket,
     wait: Duration,
@@ -162,23 +162,23 @@ impl Link for Plain {
     }
 }
 
-/// The least that can be done with the kernel's batches (UDP_SEGMENT, UDP_GRO): a message is as many equal datagrams as
-/// it needs, each with its number at the front, and a call hands over as many of them as it takes. Nothing is put
-/// together, and what is missing is not noticed.
+/// The minimum with the kernel's batches (UDP_SEGMENT, UDP_GRO). A message is as many equal datagrams as it
+/// needs, each with its number at the front, and a call sends as many as fit. Messages are not reassembled,
+/// and losses are not noticed.
 struct Batched {
     socket: UdpSocket,
     state: UdpSocketState,
     wait: Duration,
-    /// Datagrams of a message, and their size.
-    pieces: usize,
-    piece: usize,
+    /// The datagrams of a message, and their size.
+    segments: usize,
+    segment: usize,
     out: Vec<u8>,
-    /// What one call received, where its next datagram is, and how long they are.
+    /// The bytes of one receive call, the position of the next datagram, and the size of the datagrams.
     came: Vec<u8>,
     at: usize,
     filled: usize,
     stride: usize,
-    /// The message that comes, and how many of its datagrams have.
+    /// The current message, and how many of its datagrams have arrived.
     number: Option<u32>,
     have: usize,
 }
@@ -187,19 +187,19 @@ impl Batched {
     fn open(end: &End) -> io::Result<Batched> {
         let socket = connected(end)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // quinn-udp makes it non-blocking.
+        // quinn-udp makes the socket non-blocking.
         socket.set_nonblocking(false)?;
-        // Answers may be shorter than messages: both ends cut in the same way.
-        let pieces = end.size.div_ceil(FRAME);
-        let piece = end.size.div_ceil(pieces);
+        // Answers may be shorter than messages, and both ends must cut in the same way.
+        let segments = end.size.div_ceil(FRAME);
+        let segment = end.size.div_ceil(segments);
         let came = vec![0; 65_536];
         let wait = Duration::ZERO;
         Ok(Batched {
             socket,
             state,
             wait,
-            pieces,
-            piece,
+            segments,
+            segment,
             out: Vec::new(),
             came,
             at: 0,
@@ -210,16 +210,16 @@ impl Batched {
         })
     }
 
-    fn leave(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let segments = self.out.len() > self.piece;
+        let several = self.out.len() > self.segment;
         let transmit = Transmit {
             destination: self.socket.peer_addr()?,
             ecn: None,
             contents: &self.out,
-            segment_size: segments.then_some(self.piece),
+            segment_size: several.then_some(self.segment),
             src_ip: None,
         };
         refused_is_lost(self.state.try_send(UdpSockRef::from(&self.socket), &transmit), ())?;
@@ -230,20 +230,20 @@ impl Batched {
 
 impl Link for Batched {
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        if message.len() < self.piece {
-            self.leave()?;
+        if message.len() < self.segment {
+            self.flush()?;
             return refused_is_lost(self.socket.send(message), 0).map(drop);
         }
-        for at in 0..self.pieces {
+        for at in 0..self.segments {
             let begins = self.out.len();
-            let from = at * self.piece;
-            self.out.extend_from_slice(&message[from..(from + self.piece).min(message.len())]);
-            self.out.resize(begins + self.piece, 0);
+            let from = at * self.segment;
+            self.out.extend_from_slice(&message[from..(from + self.segment).min(message.len())]);
+            self.out.resize(begins + self.segment, 0);
             self.out[begins..begins + NUMBER_BYTES].copy_from_slice(&message[..NUMBER_BYTES]);
         }
-        let room = CALL_SEGMENTS.min(CALL_BYTES / self.piece);
-        if self.out.len() / self.piece + self.pieces > room {
-            self.leave()?;
+        let room = CALL_SEGMENTS.min(CALL_BYTES / self.segment);
+        if self.out.len() / self.segment + self.segments > room {
+            self.flush()?;
         }
         Ok(())
     }
@@ -254,18 +254,18 @@ impl Link for Batched {
                 let end = (self.at + self.stride).min(self.filled);
                 let datagram = &self.came[self.at..end];
                 self.at = end;
-                if datagram.len() < self.piece {
+                if datagram.len() < self.segment {
                     return copy(datagram, into).map(Some);
                 }
                 let number = exchange::number(datagram);
                 self.have = if number == self.number { self.have + 1 } else { 1 };
                 self.number = number;
-                if self.have == self.pieces {
+                if self.have == self.segments {
                     into[..NUMBER_BYTES].copy_from_slice(&datagram[..NUMBER_BYTES]);
                     return Ok(Some(into.len()));
                 }
             }
-            self.leave()?;
+            self.flush()?;
             wait_at_most(&self.socket, &mut self.wait, wait)?;
             let mut metas = [RecvMeta::default()];
             let mut slices = [IoSliceMut::new(&mut self.came)];

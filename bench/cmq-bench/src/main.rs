@@ -1,13 +1,14 @@
-//! `cmq-bench`: what messages cost with CMQ, and with what could be in its place.
+//! `cmq-bench`: the cost of messages with CMQ and with other systems.
 //!
 //! ```text
 //!   harness (this process) ──pipes──┬── driver ── veth pair ── answerer
 //!                                   └── a broker, where there is one
 //! ```
 //!
-//! Figures 5, 6 and 7 of the paper, and its claim about many keys. Both ends are processes in network namespaces of
-//! their own (`field`); the loop that sends and counts is the same for every system (`benchkit::exchange`), and so is
-//! the number of messages outstanding. What is measured, and what cannot be seen this way, is in bench/README.md.
+//! Figures 5, 6 and 7 of the paper, and its claim about many keys. Both ends are processes in network
+//! namespaces of their own (`field`). The loop that sends and counts is the same for each system
+//! (`benchkit::exchange`), and so is the number of outstanding messages. bench/README.md describes what is
+//! measured, and the limits.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +29,7 @@ use clap::{Parser, Subcommand};
 
 use error::BenchError;
 
-/// Measure CMQ beside others
+/// Measure CMQ and other systems
 #[derive(Debug, Parser)]
 #[command(name = "cmq-bench", version, max_term_width = 100)]
 struct Args {
@@ -36,34 +37,34 @@ struct Args {
     command: BenchCommand,
 }
 
-/// What to measure.
+/// The benches.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Exchanges of 1,000 messages of 4 B to 16 KiB without loss (figure 5 of the paper)
+    /// Exchange 1,000 messages of 4 B to 16 KiB without loss (figure 5 of the paper)
     Fig5(figures::Args),
     /// The same with 1.4 % of incoming packets dropped, and without (figure 6)
     Fig6(figures::Args),
-    /// Memory over time, with loss and without (figure 7)
+    /// Measure memory over time, with loss and without (figure 7)
     Fig7(memory::Args),
-    /// What a push costs with 1 to 100,000 keys
+    /// Measure the cost of a push with 1 to 100,000 keys
     Keys(keys::Args),
     #[command(hide = true, subcommand)]
-    /// One process of a bench; started by the bench itself
+    /// A process of a bench, started by the bench itself
     Worker(Worker),
 }
 
-/// What a process of a bench does.
+/// The role of a process of a bench.
 #[derive(Debug, Subcommand)]
 pub enum Worker {
-    /// One of the two ends of an exchange
+    /// One of the two ends of an exchange.
     End(End),
     /// Pushes to many keys
     Keys(keys::Pushes),
-    /// Becomes somebody else's program
+    /// Becomes a third-party program
     BecomeServer {
-        /// Which
+        /// The program
         program: PathBuf,
-        /// What it is told
+        /// Its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
 /// Runs a bench, or one process of it.
 ///
 /// # Errors
-/// Why there is no result; nothing stays behind.
+/// Why there is no result. Nothing is left behind.
 fn run(command: &BenchCommand) -> Result<(), BenchError> {
     if let BenchCommand::Worker(worker) = command {
         return Ok(match worker {

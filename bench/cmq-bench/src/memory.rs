@@ -16,13 +16,13 @@ use super::{
     system::{Pattern, System},
 };
 
-/// What `cmq-bench fig7` can be told
+/// Options of `cmq-bench fig7`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seconds, each with loss and without; the paper's longest run was 18,000
+    /// Seconds of each run, with loss and without; the paper's longest run had 18,000
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=100_000))]
     seconds: u64,
-    /// Bytes of a message
+    /// The size of a message in bytes
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=65_000))]
     size: u32,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         let (of_run, messages) = one(args, lossy)?;
         let loss = of_run.first().map_or(0.0, |row| row.loss);
         let mib = |figure: fn(&Row) -> u64, late: bool| {
-            // Medians of the second and the last tenth: the first one fills what is allocated once.
+            // Medians of the second and of the last tenth: the first tenth fills what is allocated once.
             let tenth = of_run.len().div_ceil(10);
             let from = if late { of_run.len() - tenth } else { tenth.min(of_run.len() - tenth) };
             let figures: Vec<f64> = of_run[from..from + tenth].iter().map(|row| figure(row) as f64).collect();
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     Ok(args.output.publish("fig7", &text, &[("memory".to_owned(), plot(&rows))])?)
 }
 
-/// One run; its rows, and how many messages were sent.
+/// Makes one run. Returns its rows and the number of messages.
 fn one(args: &Args, lossy: bool) -> Result<(Vec<Row>, u64), BenchError> {
     let time = Duration::from_secs(args.seconds);
     let point = Point {
@@ -96,7 +96,7 @@ fn one(args: &Args, lossy: bool) -> Result<(Vec<Row>, u64), BenchError> {
     };
     let field = Field::new(CONGESTION, lossy, lossy)?;
     let mut pair = Pair::start(&point, &field)?;
-    pair.driver.tell("go")?;
+    pair.driver.send("go")?;
     let began = Instant::now();
     let every = (time / 200).max(Duration::from_millis(50));
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! One measurement: two processes in two namespaces, a broker where there is one, and a row.
+//! One measurement: two processes in two namespaces, a broker if the system has one, and a row.
 
 use std::{io, path::PathBuf, thread, time::Duration};
 
@@ -15,48 +15,48 @@ use super::{
     system::{Pattern, System},
 };
 
-/// Everybody's TCP congestion control.
+/// The TCP congestion control of every system.
 pub const CONGESTION: &str = "cubic";
-/// Most bytes on the way: more than this overruns the socket buffers of those who do not hold back.
-const BYTES_ON_THE_WAY: u32 = 1 << 20;
+/// The most outstanding bytes: more overrun the socket buffers of systems without flow control.
+const MAX_OUTSTANDING_BYTES: u32 = 1 << 20;
 /// A point that takes longer has failed.
 const POINT_WITHIN: Duration = Duration::from_secs(120);
-/// What is still on the way when the driver is done arrives or is reported within this.
+/// How long messages may still arrive, or be reported as lost, after the driver has finished.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What is measured.
+/// A point to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Who carries the messages.
+    /// The system.
     pub system: System,
-    /// From where to where.
+    /// The pattern.
     pub pattern: Pattern,
-    /// Bytes of a message.
+    /// The size of a message in bytes.
     pub size: u32,
-    /// Whether packets are dropped.
+    /// True if packets are dropped.
     pub lossy: bool,
-    /// Whether large segments are cut before they travel.
+    /// True if large segments are cut before the link.
     pub cut: bool,
-    /// Most messages on the way, before [`BYTES_ON_THE_WAY`].
+    /// The most outstanding messages, before [`MAX_OUTSTANDING_BYTES`].
     pub outstanding: u32,
-    /// Messages of an exchange.
+    /// The messages of an exchange.
     pub messages: u32,
-    /// Exchanges that are timed, at least.
+    /// The timed exchanges at least.
     pub least: u32,
-    /// Exchanges go on for so long.
+    /// The time of timed exchanges at least.
     pub time: Duration,
 }
 
 impl Point {
-    /// Numbers beyond the last answered one: the same for every system.
+    /// The window beyond the last answered number: the same for every system.
     pub fn window(&self) -> u32 {
         match self.pattern {
             Pattern::Pingpong => 1,
-            _ => self.outstanding.min(BYTES_ON_THE_WAY / self.size).max(1),
+            _ => self.outstanding.min(MAX_OUTSTANDING_BYTES / self.size).max(1),
         }
     }
 
-    /// Share of incoming packets that are dropped.
+    /// The share of incoming packets that are dropped.
     pub fn loss(&self) -> f64 {
         if self.lossy { f64::from(DROPPED_OF_1000) / 1000.0 } else { 0.0 }
     }
@@ -69,57 +69,58 @@ impl Point {
 /// One measurement: a flat object in the JSON, units in the keys. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Who carried the messages.
+    /// The system.
     pub system: System,
-    /// From where to where.
+    /// The pattern.
     pub pattern: Pattern,
-    /// Bytes of a message.
+    /// The size of a message in bytes.
     pub size_bytes: u32,
-    /// Share of incoming packets that were dropped.
+    /// The share of incoming packets that were dropped.
     pub loss: f64,
-    /// Most messages sent and not answered.
+    /// The most outstanding messages.
     pub outstanding: u32,
     /// Repetition, from 0.
     pub rep: u32,
-    /// Messages of an exchange.
+    /// The messages of an exchange.
     pub messages: u32,
-    /// Exchanges that were timed.
+    /// The number of timed exchanges.
     pub exchanges: u64,
     /// Mean time of an exchange.
     pub mean_ms: f64,
     /// Standard deviation of these times.
     pub stddev_ms: f64,
-    /// Messages of an exchange by its mean time, times the share of all messages that came to the answerer.
+    /// Messages of an exchange divided by its mean time, times the share of messages that the answerer
+    /// received.
     pub messages_per_s: f64,
-    /// Bytes of these.
+    /// The bytes of these messages.
     pub bytes_per_s: f64,
-    /// Messages the driver sent, warm-up included.
+    /// Messages that the driver sent, with warm-up.
     pub sent: u64,
-    /// Messages that came to the answerer.
+    /// Messages that the answerer received.
     pub received: u64,
     /// Messages that the answerer's system reported as lost.
     pub lost_reported: u64,
-    /// Messages (of CMQ) in the packets that were dropped.
+    /// Messages of CMQ in the dropped packets.
     pub lost_by_filter: u64,
     /// Packets that were dropped.
     pub packets_by_filter: u64,
-    /// How often the driver gave up what was outstanding.
+    /// How often the driver gave up outstanding messages.
     pub given_up: u64,
-    /// Bytes of a batch (CMQ).
+    /// `qthresh` of CMQ.
     pub qthresh_bytes: usize,
-    /// How long a message may wait in a batch (CMQ).
+    /// `timeout` of CMQ.
     pub timeout_ms: f64,
-    /// TCP's congestion control.
+    /// The TCP congestion control.
     pub congestion_control: &'static str,
     /// The kernel.
     pub kernel: String,
     /// The processor and its cores.
     pub cpu: String,
-    /// What the bench was called with.
+    /// The command line of the bench.
     pub command: String,
 }
 
-/// NATS' server in a folder of its own, which goes with it.
+/// A NATS server in a folder of its own, which is removed with it.
 struct Broker {
     _group: Group,
     folder: PathBuf,
@@ -127,7 +128,7 @@ struct Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // What cannot be removed is small, and in the system's folder for temporary files.
+        // A folder that cannot be removed is small, and lies in the system's temporary folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -145,7 +146,7 @@ impl Broker {
     }
 }
 
-/// The two ends of a point, connected and waiting for the word to go.
+/// The two ends of a point, connected and ready to begin.
 pub struct Pair {
     /// Sends numbers.
     pub driver: Process,
@@ -204,7 +205,7 @@ impl Pair {
     }
 }
 
-/// Messages that came for each second: an exchange ends also when messages of it are lost or given up.
+/// Received messages per second. An exchange also ends when its messages are lost or given up.
 fn delivered_per_s(messages: f64, mean_ns: u64, received: u64, sent: u64) -> f64 {
     let share = received.min(sent) as f64 / sent.max(1) as f64;
     messages * share / (mean_ns.max(1) as f64 / 1e9)
@@ -213,17 +214,17 @@ fn delivered_per_s(messages: f64, mean_ns: u64, received: u64, sent: u64) -> f64
 /// Measures a point once.
 ///
 /// # Errors
-/// A program is missing, failed, or delivered something else than was sent.
+/// A program is missing or failed, or a wrong message arrived.
 pub fn measure(point: &Point, rep: u32) -> Result<Row, BenchError> {
     let field = Field::new(CONGESTION, point.lossy, point.cut)?;
     let mut pair = Pair::start(point, &field)?;
-    pair.driver.tell("go")?;
+    pair.driver.send("go")?;
     let done = pair.driver.numbers_within("done", POINT_WITHIN + point.time)?;
     let [sent, _answers, _lost, given_up, exchanges, mean_ns, deviation_ns] = done[..] else {
         return Err(BenchError::Answer { said: format!("{done:?}") });
     };
     thread::sleep(SETTLE);
-    pair.answerer.tell("stop")?;
+    pair.answerer.send("stop")?;
     let total = pair.answerer.numbers_within("total", POINT_WITHIN)?;
     let [received, lost_reported] = total[..] else {
         return Err(BenchError::Answer { said: format!("{total:?}") });

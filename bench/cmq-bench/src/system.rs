@@ -1,4 +1,4 @@
-//! Who is compared: where their programs are, what they can carry, and how they are told to.
+//! The systems: their programs, what they can carry, and their options.
 
 use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
@@ -6,19 +6,19 @@ use benchkit::server;
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Who carries the messages.
+/// The system that carries the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
     /// CMQ with its default settings
     Cmq,
-    /// CMQ with the paper's: batches of 512 bytes or 200 ms; every message at once where one is outstanding
+    /// CMQ with the paper's settings: batches of 512 bytes or 200 ms (pingpong: every message at once)
     CmqPaper,
     /// CMQ with its default settings and parity fragments
     CmqParity,
-    /// Plain UDP sockets: a call for each message
+    /// Plain UDP sockets: a system call for each message
     Udp,
-    /// The bare minimum with UDP_SEGMENT and UDP_GRO, one way only
+    /// The minimum with UDP_SEGMENT and UDP_GRO, one way only
     Gso,
     /// ZeroMQ: libzmq, PAIR over TCP
     Zeromq,
@@ -32,20 +32,20 @@ pub enum System {
     Quic,
 }
 
-/// What carries messages from where to where.
+/// The pattern of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// One message at a time, each answered with itself
+    /// One message at a time; each is sent back
     Pingpong,
-    /// The next messages are sent before the first is answered with itself
+    /// Many outstanding messages; each is sent back
     Pingping,
-    /// Only the number of every so many messages comes back
+    /// Many outstanding messages; an answer for every few has only a number
     Oneway,
 }
 
 impl Pattern {
-    /// Its name in rows.
+    /// The name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::Pingpong => "pingpong",
@@ -56,7 +56,7 @@ impl Pattern {
 }
 
 impl System {
-    /// Its name in rows.
+    /// The name in rows.
     pub fn name(self) -> &'static str {
         match self {
             System::Cmq => "cmq",
@@ -72,36 +72,37 @@ impl System {
         }
     }
 
-    /// Whether it is CMQ in one of its settings.
+    /// True for CMQ with any settings.
     pub fn is_ours(self) -> bool {
         matches!(self, System::Cmq | System::CmqPaper | System::CmqParity)
     }
 
-    /// Whether a fragmented message may lose one fragment; those that are measured have one parity fragment each.
+    /// True if a fragmented message survives the loss of one fragment. The measured sizes have one parity
+    /// fragment.
     pub fn has_parity(self) -> bool {
         self == System::CmqParity
     }
 
-    /// Whether a message is repeated until it arrives.
+    /// True if lost messages are retransmitted.
     pub fn repeats(self) -> bool {
         matches!(self, System::Zeromq | System::MsgpackRpc | System::Nng | System::Nats)
     }
 
-    /// Whether it can carry messages of this size this way.
+    /// True if the system can carry messages of this size in this pattern.
     pub fn carries(self, pattern: Pattern, size: u32, lossy: bool) -> bool {
         match self {
             System::Cmq | System::CmqPaper | System::Udp => true,
             // Smaller messages are not fragmented, and larger ones have several parity fragments.
             System::CmqParity => pattern != Pattern::Pingpong && (1_473..=22_000).contains(&size),
-            // It does not put messages together, so nothing but whole messages may come.
+            // It does not reassemble messages, so every datagram must arrive.
             System::Gso => pattern == Pattern::Oneway && !lossy,
-            // A datagram of QUIC fits into a packet.
+            // A QUIC datagram must fit into a packet.
             System::Quic => size <= 1_024,
             System::Zeromq | System::MsgpackRpc | System::Nng | System::Nats => true,
         }
     }
 
-    /// Bytes of a batch, and how long a message waits in it.
+    /// `qthresh` and `timeout` of CMQ.
     pub fn batches(self, pattern: Pattern) -> (usize, Duration) {
         let config = match self {
             System::CmqPaper if pattern == Pattern::Pingpong => cmq::Config::immediate(),
@@ -111,13 +112,13 @@ impl System {
         (config.qthresh, config.timeout)
     }
 
-    /// How long a driver waits for an answer before it goes on without: where nothing is repeated, longer than an answer
-    /// takes; where everything is, it has to come.
+    /// How long a driver waits for an answer before it gives up: longer than an answer takes. Systems that
+    /// retransmit must answer.
     pub fn give_up(self) -> Duration {
         if self.repeats() { Duration::from_secs(15) } else { Duration::from_millis(10) }
     }
 
-    /// The program that runs an end of it, and the words it begins with.
+    /// The program of an end, and its first arguments.
     fn program(self) -> Option<(PathBuf, &'static [&'static str])> {
         match self {
             System::Cmq | System::CmqPaper | System::CmqParity | System::Udp | System::Gso => {
@@ -128,14 +129,14 @@ impl System {
         }
     }
 
-    /// What it needs and has not got here.
+    /// What the system needs and this machine lacks.
     fn missing(self) -> Option<&'static str> {
         match self {
             System::Nats if server::find("nats-server").is_none() => Some("nats-server"),
             _ if self.program().is_none() => Some("its program in target/peers"),
             _ => {
                 let (program, _) = self.program()?;
-                // It knows whether the library that it loads is there.
+                // The program knows whether its library can be loaded.
                 let external = matches!(self, System::Zeromq | System::Nng);
                 let there = !external
                     || Command::new(program).args(["has", self.name()]).status().is_ok_and(|s| s.success());
@@ -144,14 +145,14 @@ impl System {
         }
     }
 
-    /// Of these systems those that are there; says aloud which are not.
+    /// The installed ones among these systems. Reports the missing ones.
     pub fn installed(systems: &[System]) -> Vec<System> {
         let mut there = Vec::new();
         for &system in systems {
             match system.missing() {
                 Some(what) => {
                     eprintln!(
-                        "SKIPPED: {}: {what} is missing (scripts/bench-peers cmq installs it)",
+                        "SKIPPED: {}: {what} is missing; scripts/bench-peers cmq installs it",
                         system.name()
                     );
                 }
@@ -162,7 +163,7 @@ impl System {
         there
     }
 
-    /// The command that starts an end of it.
+    /// The command of an end.
     pub fn command(self, role: &str, bind: SocketAddr, to: SocketAddr) -> Option<Command> {
         let (program, words) = self.program()?;
         let mut command = Command::new(program);

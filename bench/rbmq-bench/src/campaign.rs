@@ -74,7 +74,7 @@ impl Common {
         Ok(Method {
             warmup: Duration::from_secs_f64(self.warmup),
             window: Duration::from_secs_f64(self.seconds),
-            congestion: netns::settle_congestion(&self.congestion),
+            congestion: netns::set_congestion(&self.congestion),
             ring_bytes: self.ring_bytes,
             relay_read_bytes: self.relay_read_bytes,
         })

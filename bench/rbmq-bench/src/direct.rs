@@ -228,17 +228,17 @@ impl Used {
 
 /// Publisher and subscriber: what came in a window, and whether all of it did in the end.
 fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
-    ends[0].tell("go")?;
+    ends[0].send("go")?;
     thread::sleep(Duration::from_secs_f64(args.warmup));
     let before = count(&mut ends[1])?;
     let used = Used::now(&ends);
     thread::sleep(Duration::from_secs_f64(args.seconds));
     let after = count(&mut ends[1])?;
     let (busy_cores, other_cores) = used.cores_since(&ends);
-    ends[0].tell("stop")?;
+    ends[0].send("stop")?;
     let sent = ends[0].numbers("total")?;
     let number = |of: &[u64], at: usize| of.get(at).copied().unwrap_or(0);
-    ends[1].tell(&format!("expect {} {}", number(&sent, 0), number(&sent, 1)))?;
+    ends[1].send(&format!("expect {} {}", number(&sent, 0), number(&sent, 1)))?;
     let came = ends[1].numbers("total")?;
     if number(&came, 0) == number(&sent, 0) && came != sent {
         return Err(benchkit::Error::Wrong { after: number(&sent, 0) }.into());
@@ -256,14 +256,14 @@ fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError>
 
 /// Messages so far, and when.
 fn count(end: &mut Process) -> Result<(u64, u64), BenchError> {
-    end.tell("mark")?;
+    end.send("mark")?;
     let numbers = end.numbers("count")?;
     Ok((numbers.first().copied().unwrap_or(0), numbers.get(1).copied().unwrap_or(0)))
 }
 
 /// Pong and ping: what the latter measured.
 fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
-    ends[1].tell("go")?;
+    ends[1].send("go")?;
     thread::sleep(Duration::from_secs_f64(args.warmup));
     let used = Used::now(&ends);
     let limit = READY_WITHIN + Duration::from_secs_f64(args.seconds);

@@ -149,7 +149,7 @@ pub fn run(args: &FlowArgs) -> Result<(), BenchError> {
     if !(args.seconds.is_finite() && args.seconds > 0.0 && args.seconds <= 3600.0) {
         return Err(BenchError::BadTime);
     }
-    let congestion = netns::settle_congestion(&args.congestion);
+    let congestion = netns::set_congestion(&args.congestion);
     let bench = Bench { args, congestion, valgrind: Cell::new(counters::has_valgrind()) };
     let mut progress = Progress::new(args.sizes.len() * 2 * args.reps as usize);
     let mut rows = Vec::new();
@@ -266,11 +266,11 @@ impl Bench<'_> {
         }
         let cpu_s = |all: &[Process]| [0, 1, 2].map(|side| all[side].cpu_s());
         let before = cpu_s(&all);
-        all[0].tell("go")?;
+        all[0].send("go")?;
         let seconds = stream.every * stream.bursts;
         let sent = all[0].numbers_within("total", seconds * 2 + WITHIN)?;
         let expected = sent.first().copied().unwrap_or(0);
-        all[2].tell(&format!("expect {expected}"))?;
+        all[2].send(&format!("expect {expected}"))?;
         let came = all[2].numbers_within("total", WITHIN)?;
         if came != sent {
             return Err(BenchError::Overwritten { after_messages: came.first().copied().unwrap_or(0) });

@@ -181,7 +181,7 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
     echo.answer("ready")?;
     pinger.answer("ready")?;
     let before = beside.as_mut().map(Beside::count).transpose()?;
-    pinger.tell("go")?;
+    pinger.send("go")?;
     // A system that cannot carry the rate needs longer, and is given it.
     let limit = (method.warmup + method.window) * 10 + Duration::from_secs(30);
     let numbers = pinger.numbers_within("total", limit)?;
@@ -226,14 +226,14 @@ impl Beside {
             rate: None,
         };
         let mut clients = Clients::start(&point, method, &middle.addr, &middle.folder)?;
-        clients.publishers.iter_mut().try_for_each(|publisher| publisher.tell("go"))?;
+        clients.publishers.iter_mut().try_for_each(|publisher| publisher.send("go"))?;
         Ok(Self(clients))
     }
 
     /// Fails if it carries nothing because one of the two ended.
     fn count(&mut self) -> Result<Counted, BenchError> {
         let subscriber = self.0.subscribers.first_mut().ok_or(BenchError::NothingToMeasure)?;
-        subscriber.tell("mark")?;
+        subscriber.send("mark")?;
         let numbers = subscriber.numbers("count")?;
         let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
         Ok(Counted { messages: number(0), nanos: number(1) })

@@ -105,7 +105,7 @@ fn per_million(cpu_s: f64, messages: u64) -> f64 {
 /// A worker could not be started, died, or found a wrong byte.
 pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
     let mut fleet = Fleet::start(point, method)?;
-    fleet.publishers.iter_mut().try_for_each(|publisher| publisher.tell("go"))?;
+    fleet.publishers.iter_mut().try_for_each(|publisher| publisher.send("go"))?;
     std::thread::sleep(method.warmup);
     let before = fleet.mark()?;
     std::thread::sleep(method.window);
@@ -168,7 +168,7 @@ impl Middle {
     /// It did not start again.
     pub fn restart(&mut self, system: System, method: &Method) -> Result<(), BenchError> {
         if Peer::of(system).is_some() {
-            self.process.tell("restart")?;
+            self.process.send("restart")?;
         } else {
             let mut args = words(&["broker", "--listen", &self.addr]);
             add_congestion(&mut args, method.congestion.for_sockets());
@@ -184,7 +184,7 @@ impl Middle {
         let mut words = process.answer_within("ready", SERVER_READY_WITHIN)?.into_iter();
         let addr = words.next().unwrap_or_default();
         if let Some(groups) = words.next() {
-            process.stands_for(groups.split(',').filter_map(|group| group.parse().ok()).collect());
+            process.measure_groups(groups.split(',').filter_map(|group| group.parse().ok()).collect());
         }
         Ok((addr, words.next().unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned())))
     }
@@ -253,7 +253,7 @@ impl Fleet {
 
     fn mark(&mut self) -> Result<Mark, BenchError> {
         let counted = self.publishers.iter_mut().chain(&mut self.subscribers);
-        counted.into_iter().try_for_each(|worker| worker.tell("mark"))?;
+        counted.into_iter().try_for_each(|worker| worker.send("mark"))?;
         let at = Instant::now();
         let busy_s = sys::machine_busy_s();
         let own_cpu_s = sys::process_cpu_s(std::process::id());
@@ -270,14 +270,14 @@ impl Fleet {
 
     /// Ends the publishers and waits until what they published has arrived everywhere, or nothing more does.
     fn lost(&mut self) -> Result<u64, BenchError> {
-        self.publishers.iter_mut().try_for_each(|publisher| publisher.tell("stop"))?;
+        self.publishers.iter_mut().try_for_each(|publisher| publisher.send("stop"))?;
         let mut published = Vec::new();
         for publisher in &self.publishers {
             published.extend(publisher.numbers("total")?);
         }
         let words: Vec<String> = published.iter().map(u64::to_string).collect();
         let expect = format!("expect {}", words.join(" "));
-        self.subscribers.iter_mut().try_for_each(|subscriber| subscriber.tell(&expect))?;
+        self.subscribers.iter_mut().try_for_each(|subscriber| subscriber.send(&expect))?;
         let mut lost = 0;
         for subscriber in &self.subscribers {
             let received = subscriber.numbers("total")?;

@@ -150,7 +150,7 @@ fn measure(
     let mut middle = Middle::start(system, Way::Tcp, method)?;
     let proxy = Proxy::start(&middle.addr)?;
     let (mut publisher, mut subscriber) = clients(args, method, system, cut, &middle.addr, &proxy)?;
-    publisher.tell("go")?;
+    publisher.send("go")?;
     thread::sleep(method.warmup + Duration::from_millis(200));
     let at = counting::now_ns();
     match cut {
@@ -158,10 +158,10 @@ fn measure(
         Cut::Subscriber | Cut::Publisher => proxy.cut(),
     }
     thread::sleep(method.window);
-    publisher.tell("stop")?;
+    publisher.send("stop")?;
     let published = publisher.numbers_within("total", REPORT_WITHIN)?;
     let published = published.first().copied().unwrap_or(0);
-    subscriber.tell(&format!("expect {published}"))?;
+    subscriber.send(&format!("expect {published}"))?;
     let came = subscriber.numbers_within("total", REPORT_WITHIN)?;
     let (received, repeated) = (came.first().copied().unwrap_or(0), came.get(1).copied().unwrap_or(0));
     let lost = published.saturating_sub(received);

@@ -159,7 +159,7 @@ pub fn run(args: &ScaleArgs) -> Result<(), BenchError> {
     if !(sane(args.rest) && sane(args.idle) && args.idle > 0.0) {
         return Err(BenchError::BadTime);
     }
-    let congestion = netns::settle_congestion(&args.congestion);
+    let congestion = netns::set_congestion(&args.congestion);
     let bench = Bench::start(args, congestion)?;
     let scale = bench.run()?;
     args.output.write_rows(NAME, &scale.costs)?;

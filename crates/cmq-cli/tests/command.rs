@@ -1,4 +1,4 @@
-//! The command, as somebody types it.
+//! The command, as a user runs it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,11 +9,11 @@ fn cmq(args: &[&str]) -> Command {
     command
 }
 
-/// A receiver, and its address once it is there.
+/// A running receiver and its address.
 fn receive(args: &[&str]) -> (Child, String) {
     let mut child = cmq(&[&["receive", "127.0.0.1:0"], args].concat()).spawn().expect("it starts");
     let mut line = String::new();
-    // Byte by byte: nothing of what follows is taken.
+    // Byte by byte, so that no later line is consumed.
     let mut errors = BufReader::with_capacity(1, child.stderr.take().expect("piped"));
     errors.read_line(&mut line).expect("it says where it is");
     child.stderr = Some(errors.into_inner());

@@ -1,9 +1,9 @@
-//! One message for many, between three network namespaces joined by a bridge (as root).
+//! Multicast between three network namespaces joined by a bridge (as root).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
-/// Namespaces of this test, taken down with it.
+/// The namespaces of this test. Dropping them removes them.
 struct Net {
     names: [String; 3],
 }
@@ -15,7 +15,8 @@ fn run(command: &str) -> Result<(), String> {
 }
 
 impl Net {
-    /// The first namespace has a bridge, `net0`, to which the other two are wired, each with its end called `net0`.
+    /// The first namespace has a bridge `net0`. The other two are connected to it, each with an end called
+    /// `net0`.
     fn new() -> Result<Net, String> {
         let id = std::process::id();
         let net = Net { names: ["a", "b", "c"].map(|name| format!("cmq-{id}-{name}")) };
@@ -42,7 +43,7 @@ impl Net {
         command.spawn().expect("ip is there")
     }
 
-    /// A member of the group, once it is one.
+    /// A receiver that has joined the group.
     fn member(&self, at: usize, any: &str, group: &str) -> Child {
         let args = ["receive", any, "--join", group, "--interface", "net0", "--closed", "--strict"];
         let mut child = self.cmq(at, &args);
@@ -61,7 +62,8 @@ impl Drop for Net {
     }
 }
 
-/// Says what is not tested here past the harness, which keeps what tests print: the summary of `scripts/test` has it.
+/// Reports a skipped test past the harness, which captures what tests print, for the summary of
+/// `scripts/test`.
 fn skip(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error");
 }

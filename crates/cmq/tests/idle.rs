@@ -1,10 +1,11 @@
-//! An idle queue costs nothing. Alone in its process, as it counts what the process's threads do.
+//! An idle queue costs nothing. This test has a process of its own, since it counts what the threads of the
+//! process do.
 
 use std::time::Duration;
 
 use cmq::{Cmq, Config, new_rq_with};
 
-/// How often the threads behind all queues of this process went to sleep, so far.
+/// How often the background threads of all queues of this process went to sleep.
 fn sleeps() -> u64 {
     let mut sleeps = 0;
     for task in std::fs::read_dir("/proc/self/task").expect("Linux").flatten() {
@@ -22,7 +23,7 @@ fn sleeps() -> u64 {
 fn the_threads_behind_idle_queues_sleep() {
     let queues: Vec<Cmq<u64>> =
         (0..4).map(|_| new_rq_with("127.0.0.1:0", Config::default()).expect("a queue")).collect();
-    // Traffic of every kind: batches by age, pops that wait, a mailbox, many keys.
+    // Traffic of every kind: batches that leave by age, waiting pops, a mailbox, many keys.
     let to = queues[1].local_addr();
     for number in 0..1000 {
         queues[0].cw_push((to, number as u32), &number).expect("room");
@@ -31,7 +32,7 @@ fn the_threads_behind_idle_queues_sleep() {
         queues[1].pop_timeout(Duration::from_secs(20)).expect("loopback");
     }
     assert_eq!(queues[2].pop_timeout(Duration::from_millis(20)), None);
-    // Whatever was begun ends: batches leave, leases pass. Then nothing moves.
+    // Pending batches leave and leases end. Then all threads sleep.
     let mut quiet = 0;
     for _ in 0..200 {
         let before = sleeps();

@@ -1,4 +1,4 @@
-//! One message for many, on this machine.
+//! Multicast on this machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

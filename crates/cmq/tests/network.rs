@@ -25,7 +25,7 @@ fn exchange(
     config: Config,
     count: u64,
     fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static,
-) -> (Vec<u64>, ReceiveCounts, common::Done) {
+) -> (Vec<u64>, ReceiveCounts, common::ProxyCounts) {
     let receiver = queue(config);
     let proxy = Proxy::start(receiver.local_addr(), fate);
     let from = proxy.addr();

@@ -1,4 +1,4 @@
-//! Two queues on this machine: the calls, as an application uses them.
+//! Two queues on this machine, used as an application uses them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn ten_thousand(config: Config) {
     assert_eq!(counts.received + counts.lost + counts.missed, 10_000);
 }
 
-/// What a program gets that asks for nothing, and the paper's pair.
+/// The default batches, and those of the paper.
 #[test]
 fn presets_have_their_batches() {
     let (default, paper) = (Config::default(), Config::paper());
@@ -136,7 +136,7 @@ fn a_push_says_when_too_much_waits() {
     sender.cw_push(to, &1).expect("there is room again");
 }
 
-/// A number that panics when it is not welcome.
+/// A number whose `Deserialize` panics for 13.
 #[derive(Debug, PartialEq, serde::Serialize)]
 struct Touchy(u32);
 
@@ -148,7 +148,7 @@ impl<'de> serde::Deserialize<'de> for Touchy {
     }
 }
 
-/// A number that panics half written when it is not welcome.
+/// A number whose `Serialize` panics half written for 13.
 #[derive(serde::Deserialize)]
 struct Grumpy(u32);
 
@@ -164,9 +164,9 @@ fn a_type_that_panics_does_not_end_the_queue() {
     assert_eq!(receiver.stats().counts.undecodable, 1);
 }
 
-/// Times that never come are no mistake.
+/// Times that overflow are valid: they never end.
 #[test]
-fn whoever_waits_for_ever_may_say_so() {
+fn a_wait_may_have_no_limit() {
     let ever = Duration::MAX;
     let delivery = Delivery::Ordered { wait: ever, window: 16 };
     let config = Config::default().qthresh(100).timeout(ever).delivery(delivery).fragment_timeout(ever);
@@ -205,7 +205,7 @@ fn a_push_that_panics_leaves_nothing_behind() {
     assert_eq!((receiver.stats().counts.undecodable, receiver.stats().malformed), (0, 0));
 }
 
-/// Cut by the kernel, or sent one by one in one call: the same datagrams.
+/// The kernel cuts a batch, or sendmmsg sends it: the datagrams are the same.
 #[test]
 fn a_batch_of_many_datagrams_arrives_whole() {
     for offload in [true, false] {
@@ -233,8 +233,8 @@ fn a_hundred_thousand_keys() {
     }
     assert!(sender.stats().pending_bytes >= 300_000, "all of them wait");
     sender.flush();
-    // They leave in the order in which they were begun, each to its mailbox. The machine may lose some, and also what is
-    // told at the end, so the end is told until it comes.
+    // Batches leave in the order in which they were begun, each to its mailbox. The machine may lose some
+    // messages and the end too, so the end is sent until it arrives.
     let (mut received, mut last, mut ends) = (0, None, 0);
     loop {
         let Some((number, key)) = receiver.pop_timeout(Duration::from_millis(20)) else {
@@ -258,7 +258,7 @@ fn a_hundred_thousand_keys() {
     );
 }
 
-/// Tells one popper that there is nothing more.
+/// Ends one popping thread.
 const END: u32 = u32::MAX;
 
 #[test]
@@ -268,7 +268,7 @@ fn several_threads_push_and_pop() {
     let sender = queue(Config::default());
     let to: SocketAddr = receiver.local_addr();
     let popped = std::thread::scope(|scope| {
-        // Each until it pops an end: there is one for each of them, and nothing ends by waiting.
+        // Each thread pops until it gets one end; there is an end for each.
         let until_end = || match receiver.pop_timeout(LONG).expect("nothing is lost on loopback").0 {
             END => None,
             number => Some(number),

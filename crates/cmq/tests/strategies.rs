@@ -1,4 +1,4 @@
-//! The paper's strategies, over queues on this machine that lose what the test wants lost.
+//! The paper's strategies, over queues on this machine that lose chosen datagrams.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn futures_are_open_then_answered_or_lost() {
     let to = (responder.queue().local_addr(), 0);
     let pending: Vec<_> = (0..3).map(|n| caller.call(to, n).expect("room")).collect();
     assert!(pending.iter().all(|pending| pending.state() == CallState::Pending));
-    // The second is never answered.
+    // The second request is never answered.
     for _ in 0..3 {
         responder.serve(Some(LONG), |n, _| (n != 1).then(|| n.to_string()));
     }
@@ -86,14 +86,14 @@ fn several_threads_wait_for_their_answers() {
 }
 
 #[test]
-fn nobody_is_sent_more_than_he_sent() {
+fn an_address_is_sent_no_more_than_it_sent() {
     let responder: Responder<u32, Vec<u8>> = Responder::new(queue());
     let to = (responder.queue().local_addr(), 0);
     let caller: Caller<u32, Vec<u8>> = Caller::new(queue(), fast().max_response_bytes(10).max_attempts(1));
     let pending = caller.call(to, 1).expect("room");
     assert_eq!(responder.serve(Some(LONG), |_, _| Some(vec![0; 100])), Served::TooLarge);
     assert_eq!(pending.wait(Some(LONG)), CallState::Lost);
-    // Whoever does not pad its questions gets no answers.
+    // A request without padding gets no response.
     let stranger: Cmq<Call<u32, Vec<u8>>> = queue();
     let question = Call::Request { id: 1, request: 1, padding: Vec::new() };
     stranger.cw_push(to, &question).expect("room");
@@ -112,8 +112,8 @@ fn an_answer_from_elsewhere_is_none() {
     assert_eq!(pending.wait(Some(LONG)), CallState::Lost);
 }
 
-/// Whoever is asked knows the caller's epoch and the numbers of his own questions. Those of others', which a stranger
-/// would need to answer in their place, follow from neither.
+/// A responder knows the epoch of a caller and the ids of its own requests. The ids of other requests, which
+/// a stranger would need for a false response, follow from neither.
 #[test]
 fn numbers_cannot_be_told_from_others() {
     let caller: Caller<u32, u32> = Caller::new(queue(), fast());
@@ -126,7 +126,7 @@ fn numbers_cannot_be_told_from_others() {
             call @ Call::Response { .. } => panic!("{call:?}"),
         })
         .collect();
-    // The steps of generators that can be turned back: by the same distance, by a mixed one, from the epoch.
+    // Steps of reversible generators: a constant distance, a mixed one, and the epoch.
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |n: u64| {
         let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -140,7 +140,7 @@ fn numbers_cannot_be_told_from_others() {
     assert_ne!(numbers[1].wrapping_sub(numbers[0]), numbers[2].wrapping_sub(numbers[1]));
 }
 
-/// The random number of a sender's messages is another for each receiver, and not in the epoch.
+/// The token differs for each receiver, and does not follow from the epoch.
 #[test]
 fn a_receiver_knows_only_its_own_token() {
     let sender: Repair<u64> = Repair::new(queue(), RepairConfig::default());
@@ -158,7 +158,7 @@ fn a_receiver_knows_only_its_own_token() {
     assert_ne!(tokens[0], tokens[1]);
 }
 
-/// An IPv4 address as a socket of IPv6 is told it, and as its answers come.
+/// A mapped IPv4 address, as an IPv6 socket takes it and as its responses arrive.
 #[test]
 fn an_answer_to_a_mapped_address_is_one() {
     let responder: Responder<u32, u32> = Responder::new(queue());
@@ -183,7 +183,7 @@ fn the_store_is_limited() {
     caller.call(nobody, 3).expect("room again");
 }
 
-/// Pops from the receiver, and lets the sender answer, until nothing is missing and as many were popped.
+/// Runs receiver and sender until no message is missing and nothing more arrives.
 fn settle(
     sender: &Repair<u64>,
     receiver: &Repair<u64>,
@@ -210,7 +210,7 @@ fn settle(
 fn replay_brings_the_same_messages() {
     let config = RepairConfig::default().request_interval(Duration::from_millis(5)).max_repairs(100);
     let (sender, receiver) = (Repair::new(queue(), config), Repair::new(queue(), config));
-    // Every third datagram is lost, the replays too; the last ones as well.
+    // Every third datagram is lost, also of replays and of the last messages.
     let proxy = Proxy::start(receiver.queue().local_addr(), |number, _| match number % 3 {
         2 => Fate::Lost,
         _ => Fate::Passes,
@@ -247,22 +247,22 @@ fn replacement_brings_what_is_true_now() {
     assert_eq!(receiver.unrecoverable(), 10, "nobody waits for what was replaced");
 }
 
-/// Whoever sends from an address that is not his makes nobody send more there than came from there, however many
-/// senders he claims are there.
+/// A forged address receives no more bytes of requests than arrived from there, however many senders are
+/// claimed.
 #[test]
-fn nobody_is_asked_with_more_bytes_than_he_sent() {
+fn requests_have_no_more_bytes_than_the_address_sent() {
     let receiver: Repair<u64> = Repair::new(queue(), RepairConfig::default());
     let stranger: Cmq<Repairable<u64>> = queue();
     let to = receiver.queue().local_addr();
     for number in 0..300 {
-        // Each claims another sender, which has sent a hundred messages before.
+        // Each message claims to be of another sender, which sent a hundred messages before.
         let token = number % 100;
         let claim = Repairable::Message { token, number: 100, repeated: false, slot: 0, message: 0 };
         stranger.cw_push((to, number), &claim).expect("room");
-        // One at a time: a socket's buffer holds fewer than all.
+        // One at a time, since the socket's buffer holds fewer than all.
         receiver.pop_timeout(LONG).expect("loopback");
     }
-    // What is asked for once more goes the same way.
+    // Repeated requests count too.
     assert_eq!(receiver.pop_timeout(Duration::from_millis(250)), None);
     let sent: u64 =
         receiver.queue().senders_at(stranger.local_addr()).iter().map(|sender| sender.bytes).sum();

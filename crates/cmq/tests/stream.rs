@@ -1,4 +1,4 @@
-//! Async code, with the smallest runtime there is.
+//! Async code on a minimal runtime.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use futures_core::Stream;
 /// Longer than anything here takes; reaching it is a failure.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 struct Unpark {
     thread: Thread,
     woken: AtomicBool,
@@ -27,7 +27,7 @@ impl Wake for Unpark {
 }
 
 impl Unpark {
-    /// Sleeps until it was woken: whatever comes without that is a lost wake-up.
+    /// Sleeps until a wake-up. Without one the test fails: the wake-up was lost.
     fn sleep(&self) {
         let until = Instant::now() + LONG;
         while !self.woken.swap(false, Ordering::SeqCst) {
@@ -38,7 +38,7 @@ impl Unpark {
     }
 }
 
-/// The next of a stream; the thread sleeps until it is there.
+/// The next message of a stream; the thread sleeps until then.
 fn next(stream: MessageStream<'_, u32>) -> u32 {
     let unpark = Arc::new(Unpark { thread: std::thread::current(), woken: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&unpark));

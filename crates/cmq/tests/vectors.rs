@@ -35,17 +35,17 @@ fn good_ones_are_read_and_written() {
                 assert_eq!(messages.iter().collect::<Vec<_>>(), expected, "{name}");
                 "batch"
             }
-            Body::Fragment(piece) => {
+            Body::Fragment(fragment) => {
                 assert_eq!(
-                    (piece.total, piece.index),
+                    (fragment.total, fragment.index),
                     (
                         vector["total"].as_u64().expect(name) as u32,
                         vector["index"].as_u64().expect(name) as u32
                     )
                 );
                 assert_eq!(
-                    (piece.bytes, u64::from(header.count)),
-                    (&bytes(&vector["bytes"])[..], vector["piece"].as_u64().expect(name))
+                    (fragment.bytes, u64::from(header.count)),
+                    (&bytes(&vector["bytes"])[..], vector["fragment_length"].as_u64().expect(name))
                 );
                 "fragment"
             }

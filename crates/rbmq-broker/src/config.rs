@@ -6,260 +6,32 @@
 
 #[macro_use]
 mod described;
+mod broker;
+mod error;
+mod listing;
 mod reload;
 mod sections;
 pub(super) mod sizes;
 mod sources;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use rocketbufs::Config;
-use rocketbufs::config::{ConfigError, Origin, read_file};
-use serde::{Deserialize, Serialize};
+use rocketbufs::config::{Origin, read_file};
+use serde::Deserialize;
 
+pub use broker::BrokerSettings;
+use broker::{are_the_same, is_address};
+pub use error::BrokerConfigError;
+pub use listing::Setting;
 pub use reload::{Change, Reload};
 pub use sections::{HttpSettings, LogFormat, LogSettings};
 use sources::Sources;
-pub use sources::{Setting, file_parts};
-use upstream::MAX_UPSTREAMS;
+pub use sources::file_parts;
 pub use upstream::UpstreamSettings;
 
-use super::rules::{Rules, rounded};
-
-/// Why a broker's configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BrokerConfigError {
-    /// Something in RocketBufs' sections.
-    #[error(transparent)]
-    Framework(#[from] ConfigError),
-    /// Something in the broker's own sections that is no setting, or of another type.
-    #[error("{origin}: {message}")]
-    Section {
-        /// The file and the line.
-        origin: Origin,
-        /// What is wrong, by its field's name.
-        message: String,
-    },
-    /// A name at the top level that neither knows.
-    #[error("{origin}: '{name}' is no setting; {}", sources::instead_of(name))]
-    Unknown {
-        /// The file and the line.
-        origin: Origin,
-        /// The name.
-        name: String,
-    },
-    /// A rule of topics.
-    #[error("[[broker.topics]]: {message}")]
-    Rule {
-        /// Which of the rules, from 0.
-        rule: usize,
-        /// Which of its fields.
-        field: &'static str,
-        /// What is wrong, with the rule's pattern.
-        message: String,
-    },
-    /// A value out of its range.
-    #[error("{name} = {value}: it must be {expects}")]
-    Value {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// What it may be.
-        expects: &'static str,
-    },
-    /// A text that means nothing here.
-    #[error("{name} = {value:?}: it must be {expects}")]
-    Word {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// What it may be.
-        expects: &'static str,
-    },
-    /// What is wrong with a value, and who set it.
-    #[error("{error} ({origin})")]
-    Set {
-        /// What is wrong.
-        error: Box<BrokerConfigError>,
-        /// Who set it.
-        origin: Origin,
-    },
-}
-
-described! {
-/// The `[broker]` section. Every field has a default; unknown names are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BrokerSettings {
-    /// Address to listen on. Default `127.0.0.1:7411`. There is no authentication: whoever reaches the address may
-    /// publish and read everything.
-    pub listen: String,
-    /// Topics that have a buffer. Default 10,000, at least 1. Small: publishers are refused. Each costs about 1 KiB
-    /// besides its buffers' rings.
-    pub max_topics: usize,
-    /// Publishers connected (or away for less than the linger time). Default 1,000, at least 1.
-    pub max_publishers: usize,
-    /// Buffers of one publisher that are not ended. Default 1,024, at least 1. Large: one publisher can take all topics.
-    pub max_buffers_per_publisher: usize,
-    /// Names and patterns that one subscriber may ask for. Default 10,000, at least 1. Each costs about 500 bytes.
-    pub max_topics_per_subscriber: usize,
-    /// Names with `+` or `#` among them. Default 1,000, at least 1. Large: whenever a topic appears, all of them may have to
-    /// be looked at.
-    pub max_patterns_per_subscriber: usize,
-    /// Observers (`rbmq top`) connected at once. Default 16, at least 1. Large: each may keep the broker's thread busy
-    /// with its questions.
-    pub max_observers: usize,
-    /// Questions of one observer that wait for their answers. Default 8, at least 1; one that asks more is
-    /// disconnected. Each costs at most 16 KiB.
-    pub max_observer_requests: usize,
-    /// Smallest ring of a buffer, in bytes; publishers that ask for less get this. Default 64 KiB. Small rings stop
-    /// their publisher often.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub min_ring_bytes: u64,
-    /// Largest ring of a buffer, in bytes; publishers that ask for more are refused. Rings are powers of two: what one takes
-    /// is compared. Default 256 MiB, at least `min_ring_bytes` rounded up. The sum of all rings is limited by `buffers.max_ring_bytes`.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub max_ring_bytes: u64,
-    /// How long the buffer of a topic that was closed (or whose publisher is gone for good) stays readable, in
-    /// milliseconds. Default 60,000. Small: late subscribers find nothing. Large: its ring's memory is held for as long.
-    #[serde(deserialize_with = "sizes::millis")]
-    pub closed_linger_ms: u64,
-    /// Other brokers whose topics are received here and passed on. Default none, at most 64.
-    pub upstream: Vec<UpstreamSettings>,
-    /// How long subscribers may take to receive what is there when the broker is told to end, in milliseconds.
-    /// Default 5,000. 0: nothing is waited for.
-    #[serde(deserialize_with = "sizes::millis")]
-    pub drain_timeout_ms: u64,
-    /// Ring of a merged topic (`ingest = "merge"`) whose rule names none, in bytes. Default 4 MiB, at least 64 KiB. What
-    /// is in the ring of one publisher must fit into a quarter of it. Subscribers need half as much for it.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub merge_ring_bytes: u64,
-    /// Ring in which each publisher of a merged topic arrives, in bytes; larger where its deliveries need it (twice the
-    /// largest). Default 32 KiB, at least 4 KiB. Small: publishers stop often. Large: memory for each of many.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub merge_publisher_ring_bytes: u64,
-    /// Runs of a merged topic that not every subscriber has given back yet: publishers wait when there are so many.
-    /// Default 65,536, at least 1. Each costs 24 bytes. Small: slow subscribers of tiny messages are felt early.
-    pub merge_table_entries: usize,
-    /// Publishers that a merged topic knows: connected, ended less than `closed_linger_ms` ago, or gone and remembered.
-    /// Default 10,000, at least 1. Each costs about 500 bytes besides its ring.
-    pub merge_max_publishers: usize,
-    /// Rules of topics: the first whose pattern matches counts. Default: none; at most 1,000. Each costs about 200 bytes
-    /// and a comparison for every buffer that appears.
-    pub topics: Rules,
-}
-}
-
-impl Default for BrokerSettings {
-    fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:7411".into(),
-            max_topics: 10_000,
-            max_publishers: 1_000,
-            max_buffers_per_publisher: 1_024,
-            max_topics_per_subscriber: 10_000,
-            max_patterns_per_subscriber: 1_000,
-            max_observers: 16,
-            max_observer_requests: 8,
-            min_ring_bytes: 64 << 10,
-            max_ring_bytes: 256 << 20,
-            closed_linger_ms: 60_000,
-            upstream: Vec::new(),
-            drain_timeout_ms: 5_000,
-            merge_ring_bytes: 4 << 20,
-            merge_publisher_ring_bytes: 32 << 10,
-            merge_table_entries: 65_536,
-            merge_max_publishers: 10_000,
-            topics: Rules::default(),
-        }
-    }
-}
-
-impl BrokerSettings {
-    /// `closed_linger_ms` as a time.
-    pub fn closed_linger(&self) -> Duration {
-        Duration::from_millis(self.closed_linger_ms)
-    }
-
-    /// `drain_timeout_ms` as a time.
-    pub fn drain_timeout(&self) -> Duration {
-        Duration::from_millis(self.drain_timeout_ms)
-    }
-
-    fn validate(&self) -> Result<(), BrokerConfigError> {
-        let at_least_one = [
-            ("broker.max_topics", self.max_topics),
-            ("broker.max_publishers", self.max_publishers),
-            ("broker.max_buffers_per_publisher", self.max_buffers_per_publisher),
-            ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
-            ("broker.max_patterns_per_subscriber", self.max_patterns_per_subscriber),
-            ("broker.max_observers", self.max_observers),
-            ("broker.max_observer_requests", self.max_observer_requests),
-            ("broker.merge_table_entries", self.merge_table_entries),
-            ("broker.merge_max_publishers", self.merge_max_publishers),
-        ];
-        for (name, value) in at_least_one {
-            if value == 0 {
-                return Err(BrokerConfigError::Value { name, value: 0, expects: "at least 1" });
-            }
-        }
-        let written = |name, address: &str| match is_address(address) {
-            true => Ok(()),
-            false => Err(BrokerConfigError::Word { name, value: address.to_owned(), expects: ADDRESS }),
-        };
-        written("broker.listen", &self.listen)?;
-        self.upstream.iter().try_for_each(|up| written("broker.upstream.address", &up.address))?;
-        let upstreams = self.upstream.len();
-        if upstreams > MAX_UPSTREAMS {
-            let (name, value, expects) = ("broker.upstream", upstreams as u64, "at most 64 entries");
-            return Err(BrokerConfigError::Value { name, value, expects });
-        }
-        if !(4096..=1 << 40).contains(&self.min_ring_bytes) {
-            let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);
-            return Err(BrokerConfigError::Value { name, value, expects: "4096 to 1099511627776 bytes" });
-        }
-        if !(rounded(self.min_ring_bytes)..=1 << 40).contains(&self.max_ring_bytes) {
-            let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
-            let expects = "min_ring_bytes, rounded up to a power of two, to 1099511627776 bytes";
-            return Err(BrokerConfigError::Value { name, value, expects });
-        }
-        let rings = [
-            ("broker.merge_ring_bytes", self.merge_ring_bytes, 64 << 10),
-            ("broker.merge_publisher_ring_bytes", self.merge_publisher_ring_bytes, 4096),
-        ];
-        for (name, value, least) in rings {
-            if !(least..=1 << 31).contains(&value) {
-                let expects = "64 KiB (a publisher's 4 KiB) to 2147483648 bytes";
-                return Err(BrokerConfigError::Value { name, value, expects });
-            }
-        }
-        self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
-    }
-}
-
-/// What an address has to be.
-const ADDRESS: &str = "a host and a port; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port";
-
-/// Whether this can be an address at all. Whether there is such a host is known when it is used.
-fn is_address(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-}
-
-/// Whether nobody can listen at both addresses. A name other than `localhost` is not looked up here.
-fn same_place(one: &str, other: &str) -> bool {
-    let parse = |text: &str| text.replacen("localhost:", "127.0.0.1:", 1).parse::<SocketAddr>().ok();
-    let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
-    let any = one.is_ipv4() == other.is_ipv4() && (one.ip().is_unspecified() || other.ip().is_unspecified());
-    one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
-}
-
-/// Everything a broker is configured with: RocketBufs' sections and its own.
+/// The configuration of a broker: RocketBufs' sections and the broker's own.
 #[derive(Debug, Clone, Default)]
 pub struct BrokerConfig {
     /// Transport, memory, sessions and limits.
@@ -270,11 +42,11 @@ pub struct BrokerConfig {
     pub log: LogSettings,
     /// The `[http]` section.
     pub http: HttpSettings,
-    /// Who set what in the broker's own sections, for errors.
+    /// The origin of each setting in the broker's own sections, for errors.
     pub sources: Sources,
 }
 
-/// The broker's own part of a file.
+/// The broker's own sections of a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
@@ -284,10 +56,11 @@ struct Own {
 }
 
 impl BrokerConfig {
-    /// Reads the file, if one is given, and applies the environment (`ROCKETBUFS_…`) over RocketBufs' part.
+    /// Reads a file, and then the environment variables `ROCKETBUFS_…` for RocketBufs' sections. Without a file all
+    /// settings of the broker have their defaults.
     ///
     /// # Errors
-    /// What is wrong, with the file, line or variable.
+    /// The first problem, with its file and line, or its variable.
     pub fn load(path: Option<&Path>) -> Result<Self, BrokerConfigError> {
         let Some(path) = path else {
             return Ok(Self { framework: Config::load(None)?, ..Self::default() });
@@ -300,7 +73,12 @@ impl BrokerConfig {
         framework.validate()?;
         let sources = Sources::of_file(&text, path);
         if let Some(name) = rest.keys().find(|name| sources::own_sections().all(|own| own != **name)) {
-            return Err(BrokerConfigError::Unknown { origin: sources.origin(name), name: name.clone() });
+            let known = sources::alternatives_to(name);
+            return Err(BrokerConfigError::Unknown {
+                origin: sources.origin(name),
+                name: name.clone(),
+                known,
+            });
         }
         sources.check_names()?;
         let Own { broker, log, http } =
@@ -313,26 +91,27 @@ impl BrokerConfig {
         Ok(config)
     }
 
-    /// Checks the ranges of the broker's own sections. To be called after the last change.
+    /// Checks the values of the broker's own sections. Call this after the last change.
     ///
     /// # Errors
-    /// The first thing that is wrong, with who set it.
+    /// The first invalid value, with its origin.
     pub fn validate(&self) -> Result<(), BrokerConfigError> {
         let checked = self.broker.validate().and_then(|()| self.log.validate());
-        let checked = checked.and_then(|()| self.http.validate()).and_then(|()| self.two_addresses());
-        checked.map_err(|error| self.placed(error))
+        let checked = checked.and_then(|()| self.http.validate()).and_then(|()| self.check_addresses());
+        checked.map_err(|error| self.with_origin(error))
     }
 
-    /// Refuses an endpoint for HTTP where the broker itself listens.
-    fn two_addresses(&self) -> Result<(), BrokerConfigError> {
-        if !same_place(&self.broker.listen, &self.http.listen) {
+    /// Refuses an HTTP endpoint on the broker's own address.
+    fn check_addresses(&self) -> Result<(), BrokerConfigError> {
+        if !are_the_same(&self.broker.listen, &self.http.listen) {
             return Ok(());
         }
         let (name, value) = ("http.listen", self.http.listen.clone());
         Err(BrokerConfigError::Word { name, value, expects: "another address than broker.listen" })
     }
 
-    fn placed(&self, error: BrokerConfigError) -> BrokerConfigError {
+    /// Adds the origin of the value to an error.
+    fn with_origin(&self, error: BrokerConfigError) -> BrokerConfigError {
         let origin = match &error {
             BrokerConfigError::Word { name: "broker.upstream.address", .. } => {
                 let wrong = self.broker.upstream.iter().position(|up| !is_address(&up.address));

@@ -1,10 +1,10 @@
-//! How many descriptors the process may have: every connection is one.
+//! The limit on open files of the process. Every connection is an open file.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-/// Raises the soft limit on descriptors to the hard one, and says so. Programs are started with a low soft limit for
-/// the sake of those that use `select`; a broker does not, and its clients are not to be refused for it.
+/// Raises the soft limit on open files to the hard limit, and logs the change. Systems start programs with a low soft limit
+/// because of `select`, which a broker doesn't use.
 pub fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

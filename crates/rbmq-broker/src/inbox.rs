@@ -1,38 +1,83 @@
-//! How callbacks reach the broker's own thread, and what bounds the queue between them.
+//! The queue of events from the framework's callbacks to the broker's thread.
 //!
-//! Callbacks run on the framework's workers and must not wait. They leave what happened here; the broker's thread
-//! alone owns its tables. What the framework reports is bounded by the connections and subscriptions that exist; what
-//! peers send is counted, for each and for all of them: a peer that says too much at once is disconnected instead of
-//! served late, and does not take the place of the others. A publisher that names ten thousand topics, or thousands
-//! that come back at the same moment when a broker was restarted, are not too much.
+//! Callbacks run on the framework's workers and must not wait, so they only queue an event. The broker's thread owns all
+//! tables and handles one event after the other. The number of the framework's events is bounded by the existing connections
+//! and subscriptions. The messages of peers are counted, per peer and in total: a peer with too many waiting messages is
+//! disconnected and takes no room from the others. The limits allow a publisher with ten thousand topics, and thousands of
+//! publishers that reconnect at once after a restart of the broker.
 
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rbmq_wire::Control;
-use rocketbufs::Conn;
+use rbmq_wire::{Control, TopicStats};
+use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
-use super::control::Event;
-use super::session::SessionKey;
+use super::accounts::Census;
+use super::config::BrokerSettings;
+use super::session_key::SessionKey;
 
-/// Bytes of one peer's messages that may wait at once: about 20,000 CREATEs.
-const MAX_WAITING_OF_PEER: usize = 4 << 20;
+/// Most bytes of one peer's waiting messages: about 20,000 CREATEs.
+const MAX_BYTES_OF_PEER: usize = 4 << 20;
 
-/// Bytes of all peers' messages that may wait at once.
-const MAX_WAITING: usize = 256 << 20;
+/// Most bytes of all waiting messages.
+const MAX_BYTES: usize = 256 << 20;
 
-/// What a message costs besides its bytes.
+/// The cost of a message besides its bytes.
 const COST: usize = 128;
 
-const _: () = assert!(Control::MAX_BYTES + COST <= MAX_WAITING_OF_PEER && MAX_WAITING_OF_PEER <= MAX_WAITING);
+const _: () = assert!(Control::MAX_BYTES + COST <= MAX_BYTES_OF_PEER && MAX_BYTES_OF_PEER <= MAX_BYTES);
 
-/// The end of the callbacks.
+/// An event for the broker's thread.
+pub(super) enum Event {
+    /// A new connection with a readable hello.
+    Connection(Conn),
+    /// A connection to an upstream broker is up.
+    UpstreamUp { index: usize, conn: Conn },
+    /// A control message from a publisher.
+    PublisherControl { key: SessionKey, message: Message },
+    /// A control message from a subscriber.
+    SubscriberControl { conn: Conn, message: Message },
+    /// An event of a publisher's rIn.
+    Publisher { key: SessionKey, event: InEvent },
+    /// An event of the rOut.
+    Out(OutEvent),
+    /// Data arrived for an id without a topic.
+    InvalidMapping { key: SessionKey, bid: Bid },
+    /// All data of a publisher of a merged topic was merged, and no more follows.
+    Merged { out_bid: Bid, number: u32, position: u64 },
+    /// Disconnect a publisher.
+    Expel { key: SessionKey, why: &'static str },
+    /// An event of an observer.
+    Observer(ObserverEvent),
+    /// A request for the table of topics.
+    Stats(mpsc::SyncSender<Vec<TopicStats>>),
+    /// A request for a sign of life.
+    Alive(mpsc::SyncSender<()>),
+    /// A request for all counters, with at most `max_own` topics by name.
+    Census { max_own: usize, reply: mpsc::SyncSender<Census> },
+    /// Disconnect all publishers; the broker is about to stop.
+    Drain(mpsc::SyncSender<()>),
+    /// Apply other settings.
+    Reload(Box<BrokerSettings>),
+    /// Stop the thread.
+    Stop,
+}
+
+/// An event of an observer's connection.
+pub(super) enum ObserverEvent {
+    /// The observer sent a request.
+    Request { conn: Conn, message: Vec<u8> },
+    /// The connection is down.
+    Down { conn: u64, why: String },
+}
+
+/// The callbacks' end of the queue.
 #[derive(Clone)]
 pub(super) struct Sender {
     events: mpsc::Sender<Event>,
-    waiting: Waiting,
+    budget: Budget,
 }
 
 /// The end of the broker's thread.
@@ -40,11 +85,11 @@ pub(super) struct Inbox {
     pub(super) events: mpsc::Receiver<Event>,
 }
 
-/// A peer's message. It counts as waiting until it is dropped.
+/// A message of a peer. Its bytes count as waiting until it is dropped.
 pub(super) struct Message {
     bytes: Vec<u8>,
     conn: u64,
-    waiting: Waiting,
+    budget: Budget,
 }
 
 impl Deref for Message {
@@ -57,40 +102,40 @@ impl Deref for Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        self.waiting.lock().remove(self.conn, self.bytes.len() + COST);
+        self.budget.lock().release(self.conn, self.bytes.len() + COST);
     }
 }
 
-/// What waits of each connection, and of all.
+/// The bytes of waiting messages, shared by all senders and messages.
 #[derive(Clone, Default)]
-struct Waiting(Arc<Mutex<Counts>>);
+struct Budget(Arc<Mutex<Usage>>);
 
 #[derive(Default)]
-struct Counts {
+struct Usage {
     of_peers: HashMap<u64, usize>,
-    all: usize,
+    total: usize,
 }
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+impl Budget {
+    fn lock(&self) -> MutexGuard<'_, Usage> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Counts {
-    /// Counts a message, if it is not one too many.
-    fn add(&mut self, conn: u64, cost: usize) -> bool {
+impl Usage {
+    /// Counts a message. Returns false if a limit would be exceeded.
+    fn reserve(&mut self, conn: u64, cost: usize) -> bool {
         let of_peer = self.of_peers.get(&conn).copied().unwrap_or(0) + cost;
-        if of_peer > MAX_WAITING_OF_PEER || self.all + cost > MAX_WAITING {
+        if of_peer > MAX_BYTES_OF_PEER || self.total + cost > MAX_BYTES {
             return false;
         }
         self.of_peers.insert(conn, of_peer);
-        self.all += cost;
+        self.total += cost;
         true
     }
 
-    fn remove(&mut self, conn: u64, cost: usize) {
-        self.all -= cost;
+    fn release(&mut self, conn: u64, cost: usize) {
+        self.total -= cost;
         if let Some(of_peer) = self.of_peers.get_mut(&conn) {
             *of_peer -= cost;
             if *of_peer == 0 {
@@ -100,33 +145,33 @@ impl Counts {
     }
 }
 
-/// Both ends of a new queue.
-// Not a bounded channel: a worker that waited in it could hold what the broker's thread needs to empty it.
+/// Makes a queue.
+// The channel is unbounded, because a worker that waits for room could hold what the broker's thread needs to make room.
 #[allow(clippy::disallowed_methods)]
 pub(super) fn inbox() -> (Sender, Inbox) {
     let (events, receiver) = mpsc::channel();
-    (Sender { events, waiting: Waiting::default() }, Inbox { events: receiver })
+    (Sender { events, budget: Budget::default() }, Inbox { events: receiver })
 }
 
 impl Sender {
-    /// Leaves an event. After the broker's end there is nobody to read it, and nothing to do.
+    /// Queues an event. After the end of the broker's thread the event is dropped.
     pub(super) fn event(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
-    /// Leaves a publisher's message, which came over this connection.
+    /// Queues a message that a publisher sent over this connection.
     pub(super) fn publisher_control(&self, key: SessionKey, conn: &Conn, message: &[u8]) {
         match self.admit(conn.id(), message) {
             Ok(message) => self.event(Event::PublisherControl { key, message }),
             Err(why) => {
-                // Here, not when the broker's thread comes to it: until then it could leave as many of these.
+                // Close at once: a publisher with an open connection could queue more of these events.
                 conn.close(why);
                 self.event(Event::Expel { key, why });
             }
         }
     }
 
-    /// Leaves a subscriber's message.
+    /// Queues a message that a subscriber sent over this connection.
     pub(super) fn subscriber_control(&self, conn: &Conn, message: &[u8]) {
         match self.admit(conn.id(), message) {
             Ok(message) => self.event(Event::SubscriberControl { conn: conn.clone(), message }),
@@ -136,12 +181,12 @@ impl Sender {
 
     fn admit(&self, conn: u64, message: &[u8]) -> Result<Message, &'static str> {
         if message.len() > Control::MAX_BYTES {
-            return Err("a control message larger than RBMQ's");
+            return Err("a control message is larger than RBMQ's limit");
         }
-        if !self.waiting.lock().add(conn, message.len() + COST) {
+        if !self.budget.lock().reserve(conn, message.len() + COST) {
             return Err("too many control messages at once; connect again later");
         }
-        Ok(Message { bytes: message.to_vec(), conn, waiting: self.waiting.clone() })
+        Ok(Message { bytes: message.to_vec(), conn, budget: self.budget.clone() })
     }
 }
 
@@ -150,22 +195,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_says_too_much_takes_no_place_of_others() {
+    fn a_peer_with_too_many_messages_takes_no_room_from_others() {
         let (sender, _inbox) = inbox();
         let mut waiting = Vec::new();
         while let Ok(message) = sender.admit(1, &[0; 64]) {
             waiting.push(message);
         }
-        assert!(waiting.len() > 20_000, "a publisher of ten thousand topics is not too much");
+        assert!(waiting.len() > 20_000, "a publisher with ten thousand topics is within the limit");
         assert!(sender.admit(2, &[0; 64]).is_ok());
         waiting.pop();
         assert!(sender.admit(1, &[0; 64]).is_ok());
         drop(waiting);
-        // Who is refused for what others said is not remembered.
-        sender.waiting.lock().all = MAX_WAITING;
+        // A peer that is refused because of others is not remembered.
+        sender.budget.lock().total = MAX_BYTES;
         assert!(sender.admit(3, &[0; 64]).is_err());
-        sender.waiting.lock().all = 0;
-        let waiting = sender.waiting.lock();
-        assert_eq!((waiting.all, waiting.of_peers.len()), (0, 0));
+        sender.budget.lock().total = 0;
+        let usage = sender.budget.lock();
+        assert_eq!((usage.total, usage.of_peers.len()), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! The broker: publishers come in, subscribers go out, bytes pass through (paper 1, section 4.1 and Listing 3).
+//! The RBMQ broker: it receives the data of publishers and forwards it to subscribers (paper 1, section 4.1 and Listing 3).
 //!
 //! ```text
 //!                  ┌──────────────────────── broker ───────────────────────┐
@@ -8,85 +8,62 @@
 //!                  └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! One rIn for each publisher, a single rOut. Every topic of every publisher is a spliced buffer of its own, renamed
-//! by the broker; or, where a rule says `ingest = "merge"`, the publishers of a topic share one buffer (`merge`). The
-//! framework moves the bytes; what is here decides who may have what, on a thread of its own that alone owns the tables.
+//! The broker has one rIn for each publisher, and a single rOut. Each topic of each publisher is a spliced buffer with an id of
+//! the broker. If a rule has `ingest = "merge"`, the publishers of a topic share one buffer instead (`merge`). The framework
+//! moves the bytes. This crate decides which client receives what, on one thread that owns all tables (`engine`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "http"), allow(dead_code, reason = "only the HTTP endpoint reads the counters"))]
 
-mod away;
-mod chain;
+mod accounts;
 mod config;
-mod control;
-mod counts;
 mod descriptors;
+mod dialer;
+mod effects;
+mod engine;
+mod error;
+mod federation;
+mod foreign_connections;
 #[cfg(feature = "http")]
 pub mod http;
 mod inbox;
-mod ledger;
+mod limits;
 mod merge;
-mod moves;
+mod names;
 mod observers;
+mod offline;
+mod outgoing;
+mod path_migration;
 mod publishers;
+mod report;
+mod routes;
 mod rules;
-mod session;
-mod stats;
-mod strangers;
+mod session_key;
+mod sessions;
+mod subscribers;
+mod tables;
 mod topics;
-mod upstream;
-mod wants;
 mod watch;
-mod watchers;
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use rbmq_wire::{FilterError, Slowest, TopicFilter, TopicName, TopicStats};
-use rocketbufs::{Context, ContextError, ListenError, Listener, ROut};
+use rocketbufs::{Context, Listener, ROut};
 
 pub use config::{
     BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, LogFormat, LogSettings, Reload,
     Setting, UpstreamSettings, file_parts,
 };
-use control::Event;
 pub use descriptors::raise_descriptor_limit;
+pub use error::BrokerError;
+use inbox::Event;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
 
-/// Why a broker could not be started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BrokerError {
-    /// Memory, threads or the configuration.
-    #[error(transparent)]
-    Context(#[from] ContextError),
-    /// The address.
-    #[error("{0}{advice}", advice = advice(.0))]
-    Listen(ListenError),
-    /// The system has no random numbers.
-    #[error("no random numbers: {0}")]
-    Random(String),
-    /// The system refused a thread.
-    #[error("cannot start the broker's thread: {0}")]
-    Thread(std::io::Error),
-}
-
-/// What to do about an address. The framework passes on the system's words, not its number; where the address itself is
-/// wrong, they say what is.
-fn advice(error: &ListenError) -> &'static str {
-    match error {
-        ListenError::Refused { reason, .. } if reason.contains("Address already in use") => {
-            "; is another broker running there? Choose another address with --listen"
-        }
-        _ => "",
-    }
-}
-
-/// A running broker. Dropping it ends it at once; [`Broker::stop`] ends it in order.
+/// A running broker. Dropping it stops the broker at once; [`Broker::stop`] stops it in order.
 ///
 /// ```
 /// use rbmq::{Publisher, Subscriber};
@@ -106,63 +83,49 @@ pub struct Broker {
     listener: Option<Listener>,
     addr: String,
     thread: Option<JoinHandle<()>>,
-    /// What is in force.
+    /// The configuration in force.
     config: BrokerConfig,
 }
 
 impl Broker {
-    /// Starts a broker; it serves until it is stopped or dropped.
+    /// Starts a broker.
     ///
     /// # Errors
-    /// What could not be had: memory, threads, the address.
+    /// The system refuses memory, threads or the address.
     pub fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
         raise_descriptor_limit();
         let ctx = Context::new(config.framework.clone())?;
         let out = ROut::new(&ctx);
         let (events, inbox) = inbox::inbox();
-        let messages = events.clone();
-        out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
-        let changes = events.clone();
-        let wakers = merge::Wakers::default();
-        let (woken, progress) = (wakers.clone(), wakers.clone());
-        out.set_subscriber_progress_cb(move |told| progress.progress(told.bid));
-        out.set_event_cb(move |event| {
-            if !woken.take(&event) {
-                changes.event(Event::Out(event));
-            }
-        });
+        let merge_index = merge::MergeIndex::default();
+        connect_callbacks(&out, &events, &merge_index);
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
-        let observers = observers::Observers::new(&ctx, &events, &config.broker);
-        let chain = chain::Chain::start(&ctx, &config.broker, &events)?;
-        let state = control::Broker {
-            out: out.clone(),
-            settings: config.broker.clone(),
-            topics: topics::Topics::default(),
-            sessions: HashMap::new(),
-            done: 0,
-            watchers: HashMap::new(),
-            behind: BTreeSet::new(),
-            away: away::Away::default(),
-            observers,
-            counts: counts::Counts::default(),
-            merges: merge::Merges::default(),
-            wakers: wakers.clone(),
-            events: events.clone(),
-            chain,
-            moves: moves::Moves::default(),
+        let engine = engine::Engine {
+            subscribers: subscribers::Subscribers::default(),
+            federation: federation::Federation::start(&ctx, &config.broker, &events)?,
+            migration: path_migration::PathMigration::default(),
+            merged: merge::MergedTopics::new(merge_index.clone()),
+            observers: observers::Observers::new(&ctx, &events, &config.broker),
+            tables: tables::Tables {
+                out: out.clone(),
+                settings: config.broker.clone(),
+                topics: topics::Topics::default(),
+                sessions: sessions::Sessions::default(),
+                accounts: accounts::Accounts::default(),
+                events: events.clone(),
+            },
             draining: false,
-            ledger: ledger::Ledger::default(),
         };
         let thread = std::thread::Builder::new().name("rbmq-broker".into());
-        let thread = thread.spawn(move || state.run(&inbox)).map_err(BrokerError::Thread)?;
-        let arrivals = events.clone();
-        let strangers = Arc::new(strangers::Strangers::default());
-        let came = strangers.clone();
-        listener.set_foreign_conn_cb(move |stranger| came.came(stranger));
+        let thread = thread.spawn(move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
+        let foreign = Arc::new(foreign_connections::ForeignConnections::default());
+        let (arrivals, refused) = (events.clone(), foreign.clone());
+        listener.set_foreign_conn_cb(move |stranger| refused.record(stranger));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
-        let watch = Watch { ctx, out, events, draining: Arc::default(), max_topic_series, strangers, wakers };
+        let watch =
+            Watch { ctx, out, events, draining: Arc::default(), max_topic_series, foreign, merge_index };
         Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
     }
 
@@ -171,17 +134,17 @@ impl Broker {
         self.addr.clone()
     }
 
-    /// The topics as they are now, by name.
+    /// The topics by name.
     pub fn topics(&self) -> Vec<TopicStats> {
         self.watch.topics(Duration::from_secs(5)).unwrap_or_default()
     }
 
-    /// A handle to look at it from other threads, also while it ends.
+    /// A handle for the observation of the broker from other threads, also while it stops.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
     }
 
-    /// Bytes of rings that exist now.
+    /// The sum of the sizes of all rings, in bytes.
     pub fn memory_in_use(&self) -> u64 {
         self.watch.ctx.memory_in_use()
     }
@@ -191,8 +154,8 @@ impl Broker {
         &self.config
     }
 
-    /// Takes over what a running broker can take over of another configuration, and says what that is and what has to
-    /// wait for a restart. What exists keeps what it was given. A `log.level` that changed is for the caller to apply.
+    /// Applies the reloadable settings of another configuration. The result lists the applied settings and the settings that
+    /// need a restart. Existing objects keep their values. The caller applies a changed `log.level`.
     ///
     /// ```
     /// # use rbmq_broker::{Broker, BrokerConfig};
@@ -213,9 +176,9 @@ impl Broker {
         reload
     }
 
-    /// Ends in order: takes no more connections and nothing more from publishers, lets subscribers receive what is
-    /// here for at most `drain_timeout_ms`, says goodbye. Returns the bytes that the slowest subscriber did not get
-    /// any more (0: everybody has everything).
+    /// Stops in order. The broker refuses new connections, disconnects its publishers, waits at most `drain_timeout_ms` until
+    /// the subscribers have received everything, and closes the connections. Returns the number of bytes that the slowest
+    /// subscriber has not received (0: all subscribers have everything).
     pub fn stop(mut self) -> u64 {
         self.watch.draining.store(true, Ordering::Release);
         drop(self.listener.take());
@@ -223,16 +186,16 @@ impl Broker {
         let deadline = Instant::now() + drain_timeout;
         let (reply, done) = std::sync::mpsc::sync_channel(1);
         self.watch.events.event(Event::Drain(reply));
-        // It takes no time; without an answer there is nobody to wait for.
+        // The answer comes at once. Without an answer the thread has ended.
         let _ = done.recv_timeout(drain_timeout);
-        // Asks each subscriber how far it is, and waits for the slowest.
+        // Asks all subscribers for their positions, and waits for the slowest.
         let _ = self.watch.out.drain_all(deadline.saturating_duration_since(Instant::now()));
         let left = self.undelivered();
         self.end(Duration::from_secs(1));
         left
     }
 
-    /// Bytes that the slowest of the connected subscribers does not have yet.
+    /// The number of bytes that the slowest connected subscriber has not received.
     fn undelivered(&self) -> u64 {
         let lag = |bid| {
             let boundary = self.watch.out.buffer_info(bid).map_or(0, |info| info.boundary);
@@ -246,10 +209,24 @@ impl Broker {
         self.watch.events.event(Event::Stop);
         self.watch.ctx.shutdown(grace);
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed when it happened.
+            // The panic of a thread was printed already.
             let _ = thread.join();
         }
     }
+}
+
+/// Sends the events and messages of the rOut to the broker's thread, and progress directly to the merged topics.
+fn connect_callbacks(out: &ROut, events: &inbox::Sender, merge_index: &merge::MergeIndex) {
+    let messages = events.clone();
+    out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
+    let progress = merge_index.clone();
+    out.set_subscriber_progress_cb(move |subscriber| progress.progress(subscriber.bid));
+    let (changes, merged) = (events.clone(), merge_index.clone());
+    out.set_event_cb(move |event| {
+        if !merged.take(&event) {
+            changes.event(Event::Out(event));
+        }
+    });
 }
 
 impl Drop for Broker {

@@ -1,5 +1,5 @@
-//! Rules of topics: `[[broker.topics]]`, of which the first whose pattern matches a topic says how it is kept and what
-//! its subscribers may ask for.
+//! Rules of topics: `[[broker.topics]]`. The first rule whose pattern matches a topic applies. A rule sets the rings of the
+//! topic and limits the options of its subscribers.
 //!
 //! ```toml
 //! [[broker.topics]]
@@ -8,7 +8,7 @@
 //! policies = ["drop", "disconnect"]
 //! ```
 //!
-//! What a rule does not say is as if there were no rule.
+//! A setting that the rule doesn't have keeps its default.
 
 use std::time::Duration;
 
@@ -19,18 +19,18 @@ use serde::{Deserialize, Serialize};
 use super::config::BrokerConfigError;
 use super::config::sizes::{optional_bytes, optional_millis};
 
-/// Most rules: they are looked through one by one whenever a buffer appears.
+/// The largest number of rules. A new buffer is compared with the rules one by one.
 pub const MAX_RULES: usize = 1000;
 
-/// How the bytes of several publishers of a topic are kept.
+/// How the publishers of a topic share rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Ingest {
-    /// A ring for each publisher; its bytes are forwarded as they come in.
+    /// Each publisher has its own ring; its bytes are forwarded as they arrive.
     #[default]
     Splice,
-    /// One ring for the topic, into which whole deliveries move when they are complete.
+    /// The publishers share one ring; complete deliveries are copied into it.
     Merge,
 }
 
@@ -39,34 +39,37 @@ pub enum Ingest {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Rule {
-    /// The topics that it is for.
+    /// The topics of the rule.
     pub pattern: TopicFilter,
-    /// How the bytes of several publishers are kept. Default: `splice`.
+    /// How publishers share rings. Default: `splice`.
     #[serde(default)]
     pub ingest: Ingest,
-    /// The policies that a subscriber may ask for. Default: `block`, `drop` and `disconnect`.
+    /// The policies that subscribers may use. Default: `block`, `drop` and `disconnect`.
     #[serde(default = "all_policies")]
     pub policies: Vec<Policy>,
-    /// Bytes of a buffer's ring at the broker, whatever its publisher asks for, within `broker.min_ring_bytes` and
-    /// `broker.max_ring_bytes`; a publisher's larger deliveries get the ring that they need. Default: what the
-    /// publisher asks for. Small: little history, and slow subscribers are felt soon. Large: memory.
+    /// Ring of each buffer at the broker, in bytes, from `broker.min_ring_bytes` to `broker.max_ring_bytes`. It replaces the
+    /// size that the publisher asks for. The ring is larger if the deliveries of the publisher need it. Default: the size
+    /// that the publisher asks for. Too small: little history, and slow subscribers stop the publisher early. Too large:
+    /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub ring_bytes: Option<u64>,
-    /// History kept in each ring for those who join, in bytes, at most half of the ring. Default: `buffers.retain_bytes`.
+    /// History for new subscribers in each ring, in bytes, at most half of the ring. Default: `buffers.retain_bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub retain_bytes: Option<u64>,
-    /// The largest lag that a subscriber with `drop` or `disconnect` may ask for, and what it gets if it asks for none,
-    /// in bytes. Default: `session.max_lag_bytes`, and whatever is asked for.
+    /// Largest lag of a subscriber with `drop` or `disconnect`, and the lag of a subscriber that asks for none, in bytes.
+    /// Default: no limit; `session.max_lag_bytes` for a subscriber that asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub max_lag_bytes: Option<u64>,
-    /// How long a subscriber with `block` may hold the publishers without progress at most, and what it gets if it
-    /// asks for nothing, in milliseconds; 0: for ever. Default: `session.block_timeout_ms`, and whatever is asked for.
+    /// Longest time for which a subscriber with `block` can stop the publishers without progress, and the time of a
+    /// subscriber that asks for none, in milliseconds; 0: no limit. Default: no limit; `session.block_timeout_ms` for a
+    /// subscriber that asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub block_timeout_ms: Option<u32>,
-    /// How long a publisher of the topic may be away before it is gone, in milliseconds. Default: `session.linger_ms`.
+    /// Time for which a disconnected publisher can come back to the topic, in milliseconds. Default: `session.linger_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub linger_ms: Option<u32>,
-    /// The longest that a subscriber's place is kept while it is away, in milliseconds. Default: `limits.max_hold_ms`.
+    /// Longest time for which the position of a disconnected subscriber is kept, in milliseconds. Default:
+    /// `limits.max_hold_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub max_hold_ms: Option<u32>,
 }
@@ -76,7 +79,7 @@ fn all_policies() -> Vec<Policy> {
 }
 
 impl Rule {
-    /// A rule that says nothing yet.
+    /// A rule without settings.
     pub fn new(pattern: TopicFilter) -> Self {
         Self {
             pattern,
@@ -91,8 +94,8 @@ impl Rule {
         }
     }
 
-    /// What the framework holds the subscriptions of a buffer to.
-    pub(super) fn terms(&self) -> SubscriptionLimits {
+    /// The limits on subscriptions that the framework enforces.
+    pub(super) fn limits(&self) -> SubscriptionLimits {
         let millis = |ms: u32| Duration::from_millis(ms.into());
         let block_timeout = match self.block_timeout_ms {
             None => BlockTimeout::Default,
@@ -106,8 +109,8 @@ impl Rule {
             .max_hold(self.max_hold_ms.map(millis))
     }
 
-    /// The same, as subscribers are told; places are kept for `max_hold_ms` at most, whatever the rule says.
-    pub(super) fn told_terms(&self, max_hold_ms: u32) -> Terms {
+    /// The same limits for a TERMS message. `max_hold_ms` limits the hold of all topics.
+    pub(super) fn reported_terms(&self, max_hold_ms: u32) -> Terms {
         Terms {
             max_lag_bytes: self.max_lag_bytes.unwrap_or(0),
             block_timeout_ms: self.block_timeout_ms.unwrap_or(0),
@@ -115,22 +118,23 @@ impl Rule {
         }
     }
 
-    /// How long its publishers may be away.
+    /// `linger_ms` as a duration.
     pub(super) fn linger(&self) -> Option<Duration> {
         self.linger_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 
-    /// Which of its fields is wrong, and why, if one is. `rings` are the broker's smallest and largest.
+    /// The first invalid field and the problem. `rings` are the sizes of the broker's smallest and largest ring.
     fn problem(&self, rings: (u64, u64)) -> Option<(&'static str, String)> {
         let is = |field, problem: String| Some((field, problem));
         if self.policies.is_empty() {
-            let problem = "policies is empty: nobody could subscribe; name some of block, drop, disconnect";
+            let problem =
+                "policies is empty: no client could subscribe; allow some of block, drop, disconnect";
             return is("policies", problem.into());
         }
         if self.policies.contains(&Policy::Overwrite) {
             return is(
                 "policies",
-                "policies: overwrite is none here; they are block, drop, disconnect".into(),
+                "policies: overwrite is not available here; use block, drop, disconnect".into(),
             );
         }
         let (min, max) = rings;
@@ -145,20 +149,19 @@ impl Rule {
         if let (Some(ring), Some(retain)) = (self.ring_bytes, self.retain_bytes)
             && retain > rounded(ring) / 2
         {
-            let problem = format!(
-                "retain_bytes = {retain}: at most half of ring_bytes ({ring}) can be kept for those who join"
-            );
+            let problem =
+                format!("retain_bytes = {retain}: the history can have at most half of ring_bytes ({ring})");
             return is("retain_bytes", problem);
         }
         if self.max_lag_bytes == Some(0) {
-            let problem = "max_lag_bytes = 0: it must be at least 1; leave it out for no limit";
+            let problem = "max_lag_bytes = 0: it must be at least 1; without this line there is no limit";
             return is("max_lag_bytes", problem.into());
         }
         None
     }
 }
 
-/// All rules, in the order in which they are asked.
+/// All rules, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "Vec<Rule>", into = "Vec<Rule>")]
 pub struct Rules {
@@ -167,20 +170,20 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rule of a topic: the first that matches, or one that says nothing.
+    /// The first rule that matches a topic, or a rule without settings.
     pub fn of(&self, topic: &TopicName) -> &Rule {
         self.rules.iter().find(|rule| rule.pattern.matches(topic)).unwrap_or(&self.otherwise)
     }
 
-    /// The rules that were given.
+    /// The configured rules.
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.rules.iter()
     }
 
-    /// Refuses what is wrong, by the rule and the field that it is in. `rings` are the broker's smallest and largest.
+    /// Refuses invalid rules. `rings` are the sizes of the broker's smallest and largest ring.
     pub(super) fn check(&self, rings: (u64, u64)) -> Result<(), BrokerConfigError> {
         if self.rules.len() > MAX_RULES {
-            let message = format!("{} rules; at most {MAX_RULES} can be given", self.rules.len());
+            let message = format!("{} rules; the limit is {MAX_RULES}", self.rules.len());
             return Err(BrokerConfigError::Rule { rule: MAX_RULES, field: "pattern", message });
         }
         for (at, rule) in self.rules.iter().enumerate() {
@@ -220,7 +223,7 @@ impl<'a> IntoIterator for &'a Rules {
     }
 }
 
-/// What a ring of so many bytes takes.
+/// The size of a ring for so many bytes: a power of two.
 pub(super) fn rounded(bytes: u64) -> u64 {
     bytes.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_matches_counts() {
+    fn the_first_rule_that_matches_applies() {
         let rules = rules(
             "[[topics]]\npattern = 'a/b'\nmax_lag_bytes = 7\n\
              [[topics]]\npattern = 'a/#'\nring_bytes = 131072\npolicies = ['drop']\ningest = 'merge'\n",
@@ -258,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn invalid_rules_are_refused_with_a_reason() {
         for (rule, says) in [
             ("pattern = 'a#'", "'#' must be a whole level"),
             ("ring_bytes = 1", "missing field `pattern`"),
             ("pattern = 'a'\nring = 1", "unknown field `ring`"),
-            ("pattern = 'a'\npolicies = []", "nobody could subscribe"),
-            ("pattern = 'a'\npolicies = ['overwrite']", "overwrite is none here"),
+            ("pattern = 'a'\npolicies = []", "no client could subscribe"),
+            ("pattern = 'a'\npolicies = ['overwrite']", "overwrite is not available here"),
             ("pattern = 'a'\npolicies = ['blok']", "unknown variant `blok`"),
             ("pattern = 'a'\ningest = 'x'", "unknown variant `x`"),
             ("pattern = 'a'\nring_bytes = 1", "rule of pattern 'a': ring_bytes = 1: it must be from"),
@@ -279,11 +282,11 @@ mod tests {
             assert!(error.contains(says), "{rule}: {error}");
         }
         let many = "[[topics]]\npattern = 'a'\n".repeat(MAX_RULES + 1);
-        assert!(rules(&many).unwrap_err().contains("at most 1000"));
+        assert!(rules(&many).unwrap_err().contains("limit is 1000"));
     }
 
     #[test]
-    fn come_back_as_written() {
+    fn rules_survive_serialization() {
         let rule: Rule = toml::from_str("pattern = \"a/+\"\nring_bytes = 70000\n").unwrap();
         let again: Rule = toml::from_str(&toml::to_string(&rule).unwrap()).unwrap();
         assert_eq!(again, rule);

@@ -1,15 +1,15 @@
-//! Which topic has which buffers, and who wants to know: the broker's table, without any I/O.
+//! The directory of topics: their buffers, and the filters of subscribers. It does no I/O.
 //!
 //! ```text
 //!   topic "news/eu" ──▶ buffer 7  (publisher A, its id 1)      filter "news/#" of connections 12, 31
 //!                  └──▶ buffer 9  (publisher B, its id 1)      filter "+/eu"   of connection 12
 //! ```
 //!
-//! Several publishers of a topic have one buffer each; a subscriber gets all of them, each once, however many of its
-//! filters match. The broker's ids come from a counter, so that the ids of different publishers cannot collide.
+//! Each publisher of a topic has its own buffer. A subscriber receives all buffers of a topic, each once, however many of its
+//! filters match. The broker's ids come from a counter, because the ids of different publishers can collide.
 //!
-//! Topics and filters are in tables by their levels (`levels.rs`): a buffer that appears costs what its subscribers
-//! are, a filter what it matches, however much else there is.
+//! Topics and filters are in tables by their levels ([`Levels`]). The cost of a new buffer depends on its subscribers, and the
+//! cost of a new filter on the topics that it matches.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -18,21 +18,21 @@ use rbmq_wire::Levels;
 use rbmq_wire::{Framing, TopicFilter, TopicName};
 use rocketbufs::{Bid, Epoch};
 
-use super::session::SessionKey;
-use super::wants::{MayWant, WantsTooMuch};
+use super::limits::{FilterLimits, TooManyFilters};
+use super::session_key::SessionKey;
 
-/// How far a buffer's life has come.
+/// The state of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Asked for at the publisher; its epoch is not known yet.
+    /// The broker has subscribed at the publisher and waits for the answer.
     Opening,
-    /// Subscribers can have it.
+    /// Subscribers can subscribe.
     Live,
-    /// Its log has ended; it is readable until then.
+    /// The log has ended and is still readable.
     Ended {
-        /// When it is removed.
+        /// The time of its removal.
         until: Instant,
-        /// Where the log ended.
+        /// The end of the log.
         end: u64,
     },
 }
@@ -42,30 +42,30 @@ pub(super) enum Stage {
 pub(super) struct Buffer {
     pub(super) topic: TopicName,
     pub(super) session: SessionKey,
-    /// The publisher's id.
+    /// The id at the publisher.
     pub(super) in_bid: Bid,
     pub(super) framing: Framing,
     pub(super) max_delivery_bytes: u64,
     pub(super) epoch: Option<Epoch>,
     pub(super) stage: Stage,
-    /// How many were told to subscribers before it, and it; 0 while it is not.
+    /// The position in the order of announcements to subscribers, from 1. 0 before the announcement.
     pub(super) number: u64,
-    /// It ended because its publisher was away for too long, not because it was closed.
+    /// The log has ended because its publisher was disconnected for too long, and was not closed.
     pub(super) gone: bool,
-    /// The number of subscribers that its publisher was told last.
-    pub(super) told_subscribers: u32,
-    /// The brokers that it has passed, the one next to the publisher first; none if the publisher is here.
+    /// The number of subscribers that was last reported to the publisher.
+    pub(super) reported_subscribers: u32,
+    /// The brokers between the publisher and this broker, from the publisher on. Empty if the publisher is connected here.
     pub(super) path: Vec<u128>,
-    /// Subscribers were told that, if its publisher is gone, its log goes on in another buffer.
+    /// Subscribers know that the log continues in another buffer if this one ends as gone.
     pub(super) continues: bool,
-    /// The broker that it comes from told so.
-    pub(super) continues_there: bool,
-    /// How many subscribers brokers have that subscribe here, by their connections.
-    pub(super) behind: HashMap<u64, u32>,
+    /// The same from the upstream broker.
+    pub(super) continues_upstream: bool,
+    /// The number of subscribers behind each subscribed broker, by its connection.
+    pub(super) downstream: HashMap<u64, u32>,
 }
 
 impl Buffer {
-    /// A buffer of which nothing is known yet but what it was asked for with.
+    /// A buffer whose publisher has not answered yet.
     pub(super) fn opening(
         topic: TopicName,
         (session, in_bid): (SessionKey, Bid),
@@ -81,63 +81,62 @@ impl Buffer {
             stage: Stage::Opening,
             number: 0,
             gone: false,
-            told_subscribers: 0,
+            reported_subscribers: 0,
             path: Vec::new(),
             continues: false,
-            continues_there: false,
-            behind: HashMap::new(),
+            continues_upstream: false,
+            downstream: HashMap::new(),
         }
     }
 }
 
-/// The limit on topics was reached.
+/// The limit on topics is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooManyTopics {
     pub(super) open: usize,
 }
 
-/// What a connection wants.
+/// The filters of a connection.
 #[derive(Debug, Default)]
-struct Wants {
-    filters: Levels<TopicFilter>,
+struct Filters {
+    all: Levels<TopicFilter>,
     patterns: usize,
 }
 
-/// So many patterns are looked for among the topics one by one; of more each topic is looked for among them, which costs
-/// the topics once and not once for each pattern.
+/// Up to this number, each pattern is looked up in the table of topics. With more patterns, each topic is looked up in a table
+/// of the patterns instead, which visits every topic only once.
 const FEW_PATTERNS: usize = 4;
 
-/// A topic that has buffers.
+/// A topic with its buffers.
 #[derive(Debug)]
 struct Entry {
     topic: TopicName,
     bids: Vec<Bid>,
 }
 
-/// The table.
+/// The directory.
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     buffers: HashMap<Bid, Buffer>,
     by_topic: Levels<Entry>,
-    /// The connections that want what a filter matches.
-    wanted_by: Levels<BTreeSet<u64>>,
-    /// The filters of a connection.
-    wants: HashMap<u64, Wants>,
-    /// Ended buffers by the time at which they are removed.
+    /// The connections with a filter.
+    by_filter: Levels<BTreeSet<u64>>,
+    by_conn: HashMap<u64, Filters>,
+    /// Ended buffers, by the time of their removal.
     ends: BTreeSet<(Instant, Bid)>,
     next_bid: Bid,
-    /// How many buffers were told to subscribers so far.
-    told: u64,
+    /// The number of announced buffers.
+    announced: u64,
 }
 
 impl Topics {
-    /// Adds a buffer and gives it the broker's id.
+    /// Adds a buffer and returns its id at the broker.
     pub(super) fn add(&mut self, buffer: Buffer, max_topics: usize) -> Result<Bid, TooManyTopics> {
         let name = buffer.topic.as_str();
         if self.by_topic.len() >= max_topics && self.by_topic.get(name).is_none() {
             return Err(TooManyTopics { open: self.by_topic.len() });
         }
-        // Ids wrap after 2^32 buffers; those that are still in use then are stepped over.
+        // Ids wrap after 2^32 buffers. Skip the ids that are still in use.
         loop {
             self.next_bid = self.next_bid.wrapping_add(1);
             if !self.buffers.contains_key(&self.next_bid) {
@@ -171,7 +170,7 @@ impl Topics {
         Some(buffer)
     }
 
-    /// A buffer's log has ended at `end`; it is removed at `until`.
+    /// The log of a buffer has ended at `end`. The buffer is to be removed at `until`.
     pub(super) fn end(&mut self, bid: Bid, end: u64, until: Instant) {
         let Some(buffer) = self.buffers.get_mut(&bid) else { return };
         if let Stage::Ended { until, .. } = buffer.stage {
@@ -181,17 +180,17 @@ impl Topics {
         self.ends.insert((until, bid));
     }
 
-    /// A buffer is told to subscribers from now on.
-    pub(super) fn tell(&mut self, bid: Bid) {
+    /// Gives a buffer its number, before it is announced to subscribers.
+    pub(super) fn assign_number(&mut self, bid: Bid) {
         if let Some(buffer) = self.buffers.get_mut(&bid) {
-            self.told += 1;
-            buffer.number = self.told;
+            self.announced += 1;
+            buffer.number = self.announced;
         }
     }
 
-    /// The number of the buffer that was told last.
-    pub(super) fn told(&self) -> u64 {
-        self.told
+    /// The number of the last announced buffer.
+    pub(super) fn last_number(&self) -> u64 {
+        self.announced
     }
 
     pub(super) fn get(&self, bid: Bid) -> Option<&Buffer> {
@@ -207,104 +206,104 @@ impl Topics {
         self.by_topic.get(topic.as_str()).map_or(&[], |entry| &entry.bids)
     }
 
-    /// How many buffers there are.
+    /// The number of buffers.
     pub(super) fn buffers(&self) -> usize {
         self.buffers.len()
     }
 
-    /// The topics that have buffers, by name level by level, behind a name.
+    /// The topics after a name, in the order of their names, level by level.
     pub(super) fn after(&self, name: Option<&TopicName>) -> impl Iterator<Item = (&TopicName, &[Bid])> {
         let entries = self.by_topic.after(name.map(TopicName::as_str));
         entries.map(|entry| (&entry.topic, entry.bids.as_slice()))
     }
 
-    /// How many topics have buffers.
+    /// The number of topics with buffers.
     pub(super) fn len(&self) -> usize {
         self.by_topic.len()
     }
 
-    /// Buffers whose time is over.
+    /// The buffers that are to be removed by now.
     pub(super) fn expired(&self, now: Instant) -> Vec<Bid> {
         self.ends.iter().take_while(|(until, _)| *until <= now).map(|(_, bid)| *bid).collect()
     }
 
-    /// When the next buffer's time is over.
+    /// The time of the next removal.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.ends.first().map(|(until, _)| *until)
     }
 
-    /// A connection wants what these filters match too. Returns the buffers that it did not want before, in the order in
-    /// which they came. Those that are not up yet are told when they are.
-    pub(super) fn want(
+    /// Adds filters of a connection. Returns the buffers that its filters did not match before, in the order of their
+    /// announcement. A buffer that is not live yet is announced later.
+    pub(super) fn add_filters(
         &mut self,
         conn: u64,
         filters: Vec<TopicFilter>,
-        may: MayWant,
-    ) -> Result<Vec<Bid>, WantsTooMuch> {
-        let wants = self.wants.entry(conn).or_default();
+        limits: FilterLimits,
+    ) -> Result<Vec<Bid>, TooManyFilters> {
+        let known = self.by_conn.entry(conn).or_default();
         let new: BTreeSet<TopicFilter> =
-            filters.into_iter().filter(|filter| wants.filters.get(filter.as_str()).is_none()).collect();
-        let total = wants.filters.len() + new.len();
-        if total > may.filters {
-            return Err(WantsTooMuch::Filters(total));
+            filters.into_iter().filter(|filter| known.all.get(filter.as_str()).is_none()).collect();
+        let total = known.all.len() + new.len();
+        if total > limits.filters {
+            return Err(TooManyFilters::Filters(total));
         }
-        let patterns = wants.patterns + new.iter().filter(|filter| filter.has_wildcards()).count();
-        if patterns > may.patterns {
-            return Err(WantsTooMuch::Patterns(patterns));
+        let patterns = known.patterns + new.iter().filter(|filter| filter.has_wildcards()).count();
+        if patterns > limits.patterns {
+            return Err(TooManyFilters::Patterns(patterns));
         }
         let mut matched: BTreeSet<(u64, Bid)> = BTreeSet::new();
         each_matched(&self.by_topic, &new, &mut |entry| {
-            if !wants.filters.any_matches(&entry.topic) {
+            if !known.all.any_matches(&entry.topic) {
                 let up = |bid: &Bid| self.buffers.get(bid).filter(|buffer| buffer.stage != Stage::Opening);
                 matched.extend(entry.bids.iter().filter_map(|bid| Some((up(bid)?.number, *bid))));
             }
         });
         let bids = matched.into_iter().map(|(_, bid)| bid).collect();
-        wants.patterns = patterns;
+        known.patterns = patterns;
         for filter in new {
-            self.wanted_by.entry(filter.as_str()).insert(conn);
-            wants.filters.insert(filter.clone().as_str(), filter);
+            self.by_filter.entry(filter.as_str()).insert(conn);
+            known.all.insert(filter.clone().as_str(), filter);
         }
         Ok(bids)
     }
 
     /// The filters of a connection.
     pub(super) fn filters(&self, conn: u64) -> impl Iterator<Item = &TopicFilter> {
-        self.wants.get(&conn).into_iter().flat_map(|wants| wants.filters.values())
+        self.by_conn.get(&conn).into_iter().flat_map(|filters| filters.all.values())
     }
 
-    /// The connections that want a topic, each once.
-    pub(super) fn watchers(&self, topic: &TopicName) -> BTreeSet<u64> {
-        let mut watchers = BTreeSet::new();
-        self.wanted_by.matching(topic, &mut |conns| {
-            watchers.extend(conns);
+    /// The connections with a filter that matches a topic, each once.
+    pub(super) fn subscribers(&self, topic: &TopicName) -> BTreeSet<u64> {
+        let mut subscribers = BTreeSet::new();
+        self.by_filter.matching(topic, &mut |conns| {
+            subscribers.extend(conns);
             false
         });
-        watchers
+        subscribers
     }
 
-    /// A broker that subscribed here is gone.
-    pub(super) fn forget_broker(&mut self, conn: u64) {
+    /// A subscribed broker is disconnected.
+    pub(super) fn forget_downstream(&mut self, conn: u64) {
         for buffer in self.buffers.values_mut() {
-            buffer.behind.remove(&conn);
+            buffer.downstream.remove(&conn);
         }
     }
 
-    /// A connection is gone.
+    /// A subscriber is disconnected.
     pub(super) fn forget(&mut self, conn: u64) {
-        let Some(wants) = self.wants.remove(&conn) else { return };
-        for filter in wants.filters.values().map(TopicFilter::as_str) {
-            if let Some(conns) = self.wanted_by.get_mut(filter) {
+        let Some(filters) = self.by_conn.remove(&conn) else { return };
+        for filter in filters.all.values().map(TopicFilter::as_str) {
+            if let Some(conns) = self.by_filter.get_mut(filter) {
                 conns.remove(&conn);
                 if conns.is_empty() {
-                    self.wanted_by.remove(filter);
+                    self.by_filter.remove(filter);
                 }
             }
         }
     }
 }
 
-/// Visits the topics that any of these filters matches, some of them more than once.
+/// Visits the topics that match any of the filters, some of them more than once.
 fn each_matched<'t>(
     topics: &'t Levels<Entry>,
     filters: &BTreeSet<TopicFilter>,

@@ -1,4 +1,4 @@
-//! A handle for whoever watches a broker without owning it.
+//! A handle for the observation of a broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,14 +8,13 @@ use std::time::Duration;
 use rbmq_wire::TopicStats;
 use rocketbufs::{Bid, Context, ROut};
 
-use super::control::Event;
-use super::inbox::Sender;
-use super::ledger::Census;
-use super::merge::{TableLoad, Wakers};
-use super::strangers::Strangers;
+use super::accounts::Census;
+use super::foreign_connections::ForeignConnections;
+use super::inbox::{Event, Sender};
+use super::merge::{MergeIndex, TableLoad};
 
-/// Looks at a broker from other threads, also while it ends. Costs the broker's thread a look at its tables for each
-/// question; positions are read where they are kept, and the threads that move data are not asked.
+/// Observes a broker from other threads, also while it stops. A request costs the broker's thread a visit of its tables.
+/// Positions are read directly, without the threads that move data.
 #[derive(Clone)]
 pub struct Watch {
     pub(super) ctx: Context,
@@ -23,31 +22,31 @@ pub struct Watch {
     pub(super) events: Sender,
     pub(super) draining: Arc<AtomicBool>,
     pub(super) max_topic_series: Arc<AtomicUsize>,
-    pub(super) strangers: Arc<Strangers>,
-    pub(super) wakers: Wakers,
+    pub(super) foreign: Arc<ForeignConnections>,
+    pub(super) merge_index: MergeIndex,
 }
 
 impl Watch {
-    /// The topics as they are now, by name; none if the broker did not answer in time, or has ended.
+    /// The topics by name. None if the broker has stopped or doesn't answer within the time-out.
     pub fn topics(&self, timeout: Duration) -> Option<Vec<TopicStats>> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.events.event(Event::Stats(reply));
         answer.recv_timeout(timeout).ok()
     }
 
-    /// Whether the thread that owns the broker's tables answers in time. Costs nothing but the question.
+    /// Whether the broker's thread answers within the time-out. The call does not visit tables.
     pub fn is_alive(&self, timeout: Duration) -> bool {
         let (reply, answer) = mpsc::sync_channel(1);
         self.events.event(Event::Alive(reply));
         answer.recv_timeout(timeout).is_ok()
     }
 
-    /// Whether it was told to end, and only lets subscribers receive what is there.
+    /// Whether the broker is stopping, and only delivers to its subscribers what it has.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Bytes of rings that exist now, and the most that may.
+    /// The sum of the sizes of all rings, and its limit, in bytes.
     pub fn ring_bytes(&self) -> (u64, u64) {
         (self.ctx.memory_in_use(), self.ctx.config().buffers.max_ring_bytes)
     }
@@ -56,16 +55,16 @@ impl Watch {
         &self.out
     }
 
-    pub(crate) fn strangers(&self) -> &Strangers {
-        &self.strangers
+    pub(crate) fn foreign_connections(&self) -> &ForeignConnections {
+        &self.foreign
     }
 
-    /// How full the table of a merged topic is; none if the buffer is not one.
+    /// The load of a merged topic's table. None if the buffer is not a merged one.
     pub(crate) fn table_load(&self, bid: Bid) -> Option<TableLoad> {
-        self.wakers.table_load(bid)
+        self.merge_index.table_load(bid)
     }
 
-    /// What only the broker's thread knows.
+    /// The counters and tables of the broker's thread.
     pub(crate) fn census(&self, timeout: Duration) -> Option<Census> {
         let (reply, answer) = mpsc::sync_channel(1);
         let max_own = self.max_topic_series.load(Ordering::Relaxed);

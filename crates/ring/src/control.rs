@@ -3,8 +3,16 @@
 use std::collections::VecDeque;
 
 use crate::Position;
-use crate::ring::Gap;
 use crate::sync::{Arc, AtomicU64, CachePadded, Ordering};
+
+/// A hole in the log: the positions `[from, to)` never arrived in this ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first missing position; a boundary.
+    pub from: Position,
+    /// The first position after the hole; a boundary.
+    pub to: Position,
+}
 
 /// Holes that a ring remembers one by one; beyond that the newest is widened.
 pub(crate) const MAX_GAPS: usize = 64;
@@ -28,10 +36,10 @@ pub(crate) struct Control {
     wanted: Option<Position>,
     /// Threads in `wait_grant`.
     pub(crate) sleepers: usize,
-    /// Counts `wake_waiters`s, so that a waiter sees one that happened.
-    pub(crate) pokes: u64,
+    /// Counts calls of `wake_waiters`, so that a waiter sees that there was one.
+    pub(crate) wakes: u64,
     /// A `wake_waiters` found no waiter: the next one does not sleep.
-    pub(crate) poked_early: bool,
+    pub(crate) woken_early: bool,
     gaps: VecDeque<Gap>,
 }
 
@@ -45,8 +53,8 @@ impl Control {
             newest: None,
             wanted: None,
             sleepers: 0,
-            pokes: 0,
-            poked_early: false,
+            wakes: 0,
+            woken_early: false,
             gaps: VecDeque::new(),
         }
     }

@@ -19,8 +19,9 @@ use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_s
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::barrier::{self, Light};
+use crate::error::MapError;
 use crate::memory::{Access, Reservation, Words, page_bytes};
-use crate::peer::{Charge, MapError};
+use crate::quota::MapCharge;
 use crate::region;
 use crate::sleep_word::{self, Rung};
 use crate::sync::{AtomicU64, Ordering};
@@ -102,12 +103,12 @@ pub struct PeerDoorbell {
     heavy: bool,
     /// What it can be handed on by.
     files: [OwnedFd; 2],
-    _charge: Charge,
+    _charge: MapCharge,
 }
 
 impl PeerDoorbell {
     /// Checks what another process gave for its doorbell.
-    pub(crate) fn new(page: OwnedFd, button: OwnedFd, charge: Charge) -> Result<Self, MapError> {
+    pub(crate) fn new(page: OwnedFd, button: OwnedFd, charge: MapCharge) -> Result<Self, MapError> {
         let seals = fcntl_get_seals(&page).map_err(|_| MapError::NotMemory)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::SEAL) {
             return Err(MapError::NotSealed);

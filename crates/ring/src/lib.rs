@@ -53,31 +53,38 @@
 //! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `receiver`
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
 
+mod arena;
+mod backing;
 pub mod barrier;
 mod control;
 #[cfg(not(loom))]
 mod doorbell;
-mod ends;
+mod error;
 mod event;
 mod extent;
 mod grant;
 mod handshake;
+mod hold;
 mod index;
 mod lazy_cursor;
 mod mailbox;
 mod marks;
 mod memory;
+mod page_access;
 #[cfg(not(loom))]
 mod peer;
 mod pin;
 pub mod planted;
 mod pool;
+#[cfg(not(loom))]
+mod quota;
 mod reactor_token;
 mod receiver;
 #[cfg(not(loom))]
 mod region;
 mod ring;
 mod shape;
+mod shared;
 pub mod sleep_word;
 pub mod small_payload;
 pub mod sync;
@@ -88,19 +95,25 @@ mod wake;
 mod watch;
 mod writer;
 
+pub use control::Gap;
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, PeerDoorbell};
+#[cfg(not(loom))]
+pub use error::MapError;
+pub use error::PoolError;
 pub use handshake::{Armed, EventCount, NotifyFlag};
+pub use hold::{Hold, Overwritten};
 pub use lazy_cursor::LazyCursor;
 pub use mailbox::Mailbox;
 pub use marks::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, MarkError, Payload, verify, write_marks};
 #[cfg(not(loom))]
-pub use peer::{MapError, PeerMapper, PeerRing};
+pub use peer::{PeerMapper, PeerRing};
 pub use pin::PinGuard;
-pub use pool::{Pool, PoolConfig, PoolError, RingConfig};
+pub use pool::{Pool, PoolConfig};
 pub use reactor_token::ReactorToken;
 pub use receiver::RingReceiver;
-pub use ring::{Gap, Hold, Overwritten, Ring};
+pub use ring::Ring;
+pub use shape::RingConfig;
 pub use trim::Trimmed;
 pub use view::{Lapped, View};
 pub use wake::{PendingSet, Waker};

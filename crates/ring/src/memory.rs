@@ -159,7 +159,7 @@ mod mapped {
         ///
         /// Safe, as a page that is given back reads as zeros, through both mappings. Whose bytes they are is the
         /// business of the caller, as for [`Mapping::write`].
-        pub(crate) fn give_back(
+        pub(crate) fn release_pages(
             &self,
             of: &Reservation,
             offset: u64,
@@ -439,7 +439,13 @@ mod modelled {
         }
 
         /// As the real one: the bytes become zeros, which loom takes for a write.
-        pub(crate) fn give_back(&self, _: &Reservation, _offset: u64, at: u64, bytes: u64) -> io::Result<()> {
+        pub(crate) fn release_pages(
+            &self,
+            _: &Reservation,
+            _offset: u64,
+            at: u64,
+            bytes: u64,
+        ) -> io::Result<()> {
             for at in at..at + bytes {
                 // SAFETY: loom reports a second access.
                 unsafe { self.write(at, &[0]) };

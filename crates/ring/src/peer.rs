@@ -15,57 +15,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 
 use crate::Position;
+use crate::backing::Memory;
 use crate::doorbell::PeerDoorbell;
+use crate::error::{MapError, PoolError};
 use crate::memory::page_bytes;
-use crate::pool::{Memory, PoolError, RingConfig};
+use crate::quota::{MapCharge, MapQuota};
 use crate::region::Region;
 use crate::ring::Ring;
-use crate::shape::Shape;
-use crate::sync::{Arc, Mutex, Ordering, fence, lock};
-
-/// Why another process's memory was not mapped.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MapError {
-    /// The peer's fault: the descriptor is no file in ordinary memory.
-    #[error("the peer offered a descriptor that is no memory file on ordinary pages")]
-    NotMemory,
-    /// The peer's fault: it could still shrink it, which would end this process, or change it in other ways.
-    #[error("the peer offered memory that is not sealed (SHRINK, GROW, FUTURE_WRITE and SEAL are needed)")]
-    NotSealed,
-    /// The peer's fault: the size is not that of a ring with its head page.
-    #[error(
-        "the peer offered memory of {0} bytes, which is not a page and a power of two of at least a page"
-    )]
-    Size(u64),
-    /// The peer's fault: the head page is not one.
-    #[error("the peer offered memory that does not begin as a ring of this machine and version")]
-    NotARing,
-    /// More rings than this process maps.
-    #[error("{in_use} rings of other processes are mapped; the limit (shm.max_shared_rings) is {max}")]
-    TooMany {
-        /// Mapped now.
-        in_use: usize,
-        /// The limit.
-        max: usize,
-    },
-    /// More bytes than this process maps.
-    #[error(
-        "a ring of {asked} bytes of another process does not fit: {in_use} of at most {max} bytes \
-         (shm.max_shared_bytes) are mapped"
-    )]
-    TooLarge {
-        /// Its capacity.
-        asked: u64,
-        /// The sum of the capacities that are mapped.
-        in_use: u64,
-        /// The limit.
-        max: u64,
-    },
-    /// The system refused.
-    #[error("another process's ring cannot be mapped: {0}")]
-    Os(#[from] io::Error),
-}
+use crate::shape::{RingConfig, Shape};
+use crate::sync::{Arc, Ordering, fence};
 
 /// How many rings of other processes this one maps, and how many bytes of them. A handle: clones count together.
 ///
@@ -89,19 +47,12 @@ pub enum MapError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct PeerMapper(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    max_rings: usize,
-    max_bytes: u64,
-    in_use: Mutex<(usize, u64)>,
-}
+pub struct PeerMapper(Arc<MapQuota>);
 
 impl PeerMapper {
     /// Limits: this many rings, and this many bytes of them.
     pub fn new(max_rings: usize, max_bytes: u64) -> PeerMapper {
-        PeerMapper(Arc::new(Shared { max_rings, max_bytes, in_use: Mutex::new((0, 0)) }))
+        PeerMapper(MapQuota::new(max_rings, max_bytes))
     }
 
     /// Checks what another process offers, and counts it. The descriptor is closed when the ring is gone.
@@ -110,7 +61,7 @@ impl PeerMapper {
     /// [`MapError`], which says whose fault it is; nothing is mapped then.
     pub fn map(&self, descriptor: OwnedFd) -> Result<PeerRing, MapError> {
         let (region, capacity) = Region::of_peer(descriptor)?;
-        Ok(PeerRing { region, capacity, charge: self.charge(capacity)? })
+        Ok(PeerRing { region, capacity, charge: self.0.charge(capacity)? })
     }
 
     /// Checks what another process gave for its doorbell: the page, and the pipe. It counts as a ring of a page.
@@ -118,40 +69,12 @@ impl PeerMapper {
     /// # Errors
     /// As [`PeerMapper::map`].
     pub fn doorbell(&self, page: OwnedFd, pipe: OwnedFd) -> Result<PeerDoorbell, MapError> {
-        PeerDoorbell::new(page, pipe, self.charge(page_bytes())?)
-    }
-
-    fn charge(&self, capacity: u64) -> Result<Charge, MapError> {
-        let mut in_use = lock(&self.0.in_use);
-        let (rings, bytes) = *in_use;
-        if rings >= self.0.max_rings {
-            return Err(MapError::TooMany { in_use: rings, max: self.0.max_rings });
-        }
-        if capacity > self.0.max_bytes - bytes {
-            return Err(MapError::TooLarge { asked: capacity, in_use: bytes, max: self.0.max_bytes });
-        }
-        *in_use = (rings + 1, bytes + capacity);
-        drop(in_use);
-        Ok(Charge { maps: self.clone(), bytes: capacity })
+        PeerDoorbell::new(page, pipe, self.0.charge(page_bytes())?)
     }
 
     /// Rings mapped now, and the sum of their capacities.
     pub fn in_use(&self) -> (usize, u64) {
-        *lock(&self.0.in_use)
-    }
-}
-
-/// What a mapped ring counts; dropping it makes place.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    maps: PeerMapper,
-    bytes: u64,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let mut in_use = lock(&self.maps.0.in_use);
-        *in_use = (in_use.0 - 1, in_use.1 - self.bytes);
+        self.0.in_use()
     }
 }
 
@@ -160,7 +83,7 @@ impl Drop for Charge {
 pub struct PeerRing {
     region: Region,
     capacity: u64,
-    charge: Charge,
+    charge: MapCharge,
 }
 
 impl PeerRing {

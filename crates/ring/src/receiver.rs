@@ -9,8 +9,10 @@
 //! ```
 
 use crate::Position;
+use crate::control::Gap;
 use crate::planted;
-use crate::ring::{Gap, Ring, Shared};
+use crate::ring::Ring;
+use crate::shared::Shared;
 use crate::sync::{Ordering, lock};
 
 /// The one landing end of a ring that a transport fills. Where another process writes the ring, readers may land what it
@@ -36,7 +38,7 @@ pub(crate) struct Landing {
 }
 
 impl RingReceiver {
-    pub(crate) fn new(ring: Ring) -> RingReceiver {
+    fn new(ring: Ring) -> RingReceiver {
         let landing = Landing::of(ring.shared());
         RingReceiver {
             ring,
@@ -70,7 +72,7 @@ impl RingReceiver {
     /// Wakes readers in other processes.
     fn call(&mut self) {
         #[cfg(not(loom))]
-        self.caller.call(self.ring.shared());
+        self.caller.call(&self.ring.shared().watchers);
     }
 
     /// Where the next bytes go, and how many: at most `max` and [`RingReceiver::room`], in one piece. Writing there
@@ -155,7 +157,7 @@ impl RingReceiver {
     /// that was not told, not at all.
     pub fn land_remaining(&mut self) -> bool {
         let landed = self.change(|landing, shared| {
-            let end = shared.peers_rest(landing.head);
+            let end = shared.peer_boundary(landing.head);
             landing.land_up_to(shared, end.filter(|end| end - landing.head <= shared.room(landing.head)))
         });
         self.call();
@@ -205,6 +207,17 @@ impl RingReceiver {
 }
 
 impl Ring {
+    /// The writing end for a transport, once. `None` if the receiver or the writer was handed out before.
+    pub fn receiver(&self) -> Option<RingReceiver> {
+        self.take_end().then(|| RingReceiver::new(self.clone()))
+    }
+
+    /// What lands here from now on is sent on to others: [`RingReceiver::follow`] lands no more at a time than the largest
+    /// delivery, so that ends of deliveries are known at least as often as that.
+    pub fn set_relayed(&self) {
+        self.shared().relayed.store(true, Ordering::Relaxed);
+    }
+
     /// As [`RingReceiver::follow`], for a reader that would otherwise wait until whoever has the receiver looks. From any thread, as
     /// long as readers may go on with this ring; nobody in other processes is woken.
     pub fn follow(&self) -> bool {
@@ -234,14 +247,14 @@ impl Ring {
     /// So too where nobody may look until [`Ring::resume_following`].
     pub fn stop_following(&self) -> Position {
         self.shared().follow(|landing, shared| {
-            shared.over.store(true, Ordering::Relaxed);
+            shared.stopped.store(true, Ordering::Relaxed);
             landing.boundary
         })
     }
 
     /// The log goes on after all.
     pub fn resume_following(&self) {
-        self.shared().follow(|_, shared| shared.over.store(false, Ordering::Relaxed));
+        self.shared().follow(|_, shared| shared.stopped.store(false, Ordering::Relaxed));
     }
 
     /// Whether [`Ring::follow`] would land something.
@@ -266,25 +279,25 @@ impl Shared {
     /// Where a reader of another process's ring can go on to, untold.
     #[inline]
     fn next_step(&self, head: Position) -> Option<Position> {
-        let (end, room) = (self.peers_rest(head)?, self.room(head));
-        let handed_on = self.handed_on.load(Ordering::Relaxed);
-        let most = if handed_on { room.min(self.shape.max_delivery) } else { room };
+        let (end, room) = (self.peer_boundary(head)?, self.room(head));
+        let relayed = self.relayed.load(Ordering::Relaxed);
+        let most = if relayed { room.min(self.shape.max_delivery) } else { room };
         (end - head <= most).then_some(end)
     }
 
     /// Changes what has landed of another process's ring.
     fn follow<R>(&self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
-        let _alone = lock(&self.lands);
+        let _alone = lock(&self.landing);
         change(&mut Landing::of(self), self)
     }
 }
 
 impl Landing {
     fn of(shared: &Shared) -> Landing {
-        let head = shared.ends.head.load(Ordering::Acquire);
+        let head = shared.published.head.load(Ordering::Acquire);
         Landing {
             head,
-            boundary: shared.ends.boundary.load(Ordering::Acquire),
+            boundary: shared.published.boundary.load(Ordering::Acquire),
             horizon: shared.horizon.load(Ordering::Acquire),
             #[cfg(feature = "planted-bugs")]
             before_last: head,

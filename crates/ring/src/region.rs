@@ -24,8 +24,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 
 use crate::Position;
+use crate::error::MapError;
 use crate::memory::{Access, Mapping, Reservation, Words, page_bytes};
-use crate::peer::MapError;
 use crate::small_payload;
 use crate::sync::Ordering;
 

@@ -1,8 +1,41 @@
 //! What a ring is: the sizes that never change, checked when it is made.
 
 use crate::Position;
+use crate::error::PoolError;
 use crate::memory::page_bytes;
-use crate::pool::{PoolError, RingConfig};
+
+/// What a ring is to be.
+#[derive(Debug, Clone)]
+pub struct RingConfig {
+    /// Bytes that the ring keeps; default 1 MiB. Rounded up to a power of two of at least one page. Costs that
+    /// much memory once the log was that long, and two of the process's mappings (`vm.max_map_count`).
+    pub capacity_bytes: u64,
+    /// History that is kept for joins, resumes and replay although nobody holds it; default half the capacity.
+    /// The rest is what the writer can be ahead of the slowest hold when nobody wants history; at least a page
+    /// or a 1024th of the capacity must be left to it. Without flow control it says how much may be claimed at
+    /// once.
+    pub retain_bytes: Option<u64>,
+    /// Largest delivery; default a quarter of the capacity (or what `retain_bytes` leaves). At most capacity −
+    /// retain; raised to a 1024th of the capacity. Small means a finer index of boundaries: 16 entries of 8
+    /// bytes for each time it fits into the capacity, and never under 256.
+    pub max_delivery_bytes: Option<u64>,
+    /// Whether holds and grants keep the writer from overwriting (default), or readers are lapped.
+    pub flow_control: bool,
+    /// Where the log begins; default 0.
+    pub start: Position,
+}
+
+impl Default for RingConfig {
+    fn default() -> Self {
+        RingConfig {
+            capacity_bytes: 1 << 20,
+            retain_bytes: None,
+            max_delivery_bytes: None,
+            flow_control: true,
+            start: 0,
+        }
+    }
+}
 
 /// Part of the capacity that must not be retained, and that a delivery may always have.
 const LEAST_PART: u64 = 1024;

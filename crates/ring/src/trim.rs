@@ -33,15 +33,11 @@
 //! ```
 
 use crate::Position;
-use crate::memory::page_bytes;
 use crate::planted;
 use crate::receiver::RingReceiver;
-use crate::ring::{Ring, Shared};
+use crate::ring::Ring;
+use crate::shared::Shared;
 use crate::sync::{Ordering, fence, lock};
-
-/// How far a writer reaches beyond what it needs now. More costs memory in every ring at rest, less costs a writer of small
-/// deliveries a lock more often.
-const REACH_PAGES: u64 = 4;
 
 /// What trimming a ring left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,26 +76,18 @@ impl Ring {
 }
 
 impl Shared {
-    /// The writer would write up to `end`, and may up to `granted`. Returns how far it may without asking again.
-    pub(crate) fn reach_to(&self, end: Position, granted: Position) -> Position {
-        let to = end.saturating_add(REACH_PAGES * page_bytes()).min(granted);
-        // Who trims has seen the reach before, or sees this one. What it gave back is zero before the writer goes on.
-        *lock(&self.reach) = Some(to);
-        to
-    }
-
     /// Gives back what nobody needs. Nobody writes at or above `free` meanwhile.
     fn trim(&self, keep: u64, free: Position) -> Trimmed {
         let capacity = self.shape.capacity;
         // Pages that other processes see, or an adapter, stay: giving history up would bring nothing. Nobody pins meanwhile.
-        let Some(pins) = self.pins.none().filter(|_| self.memory.can_give_back()) else {
+        let Some(pins) = self.access.lock_unpinned().filter(|_| self.memory.can_release_pages()) else {
             return Trimmed { left: capacity, given_back: 0, held: false };
         };
-        let boundary = self.ends.boundary.load(Ordering::Acquire);
+        let boundary = self.published.boundary.load(Ordering::Acquire);
         let (low, held) = self.raise_tail(boundary.saturating_sub(keep));
         // After a hole what is held can lie further back than a ring is long.
         let used = (free - low.min(free)).min(capacity);
-        let given_back = self.memory.give_back(free, free.saturating_add(capacity - used));
+        let given_back = self.memory.release_pages(free, free.saturating_add(capacity - used));
         drop(pins);
         Trimmed { left: capacity - given_back, given_back, held }
     }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::Position;
-use crate::ring::{Hold, Ring};
+use crate::hold::Hold;
+use crate::ring::Ring;
 
 /// A range of a ring's log. Keeps the ring's memory alive, but does not hold the range: what is to stay must be
 /// held ([`Ring::hold`]), and without flow control nothing can be.
@@ -22,13 +23,20 @@ pub struct Lapped {
     pub by: u64,
 }
 
-impl View {
-    pub(crate) fn new(ring: Ring, from: Position, to: Position) -> View {
-        let mut view = View { ring, from, to: from };
+impl Ring {
+    /// The range `[from, to)`, to be read. Nothing is copied or checked yet.
+    ///
+    /// # Panics
+    /// If `to` is below `from`, or the range is longer than the ring. Where the writer does not wait, that happens by
+    /// itself: a reader that was lapped, or that read the tail before the head, must check first.
+    pub fn view(&self, from: Position, to: Position) -> View {
+        let mut view = View { ring: self.clone(), from, to: from };
         view.move_to(from, to);
         view
     }
+}
 
+impl View {
     /// Shows another range of the same ring.
     ///
     /// # Panics

@@ -2,7 +2,6 @@
 
 use crate::barrier;
 use crate::doorbell::PeerDoorbell;
-use crate::ring::{Ring, Shared};
 use crate::small_payload::Single;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 
@@ -34,6 +33,34 @@ impl Watchers {
         self.version.load(Ordering::Relaxed) != 0
     }
 
+    /// Registers a doorbell. False if there are [`MAX_WATCHERS`] already.
+    pub(crate) fn add(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
+        // Not when the first delivery looks: it may take some milliseconds.
+        barrier::hears_others();
+        let added = self.change(|all| {
+            all.retain(|(known, _)| *known != key);
+            let room = all.len() < MAX_WATCHERS;
+            if room {
+                all.push((key, doorbell.clone()));
+            }
+            room
+        });
+        if added {
+            // Meets the writing end's in `call_all`, which may be light: either it sees this doorbell, or the reader, if it
+            // must be woken for that, sees what was published.
+            doorbell.ring(barrier::heavy_for_all().into());
+        }
+        added
+    }
+
+    pub(crate) fn remove(&self, key: WatchKey) {
+        self.change(|all| {
+            let before = all.len();
+            all.retain(|(known, _)| *known != key);
+            all.len() < before
+        });
+    }
+
     fn change(&self, change: impl FnOnce(&mut Vec<(WatchKey, Arc<PeerDoorbell>)>) -> bool) -> bool {
         let mut doorbells = lock(&self.doorbells);
         let mut all = doorbells.to_vec();
@@ -43,39 +70,6 @@ impl Watchers {
             self.version.fetch_add(1, Ordering::Release);
         }
         changed
-    }
-}
-
-impl Ring {
-    /// From here on `doorbell` rings for what the writing end publishes, while its reader sleeps. A delivery that is made at the
-    /// same moment may be missed: whoever registers the reader tells it of what it was not told. False if there are
-    /// [`MAX_WATCHERS`] already.
-    pub fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
-        // Not when the first delivery looks: it may take some milliseconds.
-        barrier::hears_others();
-        let watches = self.shared().watchers.change(|all| {
-            all.retain(|(known, _)| *known != key);
-            let place = all.len() < MAX_WATCHERS;
-            if place {
-                all.push((key, doorbell.clone()));
-            }
-            place
-        });
-        if watches {
-            // Meets the writing end's in `call_all`, which may be light: either it sees this doorbell, or the reader, if it must
-            // be woken for that, what was published.
-            doorbell.ring(barrier::heavy_for_all().into());
-        }
-        watches
-    }
-
-    /// The doorbell of this key rings no more. The writing end lets go of it when it publishes the next time.
-    pub fn unwatch(&self, key: WatchKey) {
-        self.shared().watchers.change(|all| {
-            let before = all.len();
-            all.retain(|(known, _)| *known != key);
-            all.len() < before
-        });
     }
 }
 
@@ -99,25 +93,25 @@ impl Default for Caller {
 impl Caller {
     /// Whether a small delivery is to be told beside the head, before it is published: somebody watches, and takes it alone.
     #[inline]
-    pub(crate) fn is_to_tell(&mut self, shared: &Shared) -> bool {
-        shared.watchers.were_there() && self.single.are()
+    pub(crate) fn wants_small_payload(&mut self, watchers: &Watchers) -> bool {
+        watchers.were_there() && self.single.are()
     }
 
     /// Something was published: wakes whoever watches and sleeps. Costs a load where nobody ever did.
     #[inline]
-    pub(crate) fn call(&mut self, shared: &Shared) {
-        if shared.watchers.were_there() {
-            self.call_all(shared);
+    pub(crate) fn call(&mut self, watchers: &Watchers) {
+        if watchers.were_there() {
+            self.call_all(watchers);
         }
     }
 
-    fn call_all(&mut self, shared: &Shared) {
+    fn call_all(&mut self, watchers: &Watchers) {
         // Meets the reader's in `sleep_word::fall_asleep`, or the heavy one that follows it.
         let mut published = barrier::light_if(self.light);
-        let version = shared.watchers.version.load(Ordering::Acquire);
+        let version = watchers.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
-            self.doorbells = lock(&shared.watchers.doorbells).clone();
+            self.doorbells = lock(&watchers.doorbells).clone();
             self.light =
                 self.doorbells.iter().all(|(_, doorbell)| doorbell.is_heavy()) && barrier::hears_others();
             published = published.full().into();

@@ -13,14 +13,20 @@
 use std::collections::VecDeque;
 
 use crate::Position;
+use crate::memory::page_bytes;
 use crate::ring::Ring;
+use crate::shared::Shared;
 #[cfg(not(loom))]
 use crate::small_payload::SMALL_PAYLOAD_BYTES;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, lock};
 
 /// Claims of one writer that can be open at a time.
 pub const MAX_OPEN_CLAIMS: usize = 64;
 const _: () = assert!(MAX_OPEN_CLAIMS == u64::BITS as usize, "a lost claim is a bit of a word");
+
+/// How far the writer's reach (see `trim`) lies beyond what it needs now. More costs memory in every ring at rest, less
+/// costs a writer of small deliveries a lock more often.
+const REACH_PAGES: u64 = 4;
 
 /// The one local writer of a ring.
 ///
@@ -117,8 +123,16 @@ pub enum DeliverError {
     Foreign(Claim),
 }
 
+impl Ring {
+    /// The writing end for a local writer, once. `None` if the writer or the receiver was handed out before, or if another
+    /// process writes this ring.
+    pub fn writer(&self) -> Option<Writer> {
+        (!self.is_peer_written() && self.take_end()).then(|| Writer::new(self.clone()))
+    }
+}
+
 impl Writer {
-    pub(crate) fn new(ring: Ring) -> Writer {
+    fn new(ring: Ring) -> Writer {
         let head = ring.head();
         let horizon = match ring.flow_control() {
             true => ring.shared().reach_to(head, head),
@@ -215,7 +229,8 @@ impl Writer {
         let (from, end) = (self.next, self.next + size);
         (self.next, self.head) = (end, end);
         #[cfg(not(loom))]
-        if size <= SMALL_PAYLOAD_BYTES as u64 && self.caller.is_to_tell(self.ring.shared()) {
+        if size <= SMALL_PAYLOAD_BYTES as u64 && self.caller.wants_small_payload(&self.ring.shared().watchers)
+        {
             self.ring.shared().publish_small_payload(end, parts);
         }
         let shared = self.ring.shared();
@@ -229,7 +244,7 @@ impl Writer {
     #[inline]
     fn call(&mut self) {
         #[cfg(not(loom))]
-        self.caller.call(self.ring.shared());
+        self.caller.call(&self.ring.shared().watchers);
     }
 
     #[cold]
@@ -303,7 +318,9 @@ impl Writer {
         }
         if self.head != before {
             #[cfg(not(loom))]
-            if self.head - last <= SMALL_PAYLOAD_BYTES as u64 && self.caller.is_to_tell(shared) {
+            if self.head - last <= SMALL_PAYLOAD_BYTES as u64
+                && self.caller.wants_small_payload(&shared.watchers)
+            {
                 let mut bytes = [0; SMALL_PAYLOAD_BYTES];
                 let bytes = &mut bytes[..(self.head - last) as usize];
                 shared.memory.read(last, bytes);
@@ -337,6 +354,17 @@ impl Writer {
             let from = i.checked_sub(1).map_or(self.head, |before| self.claims[before].end);
             Err(ClaimError::ClaimLost { from })
         })
+    }
+}
+
+impl Shared {
+    /// Moves the writer's reach for a write up to `end`, at most to `granted`, and returns it.
+    fn reach_to(&self, end: Position, granted: Position) -> Position {
+        let to = end.saturating_add(REACH_PAGES * page_bytes()).min(granted);
+        // Under the lock: a trim has seen the reach before, or sees this one. Pages that it releases are zero before the
+        // writer goes on.
+        *lock(&self.reach) = Some(to);
+        to
     }
 }
 

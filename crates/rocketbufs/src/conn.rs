@@ -1,19 +1,18 @@
 //! Connections, before and after they are given to an rIn or the rOut.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketnet::Carrier;
 
-use crate::context::{Context, ContextInner};
-use crate::core::{Command, Role};
+use crate::context::Context;
 use crate::error::{ConnError, ControlError};
-use crate::event_queue::EventQueue;
+use crate::events::ConnEvent;
 use crate::lock::lock;
-use crate::proto::{ByeCode, Hello, MAX_HELLO_BYTES};
-use crate::worker::is_worker;
+use crate::proto::{ByeCode, MAX_HELLO_BYTES};
+use crate::state::{Command, ConnShared, ConnState, Phase, Role, is_worker};
 
 /// A connection to a peer. Cloning gives another handle of the same one.
 ///
@@ -28,146 +27,8 @@ pub struct Conn {
     pub(crate) context: Context,
 }
 
-/// What happens to a connection: [`ConnEvent::Up`] at most once, then [`ConnEvent::Down`] once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnEvent {
-    /// Both ends have accepted the connection.
-    Up,
-    /// The connection is down for good.
-    Down {
-        /// Why, for people.
-        why: String,
-    },
-}
-
-/// The most events of one connection.
-const CONN_EVENTS: usize = 2;
-
 /// As good as for ever, and within the clock's range.
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
-
-/// What a connection's handles share with its worker.
-pub(crate) struct ConnShared {
-    pub(crate) id: u64,
-    pub(crate) worker: usize,
-    pub(crate) inner: Arc<ContextInner>,
-    state: Mutex<State>,
-    changed: Condvar,
-    pub(crate) events: EventQueue<ConnEvent>,
-    queued_control: AtomicUsize,
-    /// The largest control message that both ends take.
-    max_control: AtomicU32,
-}
-
-struct State {
-    phase: Phase,
-    peer_hello: Vec<u8>,
-    peer_addr: String,
-    peer_instance: u128,
-    carrier: Option<Carrier>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Connecting,
-    /// Its hello was read; the application has not taken it yet.
-    Offered,
-    Up,
-    Down(String),
-}
-
-impl ConnShared {
-    pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, worker: usize, peer_addr: String) -> Arc<Self> {
-        let (phase, peer_hello, carrier) = (Phase::Connecting, Vec::new(), None);
-        let state = State { phase, peer_hello, peer_addr, peer_instance: 0, carrier };
-        Arc::new(Self {
-            id,
-            worker,
-            inner: inner.clone(),
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            events: EventQueue::new(CONN_EVENTS),
-            queued_control: AtomicUsize::new(0),
-            max_control: AtomicU32::new(inner.config.limits.max_control_bytes),
-        })
-    }
-
-    pub(crate) fn send(&self, command: Command) {
-        self.inner.workers[self.worker].send(command);
-    }
-
-    pub(crate) fn phase(&self) -> Phase {
-        lock(&self.state).phase.clone()
-    }
-
-    pub(crate) fn peer_addr(&self) -> String {
-        lock(&self.state).peer_addr.clone()
-    }
-
-    /// The peer's first message was read.
-    pub(crate) fn greeted(&self, hello: Hello, phase: Phase, carrier: Carrier) {
-        self.max_control.fetch_min(hello.max_control_bytes, Ordering::AcqRel);
-        let mut state = lock(&self.state);
-        state.peer_hello = hello.hello;
-        state.peer_instance = hello.instance;
-        state.carrier = Some(carrier);
-        self.enter(&mut state, phase);
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn set_phase(&self, phase: Phase) {
-        let mut state = lock(&self.state);
-        if !matches!(state.phase, Phase::Down(_)) {
-            self.enter(&mut state, phase);
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn enter(&self, state: &mut State, phase: Phase) {
-        match &phase {
-            Phase::Up if state.phase != Phase::Up => {
-                self.events.push_newest(ConnEvent::Up);
-            }
-            Phase::Down(why) => {
-                self.events.push_newest(ConnEvent::Down { why: why.clone() });
-            }
-            _ => {}
-        }
-        state.phase = phase;
-    }
-
-    pub(crate) fn control_left(&self, bytes: usize) {
-        self.queued_control.fetch_sub(bytes, Ordering::AcqRel);
-    }
-
-    /// The largest control message of the application's that both ends take: one octet says that it is one.
-    fn max_control_bytes(&self) -> usize {
-        (self.max_control.load(Ordering::Acquire) as usize).saturating_sub(1)
-    }
-
-    /// Leaves an application's control message with the worker, within limits.
-    pub(crate) fn send_control(self: &Arc<Self>, message: &[u8]) -> Result<(), ControlError> {
-        let max = self.max_control_bytes();
-        if message.len() > max {
-            return Err(ControlError::TooLarge { size: message.len(), max });
-        }
-        if matches!(self.phase(), Phase::Down(_)) {
-            return Err(ControlError::Down);
-        }
-        // Sixteen of the largest may wait; each counts a little more than its bytes, so that empty ones are bounded.
-        let cost = message.len() + 64;
-        let queued = self.queued_control.fetch_add(cost, Ordering::AcqRel);
-        if queued + cost > 16 * (max + 64) {
-            self.control_left(cost);
-            return Err(ControlError::Full { queued });
-        }
-        self.send(Command::Control { conn: self.id, message: message.to_vec(), cost });
-        Ok(())
-    }
-}
 
 impl Conn {
     /// Connects and waits until the other end has accepted, at most `session.connect_timeout_ms`.
@@ -207,7 +68,7 @@ impl Conn {
             return Err(ConnError::CalledFromWorker);
         }
         let state = lock(&self.shared.state);
-        let waiting = |state: &mut State| matches!(state.phase, Phase::Connecting | Phase::Offered);
+        let waiting = |state: &mut ConnState| matches!(state.phase, Phase::Connecting | Phase::Offered);
         let waited = self.shared.changed.wait_timeout_while(state, timeout, waiting);
         let (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         match &state.phase {

@@ -1,27 +1,20 @@
 //! The memory and the threads of a process.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketnet::Transport;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
-use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
-use crate::callback::Callback;
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
+use crate::core::Core;
 use crate::core::incoming::transport_connections;
-use crate::core::{Command, Core};
 use crate::error::ContextError;
 use crate::lock::lock;
-use crate::rout::ROutShared;
-use crate::types::Nanos;
-use crate::worker::{self, WorkerShared};
-
-/// Where a context gets random numbers from: the system, or a seed in the simulator.
-pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
+use crate::state::{ContextInner, Entropy, WorkerShared};
+use crate::thread;
 
 /// Memory pool, configuration and worker threads; one in a process is enough. Cloning gives another handle; when the
 /// last handle (an [`ROut`](crate::ROut), [`RIn`](crate::RIn), [`Conn`](crate::Conn) or
@@ -35,48 +28,18 @@ pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
 /// ```
 #[derive(Clone)]
 pub struct Context {
-    pub(crate) handle: Arc<Handle>,
+    handle: Arc<Handle>,
 }
 
 /// Stops the threads when the last of the application's handles goes.
-pub(crate) struct Handle {
-    pub(crate) inner: Arc<ContextInner>,
+struct Handle {
+    inner: Arc<ContextInner>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         self.inner.stop(Duration::ZERO);
     }
-}
-
-/// What the workers share with the handles.
-pub(crate) struct ContextInner {
-    pub(crate) config: Config,
-    pub(crate) pool: Pool,
-    /// What of other processes' memory is mapped.
-    pub(crate) maps: PeerMapper,
-    pub(crate) instance: u128,
-    pub(crate) workers: Vec<Arc<WorkerShared>>,
-    pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
-    slots: Mutex<Slots>,
-    entropy: Mutex<Entropy>,
-    next_conn: AtomicU64,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    stopping: AtomicBool,
-    /// How many callbacks are set.
-    callbacks: AtomicUsize,
-    callbacks_in_calls: AtomicBool,
-    /// There was a subscription that loses something if what comes for it is not read at once.
-    keeps_up: AtomicBool,
-    /// Where the workers' time begins.
-    started: Instant,
-}
-
-/// Numbers of things that can be pending on a worker (buffers and inbound subscriptions).
-#[derive(Default)]
-struct Slots {
-    free: Vec<u32>,
-    used: u32,
 }
 
 impl Context {
@@ -118,10 +81,10 @@ impl Context {
         transport: T,
     ) -> Result<JoinHandle<()>, ContextError> {
         let inner = self.inner();
-        let core = Core::new(inner.clone(), shared.clone(), Arc::downgrade(&self.handle), transport);
+        let core = Core::new(inner.clone(), shared.clone(), transport);
         let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
         let inline = inner.config.tcp.inline_idle_us > 0;
-        worker::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
+        thread::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
     /// A context without threads, whose workers the caller drives with [`Core::turn`]; time and randomness come from
@@ -137,7 +100,7 @@ impl Context {
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
         let core = |shared: &Arc<WorkerShared>| {
             let transport = transport(shared.token.waker().clone());
-            Core::new(inner.clone(), shared.clone(), Arc::downgrade(&context.handle), transport)
+            Core::new(inner.clone(), shared.clone(), transport)
         };
         let cores = inner.workers.iter().map(core).collect();
         Ok((context, cores))
@@ -169,7 +132,7 @@ impl Context {
     /// Without callbacks it is always so; with callbacks, unless this was called, they run on worker threads only. One that is set while a thread
     /// waits so may run there once more: set callbacks first.
     pub fn allow_callbacks_in_calls(&self) {
-        self.handle.inner.callbacks_in_calls.store(true, Ordering::Relaxed);
+        self.handle.inner.allow_callbacks_in_calls();
     }
 
     /// Says goodbye to every peer, gives what is queued at most `grace` to leave, and stops the threads.
@@ -180,143 +143,20 @@ impl Context {
     pub(crate) fn inner(&self) -> &Arc<ContextInner> {
         &self.handle.inner
     }
+
+    /// For a callback that makes handles: it must not keep the context alive.
+    pub(crate) fn downgrade(&self) -> WeakContext {
+        WeakContext(Arc::downgrade(&self.handle))
+    }
 }
 
-impl ContextInner {
-    fn new(config: Config, workers: usize, mut entropy: Entropy) -> Result<Arc<Self>, ContextError> {
-        let pool = Pool::new(PoolConfig {
-            reservation_bytes: config.buffers.reservation_bytes,
-            max_bytes: config.buffers.max_ring_bytes,
-        })
-        .map_err(ContextError::Memory)?;
-        let maps = PeerMapper::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
-        let slots = config.limits.max_buffers;
-        let workers = (0..workers)
-            .map(|index| WorkerShared::new(index, slots).map(Arc::new))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(ContextError::Thread)?;
-        let instance = entropy();
-        Ok(Arc::new(Self {
-            config,
-            pool,
-            maps,
-            instance,
-            workers,
-            routs: Mutex::default(),
-            slots: Mutex::default(),
-            entropy: Mutex::new(entropy),
-            next_conn: AtomicU64::new(1),
-            threads: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            callbacks: AtomicUsize::new(0),
-            callbacks_in_calls: AtomicBool::new(false),
-            keeps_up: AtomicBool::new(false),
-            started: Instant::now(),
-        }))
-    }
+/// A context as seen by a callback of its own: see [`Context::downgrade`].
+pub(crate) struct WeakContext(Weak<Handle>);
 
-    /// A ring that others may subscribe to: where they may be on this machine, in memory that they can map.
-    pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
-        match self.config.transport {
-            TransportKind::Tcp => self.pool.ring(config),
-            TransportKind::Shm | TransportKind::Auto | TransportKind::Rdma => self.pool.shared_ring(config),
-        }
-    }
-
-    /// The workers' time, where there are threads: for what is shown to people.
-    pub(crate) fn now(&self) -> Nanos {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
-    }
-
-    /// Sets a callback of the application: its threads that do a worker's work stop doing that, unless callbacks may run
-    /// there.
-    pub(crate) fn set_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
-        // Counted first: no thread of the application runs the callback by mistake.
-        self.callbacks.fetch_add(1, Ordering::Relaxed);
-        self.look_who_drives();
-        if place.set(callback) {
-            self.callbacks.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Removes a callback of the application, and waits for a call that runs on another thread.
-    pub(crate) fn unset_callback<F: ?Sized>(&self, place: &Callback<F>) {
-        if place.unset() {
-            self.callbacks.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// There is a subscription with another policy than `block`: whoever does a worker's work and then has its own to do
-    /// reads nothing meanwhile, for none of the worker's connections, which costs such a subscription.
-    pub(crate) fn note_keeps_up(&self) {
-        self.keeps_up.store(true, Ordering::Relaxed);
-        self.look_who_drives();
-    }
-
-    /// What [`ContextInner::may_drive`] says has changed, before this: whoever works and may not any more sees it.
-    fn look_who_drives(&self) {
-        if !self.may_drive() {
-            self.workers.iter().for_each(|worker| worker.token.wake());
-        }
-    }
-
-    /// Whether a callback is set.
-    pub(crate) fn has_callbacks(&self) -> bool {
-        self.callbacks.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether a thread that waits may do a worker's work, callbacks included.
-    pub(crate) fn may_drive(&self) -> bool {
-        let callbacks = !self.has_callbacks() || self.callbacks_in_calls.load(Ordering::Relaxed);
-        callbacks && !self.keeps_up.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn random(&self) -> u128 {
-        (lock(&self.entropy))()
-    }
-
-    /// A new connection's number and the worker that will own it: workers take turns.
-    pub(crate) fn place_conn(&self) -> (u64, usize) {
-        let id = self.next_conn.fetch_add(1, Ordering::Relaxed);
-        (id, self.worker_of(id))
-    }
-
-    /// The worker that owns a connection.
-    pub(crate) fn worker_of(&self, conn: u64) -> usize {
-        (conn as usize) % self.workers.len()
-    }
-
-    /// A number under which something can be pending; none if `max_buffers` are in use.
-    pub(crate) fn take_slot(&self) -> Option<u32> {
-        let mut slots = lock(&self.slots);
-        slots.free.pop().or_else(|| {
-            let slot = slots.used;
-            ((slot as usize) < self.config.limits.max_buffers).then(|| {
-                slots.used += 1;
-                slot
-            })
-        })
-    }
-
-    pub(crate) fn free_slot(&self, slot: u32) {
-        lock(&self.slots).free.push(slot);
-    }
-
-    fn stop(&self, grace: Duration) {
-        if self.stopping.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        for worker in &self.workers {
-            worker.send(Command::Shutdown { grace });
-        }
-        // A callback that drops the last handle runs on a worker, which cannot wait for itself.
-        if worker::is_worker() {
-            return;
-        }
-        for thread in lock(&self.threads).drain(..) {
-            // A worker that panicked has already told why.
-            let _ = thread.join();
-        }
+impl WeakContext {
+    /// The context, unless its last handle is gone.
+    pub(crate) fn upgrade(&self) -> Option<Context> {
+        self.0.upgrade().map(|handle| Context { handle })
     }
 }
 

@@ -13,19 +13,17 @@
 //! of a worker's connections. A writer that waits for room for much does the same: it sends what it wrote itself, and reads the
 //! credit that lets it go on. For little it does not: writing many small deliveries is work for one core, sending for another.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rocketring::{Position, Ring};
 
-use crate::buffer::Buffer;
-use crate::context::ContextInner;
-use crate::core::inline::Inline;
 use crate::lock::lock;
-use crate::rin::RInShared;
+use crate::state::{
+    Borrow, Buffer, ContextInner, Inline, RInShared, WorkerShared, after, as_worker, nanos_since,
+};
 use crate::types::Nanos;
-use crate::worker::{Borrow, WorkerShared, after, as_worker, nanos_since};
 
 /// How long the worker's own thread leaves the token alone that nobody sits in.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
@@ -38,32 +36,6 @@ const UNASKED: Duration = Duration::from_millis(1);
 
 /// Turns that a thread does after it has what it waited for, as long as something is left to do.
 const TURNS_MORE: u32 = 2;
-
-/// Who waits for what a worker does.
-#[derive(Default)]
-pub(crate) struct Waiters {
-    /// The number of threads that wait. A hint: the token decides which thread works.
-    count: AtomicU32,
-    wants: AtomicBool,
-    /// What the only one receives from, if it would do the work.
-    who: Mutex<Weak<RInShared>>,
-}
-
-impl Waiters {
-    /// Whether the worker's own thread should let somebody have the token.
-    pub(crate) fn want(&self) -> bool {
-        self.wants.load(Ordering::Relaxed)
-    }
-
-    /// The token is free: has the one who wanted it look again.
-    pub(crate) fn tell(&self) {
-        self.wants.store(false, Ordering::Relaxed);
-        let who = std::mem::take(&mut *lock(&self.who));
-        if let Some(rin) = who.upgrade() {
-            rin.look_again();
-        }
-    }
-}
 
 impl Buffer {
     /// Waits until the writer has room up to `until`, or for `limit`. Where one worker sends the buffer, and there is much to
@@ -229,8 +201,8 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::core::inline::Sent;
-    use crate::worker::is_worker;
+    use crate::state::Sent;
+    use crate::state::is_worker;
     use crate::{Config, Context};
 
     /// A core that does nothing, or panics.

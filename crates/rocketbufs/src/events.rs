@@ -1,9 +1,8 @@
 //! What the two ends tell their applications.
 
-use crate::confirm::SubscriberProgress;
 use crate::error::RefusedError;
-use crate::inbound::{Ending, Item};
 use crate::proto::End;
+use crate::state::{Ending, Item, SubscriberProgress};
 use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::InView;
 
@@ -225,4 +224,17 @@ pub(crate) fn event_of(bid: Bid, item: Item) -> InEvent {
         // Data never comes here: both callers take it out first.
         Item::Data(from, to) | Item::Payload { from, to, .. } => InEvent::Lost { bid, from, to },
     }
+}
+
+/// What happens to a connection: [`ConnEvent::Up`] at most once, then [`ConnEvent::Down`] once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnEvent {
+    /// Both ends have accepted the connection.
+    Up,
+    /// The connection is down for good.
+    Down {
+        /// Why, for people.
+        why: String,
+    },
 }

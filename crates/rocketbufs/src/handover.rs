@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use rocketring::Hold;
 
-use crate::buffer::Buffer;
 use crate::error::BufferError;
 use crate::proto::End;
 use crate::rout::ROut;
+use crate::state::Buffer;
 use crate::types::{Bid, Position};
 
 /// Keeps what a buffer has from a position on, as a subscriber would that reads nothing: its writer waits for room. Until

@@ -5,12 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rocketring::Hold;
-
-use crate::buffer::{Buffer, Held, SubShared};
 use crate::lock::lock;
 use crate::rin::RIn;
 use crate::rout::ROut;
+use crate::state::{Held, SubShared, Traffic, held_at};
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 
 /// One subscription, as [`ROut::subscribers`] shows it.
@@ -97,51 +95,8 @@ pub struct BufferInfo {
     pub traffic: Traffic,
 }
 
-/// Sums of bytes that never fall: two readings give a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Traffic {
-    /// Written.
-    pub received_bytes: u64,
-    /// In the memory of subscribers, of all that there ever were.
-    pub delivered_bytes: u64,
-    /// Lost by subscribers that were too slow for their policy.
-    pub dropped_bytes: u64,
-}
-
-impl Traffic {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.received_bytes = self.received_bytes.wrapping_add(other.received_bytes);
-        self.delivered_bytes = self.delivered_bytes.wrapping_add(other.delivered_bytes);
-        self.dropped_bytes = self.dropped_bytes.wrapping_add(other.dropped_bytes);
-    }
-}
-
-impl Buffer {
-    /// What went through it so far.
-    pub(crate) fn traffic(&self) -> Traffic {
-        let dropped_bytes = self.dropped_bytes.load(Ordering::Relaxed);
-        // A subscriber's position passes over what it lost, and does so later than the loss is counted.
-        let delivered_bytes = self.landed_bytes.load(Ordering::Relaxed).saturating_sub(dropped_bytes);
-        let received = self.log().map_or(0, |log| log.ring.head().saturating_sub(log.ring.start()));
-        Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
-    }
-
-    /// The least number of receivers of what it is spliced from, and where that begins which they do not have.
-    fn least(&self) -> (u32, Option<Position>) {
-        let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
-            return (0, None);
-        };
-        let kept = lock(&source.state).log.as_ref().and_then(|in_log| held_at(in_log.kept.as_ref()));
-        (source.min_receivers.receivers(), kept)
-    }
-}
-
 fn load(value: &AtomicU64) -> u64 {
     value.load(Ordering::Acquire)
-}
-
-fn held_at(hold: Option<&Hold>) -> Option<Position> {
-    hold.map(Hold::position)
 }
 
 fn duration(nanos: Nanos) -> Duration {

@@ -25,8 +25,6 @@
 
 #![deny(unsafe_code)]
 
-mod budget;
-mod buffer;
 mod callback;
 pub mod config;
 mod confirm;
@@ -35,53 +33,48 @@ mod context;
 #[doc(hidden)]
 pub mod core;
 mod drive;
-mod durable_slots;
 mod error;
 mod event_queue;
 mod events;
 pub mod fields;
 mod handover;
-mod inbound;
 mod inspect;
 mod limits;
 mod listener;
 mod lock;
-mod min_receivers;
 mod options;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
 pub mod planted;
-mod progress;
 pub mod proto;
 mod rin;
 mod rout;
 mod segment;
+mod state;
+mod thread;
 mod times;
 mod types;
 mod view;
-mod worker;
 
-pub use budget::Budget;
 pub use config::{Config, ConfigError};
-pub use confirm::{Confirmed, SubscriberProgress};
-pub use conn::{Conn, ConnEvent};
+pub use conn::Conn;
 pub use context::Context;
 pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
     SegmentError, SubscribeError, WaitError,
 };
-pub use events::{InEvent, OutEvent};
+pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
-pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo, Traffic};
+pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
-pub use listener::{ForeignConnection, ForeignReason, Listener};
+pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
-pub use progress::Progress;
 pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
 pub use rin::{InRead, InReader, RIn};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
 pub use segment::{Blocking, OutSegment, OutWriter};
+pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress, Traffic};
 pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

@@ -4,79 +4,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::core::Command;
 use crate::error::ListenError;
-use crate::event_queue::{EventQueue, NotQueued};
-use crate::proto::ByeCode;
-use crate::worker::is_worker;
-use rocketnet::Down;
-
-type ConnCallback = dyn FnMut(Conn) + Send;
-type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
-
-/// A connection that ended before the application could have it, and why. See [`Listener::set_foreign_conn_cb`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForeignConnection {
-    /// Where it came from.
-    pub peer: String,
-    /// Why it ended.
-    pub reason: ForeignReason,
-    /// The same for people.
-    pub why: String,
-}
-
-/// Why a connection ended before it was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ForeignReason {
-    /// What it sent is not this protocol.
-    Protocol,
-    /// It speaks no version that this end speaks.
-    Version,
-    /// It said nothing within `session.handshake_timeout_ms`.
-    Silent,
-    /// It went before it had said anything whole: a probe, or a network that failed.
-    Left,
-    /// There was no place for it: `limits.max_connections`, descriptors, or too many that wait to be taken.
-    Limit,
-}
-
-impl ForeignReason {
-    /// Every reason.
-    pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
-
-    /// One word, for logs and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Protocol => "protocol",
-            Self::Version => "version",
-            Self::Silent => "silent",
-            Self::Left => "left",
-            Self::Limit => "limit",
-        }
-    }
-
-    pub(crate) fn of_close(code: ByeCode) -> Option<Self> {
-        match code {
-            ByeCode::Protocol => Some(Self::Protocol),
-            ByeCode::Version => Some(Self::Version),
-            ByeCode::Timeout => Some(Self::Silent),
-            ByeCode::Limit => Some(Self::Limit),
-            ByeCode::Normal | ByeCode::NotAccepted | ByeCode::ShuttingDown | ByeCode::TakenOver => None,
-        }
-    }
-
-    pub(crate) fn of_down(down: &Down) -> Option<Self> {
-        match down {
-            Down::Local(_) => None,
-            Down::PeerClosed | Down::Broken(_) => Some(Self::Left),
-            _ => Some(Self::Protocol),
-        }
-    }
-}
+use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker};
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
 /// stops listening; connections that were taken go on.
@@ -102,43 +33,6 @@ pub struct Listener {
     addr: String,
 }
 
-pub(crate) struct ListenerShared {
-    pub(crate) id: u64,
-    callback: Callback<ConnCallback>,
-    strangers: Callback<ForeignCallback>,
-    waiting: EventQueue<Conn>,
-}
-
-impl ListenerShared {
-    /// A connection whose hello was read: calls the callback or queues it for [`Listener::accept`]. Gives it back if
-    /// nobody takes connections fast enough.
-    pub(crate) fn offer(&self, conn: Conn) -> Option<Conn> {
-        let Err(conn) = self.call(conn) else { return None };
-        // A callback that was set since has taken the connections that waited, or takes them after this.
-        match self.waiting.push_unless(conn, || self.callback.is_set()) {
-            Ok(()) => None,
-            Err(NotQueued::Refused(conn)) => self.offer(conn),
-            Err(NotQueued::Full(conn)) => Some(conn),
-        }
-    }
-
-    /// A connection ended before it was offered.
-    pub(crate) fn turned_away(&self, peer: &str, reason: ForeignReason, why: &str) {
-        let stranger = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
-        // Nobody asked to hear of it, or the callback panicked, which was told.
-        let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
-    }
-
-    fn call(&self, conn: Conn) -> Result<(), Conn> {
-        let shared = conn.shared.clone();
-        if self.callback.run(conn, |callback, conn| callback(conn))? == Ran::Panicked {
-            let (code, why) = (ByeCode::NotAccepted, CALLBACK_PANICKED.to_owned());
-            shared.send(Command::Close { conn: shared.id, code, why });
-        }
-        Ok(())
-    }
-}
-
 impl Listener {
     /// Listens on an address such as `127.0.0.1:7411`; port 0 takes a free one.
     ///
@@ -162,12 +56,7 @@ impl Listener {
         addr: &str,
     ) -> (Self, std::sync::mpsc::Receiver<Result<String, String>>) {
         let (id, _) = context.inner().place_conn();
-        let shared = Arc::new(ListenerShared {
-            id,
-            callback: Callback::default(),
-            strangers: Callback::default(),
-            waiting: EventQueue::new(context.config().tcp.backlog as usize),
-        });
+        let shared = Arc::new(ListenerShared::new(id, context.config().tcp.backlog as usize));
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
         context.inner().workers[0].send(command);
@@ -180,14 +69,24 @@ impl Listener {
     }
 
     /// Calls `callback` for every connection, on a worker thread; for those that wait already, on this one.
-    pub fn set_conn_cb(&self, callback: impl FnMut(Conn) + Send + 'static) {
+    pub fn set_conn_cb(&self, mut callback: impl FnMut(Conn) + Send + 'static) {
+        let context = self.context.downgrade();
+        let callback = move |shared| {
+            if let Some(context) = context.upgrade() {
+                callback(Conn { shared, context });
+            }
+        };
         self.context.inner().set_callback(&self.shared.callback, Box::new(callback));
         while let Some(conn) = self.shared.waiting.recv(Some(Duration::ZERO)) {
-            if let Some(conn) = self.shared.offer(conn) {
-                // The callback was removed meanwhile, and as many connections wait as may.
-                conn.reject("too many connections wait to be accepted");
+            if let Some(shared) = self.shared.offer(conn) {
+                // The callback was removed meanwhile, and the queue is full.
+                self.conn(shared).reject("too many connections wait to be accepted");
             }
         }
+    }
+
+    fn conn(&self, shared: Arc<ConnShared>) -> Conn {
+        Conn { shared, context: self.context.clone() }
     }
 
     /// Removes the callback of [`Listener::set_conn_cb`]: connections wait for [`Listener::accept`] again. What the callback
@@ -210,7 +109,8 @@ impl Listener {
     /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever). In a callback, which must
     /// not wait, only what is there.
     pub fn accept(&self, timeout: Option<Duration>) -> Option<Conn> {
-        self.shared.waiting.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })
+        let shared = self.shared.waiting.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })?;
+        Some(self.conn(shared))
     }
 
     /// A descriptor that is readable while [`Listener::accept`] would return a connection: for the application's own event

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::budget::Budget;
 use crate::limits::BlockTimeout;
 use crate::proto::Start;
+use crate::state::Budget;
 use crate::types::{Bid, Policy, Position};
 
 /// Which event makes received data count as landed for the sender.

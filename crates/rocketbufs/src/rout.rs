@@ -1,38 +1,24 @@
 //! The sending end (paper 1, section 3.2, Listing 2).
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketring::RingConfig;
 
-use crate::buffer::{Buffer, Log};
-use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::confirm::SubscriberProgress;
 use crate::conn::Conn;
-use crate::context::{Context, ContextInner};
-use crate::core::{Command, Role};
-use crate::durable_slots::DurableSlots;
+use crate::context::Context;
 use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
-use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
-use crate::inbound::InboundShared;
-use crate::inspect::Traffic;
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::options::{BufferOptions, SubscribeOptions};
-use crate::proto::{ByeCode, End};
+use crate::proto::End;
 use crate::rin::RIn;
 use crate::segment::{self, Blocking, OutSegment, OutWriter};
+use crate::state::{Buffer, ConnShared, InboundShared, Log, ROutShared, Role, is_worker};
 use crate::types::{Bid, ConfirmLevel, Epoch, Position};
-use crate::worker::is_worker;
-
-type DataOutCallback = dyn FnMut(Bid, u64) + Send;
-type ControlCallback = dyn FnMut(&Conn, &[u8]) + Send;
-type EventCallback = dyn FnMut(OutEvent) + Send;
-type ProgressCallback = dyn FnMut(SubscriberProgress) + Send;
 
 /// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
 ///
@@ -44,168 +30,10 @@ pub struct ROut {
     context: Context,
 }
 
-pub(crate) struct ROutShared {
-    pub(crate) inner: Arc<ContextInner>,
-    buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
-    conns: Mutex<HashSet<u64>>,
-    pub(crate) kept: DurableSlots,
-    /// What the buffers that are gone had received, delivered and dropped.
-    pub(crate) past: Mutex<Traffic>,
-    data_out_cb: Callback<DataOutCallback>,
-    control_cb: Callback<ControlCallback>,
-    event_cb: Callback<EventCallback>,
-    pub(crate) progress_cb: Callback<ProgressCallback>,
-    /// Events that no callback takes.
-    events: EventQueue<OutEvent>,
-    /// Events that had to make room in it for newer ones.
-    missed: AtomicU64,
-    /// The application reads the queue: what it did not ask for by a callback comes there too.
-    reads_events: AtomicBool,
-}
-
-/// The most events that wait for [`ROut::recv_event`].
-const MAX_EVENTS: usize = 4096;
-
-impl ROutShared {
-    pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {
-        self.buffers.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
-    }
-
-    fn insert(&self, buffer: Arc<Buffer>) -> Result<(), BufferError> {
-        let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
-        let bid = buffer.bid;
-        if buffers.contains_key(&bid) {
-            return Err(BufferError::Exists(bid));
-        }
-        buffers.insert(bid, buffer);
-        Ok(())
-    }
-
-    /// Tells an event, on a worker thread.
-    pub(crate) fn tell(&self, event: OutEvent) {
-        self.run_event_backlog();
-        if let Err(event) = self.call(event) {
-            self.queue_event(event);
-        }
-    }
-
-    /// Gives an event to the callback; gives it back if there is none.
-    fn call(&self, event: OutEvent) -> Result<(), OutEvent> {
-        let conn = event.conn();
-        let ran = self.event_cb.run(event, |callback, event| callback(event))?;
-        if let (Ran::Panicked, Some(conn)) = (ran, conn) {
-            let worker = self.inner.worker_of(conn);
-            let (code, why) = (ByeCode::Normal, CALLBACK_PANICKED.to_owned());
-            self.inner.workers[worker].send(Command::Close { conn, code, why });
-        }
-        Ok(())
-    }
-
-    /// An event for [`ROut::recv_event`]. The newest say most: how it is now.
-    pub(crate) fn queue_event(&self, event: OutEvent) {
-        if self.events.push_newest(event) {
-            self.missed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the application reads the queue of events.
-    pub(crate) fn reads_events(&self) -> bool {
-        self.reads_events.load(Ordering::Relaxed)
-    }
-
-    fn take_event(&self, timeout: Option<Duration>) -> Option<OutEvent> {
-        if self.missed.load(Ordering::Relaxed) > 0 {
-            let events = self.missed.swap(0, Ordering::Relaxed);
-            return Some(OutEvent::Missed { events });
-        }
-        self.events.recv(timeout)
-    }
-
-    /// Gives the event callback what came before it was set, in order.
-    fn run_event_backlog(&self) {
-        while self.event_cb.is_set() {
-            let Some(event) = self.take_event(Some(Duration::ZERO)) else { return };
-            if let Err(event) = self.call(event) {
-                return self.queue_event(event);
-            }
-        }
-    }
-
-    pub(crate) fn on_control(&self, conn: &Conn, message: &[u8]) {
-        match self.control_cb.run(message, |callback, message| callback(conn, message)) {
-            Ok(Ran::Panicked) => conn.close(CALLBACK_PANICKED),
-            Err(message) if self.reads_events() => {
-                self.queue_event(OutEvent::Control { conn: conn.id(), message: message.to_vec() });
-            }
-            Ok(Ran::Returned) | Err(_) => {}
-        }
-    }
-
-    /// Tells the contexts of deliveries that have landed everywhere. On a worker thread.
-    pub(crate) fn run_data_out(&self, buffer: &Buffer) {
-        let contexts = buffer.take_landed_contexts();
-        if contexts.is_empty() {
-            return;
-        }
-        let bid = buffer.bid;
-        let told = self.data_out_cb.run(contexts, |callback, contexts| {
-            contexts.into_iter().for_each(|context| callback(bid, context));
-        });
-        if let (Err(contexts), true) = (told, self.reads_events()) {
-            contexts.into_iter().for_each(|context| self.queue_event(OutEvent::DataOut { bid, context }));
-        }
-    }
-
-    pub(crate) fn conn_down(&self, conn: u64, why: &str) {
-        lock(&self.conns).remove(&conn);
-        self.tell(OutEvent::ConnDown { conn, why: why.to_owned() });
-    }
-
-    /// A destroyed buffer goes when nobody needs it any more.
-    pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
-        if buffer.source.is_some() {
-            if buffer.tell_ended() {
-                self.tell(OutEvent::Ended { bid: buffer.bid });
-            }
-            return;
-        }
-        if buffer.ended() && buffer.is_abandoned() {
-            self.remove(buffer);
-        }
-    }
-
-    fn remove(&self, buffer: &Arc<Buffer>) {
-        let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
-        if buffers.get(&buffer.bid).is_some_and(|known| Arc::ptr_eq(known, buffer)) {
-            buffers.remove(&buffer.bid);
-            lock(&self.past).add(buffer.traffic());
-        }
-        drop(buffers);
-        self.kept.expired(buffer.keep_no_more());
-    }
-
-    pub(crate) fn all_buffers(&self) -> Vec<Arc<Buffer>> {
-        self.buffers.read().unwrap_or_else(|p| p.into_inner()).values().cloned().collect()
-    }
-}
-
 impl ROut {
     /// An rOut without buffers and connections.
     pub fn new(context: &Context) -> Self {
-        let shared = Arc::new(ROutShared {
-            inner: context.inner().clone(),
-            buffers: RwLock::default(),
-            conns: Mutex::default(),
-            kept: DurableSlots::new(context.inner().config.limits.max_held_subscriptions),
-            past: Mutex::default(),
-            data_out_cb: Callback::default(),
-            control_cb: Callback::default(),
-            event_cb: Callback::default(),
-            progress_cb: Callback::default(),
-            events: EventQueue::new(MAX_EVENTS),
-            missed: AtomicU64::new(0),
-            reads_events: AtomicBool::new(false),
-        });
+        let shared = Arc::new(ROutShared::new(context.inner()));
         lock(&context.inner().routs).push(Arc::downgrade(&shared));
         Self { shared, context: context.clone() }
     }
@@ -458,7 +286,13 @@ impl ROut {
     }
 
     /// Calls `callback` on a worker thread for every control message of the application at another end.
-    pub fn set_control_msg_cb(&self, callback: impl FnMut(&Conn, &[u8]) + Send + 'static) {
+    pub fn set_control_msg_cb(&self, mut callback: impl FnMut(&Conn, &[u8]) + Send + 'static) {
+        let context = self.context.downgrade();
+        let callback = move |conn: &Arc<ConnShared>, message: &[u8]| {
+            if let Some(context) = context.upgrade() {
+                callback(&Conn { shared: conn.clone(), context }, message);
+            }
+        };
         self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
     }
 

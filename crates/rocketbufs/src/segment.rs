@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use rocketring::{Claim, ClaimError, Ring, Writer, write_marks};
 
-use crate::buffer::Buffer;
 use crate::error::{DeliverError, SegmentError};
 use crate::lock::lock;
+use crate::state::{Buffer, is_worker};
 use crate::types::{Bid, Position};
-use crate::worker::is_worker;
 use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES};
 
 /// Bytes of the markers around a delivery of an overwritable buffer.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rocketring::{Lapped, Ring, View};
 
-use crate::inbound::InboundShared;
+use crate::state::InboundShared;
 use crate::types::{Bid, Epoch, Position};
 
 /// A piece of a buffer as a callback sees it (paper 1, Listing 1). It ends with the callback.

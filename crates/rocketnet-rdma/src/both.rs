@@ -67,7 +67,6 @@ fn renamed(event: Event) -> Event {
         Event::Unwatched(conn, wire, number) => Event::Unwatched(outer(conn), wire, number),
         Event::Control(conn, bytes) => Event::Control(outer(conn), bytes),
         Event::Offered(conn, wire, offered) => Event::Offered(outer(conn), wire, offered),
-        Event::Sent(conn, wire, at) => Event::Sent(outer(conn), wire, at),
         Event::Landed(conn, wire, at) => Event::Landed(outer(conn), wire, at),
         Event::Writable(conn) => Event::Writable(outer(conn)),
         Event::Down(conn, why) => Event::Down(outer(conn), why),

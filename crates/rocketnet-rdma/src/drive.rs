@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use crate::conn::State;
 use crate::frame;
 use crate::sys::{CmEvent, Incoming, Kind, Trouble};
-use crate::transport::{DEVICE, EVENTS, LISTENER, Rdma, SLEEPER, TROUBLE, Waiting};
+use crate::transport::{DEVICE, EVENTS, LISTENER, Rdma, TROUBLE, WAKER, Waiting};
 
 /// Descriptors and connections' events handled in one poll.
 const READY_PER_POLL: usize = 64;
@@ -53,7 +53,7 @@ impl Rdma {
         }
         for token in ready.iter().map(|event: &epoll::Event| event.data.u64()) {
             match token {
-                SLEEPER => {}
+                WAKER => {}
                 EVENTS => self.take_events(events),
                 index if index & TROUBLE != 0 => self.take_trouble((index & !TROUBLE) as usize),
                 index => self.take_completions(index as usize),
@@ -204,7 +204,7 @@ impl Rdma {
         }
         match conn.serve(events) {
             Ok(more) => {
-                conn.out.tell(id, events);
+                events.extend(conn.out.take_writable().then_some(Event::Writable(id)));
                 if conn.is_finished() {
                     let why = conn.reason(Down::PeerClosed);
                     self.fail(id, why, events);
@@ -246,13 +246,12 @@ impl Rdma {
         self.backlog = backlog;
     }
 
-    /// Ends a connection: tells what had still left, and why it is down.
+    /// Ends a connection and reports why.
     pub(crate) fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) else { return };
         let reason = conn.reason(seen);
         tracing::debug!(conn = id.0, %reason, "RDMA connection down");
         conn.end();
-        conn.out.tell(id, events);
         conn.set_deadline(None, &mut self.deadlines);
         events.push(Event::Down(id, reason));
     }

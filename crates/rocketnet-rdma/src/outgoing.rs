@@ -1,8 +1,8 @@
 //! The sending half of a connection: what is queued, and what the adapter has not finished.
 //!
 //! ```text
-//!   queue                                     flight                              told
-//!   range │ frame │ copied │ range ── post ─▶ 17 │ 18 │ … │ 32 (signalled) ─────▶ Sent, the outbox's place
+//!   queue                                     flight
+//!   range │ frame │ copied │ range ── post ─▶ 17 │ 18 │ … │ 32 (signalled) ─────▶ room, the outbox's place
 //!            place at the peer: `Receives`      at most `send_depth`
 //! ```
 //!
@@ -20,7 +20,7 @@ mod posting;
 use std::collections::{HashMap, VecDeque};
 
 use rocketnet::wire::CONTROL_WIRE;
-use rocketnet::{ConnId, Event, NotWritten, QueueFull, SourceRange, WireId};
+use rocketnet::{NotWritten, QueueFull, SourceRange, WireId};
 use rocketring::{Position, Ring};
 
 use crate::ahead::Ahead;
@@ -52,8 +52,6 @@ enum Item {
         more: bool,
         /// Of a ring without flow control.
         laps: bool,
-        /// Whether it is told when it was sent: not after `detach`.
-        tells: bool,
     },
     Frame(Vec<u8>),
 }
@@ -61,8 +59,9 @@ enum Item {
 /// A request that has not completed, or what ends with it.
 struct Flight {
     number: u64,
-    told: Option<(WireId, Position)>,
     wire: WireId,
+    /// The adapter reads the bytes in the ring behind `wire`.
+    reads_ring: bool,
     bytes: u64,
     part: Option<Part>,
 }
@@ -91,7 +90,6 @@ pub(crate) struct Outgoing {
     depth: u32,
     unsignalled: u32,
     unsignalled_bytes: u64,
-    sent: HashMap<WireId, Position>,
     full: bool,
     dead: bool,
     pub counts: Counts,
@@ -115,7 +113,6 @@ impl Outgoing {
             depth: config.send_depth,
             unsignalled: 0,
             unsignalled_bytes: 0,
-            sent: HashMap::new(),
             full: false,
             dead: false,
             counts: Counts::default(),
@@ -147,7 +144,7 @@ impl Outgoing {
             let mut bytes = vec![0; size as usize];
             ring.view(from, to).copy_to(0, &mut bytes).map_err(|_lapped| NotWritten::Overwritten)?;
             let laps = !ring.flow_control();
-            self.queue.push_back(Item::Copied { wire, bytes, from, done: 0, more, laps, tells: true });
+            self.queue.push_back(Item::Copied { wire, bytes, from, done: 0, more, laps });
         } else {
             self.queue.push_back(Item::Range { wire, ring, from, to, more });
         }
@@ -234,9 +231,6 @@ impl Outgoing {
             if let Some(part) = flight.part {
                 self.outbox.give(part.cost);
             }
-            if let Some((wire, to)) = flight.told {
-                self.sent.insert(wire, to);
-            }
         }
     }
 
@@ -250,9 +244,8 @@ impl Outgoing {
                     let _lapped = ring.view(*from, *to).copy_to(0, &mut bytes);
                     copied += *to - *from;
                     let (from, more, laps) = (*from, *more, !ring.flow_control());
-                    *item = Item::Copied { wire, bytes, from, done: 0, more, laps, tells: false };
+                    *item = Item::Copied { wire, bytes, from, done: 0, more, laps };
                 }
-                Item::Copied { wire: own, tells, .. } if *own == wire => *tells = false,
                 _ => {}
             }
         }
@@ -261,29 +254,24 @@ impl Outgoing {
 
     /// Whether the adapter may still read of the ring behind this id.
     pub fn reads(&self, wire: WireId) -> bool {
-        self.flight.iter().any(|flight| flight.told.is_some() && flight.wire == wire && flight.part.is_none())
+        self.flight.iter().any(|flight| flight.reads_ring && flight.wire == wire)
     }
 
-    /// Nothing is told of this id any more, and its ring is let go of.
+    /// Lets go of the ring behind this id.
     pub fn let_go(&mut self, wire: WireId) {
         self.origins.remove(&wire);
-        self.sent.remove(&wire);
         for flight in &mut self.flight {
             if flight.wire == wire {
-                flight.told = None;
+                flight.reads_ring = false;
             }
         }
     }
 
-    /// Tells what the adapter has finished since the last call, each id once, and whether there is place again.
-    pub fn tell(&mut self, conn: ConnId, events: &mut Vec<Event>) {
-        for (wire, to) in self.sent.drain() {
-            events.push(Event::Sent(conn, wire, to));
-        }
-        if self.full && self.room() > 0 {
-            self.full = false;
-            events.push(Event::Writable(conn));
-        }
+    /// Whether [`Event::Writable`](rocketnet::Event::Writable) is due, for the caller that reports it.
+    pub fn take_writable(&mut self) -> bool {
+        let writable = self.full && self.room() > 0;
+        self.full &= !writable;
+        writable
     }
 
     /// Nothing can be sent any more: lets go of all rings.
@@ -299,36 +287,13 @@ impl Outgoing {
 
 impl Flight {
     fn nothing() -> Self {
-        Self { number: 0, told: None, wire: CONTROL_WIRE, bytes: 0, part: None }
+        Self { number: 0, wire: CONTROL_WIRE, reads_ring: false, bytes: 0, part: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn told(out: &mut Outgoing) -> Vec<Position> {
-        let mut events = Vec::new();
-        out.tell(ConnId(1), &mut events);
-        let sent = events.into_iter().map(|event| match event {
-            Event::Sent(ConnId(1), 5, to) => to,
-            other => panic!("{other:?}"),
-        });
-        sent.collect()
-    }
-
-    #[test]
-    fn what_is_thrown_away_is_told_after_what_the_adapter_still_reads() {
-        let mut out = Outgoing::new(&RdmaConfig::default());
-        out.range_bytes = 300;
-        out.flight.push_back(Flight { number: 1, told: Some((5, 100)), wire: 5, bytes: 100, part: None });
-        out.throw_away(5, 100, Some(200));
-        assert_eq!((told(&mut out), out.range_bytes), (vec![], 300));
-        out.completed(1);
-        assert_eq!((told(&mut out), out.range_bytes), (vec![200], 100));
-        out.throw_away(5, 100, Some(300));
-        assert_eq!((told(&mut out), out.range_bytes), (vec![300], 0));
-    }
 
     #[test]
     fn a_peer_gives_keys_for_so_many_ids_at_once_and_no_more() {

@@ -21,7 +21,7 @@ use crate::frame::{self, Record};
 use crate::sys::{Completions, Events, Id, Incoming, Link, Watch, device_of};
 
 /// The token of the waker in the epoll set; of connections' events; completions have their index.
-pub(crate) const SLEEPER: u64 = u64::MAX;
+pub(crate) const WAKER: u64 = u64::MAX;
 pub(crate) const EVENTS: u64 = u64::MAX - 1;
 /// The bit that marks the token of what a device tells of itself.
 pub(crate) const TROUBLE: u64 = 1 << 61;
@@ -94,7 +94,7 @@ impl Rdma {
             backlog: Vec::new(),
             deadlines: Deadlines::new(),
         };
-        rdma.watch(waker.fd(), SLEEPER)?;
+        rdma.watch(waker.fd(), WAKER)?;
         rdma.watch(events.fd(), EVENTS)?;
         Ok(rdma)
     }
@@ -199,7 +199,6 @@ impl Transport for Rdma {
         Promises {
             ordered: true,
             one_sided: true,
-            zero_copy: true,
             // The memory has what completed; what the session makes of it (a file, a relay) is for it to say, with CREDIT.
             reports_landed: false,
             max_write_bytes: self.config.tx_queue_bytes.into(),

@@ -26,9 +26,6 @@ pub struct Promises {
     pub ordered: bool,
     /// The peer's processor takes no part in a write.
     pub one_sided: bool,
-    /// The source range is read where it lies until [`Event::Sent`] (true for all but a copying transport); where the
-    /// peer maps it ([`Transport::offer`]), until the peer no longer needs it.
-    pub zero_copy: bool,
     /// [`Event::Landed`] follows every write. Where false (a stream), `landed` travels with credit.
     pub reports_landed: bool,
     /// Bytes of the largest single write.
@@ -38,7 +35,8 @@ pub struct Promises {
 }
 
 /// A range of a ring to be written to the peer. The bytes belong to the ring; the transport reads them where they
-/// lie, and the caller keeps them stable until [`Event::Sent`] or until [`Transport::detach`] returns.
+/// lie. The caller keeps them stable until the peer has them ([`Event::Landed`], or the peer's own word where
+/// [`Promises::reports_landed`] is false) or until [`Transport::detach`] returns.
 #[derive(Clone)]
 pub struct SourceRange {
     /// The ring that holds the bytes.
@@ -146,8 +144,6 @@ pub enum Event {
     Watched(ConnId, WireId, u32, Option<Arc<PeerDoorbell>>),
     /// The reader with this number no longer follows.
     Unwatched(ConnId, WireId, u32),
-    /// The source ring's bytes up to this position were read by the transport and are no longer needed by it.
-    Sent(ConnId, WireId, Position),
     /// The peer's memory has everything up to this position (only where [`Promises::reports_landed`]).
     Landed(ConnId, WireId, Position),
     /// There is place in the queue again after [`QueueFull`] or a full queue reported by [`Transport::room`].
@@ -277,7 +273,7 @@ pub trait Transport {
 
     /// Lets the peer map the ring from which `wire` will be written, ahead of what is queued after this: it then reads
     /// ranges where they lie. True if it does: [`Event::Offered`] follows there, ranges of this ring may go without their
-    /// bytes ([`SourceRange::mapped`]), and the peer needs them until it says otherwise, also after [`Event::Sent`] and
+    /// bytes ([`SourceRange::mapped`]), and the peer needs them until it says otherwise, also after
     /// [`Transport::detach`].
     /// False if this connection or ring cannot do that, and ranges are copied as ever. `behind`: how many bytes below the
     /// first range the ring keeps too ([`Offered::behind`]).
@@ -372,7 +368,7 @@ pub trait Transport {
     }
 
     /// How long a caller that waits on [`Transport::pollable`] may at most do so before it calls `poll`; None: until that is
-    /// ready. That something was sent is no reason to call it: [`Event::Sent`] may wait for other news. `sleeps`: it will wait there, and who writes rings that are followed wakes it from here on.
+    /// ready. `sleeps`: it will wait there, and who writes rings that are followed wakes it from here on.
     fn poll_within(&self, _sleeps: bool) -> Option<Duration> {
         None
     }

@@ -50,21 +50,6 @@ fn a_wake_ends_a_poll_without_timeout() {
     tcp.poll(Some(Duration::from_millis(1)), &mut Vec::new());
 }
 
-#[test]
-fn what_a_flush_sent_is_told_by_a_poll_without_timeout() {
-    let (mut a, mut b) = (tcp(TcpConfig::default()).unwrap(), tcp(TcpConfig::default()).unwrap());
-    let address = b.listen("127.0.0.1:0").unwrap();
-    let conn = a.connect(&address).unwrap();
-    wait(&mut a, connected);
-    let source = ring(4_096, 0);
-    a.write(conn, 3, SourceRange { ring: source.clone(), from: 0, to: 100, mapped: false }, true).unwrap();
-    a.write(conn, 3, SourceRange { ring: source, from: 100, to: 150, mapped: false }, false).unwrap();
-    assert!(a.flush(conn));
-    let mut events = Vec::new();
-    a.poll(None, &mut events);
-    assert!(matches!(events[..], [Event::Sent(id, 3, 150)] if id == conn), "{events:?}");
-}
-
 /// Six that are ready at the same time: what some brought can be answered before the next are read.
 #[test]
 fn connections_that_bring_little_are_told_in_portions() {

@@ -1,4 +1,4 @@
-//! Who may break a rule, and why: `crates/tidy/exceptions.toml`.
+//! The exceptions to the rules, with their reasons: `crates/tidy/exceptions.toml`.
 
 use serde::Deserialize;
 
@@ -9,10 +9,10 @@ pub struct Exceptions {
     /// Functions that are longer than the limit.
     #[serde(default)]
     pub function: Vec<LongFunction>,
-    /// Files that may hold `unsafe`.
+    /// Files that may contain `unsafe`.
     #[serde(default)]
     pub unsafe_code: Vec<Allowed>,
-    /// Files that may name the standard library's atomics.
+    /// Files that may use the atomics of the standard library.
     #[serde(default)]
     pub std_atomics: Vec<Allowed>,
     /// Files that may order a store before a later load.
@@ -28,22 +28,22 @@ pub struct LongFunction {
     pub path: String,
     /// The function's name.
     pub name: String,
-    /// Why it is one function all the same.
+    /// The reason.
     pub reason: String,
 }
 
-/// A file, or a folder if the path ends with `/`, that may do what others may not.
+/// A file, or a folder if the path ends with `/`, with an exception.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allowed {
     /// Relative to the root of the repository.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Allowed {
-    /// Whether this entry is about the file.
+    /// True if the entry covers the file.
     pub fn covers(&self, path: &str) -> bool {
         self.path == path || (self.path.ends_with('/') && path.starts_with(&self.path))
     }
@@ -52,7 +52,7 @@ impl Allowed {
 /// Reads the list.
 ///
 /// # Panics
-/// If it cannot be read: then nothing can be checked.
+/// The file cannot be read or parsed, so nothing can be checked.
 pub fn load() -> Exceptions {
     let path = crate::tree::root().join("crates/tidy/exceptions.toml");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

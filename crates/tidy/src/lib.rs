@@ -1,14 +1,14 @@
-//! Style is a test: what rustfmt and clippy cannot say about this repository.
+//! The style rules of this repository that rustfmt and clippy cannot check.
 //!
 //! * [`tree`]: the files of the repository;
 //! * [`rust`]: Rust source without its comments and literals, and the functions in it;
 //! * [`licence`]: SPDX expressions against an allow-list;
 //! * [`links`]: the relative links of a Markdown file;
-//! * [`exceptions`]: who may break a limit, and why;
+//! * [`exceptions`]: the exceptions to the rules, with their reasons;
 //! * [`imports`]: the import graph of a package; [`cycles`]: its cycles; [`layers`]: the declared layers;
 //! * [`report`]: the graph as a table, JSON and a drawing.
 //!
-//! The rules themselves are in `tests/`, one test each, so that a failure names its rule.
+//! Each rule is a test in `tests/`, so that a failure names its rule.
 
 #![forbid(unsafe_code)]
 

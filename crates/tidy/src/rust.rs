@@ -1,6 +1,6 @@
-//! Just enough of Rust's grammar to find words that are code, and where a function begins and ends.
+//! A minimal lexer for Rust: it finds words in code, and the begin and end of functions.
 //!
-//! A real parser would be a dependency larger than all of this crate, and macros would stay closed to it.
+//! The rules apply inside macros too, whose arguments a parser does not parse.
 
 /// A function with a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Function {
     pub code_lines: usize,
 }
 
-/// The source with comments and the insides of literals replaced by spaces; lines and offsets stay where they were.
+/// The source with comments and the contents of literals replaced by spaces. Lines and offsets do not change.
 pub fn code_only(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut out = bytes.to_vec();
@@ -56,7 +56,8 @@ fn skip_non_code(source: &str, at: usize) -> usize {
     }
 }
 
-/// Whether the `r` at `at` is inside an identifier, and so begins no raw string. `br` and `cr` are prefixes too.
+/// True if the `r` at `at` is part of an identifier, and so begins no raw string. `br` and `cr` are prefixes
+/// too.
 fn continues_a_word(bytes: &[u8], at: usize) -> bool {
     let word = |i: usize| bytes[i] == b'_' || bytes[i].is_ascii_alphanumeric();
     match at {

@@ -1,8 +1,8 @@
-//! The files of the repository as they lie on disk, without what is built.
+//! The files of the repository on disk, without build outputs.
 
 use std::path::{Path, PathBuf};
 
-/// Names of what is built, downloaded or git's own (in a work tree `.git` is a file), never written by hand.
+/// Names of build outputs, downloads, and the files of git (in a work tree `.git` is a file).
 const NOT_OURS: [&str; 4] = ["target", ".git", "artifacts", "out"];
 
 /// A text file of the repository.
@@ -10,17 +10,17 @@ const NOT_OURS: [&str; 4] = ["target", ".git", "artifacts", "out"];
 pub struct File {
     /// Relative to the root of the repository, with `/`.
     pub path: String,
-    /// What it says.
+    /// The contents.
     pub text: String,
 }
 
 impl File {
-    /// Whether it is a Rust source file.
+    /// True for a Rust source file.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
 
-    /// Whether it is a script: in `scripts/` or with an interpreter in its first line.
+    /// True for a script: a file in `scripts/`, or with an interpreter in its first line.
     pub fn is_script(&self) -> bool {
         self.path.starts_with("scripts/") || self.text.starts_with("#!")
     }

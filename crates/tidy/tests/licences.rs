@@ -1,4 +1,4 @@
-//! The dependencies against `deny.toml`: what cargo-deny checks, without having to install it.
+//! Checks the dependencies against `deny.toml`, as cargo-deny does, without installing it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use serde::Deserialize;
 use tidy::{licence, tree};
 
-/// The parts of deny.toml that are checked here; cargo-deny reads the rest.
+/// The parts of deny.toml that are checked here. cargo-deny reads the others.
 #[derive(Deserialize)]
 struct Deny {
     licenses: Licenses,
@@ -28,7 +28,7 @@ struct Bans {
 struct Banned {
     name: String,
     reason: String,
-    /// Only these may depend on it.
+    /// The only packages that may depend on it.
     #[serde(default)]
     wrappers: Vec<String>,
 }
@@ -66,7 +66,7 @@ fn deny() -> Deny {
     toml::from_str(&text).expect("deny.toml holds what this test needs")
 }
 
-/// Every package of the Cargo.lock in this folder, for all platforms and features; or why cargo does not know.
+/// Every package of the Cargo.lock in a folder, for all platforms and features, or cargo's error.
 fn packages_of(folder: &str) -> Result<Vec<Package>, String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(tree::root().join(folder))
@@ -79,13 +79,13 @@ fn packages_of(folder: &str) -> Result<Vec<Package>, String> {
     Ok(serde_json::from_slice::<Metadata>(&output.stdout).expect("the format of cargo metadata").packages)
 }
 
-/// What the project is made of.
+/// The dependencies of the project.
 fn packages() -> Vec<Package> {
     packages_of(".").unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// And what its benches are compared with, in programs of their own. That has to be fetched, so it is left out aloud where
-/// there is no network.
+/// The dependencies of the peers in the benches, which are programs of their own. They have to be fetched, so
+/// the test reports that it skips them if they cannot be.
 fn packages_and_peers() -> Vec<Package> {
     let peers = packages_of("bench/peers").unwrap_or_else(|error| {
         eprintln!("SKIPPED: {error}");
@@ -119,7 +119,7 @@ fn every_source_is_known() {
     let known = deny().sources.allow_registry;
     let mut found = Vec::new();
     for package in packages_and_peers() {
-        // None: a folder of this repository.
+        // `None` is a folder of this repository.
         let Some(source) = package.source else { continue };
         if !known.iter().any(|k| source.strip_prefix("registry+") == Some(k)) {
             found.push(format!("{} {}: {source}", package.name, package.version));
@@ -137,7 +137,7 @@ fn nothing_banned_is_used() {
         if ban.wrappers.is_empty() && packages.iter().any(|package| package.name == ban.name) {
             found.push(format!("{}: {}", ban.name, ban.reason));
         }
-        // A dependency that a crate only can have, or has for its own tests, brings nothing in.
+        // An optional dependency, or one for a crate's own tests, adds no package.
         let uses = |package: &&Package| {
             let brings =
                 |d: &Dependency| d.name == ban.name && d.kind.as_deref() != Some("dev") && !d.optional;

@@ -1,4 +1,5 @@
-//! The rules of the repository, one test each. The limits are here, the exceptions in `exceptions.toml`.
+//! The style rules of the repository, one test each. The limits are here, the exceptions in
+//! `exceptions.toml`.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,11 +8,11 @@ use tidy::exceptions::{self, Allowed};
 use tidy::rust;
 use tidy::tree::{self, File};
 
-/// Lines of a file, at most.
+/// The most lines of a file.
 const FILE_LINES: usize = 1000;
-/// Lines of code of a function: past this it needs an exception.
+/// The most lines of code of a function without an exception.
 const FUNCTION_LINES: usize = 50;
-/// Lines of code of a function: past this nothing helps.
+/// The most lines of code of a function with an exception.
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates whose work is not memory, by folder, and what they say about `unsafe`: `forbid` where there is none at
 /// all, `deny` where one listed file has some.
@@ -29,15 +30,15 @@ const SAFE_CRATES: [(&str, &str); 12] = [
     ("crates/tidy", "forbid"),
     ("fuzz/bodies", "forbid"),
 ];
-/// Words that are never left behind, in halves so that this file passes its own test.
+/// Words that must not be left behind, in halves, so that this file passes its own test.
 const LEFTOVERS: [(&str, &str); 5] = [("TO", "DO"), ("FIX", "ME"), ("X", "XX"), ("HA", "CK"), ("WI", "P")];
-/// Macros that are never left behind, in halves for the same reason.
+/// Macros that must not be left behind, in halves for the same reason.
 const LEFTOVER_MACROS: [(&str, &str); 3] = [("to", "do!"), ("db", "g!"), ("unimplemented", "!")];
-/// Folders that exist on one machine only, in halves for the same reason.
+/// Folders of a single machine, in halves for the same reason.
 const MACHINE_FOLDERS: [(&str, &str); 4] =
     [("/ho", "me/"), ("/wo", "rk/"), ("/Use", "rs/"), ("/tmp/con", "tracts")];
 
-/// Fails with everything that was found, one line each.
+/// Fails with every finding, one in each line.
 fn none(rule: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{rule}:\n  {}\n", found.join("\n  "));
 }
@@ -136,7 +137,7 @@ fn text_is_clean() {
     none("as .editorconfig says", found);
 }
 
-/// Files of a folder whose code names what `names` looks for, and that no entry covers; and entries that cover none.
+/// Files of a folder whose code uses a name from `names` without an entry, and entries without such a file.
 fn outside(rule: &str, folder: &str, allowed: &[Allowed], names: impl Fn(&str) -> Option<usize>) {
     let mut found = Vec::new();
     let mut used = BTreeSet::new();
@@ -249,7 +250,7 @@ fn nothing_built_is_committed() {
     none("what is built is not committed", listed.split('\0').filter(built).map(str::to_owned).collect());
 }
 
-/// A fuzz target is four things in four places; cargo-fuzz tells only when it is run.
+/// A fuzz target has parts in four places. Only `cargo fuzz run` would notice a missing one.
 #[test]
 fn every_fuzz_target_is_complete() {
     let files = tree::files();

@@ -1,6 +1,6 @@
-//! A network in user space: a proxy that decides about each datagram.
+//! A bad network in user space: a proxy that decides the fate of each datagram.
 
-// Each test file uses its part.
+// Each test file uses a part of this module.
 #![allow(dead_code, reason = "every test file compiles this module for itself")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use cmq::wire::{Body, Datagram};
 
-/// What becomes of a datagram.
+/// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives.
     Passes,
-    /// It does not.
+    /// It is lost.
     Lost,
-    /// It arrives two times.
+    /// It arrives twice.
     Twice,
-    /// It arrives after so many that came later.
+    /// It arrives after this many later datagrams.
     After(usize),
 }
 
 /// What a proxy did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct ProxyCounts {
     /// Messages in datagrams that were lost.
     pub lost: u64,
     /// Messages in datagrams that arrived twice.
@@ -35,15 +35,15 @@ pub struct Done {
     pub after: u64,
 }
 
-/// Stands between senders and one receiver. Answers go back to the sender that was heard last.
+/// A proxy between senders and one receiver. Answers go to the sender that sent last.
 pub struct Proxy {
     addr: SocketAddr,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Done>>,
+    thread: Option<JoinHandle<ProxyCounts>>,
 }
 
 impl Proxy {
-    /// `fate` decides, given the number and the bytes of a datagram on its way to the receiver.
+    /// Starts a proxy. `fate` gets the number and the bytes of each datagram to the receiver.
     pub fn start(receiver: SocketAddr, fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static) -> Proxy {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20).expect("a large buffer");
@@ -55,13 +55,13 @@ impl Proxy {
         Proxy { addr, stop, thread: Some(thread) }
     }
 
-    /// Where senders send to.
+    /// The address for senders.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Ends it, once nothing came for a while.
-    pub fn finish(mut self) -> Done {
+    /// Ends the proxy, once it is idle.
+    pub fn finish(mut self) -> ProxyCounts {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("it is stopped once").join().expect("the proxy does not panic")
     }
@@ -78,8 +78,8 @@ fn carry(
     receiver: SocketAddr,
     mut fate: impl FnMut(u64, &[u8]) -> Fate,
     stop: &AtomicBool,
-) -> Done {
-    let (mut done, mut number, mut sender) = (Done::default(), 0, receiver);
+) -> ProxyCounts {
+    let (mut done, mut number, mut sender) = (ProxyCounts::default(), 0, receiver);
     let mut later: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut buffer = vec![0; 65_536];
     loop {
@@ -114,7 +114,7 @@ fn carry(
     }
 }
 
-/// Messages that a datagram is worth: a closing one none.
+/// The number of messages in a datagram. A fragment counts as one.
 pub fn messages(bytes: &[u8]) -> u64 {
     match Datagram::parse(bytes).expect("a queue sent it").body {
         Body::Batch(messages) => messages.len() as u64,

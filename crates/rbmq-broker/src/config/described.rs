@@ -1,7 +1,7 @@
-//! Declares a section whose fields' documentation is there at run time too: the commented file that
-//! `rbmq config --default` prints is made of it, so that it cannot say something else than the library's documentation.
+//! Sections whose documentation is available at run time. The file that `rbmq config --default` prints is made of it, so
+//! that the file and the documentation of the library agree.
 
-/// Wraps a structure of documented public fields.
+/// Declares a structure of documented public fields, with their names and documentation as constants.
 macro_rules! described {
     (
         $(#[doc = $about:literal])+
@@ -28,7 +28,7 @@ macro_rules! described {
 
         impl $name {
             pub(crate) const ABOUT: &str = concat!($($about, "\n"),+);
-            /// Each field with what it is about.
+            /// The name and documentation of each field.
             pub(crate) const FIELDS: &[(&str, &str)] =
                 &[$((stringify!($field), concat!($($help, "\n"),+))),+];
         }

@@ -1,16 +1,17 @@
-//! What changes when a running broker is given another configuration, and what cannot.
+//! Reloading: which settings of another configuration a running broker applies.
 //!
-//! A broker takes over what only its own thread asks for: limits, times, the log's level. What connections, rings and
-//! threads were made with stays until the broker is started again, and is told by name.
+//! A broker applies the settings that only its own thread reads: limits, times, the level of the log. Settings of
+//! connections, rings and threads need a restart, and are reported by name.
 
 use std::fmt;
 
 use toml::{Table, Value};
 
-use super::sources::table;
-use super::{BrokerConfig, BrokerSettings};
+use super::BrokerConfig;
+use super::broker::BrokerSettings;
+use super::listing::table;
 
-/// The settings that a running broker takes over. They count from then on: what exists keeps what it was given.
+/// The settings that a running broker applies. They are valid for new objects; existing objects keep the old values.
 const RELOADABLE: &[&str] = &[
     "broker.max_topics",
     "broker.max_publishers",
@@ -31,15 +32,15 @@ const RELOADABLE: &[&str] = &[
     "http.max_topic_series",
 ];
 
-/// A setting whose value is another one now.
+/// A setting with a changed value.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Change {
     /// Section and field.
     pub name: String,
-    /// What it was; none if it was unset.
+    /// The old value; none if the setting was unset.
     pub old: Option<Value>,
-    /// What the new configuration says; none if that leaves it unset.
+    /// The new value; none if the setting is unset.
     pub new: Option<Value>,
 }
 
@@ -50,18 +51,18 @@ impl fmt::Display for Change {
     }
 }
 
-/// What came of a new configuration.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Reload {
-    /// What is in force from now on.
+    /// The settings that were applied.
     pub applied: Vec<Change>,
-    /// What counts only after a restart.
+    /// The settings that need a restart.
     pub needs_restart: Vec<Change>,
 }
 
 impl BrokerConfig {
-    /// Takes over what can be taken over while a broker runs.
+    /// Applies the reloadable settings of another configuration.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {
         let (old_settings, new_settings) = (self.settings(), new.settings());
         let mut reload = Reload::default();
@@ -103,7 +104,7 @@ mod tests {
     const TOPICS: &str = r#"broker.topics: [] -> [{ ingest = "splice", pattern = "a/#", policies = ["block", "drop", "disconnect"] }]"#;
 
     #[test]
-    fn what_can_change_changes_and_the_rest_is_told() {
+    fn reloadable_settings_are_applied_and_the_others_reported() {
         let mut running = BrokerConfig::default();
         let mut new = BrokerConfig::default();
         new.broker.max_topics = 5;
@@ -130,13 +131,13 @@ mod tests {
         assert_eq!(running.broker.topics, new.broker.topics);
         assert_eq!(running.broker.listen, "127.0.0.1:7411");
         assert_eq!(running.log.level, "debug");
-        // What was not taken over is told every time.
+        // Settings that need a restart are reported every time.
         assert_eq!(running.reload(&new).needs_restart.len(), 3);
         assert!(running.reload(&new).applied.is_empty());
     }
 
     #[test]
-    fn what_is_listed_exists() {
+    fn the_reloadable_settings_exist() {
         let settings = BrokerConfig::default().settings();
         for name in RELOADABLE {
             assert!(settings.iter().any(|setting| setting.name == *name), "{name}");

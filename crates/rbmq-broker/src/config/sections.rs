@@ -1,18 +1,18 @@
-//! The sections beside `[broker]` that say how a broker is watched: `[log]` and `[http]`.
+//! The sections `[log]` and `[http]`, for the observation of a broker.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::BrokerConfigError;
+use super::error::BrokerConfigError;
 
-/// How log lines are written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum LogFormat {
-    /// For people: time, level, what happened.
+    /// For people: time, level, message.
     #[default]
     Text,
     /// For programs: one JSON object per line.
@@ -20,16 +20,16 @@ pub enum LogFormat {
 }
 
 described! {
-/// The `[log]` section: what `rbmq serve` writes to standard error. A broker inside a program logs through that
-/// program's `tracing`, and this section is not looked at.
+/// The `[log]` section: the log of `rbmq serve` on standard error. A broker inside a program logs through that program's
+/// `tracing` and ignores this section.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// What is logged: a level ("error", "warn", "info", "debug", "trace", "off"), or levels of parts as in
-    /// "info,rocketnet=debug". RBMQ_LOG, -v and -q go over it. Default "info": clients that come and go, what is
-    /// refused and lost; nothing is logged per message at any level.
+    /// A level ("error", "warn", "info", "debug", "trace", "off"), or levels of parts as in "info,rocketnet=debug".
+    /// RBMQ_LOG, -v and -q override it. Default "info": connections and disconnections, refusals, losses. No level logs
+    /// single messages.
     pub level: String,
-    /// "text" for people, "json" for programs: one object per line. Times are RFC 3339 in UTC in both. Default "text".
+    /// "text" for people, or "json" for programs: one object per line. Both have RFC 3339 times in UTC. Default "text".
     pub format: LogFormat,
 }
 }
@@ -40,7 +40,8 @@ impl Default for LogSettings {
     }
 }
 
-/// The words for levels; another word alone would be taken for a part of the program, and nothing else be logged.
+/// The names of the levels. The log library takes any other single word for a part of the program, and then logs nothing
+/// else.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl LogSettings {
@@ -65,22 +66,22 @@ fn is_level(word: &str) -> bool {
 }
 
 described! {
-/// The `[http]` section: metrics and health for whoever watches the broker. Off unless `listen` is set.
+/// The `[http]` section: metrics and health of the broker over HTTP. Off unless `listen` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpSettings {
-    /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free one. Default "": there is none. There is no
-    /// authentication: whoever reaches it reads the names and rates of all topics.
+    /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. The endpoint has
+    /// no authentication: every client that reaches the address can read the names and rates of all topics.
     pub listen: String,
-    /// Topics that have time series of their own in /metrics; the others are summed under topic="#others" (no topic can
-    /// have that name). Default 1,000. Large: each costs about ten series in whatever collects them, and a few
-    /// microseconds of a scrape.
+    /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
+    /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
+    /// system, and a few microseconds of each scrape.
     pub max_topic_series: usize,
-    /// Connections open at once; more are closed when they come. Default 64, at least 1. Each costs a file descriptor and
-    /// at most 64 KiB.
+    /// Largest number of open connections; further connections are closed. Default 64, at least 1. A connection costs a file
+    /// descriptor and at most 64 KiB.
     pub max_connections: usize,
-    /// How long a client may take to send a request, in milliseconds. Default 5,000, 10 to 600,000. Large: strangers that
-    /// say nothing hold a connection for as long.
+    /// Time within which a client must send its request, in milliseconds. Default 5,000, 10 to 600,000. Too large: silent
+    /// clients occupy connections for this time.
     #[serde(deserialize_with = "super::sizes::millis")]
     pub header_timeout_ms: u64,
 }
@@ -93,7 +94,7 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
-    /// `header_timeout_ms` as a time.
+    /// `header_timeout_ms` as a duration.
     pub fn header_timeout(&self) -> Duration {
         Duration::from_millis(self.header_timeout_ms)
     }
@@ -103,7 +104,7 @@ impl HttpSettings {
             return Err(BrokerConfigError::Word {
                 name: "http.listen",
                 value: self.listen.clone(),
-                expects: "an IP address and a port, as 127.0.0.1:7412 or [::1]:7412, or empty for none",
+                expects: "an IP address and a port, as 127.0.0.1:7412 or [::1]:7412, or empty for no endpoint",
             });
         }
         if self.max_connections == 0 {

@@ -24,7 +24,7 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D
     }
 }
 
-/// One that may be left out.
+/// An optional number of bytes.
 pub(crate) fn optional_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     bytes(deserializer).map(Some)
 }
@@ -45,7 +45,7 @@ pub(crate) fn millis<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D
     T::try_from(millis).map_err(|_| D::Error::custom(format!("'{written}' is too long")))
 }
 
-/// One that may be left out.
+/// An optional number of milliseconds.
 pub(crate) fn optional_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     millis(deserializer).map(Some)
 }

@@ -1,4 +1,4 @@
-//! Other brokers to receive from: `[[broker.upstream]]`.
+//! Upstream brokers: `[[broker.upstream]]`.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use super::sizes::{millis, optional_bytes};
 
-/// Most other brokers that one receives from: each has a thread.
+/// The largest number of upstream brokers. Each has a thread.
 pub(super) const MAX_UPSTREAMS: usize = 64;
 
-/// An entry of `[[broker.upstream]]`: another broker whose topics are received here and passed on.
+/// An entry of `[[broker.upstream]]`: another broker whose topics this broker receives and forwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamSettings {
-    /// Its address.
+    /// The address of the other broker.
     pub address: String,
-    /// Which of its topics. Default all (`#`).
+    /// The topics that are received. Default all (`#`).
     #[serde(default = "UpstreamSettings::all_topics")]
     pub topics: Vec<TopicFilter>,
-    /// Bytes of the ring of each of its buffers here. Default `buffers.size_bytes`, and what its deliveries need.
+    /// Ring of each received buffer, in bytes. Default `buffers.size_bytes`, or more if the deliveries need it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub ring_bytes: Option<u64>,
-    /// How long it keeps this broker's place while the connection is lost, in milliseconds. Default 10,000. Small: what
-    /// it keeps no longer by then is lost. Large: its publishers wait as long for a broker that does not come back.
+    /// Time for which the other broker keeps the positions of this broker while the connection is lost, in milliseconds.
+    /// Default 10,000. Too small: data is lost in longer interruptions. Too large: its publishers wait for this time for a
+    /// broker that doesn't come back.
     #[serde(default = "UpstreamSettings::default_hold_ms", deserialize_with = "millis")]
     pub hold_ms: u32,
 }
 
 impl UpstreamSettings {
-    /// All topics of the broker at this address.
+    /// All topics of the broker at an address.
     pub fn new(address: &str) -> Self {
         let (topics, hold_ms) = (Self::all_topics(), Self::default_hold_ms());
         Self { address: address.to_owned(), topics, ring_bytes: None, hold_ms }
@@ -43,12 +44,12 @@ impl UpstreamSettings {
         10_000
     }
 
-    /// Whether a topic is one of those that are received from it.
+    /// Whether a topic is received from this broker.
     pub(crate) fn wants(&self, topic: &TopicName) -> bool {
         self.topics.iter().any(|filter| filter.matches(topic))
     }
 
-    /// `hold_ms` as a time.
+    /// `hold_ms` as a duration.
     pub fn hold(&self) -> Duration {
         Duration::from_millis(self.hold_ms.into())
     }

@@ -1,8 +1,8 @@
-//! The metrics in the text format that Prometheus reads.
+//! The metrics in the text format of Prometheus.
 //!
-//! A counter must never fall, or whoever takes its rate sees everything again. The sums that are read here can, for a
-//! moment: a buffer that is just being removed is counted neither with those that exist nor with those that did. What was
-//! told last is therefore remembered, and never less is told.
+//! A counter must not decrease, because its rate would then include the whole sum again. The sums that are read here can decrease
+//! for a moment: a buffer that is being removed counts neither as existing nor as removed. So the last scrape is remembered, and no
+//! counter is reported with less.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,20 +17,20 @@ use rocketbufs::Traffic;
 
 use super::process::Process;
 use crate::Watch;
-use crate::ledger::{Census, POLICIES, Refusal, TopicAccount, add};
+use crate::accounts::{Census, POLICIES, Refusal, TopicAccount, add};
 
-/// The label of the sum of all topics that have none of their own; no topic can have this name.
+/// The label for the sum of the topics without a label of their own. No topic can have this name.
 const OTHERS: &str = "#others";
 
-/// What was told last.
+/// The traffic of the last scrape.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct LastScrape {
     all: Traffic,
-    /// By the topics' accounts; 0: the others.
+    /// By the numbers of the topics' accounts; 0: the other topics.
     topics: HashMap<u64, Traffic>,
 }
 
-/// A line of the topics' table.
+/// The values of a topic.
 #[derive(Debug, Default)]
 struct Topic {
     name: String,
@@ -40,12 +40,12 @@ struct Topic {
     ring_bytes: u64,
     publishers: u64,
     subscribers: u64,
-    /// Entries of the tables of merged topics, and how many they may have; 0: it is not merged.
+    /// The entries of a merged topic's table and their limit; 0: the topic is not merged.
     table_entries: u64,
     table_limit: u64,
 }
 
-/// Everything at one moment.
+/// The values of one scrape.
 #[derive(Debug)]
 pub(super) struct Scrape {
     census: Census,
@@ -55,45 +55,45 @@ pub(super) struct Scrape {
     traffic: Traffic,
     ring_bytes: (u64, u64),
     draining: bool,
-    /// Connections to the broker's address that were none of a client, by reason.
-    strangers: Vec<(&'static str, u64)>,
-    /// Requests, connections that were one too many, and lines of the log that nobody took.
+    /// Connections to the broker's address that ended before a valid hello, by reason.
+    foreign: Vec<(&'static str, u64)>,
+    /// Requests, refused connections, and dropped lines of the log.
     http: [u64; 3],
     process: Process,
 }
 
 impl Scrape {
-    /// Reads the positions of all that the census found.
-    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], memory: &mut Memory) -> Self {
+    /// Reads the positions of the buffers in the census.
+    pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], last: &mut LastScrape) -> Self {
         let mut others = Topic { name: OTHERS.into(), traffic: census.others_past, ..Topic::default() };
         let accounts = std::mem::take(&mut census.topics);
         let (topic_count, mut buffer_count) = (accounts.len() as u64, 0);
-        let (mut topics, mut told) = (Vec::new(), HashMap::new());
+        let (mut topics, mut reported) = (Vec::new(), HashMap::new());
         for account in accounts {
             buffer_count += account.bids.len() as u64;
             let mut topic = Topic::read(watch, &account);
             if account.own {
-                topic.traffic = at_least(topic.traffic, memory.topics.get(&account.number));
-                told.insert(account.number, topic.traffic);
+                topic.traffic = at_least(topic.traffic, last.topics.get(&account.number));
+                reported.insert(account.number, topic.traffic);
                 topics.push(topic);
             } else {
                 others.add(&topic);
             }
         }
-        others.traffic = at_least(others.traffic, memory.topics.get(&0));
-        told.insert(0, others.traffic);
+        others.traffic = at_least(others.traffic, last.topics.get(&0));
+        reported.insert(0, others.traffic);
         topics.push(others);
-        memory.topics = told;
-        memory.all = at_least(watch.out().traffic(), Some(&memory.all));
+        last.topics = reported;
+        last.all = at_least(watch.out().traffic(), Some(&last.all));
         Self {
             census,
             topics,
             topic_count,
             buffer_count,
-            traffic: memory.all,
+            traffic: last.all,
             ring_bytes: watch.ring_bytes(),
             draining: watch.is_draining(),
-            strangers: watch.strangers().counts().collect(),
+            foreign: watch.foreign_connections().counts().collect(),
             http,
             process: Process::read(),
         }
@@ -120,12 +120,12 @@ impl Topic {
             topic.subscribers += present.len() as u64;
             let unsent = present.iter().map(|sub| sub.lag_bytes).max().unwrap_or(0);
             topic.unsent_bytes = topic.unsent_bytes.max(unsent);
-            // Who is away and whose place is kept holds the publishers as well.
+            // Disconnected subscribers with a kept position hold the publishers too.
             let landed = present.iter().map(|sub| sub.landed).chain(kept.iter().map(|place| place.landed));
             let lag = landed.map(|landed| info.head.saturating_sub(landed)).max().unwrap_or(0);
             topic.lag_bytes = topic.lag_bytes.max(lag);
             if lag > 0 {
-                // What they answer is in the next scrape.
+                // The subscribers' answers are in the next scrape.
                 watch.out().ask_subscribers(*bid);
             }
             if let Some(load) = watch.table_load(*bid) {
@@ -148,16 +148,16 @@ impl Topic {
     }
 }
 
-fn at_least(now: Traffic, told: Option<&Traffic>) -> Traffic {
-    let told = told.copied().unwrap_or_default();
+fn at_least(now: Traffic, last: Option<&Traffic>) -> Traffic {
+    let last = last.copied().unwrap_or_default();
     Traffic {
-        received_bytes: now.received_bytes.max(told.received_bytes),
-        delivered_bytes: now.delivered_bytes.max(told.delivered_bytes),
-        dropped_bytes: now.dropped_bytes.max(told.dropped_bytes),
+        received_bytes: now.received_bytes.max(last.received_bytes),
+        delivered_bytes: now.delivered_bytes.max(last.delivered_bytes),
+        dropped_bytes: now.dropped_bytes.max(last.dropped_bytes),
     }
 }
 
-/// Writes metrics one after the other.
+/// Writes metrics.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
@@ -218,87 +218,83 @@ const GAUGE: MetricType = MetricType::Gauge;
 impl Scrape {
     fn broker(&self, to: &mut Writer<'_>) -> fmt::Result {
         let version = [(env!("CARGO_PKG_VERSION"), 1)];
-        to.family(("rbmq_build_info", "The version that runs", GAUGE), "version", version.into_iter())?;
-        to.gauge("rbmq_draining", "1 while the broker is about to end", self.draining.into())?;
-        to.gauge("rbmq_topics", "Topics that have a buffer", self.topic_count)?;
+        to.family(("rbmq_build_info", "The version of the broker", GAUGE), "version", version.into_iter())?;
+        to.gauge("rbmq_draining", "1 while the broker is stopping", self.draining.into())?;
+        to.gauge("rbmq_topics", "Topics with a buffer", self.topic_count)?;
         to.gauge("rbmq_buffers", "Buffers of all topics", self.buffer_count)?;
         let (in_use, most) = self.ring_bytes;
         to.gauge("rbmq_ring_bytes", "Sum of the sizes of all rings", in_use)?;
         let limits = self.census.limits.iter().copied().chain([("buffers.max_ring_bytes", most)]);
         to.family(("rbmq_limit", "Configured limits", GAUGE), "setting", limits)?;
-        let help = "Bytes taken from publishers";
+        let help = "Bytes received from publishers";
         to.counter("rbmq_received_bytes", help, self.traffic.received_bytes)?;
-        let help = "Bytes that subscribers said have arrived, of all of them together";
+        let help = "Bytes confirmed as received by subscribers, sum of all subscribers";
         to.counter("rbmq_delivered_bytes", help, self.traffic.delivered_bytes)?;
         to.counter("rbmq_http_requests", "Requests to this endpoint", self.http[0])?;
         let help = "Connections to this endpoint that were refused (http.max_connections)";
         to.counter("rbmq_http_refused_connections", help, self.http[1])?;
-        let help = "Lines of the log that were dropped because its reader did not take them";
+        let help = "Lines of the log that were dropped because the reader of the log was too slow";
         to.counter("rbmq_log_lines_dropped", help, self.http[2])
     }
 
     fn clients(&self, to: &mut Writer<'_>) -> fmt::Result {
-        let Census { counts, publishers, publishers_away, subscribers, .. } = &self.census;
+        let Census { totals, publishers, publishers_away, subscribers, .. } = &self.census;
         to.gauge("rbmq_publishers", "Connected publishers", *publishers as u64)?;
-        let help = "Publishers whose connection is lost and who may come back (session.linger_ms)";
+        let help = "Disconnected publishers that can still come back (session.linger_ms)";
         to.gauge("rbmq_publishers_away", help, *publishers_away as u64)?;
         to.gauge("rbmq_subscribers", "Connected subscribers", *subscribers as u64)?;
-        let roles = [("publisher", counts.publishers), ("subscriber", counts.subscribers)];
-        let about = (
-            "rbmq_connections",
-            "Clients that were taken; who reconnects counts again as subscriber",
-            COUNTER,
-        );
+        let roles = [("publisher", totals.publishers), ("subscriber", totals.subscribers)];
+        let about = ("rbmq_connections", "Accepted clients; a reconnecting subscriber counts again", COUNTER);
         to.family(about, "role", roles.into_iter())?;
-        let reasons = Refusal::ALL.iter().map(|(_, name)| *name).zip(counts.refusals);
+        let reasons = Refusal::ALL.iter().map(|(_, name)| *name).zip(totals.refusals);
         let about = (
             "rbmq_refused_connections",
             "Connections to the broker's address that ended before a valid hello",
             COUNTER,
         );
-        to.family(about, "reason", self.strangers.iter().copied())?;
-        to.family(("rbmq_refusals", "Requests and clients that were refused", COUNTER), "reason", reasons)
+        to.family(about, "reason", self.foreign.iter().copied())?;
+        to.family(("rbmq_refusals", "Refused requests and clients", COUNTER), "reason", reasons)
     }
 
     fn losses(&self, to: &mut Writer<'_>) -> fmt::Result {
-        let counts = &self.census.counts;
+        let totals = &self.census.totals;
         let policies = || POLICIES.iter().map(|policy| policy.as_str());
-        let about = ("rbmq_lost_bytes", "Bytes that slow subscribers lost, by their policy", COUNTER);
-        to.family(about, "policy", policies().zip(counts.lost_bytes))?;
+        let about = ("rbmq_lost_bytes", "Bytes lost by slow subscribers, by their policy", COUNTER);
+        to.family(about, "policy", policies().zip(totals.lost_bytes))?;
         let about = (
             "rbmq_too_slow_disconnects",
-            "Subscribers disconnected for being slow, by their policy",
+            "Subscribers disconnected because they were slow, by their policy",
             COUNTER,
         );
-        to.family(about, "policy", policies().zip(counts.too_slow))?;
-        let help = "Bytes that publishers' buffers lost before they came here";
-        to.counter("rbmq_publisher_lost_bytes", help, counts.lost_by_publishers)
+        to.family(about, "policy", policies().zip(totals.too_slow))?;
+        let help = "Bytes that publishers lost before the broker received them";
+        to.counter("rbmq_publisher_lost_bytes", help, totals.lost_by_publishers)
     }
 
     fn by_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
         type Column = (&'static str, &'static str, MetricType, fn(&Topic) -> u64);
         let columns: [Column; 8] = [
-            ("rbmq_topic_received_bytes", "Bytes taken from the topic's publishers", COUNTER, |t| {
+            ("rbmq_topic_received_bytes", "Bytes received from the topic's publishers", COUNTER, |t| {
                 t.traffic.received_bytes
             }),
-            ("rbmq_topic_delivered_bytes", "Bytes that arrived at the topic's subscribers", COUNTER, |t| {
-                t.traffic.delivered_bytes
-            }),
-            ("rbmq_topic_lost_bytes", "Bytes that the topic's slow subscribers lost", COUNTER, |t| {
+            (
+                "rbmq_topic_delivered_bytes",
+                "Bytes confirmed as received by the topic's subscribers",
+                COUNTER,
+                |t| t.traffic.delivered_bytes,
+            ),
+            ("rbmq_topic_lost_bytes", "Bytes lost by the topic's slow subscribers", COUNTER, |t| {
                 t.traffic.dropped_bytes
             }),
             (
                 "rbmq_topic_lag_bytes",
-                "How far the topic's slowest subscriber is behind, as it said last",
+                "Lag of the topic's slowest subscriber, by its last confirmation",
                 GAUGE,
                 |t| t.lag_bytes,
             ),
-            (
-                "rbmq_topic_unsent_bytes",
-                "What was not yet sent to the topic's slowest subscriber",
-                GAUGE,
-                |t| t.unsent_bytes,
-            ),
+            ("rbmq_topic_unsent_bytes", "Bytes not yet sent to the topic's slowest subscriber", GAUGE, |t| {
+                t.unsent_bytes
+            }),
             ("rbmq_topic_ring_bytes", "Sum of the sizes of the topic's rings", GAUGE, |t| t.ring_bytes),
             ("rbmq_topic_publishers", "Publishers that have not closed the topic", GAUGE, |t| t.publishers),
             ("rbmq_topic_subscriptions", "Subscriptions of the topic's buffers", GAUGE, |t| t.subscribers),
@@ -314,13 +310,13 @@ impl Scrape {
         let merged = || self.topics.iter().filter(|topic| topic.table_limit > 0);
         let about = (
             "rbmq_topic_merge_table_entries",
-            "Runs of the merged topic that not every subscriber has given back",
+            "Runs of the merged topic that some subscriber has not consumed",
             GAUGE,
         );
         to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_entries)))?;
         let about = (
             "rbmq_topic_merge_table_limit",
-            "At so many entries the merged topic's publishers wait (broker.merge_table_entries)",
+            "Limit of entries at which the merged topic's publishers wait (broker.merge_table_entries)",
             GAUGE,
         );
         to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_limit)))
@@ -334,7 +330,7 @@ impl Scrape {
             to.metric(about, |to| ConstCounter::new(seconds).encode(to))?;
         }
         if let Some(seconds) = started_seconds {
-            let about = ("process_start_time_seconds", "When the process was started (Unix time)", GAUGE);
+            let about = ("process_start_time_seconds", "Start time of the process (Unix time)", GAUGE);
             to.metric(about, |to| ConstGauge::new(seconds).encode(to))?;
         }
         for (name, help, value) in [

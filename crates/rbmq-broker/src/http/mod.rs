@@ -1,15 +1,15 @@
-//! What a broker tells monitoring over HTTP: metrics, health, topics.
+//! The HTTP endpoint of a broker: metrics, health, topics.
 //!
 //! ```text
-//!   scraper ──▶ one thread of its own: hyper on a runtime for this thread alone
-//!                 ├─ /metrics ─▶ a question to the broker's thread (its tables), positions read where they are kept
+//!   scraper ──▶ the endpoint's thread: hyper on a runtime of one thread
+//!                 ├─ /metrics ─▶ a request to the broker's thread for its tables; positions are read directly
 //!                 ├─ /health, /ready
 //!                 └─ /topics
 //! ```
 //!
-//! Nothing is counted for this per message. A scrape costs what exists (topics, buffers, subscriptions), and asks
-//! subscribers that have not said that they have everything how far they are. Whoever connects has so long to ask, and a connection lives at most
-//! [`MAX_CONNECTION_TIME`]; there are never more than `http.max_connections`.
+//! The metrics cost nothing per message. A scrape visits the existing topics, buffers and subscriptions, and asks the subscribers
+//! that have not confirmed everything for their positions. A client must send its request within a time-out, and a connection
+//! lives at most [`MAX_CONNECTION_TIME`]. There are at most `http.max_connections` connections.
 
 mod metrics;
 mod pages;
@@ -30,30 +30,30 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{HttpSettings, Watch};
-use pages::Pages;
+use pages::{Counters, Pages};
 
-/// How long a connection may live, whatever is done with it: who reads an answer more slowly is cut off.
+/// The longest life of a connection. A client that reads an answer more slowly is disconnected.
 pub const MAX_CONNECTION_TIME: Duration = Duration::from_secs(60);
 
 /// The largest head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The most fields in a request's head.
+/// The largest number of fields in the head of a request.
 const MAX_HEADERS: usize = 64;
 
-/// How long to wait when the system has no descriptor for the next connection.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
+/// The pause after a connection that the system could not accept, usually for lack of descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
-/// Why there is no endpoint.
+/// Why an endpoint cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// The address.
+    /// The endpoint cannot listen on its address.
     #[error("cannot listen for HTTP on {addr}: {source}; choose another address (http.listen, --http)")]
     Listen {
-        /// The address that was asked for.
+        /// The configured address.
         addr: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The system refused a thread or descriptors.
@@ -61,16 +61,7 @@ pub enum EndpointError {
     Start(std::io::Error),
 }
 
-/// What an endpoint counts about itself.
-#[derive(Debug, Default)]
-struct Counters {
-    requests: AtomicU64,
-    refused_connections: AtomicU64,
-    /// Counted by whoever writes the program's log.
-    log_lines_dropped: Arc<AtomicU64>,
-}
-
-/// A running endpoint; dropping it ends it.
+/// A running endpoint. Dropping it stops the endpoint.
 ///
 /// ```
 /// use rbmq_broker::http::Endpoint;
@@ -91,16 +82,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens on `settings.listen` and answers until it is dropped.
+    /// Starts an endpoint on `settings.listen`.
     ///
     /// # Errors
-    /// The address is taken or none of this machine, or the system refuses a thread.
+    /// The address is in use or not an address of this machine, or the system refuses a thread.
     pub fn start(watch: Watch, settings: &HttpSettings) -> Result<Self, EndpointError> {
         Self::start_with_log(watch, settings, Arc::default())
     }
 
-    /// As [`Endpoint::start`], in a program that drops lines of its log rather than wait for its reader, and counts them in
-    /// `dropped` (`rbmq_log_lines_dropped_total`).
+    /// As [`Endpoint::start`], for a program that drops lines of its log when their reader is slow. The program counts the
+    /// dropped lines in `dropped` (metric `rbmq_log_lines_dropped_total`).
     ///
     /// # Errors
     /// As for [`Endpoint::start`].
@@ -123,7 +114,7 @@ impl Endpoint {
         let serve = move || {
             runtime.block_on(async move {
                 tokio::spawn(accept(listener, watch, settings, dropped));
-                // Whoever drops the sender wants the end as well.
+                // A dropped sender stops the endpoint too.
                 let _ = stopped.await;
             });
         };
@@ -142,7 +133,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed when it happened.
+            // The panic of a thread was printed already.
             let _ = thread.join();
         }
     }
@@ -162,9 +153,9 @@ async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dro
             Ok((stream, _)) => stream,
             Err(error) => {
                 if let Some(more) = refusals.allow(Instant::now()) {
-                    tracing::warn!(more, "cannot take an HTTP connection: {error}; trying again soon");
+                    tracing::warn!(more, "cannot accept an HTTP connection: {error}; trying again soon");
                 }
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
@@ -174,7 +165,7 @@ async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dro
         };
         let (pages, timeout) = (pages.clone(), settings.header_timeout());
         tokio::spawn(async move {
-            // Too long or broken off: the connection is gone, and that is all there is to do.
+            // After an error or a time-out the connection is closed, and nothing else is to do.
             let _ = tokio::time::timeout(MAX_CONNECTION_TIME, serve(stream, pages, timeout)).await;
             drop(slot);
         });

@@ -1,7 +1,7 @@
-//! What there is to ask for, and the answers.
+//! The pages of the endpoint.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use hyper::body::Bytes;
 use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::Counters;
-use super::metrics::{Memory, Scrape};
+use super::metrics::{LastScrape, Scrape};
 use crate::Watch;
 
-/// A broker whose thread does not answer for so long is not well.
+/// A broker whose thread doesn't answer within this time is unhealthy.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 const JSON: &str = "application/json";
@@ -25,30 +24,39 @@ const INDEX: &str = "\
 rbmq
 
 /metrics  for Prometheus
-/health   whether the broker lives
-/ready    whether it takes clients
+/health   whether the broker is alive
+/ready    whether the broker accepts clients
 /topics   the topics as JSON
 ";
+
+/// The counters of an endpoint.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) requests: AtomicU64,
+    pub(super) refused_connections: AtomicU64,
+    /// The program that writes the log counts these.
+    pub(super) log_lines_dropped: Arc<AtomicU64>,
+}
 
 /// Answers requests about one broker.
 pub(super) struct Pages {
     watch: Watch,
     counters: Arc<Counters>,
-    /// What was told last, so that no sum falls.
-    memory: Mutex<Memory>,
+    /// The sums of the last scrape, so that no sum decreases.
+    last: Mutex<LastScrape>,
 }
 
 type Answer = Response<Full<Bytes>>;
 
 impl Pages {
     pub(super) fn new(watch: Watch, counters: Arc<Counters>) -> Self {
-        Self { watch, counters, memory: Mutex::default() }
+        Self { watch, counters, last: Mutex::default() }
     }
 
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Answer {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "there is only GET and HEAD");
+            let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are available");
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return answer;
         }
@@ -58,18 +66,18 @@ impl Pages {
             "/health" => self.health(),
             "/ready" => self.ready(),
             "/topics" => self.topics(),
-            _ => refuse(StatusCode::NOT_FOUND, "there is /metrics, /health, /ready and /topics"),
+            _ => refuse(StatusCode::NOT_FOUND, "the pages are /metrics, /health, /ready and /topics"),
         }
     }
 
     fn metrics(&self, open: bool) -> Answer {
         let Some(census) = self.watch.census(ANSWER_WITHIN) else { return no_answer() };
         let scrape = {
-            let mut memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let counters = &self.counters;
             let http = [&counters.requests, &counters.refused_connections, &*counters.log_lines_dropped];
             let http = http.map(|counter| counter.load(Ordering::Relaxed));
-            Scrape::take(&self.watch, census, http, &mut memory)
+            Scrape::take(&self.watch, census, http, &mut last)
         };
         match scrape.encode() {
             Ok(text) if open => page(StatusCode::OK, OPEN_METRICS, text),
@@ -78,7 +86,7 @@ impl Pages {
         }
     }
 
-    /// It lives if the thread that owns its tables answers.
+    /// The broker is alive if the thread with its tables answers.
     fn health(&self) -> Answer {
         if !self.watch.is_alive(ANSWER_WITHIN) {
             return no_answer();
@@ -99,14 +107,14 @@ impl Pages {
     }
 }
 
-/// Whether whoever asks reads OpenMetrics, as Prometheus does.
+/// Whether the client accepts OpenMetrics, as Prometheus does.
 fn takes_open_metrics<B>(request: &Request<B>) -> bool {
     let mut accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.any(|value| value.contains("application/openmetrics-text"))
 }
 
-/// OpenMetrics in the form before it, which many tools know only: a counter is named with its `_total` everywhere, and
-/// the end is not said.
+/// Converts OpenMetrics to the older text format, for tools that know only this one: the names of counters end with `_total` in all
+/// lines, and there is no end mark.
 fn classic(open: &str) -> String {
     let is_counter = |line: &str| line.starts_with("# TYPE ") && line.ends_with(" counter");
     let counters: HashSet<&str> =
@@ -127,7 +135,7 @@ fn classic(open: &str) -> String {
 }
 
 fn no_answer() -> Answer {
-    refuse(StatusCode::SERVICE_UNAVAILABLE, "the broker does not answer, or has ended")
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "the broker does not answer, or has stopped")
 }
 
 fn refuse(status: StatusCode, why: &str) -> Answer {
@@ -143,7 +151,7 @@ fn page(status: StatusCode, content_type: &'static str, body: String) -> Answer 
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // What was true a moment ago is of no use, and a browser must not guess what it is.
+    // Old answers are useless, and browsers must not guess the content type.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
@@ -154,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_classic_form_names_counters_as_their_samples_are() {
+    fn the_older_format_names_counters_as_their_samples() {
         let open = "# HELP a_bytes All bytes # TYPE\n# TYPE a_bytes counter\na_bytes_total{x=\"# TYPE y counter\"} 1\n\
                     # HELP b Some\n# TYPE b gauge\nb 2\n# EOF\n";
         let expected = "# HELP a_bytes_total All bytes # TYPE\n# TYPE a_bytes_total counter\n\

@@ -1,6 +1,6 @@
-//! What the system says of this process, under the names that Prometheus' own clients use.
+//! Metrics of the process, with the names of Prometheus' own client libraries.
 
-/// One reading; what the system does not tell is none.
+/// The values of one scrape. A value that the system doesn't provide is none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Process {
     pub(super) cpu_seconds: Option<f64>,
@@ -24,12 +24,12 @@ impl Process {
         }
     }
 
-    /// From the texts of /proc/self/stat and /proc/stat.
+    /// Parses the texts of /proc/self/stat and /proc/stat.
     fn parse(stat: &str, boot: &str, ticks: f64, page: u64) -> Self {
-        // The name stands in parentheses and may hold anything, also parentheses.
+        // The name is in parentheses and may contain parentheses.
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        // Numbered from 1 in proc(5), where the state after the name is the third.
+        // The numbers are those of proc(5), where the state after the name is field 3.
         let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
         let booted = boot.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse::<u64>().ok());
         let cpu = field(14).zip(field(15)).map(|(user, system)| (user + system) as f64 / ticks);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_system_tells() {
+    fn the_values_of_the_system_are_parsed() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 5 0 1000 9 25 18446744073709551615";
         let process = Process::parse(stat, "cpu 1\nbtime 5000\n", 100.0, 4096);
         assert_eq!(process.cpu_seconds, Some(3.0));

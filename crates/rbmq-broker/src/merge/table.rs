@@ -1,19 +1,19 @@
-//! Which bytes of the merged log are whose: for confirmations, and bounded.
+//! The table of runs: which publisher the bytes of the merged log came from. It is bounded, and serves confirmations.
 //!
 //! ```text
 //!  merged log   ──┬─────────┬──────┬──────────────┬──▶
-//!                 │ A: 40   │ B: 8 │ A: 95        │        an entry: the run's end here, whose it is, its end there
+//!                 │ A: 40   │ B: 8 │ A: 95        │        an entry: end in the merged log, publisher, end in its log
 //!            consumed             delivered        head
 //! ```
 //!
-//! An entry goes when every subscriber has given its run back. What publishers may be told is a minimum over the
-//! subscribers, so it is enough to know how far the merged log is delivered and consumed.
+//! An entry is removed when all subscribers have consumed its run. Confirmations are minima over the subscribers, so the
+//! positions up to which the merged log is delivered and consumed are sufficient.
 
 use std::collections::VecDeque;
 
 use rocketbufs::Position;
 
-/// A run: where it ends in the merged log, and in its publisher's.
+/// The end of a run in the merged log and in the publisher's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     merged: Position,
@@ -21,40 +21,40 @@ struct Entry {
     position: Position,
 }
 
-/// How far the bytes of a publisher have come.
+/// A milestone of a publisher's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
-    /// In the memory of every receiver at the end of a chain.
+pub(super) enum Milestone {
+    /// All receivers at the ends of all chains have the data in their memory.
     Delivered,
-    /// Given back by every such receiver.
+    /// All these receivers have consumed the data.
     Consumed,
 }
 
-/// How full a merged topic's table is.
+/// The load of a merged topic's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TableLoad {
-    /// Runs that not every subscriber has given back.
+    /// The number of runs that some subscriber has not consumed.
     pub(crate) entries: usize,
-    /// At so many of them publishers wait.
+    /// The number at which publishers wait.
     pub(crate) limit: usize,
 }
 
-/// The runs that not every subscriber has given back, oldest first.
+/// The runs that some subscriber has not consumed, oldest first.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: VecDeque<Entry>,
-    /// How many of them were delivered everywhere.
+    /// The number of entries that are delivered to all subscribers.
     delivered: usize,
     limit: usize,
 }
 
 impl Table {
-    /// A table of at most `limit` entries, 24 bytes each while they are there.
+    /// A table of at most `limit` entries of 24 bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { entries: VecDeque::new(), delivered: 0, limit: limit.max(1) }
     }
 
-    /// How many entries it has, and how many it may have.
+    /// The number of entries and their limit.
     pub(super) fn load(&self) -> TableLoad {
         TableLoad { entries: self.entries.len(), limit: self.limit }
     }
@@ -68,46 +68,47 @@ impl Table {
         self.entries.len() >= self.limit
     }
 
-    /// Whether it should be looked through before it is full.
+    /// Whether half of the limit is used, so that confirmations should be read.
     pub(super) fn is_half_full(&self) -> bool {
         self.entries.len() >= self.limit / 2
     }
 
-    /// A run was moved. The caller has seen to it that the table is not full.
+    /// Adds a run. The table must not be full.
     pub(super) fn push(&mut self, merged: Position, number: u32, position: Position) {
         self.entries.push_back(Entry { merged, number, position });
     }
 
-    /// The merged log is delivered and consumed so far: tells what that means for each publisher, in order.
+    /// Applies the positions up to which the merged log is delivered and consumed. Calls `report` for each milestone of a
+    /// publisher, in order.
     pub(super) fn settle(
         &mut self,
         delivered: Position,
         consumed: Position,
-        mut tell: impl FnMut(Level, u32, Position),
+        mut report: impl FnMut(Milestone, u32, Position),
     ) {
         while let Some(entry) = self.entries.get(self.delivered).filter(|entry| entry.merged <= delivered) {
-            tell(Level::Delivered, entry.number, entry.position);
+            report(Milestone::Delivered, entry.number, entry.position);
             self.delivered += 1;
         }
         while let Some(entry) = self.entries.front().filter(|entry| entry.merged <= consumed) {
-            tell(Level::Consumed, entry.number, entry.position);
+            report(Milestone::Consumed, entry.number, entry.position);
             self.entries.pop_front();
             self.delivered = self.delivered.saturating_sub(1);
         }
-        // A burst is over: its memory too.
+        // Free the memory after a burst.
         if self.entries.is_empty() && self.entries.capacity() > 1024 {
             self.entries.shrink_to(0);
         }
     }
 
-    /// For each run of those here that ends at or below `merged`, whose it is and where it ends there; in order.
+    /// The publisher and its end for each run that ends at or below `merged`, in order.
     pub(super) fn up_to(&self, merged: Position) -> impl Iterator<Item = (u32, Position)> {
         let runs = self.entries.iter().take_while(move |entry| entry.merged <= merged);
         runs.map(|entry| (entry.number, entry.position))
     }
 
-    /// How far the merged log must be consumed for a quarter of the entries to go: who waits for room is not woken for
-    /// every single one.
+    /// The position up to which the merged log must be consumed to free a quarter of the entries. Publishers don't wake up for
+    /// every single entry.
     pub(super) fn quarter(&self) -> Option<Position> {
         self.entries.get(self.entries.len() / 4).map(|entry| entry.merged)
     }

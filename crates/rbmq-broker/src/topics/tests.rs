@@ -1,4 +1,4 @@
-//! The table against plain lists.
+//! The directory against plain lists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,8 +30,8 @@ fn filter(text: &str) -> TopicFilter {
     text.parse().unwrap()
 }
 
-fn may(filters: usize) -> MayWant {
-    MayWant { filters, patterns: filters }
+fn limits(filters: usize) -> FilterLimits {
+    FilterLimits { filters, patterns: filters }
 }
 
 #[test]
@@ -45,72 +45,75 @@ fn topics_are_listed_by_name_from_anywhere() {
         table.after(name.as_ref()).map(|(topic, _)| topic.to_string()).collect::<String>()
     };
     assert_eq!((after(None), after(Some("a"))), ("abc".into(), "bc".into()));
-    // The name need not exist any more.
+    // The topic of the name need not exist.
     assert_eq!((after(Some("aa")), after(Some("c"))), ("bc".into(), String::new()));
 }
 
 #[test]
-fn wants_are_counted_once_and_forgotten() {
+fn filters_count_once_and_are_forgotten() {
     let mut table = Topics::default();
     let b = table.add(buffer("b", 1), 9).unwrap();
-    assert_eq!(table.want(7, vec![filter("a"), filter("a"), filter("b")], may(2)), Ok(vec![b]));
-    assert_eq!(table.want(7, vec![filter("b")], may(2)), Ok(vec![]));
-    assert_eq!(table.want(7, vec![filter("+")], may(2)), Err(WantsTooMuch::Filters(3)));
-    assert_eq!(table.watchers(&"a".parse().unwrap()), BTreeSet::from([7]));
+    assert_eq!(table.add_filters(7, vec![filter("a"), filter("a"), filter("b")], limits(2)), Ok(vec![b]));
+    assert_eq!(table.add_filters(7, vec![filter("b")], limits(2)), Ok(vec![]));
+    assert_eq!(table.add_filters(7, vec![filter("+")], limits(2)), Err(TooManyFilters::Filters(3)));
+    assert_eq!(table.subscribers(&"a".parse().unwrap()), BTreeSet::from([7]));
     table.forget(7);
-    assert!(table.watchers(&"a".parse().unwrap()).is_empty());
-    assert_eq!(table.wanted_by.len(), 0);
+    assert!(table.subscribers(&"a".parse().unwrap()).is_empty());
+    assert_eq!(table.by_filter.len(), 0);
 }
 
 #[test]
 fn patterns_have_a_limit_of_their_own() {
     let mut table = Topics::default();
-    let may = MayWant { filters: 9, patterns: 2 };
-    assert_eq!(table.want(7, ["a", "b", "a/+", "a/+"].map(filter).into(), may), Ok(vec![]));
-    let refused = table.want(7, ["c/#", "d", "+"].map(filter).into(), may);
-    assert_eq!(refused, Err(WantsTooMuch::Patterns(3)));
-    assert_eq!(table.want(7, ["c", "c/#"].map(filter).into(), may), Ok(vec![]));
-    assert_eq!(table.want(8, ["c/#", "+"].map(filter).into(), may), Ok(vec![]));
+    let limits = FilterLimits { filters: 9, patterns: 2 };
+    assert_eq!(table.add_filters(7, ["a", "b", "a/+", "a/+"].map(filter).into(), limits), Ok(vec![]));
+    let refused = table.add_filters(7, ["c/#", "d", "+"].map(filter).into(), limits);
+    assert_eq!(refused, Err(TooManyFilters::Patterns(3)));
+    assert_eq!(table.add_filters(7, ["c", "c/#"].map(filter).into(), limits), Ok(vec![]));
+    assert_eq!(table.add_filters(8, ["c/#", "+"].map(filter).into(), limits), Ok(vec![]));
 }
 
-/// Each of the patterns would have to look at every topic, though none matches any.
+/// Looking up each pattern would visit every topic, although none matches.
 #[test]
 fn thousands_of_patterns_beside_thousands_of_topics() {
     let mut table = Topics::default();
     let bids: Vec<Bid> =
         (0..10_000).map(|n| table.add(buffer(&format!("{n}/a/b"), 1), 10_000).unwrap()).collect();
     let patterns = (0..10_000).map(|n| filter(&format!("+/{n}/b"))).collect();
-    assert_eq!(table.want(7, patterns, may(20_000)), Ok(vec![]));
+    assert_eq!(table.add_filters(7, patterns, limits(20_000)), Ok(vec![]));
     let patterns = ["+/a/0", "+/a/1", "+/a/2", "+/a/3", "+/a/b"].map(filter);
-    assert_eq!(table.want(7, patterns.into(), may(20_000)).unwrap().len(), bids.len());
+    assert_eq!(table.add_filters(7, patterns.into(), limits(20_000)).unwrap().len(), bids.len());
 }
 
 #[test]
-fn filters_that_overlap_want_each_buffer_once() {
+fn filters_that_overlap_match_each_buffer_once() {
     let mut table = Topics::default();
     let [x, y] = ["a/x", "a/y"].map(|topic| table.add(buffer(topic, 1), 9).unwrap());
     let x2 = table.add(buffer("a/x", 2), 9).unwrap();
     table.add(buffer("$a/x", 3), 9).unwrap();
-    assert_eq!(table.want(7, vec![filter("a/x"), filter("+/x")], may(9)), Ok(vec![x, x2]));
-    assert_eq!(table.want(7, vec![filter("#"), filter("a/#")], may(9)), Ok(vec![y]));
-    assert_eq!(table.want(8, vec![filter("#")], may(9)), Ok(vec![x, y, x2]));
-    assert_eq!(table.watchers(&"a/x".parse().unwrap()), BTreeSet::from([7, 8]));
-    assert!(table.watchers(&"$a/x".parse().unwrap()).is_empty());
+    assert_eq!(table.add_filters(7, vec![filter("a/x"), filter("+/x")], limits(9)), Ok(vec![x, x2]));
+    assert_eq!(table.add_filters(7, vec![filter("#"), filter("a/#")], limits(9)), Ok(vec![y]));
+    assert_eq!(table.add_filters(8, vec![filter("#")], limits(9)), Ok(vec![x, y, x2]));
+    assert_eq!(table.subscribers(&"a/x".parse().unwrap()), BTreeSet::from([7, 8]));
+    assert!(table.subscribers(&"$a/x".parse().unwrap()).is_empty());
 }
 
 #[test]
-fn buffers_are_told_in_the_order_in_which_they_came_up() {
+fn buffers_are_announced_in_the_order_of_their_numbers() {
     let mut table = Topics::default();
     let bids: Vec<Bid> =
         (0..100).rev().map(|n| table.add(buffer(&format!("v/{n}"), 1), 100).unwrap()).collect();
-    // Not that of their ids either: what is asked for first may answer last.
+    // The order of the ids is another one: the publisher that was asked first may answer last.
     let (late, early) = bids.split_at(50);
     let came: Vec<Bid> = early.iter().chain(late).copied().collect();
-    came.iter().for_each(|bid| table.tell(*bid));
+    came.iter().for_each(|bid| table.assign_number(*bid));
     let opening = Buffer { stage: Stage::Opening, ..buffer("v/0", 2) };
     table.add(opening, 100).unwrap();
-    assert_eq!(table.want(7, vec![filter("v/#")], may(9)), Ok(came.clone()));
-    assert_eq!(table.want(8, (0..100).map(|n| filter(&format!("v/{n}"))).collect(), may(100)), Ok(came));
+    assert_eq!(table.add_filters(7, vec![filter("v/#")], limits(9)), Ok(came.clone()));
+    assert_eq!(
+        table.add_filters(8, (0..100).map(|n| filter(&format!("v/{n}"))).collect(), limits(100)),
+        Ok(came)
+    );
 }
 
 #[test]
@@ -132,12 +135,12 @@ fn ended_buffers_expire_in_order() {
     assert_eq!(table.next_expiry(), None);
 }
 
-/// What a table is asked to do.
+/// An operation of the directory.
 #[derive(Debug, Clone)]
 enum Step {
     Add(String),
     Remove(usize),
-    Want(u64, Vec<String>),
+    AddFilters(u64, Vec<String>),
     Forget(u64),
 }
 
@@ -153,25 +156,25 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => name().prop_map(Step::Add),
         1 => any::<usize>().prop_map(Step::Remove),
-        2 => (0..3_u64, proptest::collection::vec(filter(), 1..12)).prop_map(|(c, f)| Step::Want(c, f)),
+        2 => (0..3_u64, proptest::collection::vec(filter(), 1..12)).prop_map(|(c, f)| Step::AddFilters(c, f)),
         1 => (0..3_u64).prop_map(Step::Forget),
     ]
 }
 
 proptest! {
-    /// Whatever happens, every subscriber is told of exactly the buffers that its filters match, each once.
+    /// Every subscriber learns of exactly the buffers that its filters match, each once.
     #[test]
-    fn everybody_is_told_of_what_a_plain_list_says(steps in proptest::collection::vec(step(), 1..60)) {
+    fn subscribers_learn_of_the_buffers_that_a_plain_list_has(steps in proptest::collection::vec(step(), 1..60)) {
         let mut table = Topics::default();
         let mut topics: BTreeMap<Bid, TopicName> = BTreeMap::new();
-        let mut wants: BTreeMap<u64, BTreeSet<TopicFilter>> = BTreeMap::new();
+        let mut filters_of: BTreeMap<u64, BTreeSet<TopicFilter>> = BTreeMap::new();
         let mut told: BTreeSet<(u64, Bid)> = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Add(name) => {
                     let bid = table.add(buffer(&name, 1), 99).unwrap();
                     topics.insert(bid, name.parse().unwrap());
-                    for conn in table.watchers(&topics[&bid]) {
+                    for conn in table.subscribers(&topics[&bid]) {
                         prop_assert!(told.insert((conn, bid)));
                     }
                 }
@@ -180,21 +183,21 @@ proptest! {
                     prop_assert_eq!(table.remove(bid).map(|b| b.topic), topics.remove(&bid));
                     told.retain(|(_, b)| *b != bid);
                 }
-                Step::Want(conn, filters) => {
+                Step::AddFilters(conn, filters) => {
                     let filters: Vec<TopicFilter> = filters.iter().map(|text| filter(text)).collect();
-                    for bid in table.want(conn, filters.clone(), may(999)).unwrap() {
-                        prop_assert!(told.insert((conn, bid)), "{} is told of {} twice", conn, bid);
+                    for bid in table.add_filters(conn, filters.clone(), limits(999)).unwrap() {
+                        prop_assert!(told.insert((conn, bid)), "{} learns of {} twice", conn, bid);
                     }
-                    wants.entry(conn).or_default().extend(filters);
+                    filters_of.entry(conn).or_default().extend(filters);
                 }
                 Step::Forget(conn) => {
                     table.forget(conn);
-                    wants.remove(&conn);
+                    filters_of.remove(&conn);
                     told.retain(|(c, _)| *c != conn);
                 }
             }
-            let meant = |conn: &u64, topic| wants[conn].iter().any(|filter| filter.matches(topic));
-            let expected: BTreeSet<(u64, Bid)> = wants
+            let meant = |conn: &u64, topic| filters_of[conn].iter().any(|filter| filter.matches(topic));
+            let expected: BTreeSet<(u64, Bid)> = filters_of
                 .keys()
                 .flat_map(|conn| topics.iter().map(move |(bid, topic)| (*conn, *bid, topic)))
                 .filter(|(conn, _, topic)| meant(conn, topic))

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rocketnet::{ConnId, Transport};
 use rocketring::{Hold, Ring};
 
-use super::{Command, Core, Follows, OutSub, Parked, Role};
-use crate::buffer::{Buffer, Known, Log, SubShared};
+use super::{Core, Follows, OutSub};
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
@@ -15,7 +14,7 @@ use crate::lock::lock;
 use crate::proto::{
     ByeCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
 };
-use crate::rout::ROutShared;
+use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.

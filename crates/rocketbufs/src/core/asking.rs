@@ -6,14 +6,13 @@ use rocketnet::{ConnId, Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
 use super::{Command, Core, InSub, LinkPhase};
-use crate::buffer::Log;
 use crate::error::RefusedError;
 use crate::events::InEvent;
-use crate::inbound::{Ending, InLog, InboundShared, Loan};
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::options::ConfirmMode;
 use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
+use crate::state::{Ending, InLog, InboundShared, Loan, Log};
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Core<T> {

@@ -17,11 +17,9 @@ use rocketnet::{ConnId, Transport};
 use rocketring::PeerDoorbell;
 
 use super::{Core, LinkPhase, OutSub};
-use crate::buffer::Buffer;
-use crate::core::Command;
-use crate::inbound::InboundShared;
 use crate::lock::lock;
 use crate::proto::Credit;
+use crate::state::{Buffer, Command, InboundShared};
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// So late is told, at the latest, who follows.

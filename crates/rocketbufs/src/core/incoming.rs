@@ -9,11 +9,10 @@ use std::sync::{Arc, Weak};
 use rocketnet::slots::MAX_SLOTS;
 use rocketnet::{Accepted, Transport};
 
-use super::{Command, Core, LinkPhase};
+use super::{Core, LinkPhase};
 use crate::config::Config;
-use crate::conn::{ConnShared, Phase};
-use crate::listener::{ForeignReason, ListenerShared};
 use crate::proto::ByeCode;
+use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
 
 /// Places of a worker for connections that are only told that there is none for them.
 const PLACES_TO_REFUSE: usize = 16;

@@ -22,8 +22,8 @@ use rocketnet::{ConnId, Pollable, Transport};
 use super::{Core, LinkPhase};
 use crate::drive::LOOK_PERIOD;
 use crate::lock::lock;
+use crate::state::{Inline, Sent, WorkerShared, after};
 use crate::types::{Nanos, WireId};
-use crate::worker::{WorkerShared, after};
 
 /// More than this is a batch: a thread that has so much to say says more soon, and the worker sends it meanwhile.
 const SMALL_PAYLOAD_BYTES: u64 = 16 << 10;
@@ -46,34 +46,6 @@ const EVEN_FASTER: u64 = 2;
 
 /// Looks at followed rings between two turns that ask the kernel too.
 const LOOKS_PER_TURN: u32 = 64;
-
-/// What an application's thread may do with a worker's core.
-pub(crate) trait Inline: Send {
-    /// Sends what is pending in a buffer, if that is a matter of one system call. False: it is the worker's.
-    fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent;
-
-    /// A turn that waits for nothing, as the worker's own. False when the worker is done.
-    fn turn_now(&mut self, now: Nanos) -> bool;
-
-    /// Whether nothing comes that only a turn would find: no ring is followed.
-    fn hears_all_asleep(&self) -> bool;
-
-    /// Whether to go on looking instead of sleeping, as something came less than `shm.busy_poll_us` ago. Looks for a moment
-    /// at what others write.
-    fn busy_polls(&self, now: Nanos) -> bool;
-
-    /// How long whoever does the worker's work may sleep now; `sleeps`: does.
-    fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration;
-}
-
-/// What came of sending from the application's thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// Everything that was pending left.
-    All,
-    /// The worker must be woken: nothing was sent, or not everything.
-    Not,
-}
 
 impl<T: Transport + Send> Inline for Core<T> {
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent {

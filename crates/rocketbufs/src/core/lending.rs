@@ -6,11 +6,10 @@ use rocketnet::{ConnId, Transport};
 use rocketring::{PoolError, Ring, RingConfig};
 
 use super::Core;
-use crate::budget::{Share, page_bytes};
 use crate::error::RefusedError;
-use crate::inbound::{Ending, InboundShared, Loan, LoanStep};
 use crate::lock::lock;
 use crate::proto::{ByeCode, Message, Subscribed};
+use crate::state::{Ending, InboundShared, Loan, LoanStep, Share, page_bytes};
 use crate::types::{Position, WireId};
 
 impl<T: Transport> Core<T> {

@@ -8,10 +8,9 @@ use std::time::Duration;
 use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
-use super::{Command, Core, Link, LinkPhase, Role};
-use crate::conn::{Conn, ConnShared, Phase};
-use crate::listener::{ForeignReason, ListenerShared};
+use super::{Core, Link, LinkPhase};
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
+use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
 
 /// Bytes of the application's control messages between two flushes: after each it is known whether the peer reads.
@@ -164,11 +163,11 @@ impl<T: Transport> Core<T> {
         link.shared.greeted(hello, Phase::Offered, carrier);
         let (shared, listener) = (link.shared.clone(), link.listener.take().and_then(|l| l.upgrade()));
         self.transport.pause(conn, true);
-        let (Some(listener), Some(context)) = (listener, self.context()) else {
+        let Some(listener) = listener else {
             self.close(conn, ByeCode::ShuttingDown, "no longer listening");
             return;
         };
-        if let Some(refused) = listener.offer(Conn { shared, context }) {
+        if let Some(refused) = listener.offer(shared) {
             let why = "too many connections wait to be accepted";
             listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
             self.close(conn, ByeCode::Limit, why);
@@ -314,16 +313,16 @@ impl<T: Transport> Core<T> {
     }
 
     fn on_app(&mut self, conn: ConnId, bytes: Vec<u8>) {
-        let (Some(link), Some(context)) = (self.links.get(&conn), self.context()) else { return };
+        let Some(link) = self.links.get(&conn) else { return };
         let shared = link.shared.clone();
         match link.role.clone() {
             Some(Role::In(rin)) => {
-                let taken = rin.on_control(&context, bytes);
+                let taken = rin.on_control(bytes);
                 if !taken {
                     self.close(conn, ByeCode::Limit, "too many control messages that nobody reads");
                 }
             }
-            Some(Role::Out(out)) => out.on_control(&Conn { shared, context }, &bytes),
+            Some(Role::Out(out)) => out.on_control(&shared, &bytes),
             None => {}
         }
     }

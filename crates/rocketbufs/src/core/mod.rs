@@ -28,122 +28,28 @@ mod sending;
 mod ticks;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketnet::{Accepted, ConnId, Event, Offered, Transport};
+use rocketnet::{ConnId, Event, Offered, Transport};
 use rustc_hash::FxHashMap;
 
-use crate::buffer::{Buffer, SubShared};
-use crate::conn::{ConnShared, Phase};
-use crate::context::{Context, ContextInner, Handle};
 use crate::events::OutEvent;
-use crate::inbound::InboundShared;
-use crate::listener::ListenerShared;
-use crate::proto::{ByeCode, Message, Outbound, Session, Subscribe};
-use crate::rin::RInShared;
-use crate::rout::ROutShared;
+use crate::proto::{ByeCode, Message, Outbound, Session};
+use crate::state::{
+    Buffer, Command, ConnShared, ContextInner, InboundShared, ListenerShared, Role, SubShared, WorkerShared,
+};
 use crate::types::{Nanos, Position, WireId};
-use crate::worker::WorkerShared;
 
 use following::Follows;
-pub(crate) use idle::Rest;
-use idle::{Idle, Roused};
+use idle::Idle;
 use inline::Pauses;
-
-/// What an application's thread leaves with a worker.
-pub(crate) enum Command {
-    Listen {
-        listener: Weak<ListenerShared>,
-        addr: String,
-        reply: SyncSender<Result<String, String>>,
-    },
-    Unlisten {
-        listener: u64,
-    },
-    Connect {
-        conn: Arc<ConnShared>,
-        addr: String,
-        hello: Vec<u8>,
-    },
-    Adopt {
-        conn: Arc<ConnShared>,
-        accepted: Accepted,
-        listener: Weak<ListenerShared>,
-    },
-    Attach {
-        conn: u64,
-        role: Role,
-    },
-    Close {
-        conn: u64,
-        code: ByeCode,
-        why: String,
-    },
-    Control {
-        conn: u64,
-        message: Vec<u8>,
-        cost: usize,
-    },
-    Subscribe {
-        conn: u64,
-        inbound: Arc<InboundShared>,
-    },
-    Unsubscribe {
-        conn: u64,
-        inbound: Arc<InboundShared>,
-    },
-    /// Control messages and events that came before there was a callback for them.
-    Backlog(Arc<RInShared>),
-    /// A subscription that waited until its buffer's log was known.
-    Unpark(Parked),
-    /// Others follow the ring of a subscription, or no longer do.
-    PassWatchers(Arc<InboundShared>),
-    /// Contexts of deliveries that nobody is there to receive.
-    DataOut(Arc<Buffer>),
-    /// A buffer's subscribers have moved on as far as its writer wanted.
-    Progress(Arc<Buffer>),
-    /// A buffer that rested does not rest any more.
-    Roused(Roused),
-    /// Something ends at this time.
-    LookAt(Nanos),
-    Shutdown {
-        grace: Duration,
-    },
-}
-
-impl Command {
-    /// The worker has ended: tells whoever waits for an answer (a listener hears it as its sender goes).
-    pub(crate) fn refuse(self) {
-        match self {
-            Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
-                conn.set_phase(Phase::Down("the context was shut down".into()));
-            }
-            _ => {}
-        }
-    }
-}
-
-/// What a connection is for.
-#[derive(Clone)]
-pub(crate) enum Role {
-    In(Arc<RInShared>),
-    Out(Arc<ROutShared>),
-}
-
-/// A subscription that waits for its buffer's log.
-pub(crate) struct Parked {
-    pub(crate) conn: u64,
-    pub(crate) subscribe: Subscribe,
-}
 
 /// One worker's state. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
 pub struct Core<T: Transport> {
     inner: Arc<ContextInner>,
     shared: Arc<WorkerShared>,
-    handle: Weak<Handle>,
     transport: T,
     links: FxHashMap<ConnId, Link>,
     by_number: FxHashMap<u64, ConnId>,
@@ -248,17 +154,11 @@ struct InSub {
 }
 
 impl<T: Transport> Core<T> {
-    pub(crate) fn new(
-        inner: Arc<ContextInner>,
-        shared: Arc<WorkerShared>,
-        handle: Weak<Handle>,
-        transport: T,
-    ) -> Self {
+    pub(crate) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
         let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
             inner,
             shared,
-            handle,
             transport,
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
@@ -365,7 +265,6 @@ impl<T: Transport> Core<T> {
                 self.heard(conn);
                 self.on_offered(conn, wire, offered);
             }
-            Event::Sent(..) => {}
             Event::Landed(conn, wire, position) => {
                 self.heard(conn);
                 self.on_landed(conn, wire, position);
@@ -390,9 +289,7 @@ impl<T: Transport> Core<T> {
             Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, inbound),
             Command::Backlog(rin) => {
                 rin.run_event_backlog();
-                if let Some(context) = self.context() {
-                    rin.run_control_backlog(&context);
-                }
+                rin.run_control_backlog();
             }
             Command::Unpark(parked) => self.unpark(parked),
             Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
@@ -436,10 +333,6 @@ impl<T: Transport> Core<T> {
         if let Some(out) = buffer.out.upgrade() {
             out.run_data_out(buffer);
         }
-    }
-
-    fn context(&self) -> Option<Context> {
-        self.handle.upgrade().map(|handle| Context { handle })
     }
 
     fn heard(&mut self, conn: ConnId) {

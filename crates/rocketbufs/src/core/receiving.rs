@@ -6,10 +6,10 @@ use rocketnet::{ConnId, Transport};
 
 use super::{Command, Core};
 use crate::error::RefusedError;
-use crate::inbound::{Ending, InLog, InboundShared};
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::proto::{ByeCode, End, Message, RefuseCode};
+use crate::state::{Ending, InLog, InboundShared};
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Core<T> {

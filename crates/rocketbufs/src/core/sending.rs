@@ -7,10 +7,9 @@ use rocketnet::{ConnId, NotWritten, SourceRange, Transport};
 use rocketring::Ring;
 
 use super::{Command, Core, LinkPhase, OutSub};
-use crate::buffer::{Held, Leaving, SubShared};
-use crate::confirm::tell_subscriber_progress;
 use crate::events::OutEvent;
 use crate::proto::{ByeCode, Credit, Message, Outbound, RefuseCode, Step};
+use crate::state::{Held, Leaving, SubShared, tell_subscriber_progress};
 use crate::types::{ConfirmLevel, Nanos, Policy, Position, WireId};
 
 /// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.

@@ -2,33 +2,25 @@
 
 mod direct;
 mod reader;
-mod shared;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::callback::Callback;
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::core::{Command, Role};
 use crate::drive::Waiting;
 use crate::error::{ControlError, RecvError, SubscribeError};
-use crate::event_queue::Readable;
 use crate::events::{InEvent, event_of};
-use crate::inbound::{InboundShared, Item};
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::proto::{Coverage, MAX_NAME_BYTES};
+use crate::state::{Command, InboundShared, Item, Queue, RInShared, Role, is_worker, view_of};
 use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::{BufSeg, InView};
-use crate::worker::is_worker;
 
-pub(crate) use direct::Looks;
 pub use reader::{InRead, InReader};
-pub(crate) use shared::RInShared;
-use shared::{Queue, view_of};
 
 /// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
 ///
@@ -72,18 +64,7 @@ pub struct RIn {
 impl RIn {
     /// Receives from the other end of this connection. Give it the connection before or after it is up.
     pub fn new(conn: &Conn) -> Self {
-        let shared = Arc::new(RInShared {
-            inner: conn.shared.inner.clone(),
-            conn: Mutex::new(conn.shared.clone()),
-            inbounds: RwLock::default(),
-            data_cb: Callback::default(),
-            control_cb: Callback::default(),
-            event_cb: Callback::default(),
-            queue: Mutex::default(),
-            has_reader: AtomicBool::new(false),
-            arrived: Condvar::new(),
-            readable: Readable::default(),
-        });
+        let shared = Arc::new(RInShared::new(&conn.shared));
         conn.attach(Role::In(shared.clone()));
         Self { shared, context: conn.context.clone() }
     }
@@ -230,7 +211,14 @@ impl RIn {
 
     /// Calls `callback` on a worker thread for every control message of the application at the other end, also for
     /// those that came before it was set and were not read.
-    pub fn set_control_msg_cb(&self, callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
+    pub fn set_control_msg_cb(&self, mut callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
+        // The callback is a part of what it is called with, and must not keep that alive.
+        let (shared, context) = (Arc::downgrade(&self.shared), self.context.downgrade());
+        let callback = move |message: &[u8]| {
+            if let (Some(shared), Some(context)) = (shared.upgrade(), context.upgrade()) {
+                callback(&RIn { shared, context }, message);
+            }
+        };
         self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }

@@ -15,14 +15,12 @@ use std::time::Duration;
 use rocketring::LazyCursor;
 
 use super::RIn;
-use super::direct::{Sights, TAKEN};
 use crate::error::RecvError;
 use crate::events::InEvent;
-use crate::inbound::{InboundShared, Readable};
 use crate::lock::lock;
+use crate::state::{InboundShared, Readable, Sights, TAKEN, WorkerShared};
 use crate::types::{Bid, Position};
 use crate::view::{BufSeg, InView};
-use crate::worker::WorkerShared;
 
 /// What [`InReader::recv`] did.
 #[derive(Debug)]

@@ -151,7 +151,8 @@ impl Outgoing {
         };
         let (key, laps) = (self.key(wire), !ring.flow_control());
         if key.capacity == 0 {
-            self.throw_away(wire, to - from, Some(to));
+            // The peer wants nothing of this id any more.
+            self.range_bytes -= to - from;
             return Ok(true);
         }
         let len = key.piece(from, to - from, laps);
@@ -159,7 +160,7 @@ impl Outgoing {
             let mut bytes = vec![0; (to - from) as usize];
             // Lapped bytes are sent as they are, as the adapter would have read them.
             let _lapped = ring.view(from, to).copy_to(0, &mut bytes);
-            self.queue.push_front(Item::Copied { wire, bytes, from, done: 0, more, laps, tells: true });
+            self.queue.push_front(Item::Copied { wire, bytes, from, done: 0, more, laps });
             return Ok(true);
         }
         let at = from + len;
@@ -170,7 +171,7 @@ impl Outgoing {
         self.counts.ranges += u64::from(last);
         self.counts.bytes += len;
         let told = self.queue.is_empty() || self.unsignalled_bytes + len >= ring.capacity() / 4;
-        let flight = Flight { told: Some((wire, at)), wire, bytes: len, ..Flight::nothing() };
+        let flight = Flight { wire, reads_ring: true, bytes: len, ..Flight::nothing() };
         let verb = self.verb(receives, (wire, key), (from, len), (laps, more || !last));
         let origins = std::mem::take(&mut self.origins);
         let region = origins.get(&wire).and_then(|origin| origin.region.as_ref());
@@ -182,16 +183,15 @@ impl Outgoing {
 
     /// Posts the next piece of a copy.
     fn post_copied(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        let Some(Item::Copied { wire, bytes, from, done, more, laps, tells }) = self.queue.front_mut() else {
+        let Some(Item::Copied { wire, bytes, from, done, more, laps }) = self.queue.front_mut() else {
             return Ok(false);
         };
         let (wire, at, laps) = (*wire, *from + *done as u64, *laps);
         let key = self.keys.get(&wire).copied().unwrap_or(NOWHERE);
         let left = (bytes.len() - *done) as u64;
         if key.capacity == 0 {
-            let to = tells.then_some(at + left);
             self.queue.pop_front();
-            self.throw_away(wire, left, to);
+            self.range_bytes -= left;
             return Ok(true);
         }
         let len = key.piece(at, left, laps).min(PIECE_BYTES) as usize;
@@ -200,7 +200,6 @@ impl Outgoing {
         *done += len;
         let last = *done == bytes.len();
         let more = *more || !last;
-        let told = tells.then_some((wire, at + len as u64));
         if last {
             self.queue.pop_front();
             self.counts.ranges += 1;
@@ -208,7 +207,7 @@ impl Outgoing {
         self.counts.bytes += len as u64;
         self.counts.copied += len as u64;
         let verb = self.verb(receives, (wire, key), (at, len as u64), (laps, more));
-        let flight = Flight { told, wire, bytes: len as u64, part: Some(part), number: 0 };
+        let flight = Flight { wire, bytes: len as u64, part: Some(part), ..Flight::nothing() };
         let signal = self.queue.is_empty();
         self.post(link, verb, &Source::Outbox(part.at, len as u32), signal, flight)?;
         Ok(true)
@@ -231,20 +230,6 @@ impl Outgoing {
         }
         let tell = Some(wire | if more { MORE_BIT } else { 0 });
         Verb::Write { address: key.address + (at & (key.capacity - 1)), key: key.key, tell }
-    }
-
-    /// The peer wants nothing of this id any more. It is told as sent no earlier than what was posted before it.
-    pub(super) fn throw_away(&mut self, wire: WireId, bytes: u64, to: Option<Position>) {
-        let told = to.map(|to| (wire, to));
-        match self.flight.back() {
-            Some(&Flight { number, .. }) => {
-                self.flight.push_back(Flight { number, told, wire, bytes, ..Flight::nothing() });
-            }
-            None => {
-                self.range_bytes -= bytes;
-                self.sent.extend(told);
-            }
-        }
     }
 
     /// Makes sure that a ring is registered. False if it cannot be.

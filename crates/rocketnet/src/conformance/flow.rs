@@ -65,8 +65,6 @@ pub struct Flow {
     /// All before this was queued and let go of by `detach`.
     detached: Position,
     checked: Position,
-    /// The receiver reads where the sender wrote.
-    is_mapped: bool,
 }
 
 impl Flow {
@@ -79,8 +77,7 @@ impl Flow {
         capacity: u64,
         start: Position,
     ) -> Self {
-        let is_mapped = kit.lab().maps();
-        let (source, sink) = match is_mapped {
+        let (source, sink) = match kit.lab().maps() {
             true => mapped(kit, conn, from, wire, config(capacity, start)),
             false => (ring(capacity, start), ring(capacity, start)),
         };
@@ -105,7 +102,6 @@ impl Flow {
             queued: start,
             detached: start,
             checked: start,
-            is_mapped,
         }
     }
 
@@ -185,21 +181,12 @@ impl Flow {
         self.source.grant();
     }
 
-    /// Checks what landed since the last call, gives it back to the sink, and frees what was sent.
+    /// Checks what landed since the last call, gives it back to the sink, and frees it in the source.
     pub fn settle<L: Lab>(&mut self, kit: &Kit<'_, L>) {
         let key = (self.sender(kit), self.wire);
-        let end = &kit.ends[self.from];
-        if let Some(&sent) = end.sent.get(&key) {
-            assert!(sent <= self.queued, "Sent beyond what was queued");
-            if !self.is_mapped {
-                self.free_source(sent.max(self.detached));
-            }
-        }
         self.check();
-        if self.is_mapped {
-            self.free_source(self.checked);
-        }
-        if let Some(&landed) = end.landed.get(&key) {
+        self.free_source(self.checked.max(self.detached));
+        if let Some(&landed) = kit.ends[self.from].landed.get(&key) {
             // One-sided: memory has it before the receiver's head moves.
             assert!(landed <= self.queued, "Landed beyond what was queued");
         }

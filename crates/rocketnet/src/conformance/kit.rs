@@ -16,8 +16,6 @@ pub struct End<T> {
     link: Option<T>,
     /// Everything told about connections, in order.
     pub seen: Vec<Event>,
-    /// The newest position told by `Sent`.
-    pub sent: HashMap<(ConnId, WireId), u64>,
     /// The newest position told by `Landed`.
     pub landed: HashMap<(ConnId, WireId), u64>,
     /// Rings that the peer offered, by what they are for, until somebody takes them.
@@ -33,7 +31,6 @@ impl<T: Transport> End<T> {
         Self {
             link: Some(link),
             seen: Vec::new(),
-            sent: HashMap::new(),
             landed: HashMap::new(),
             offers: HashMap::new(),
             paused: HashSet::new(),
@@ -95,10 +92,6 @@ impl<T: Transport> End<T> {
                 Event::Control(conn, _) | Event::Followed(conn, _) => {
                     assert!(!self.paused.contains(conn), "something arrived at a paused connection");
                     self.not_down(*conn);
-                }
-                Event::Sent(conn, wire, at) => {
-                    self.not_down(*conn);
-                    self.sent.insert((*conn, *wire), *at);
                 }
                 Event::Landed(conn, wire, at) => {
                     self.not_down(*conn);

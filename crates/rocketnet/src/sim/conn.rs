@@ -42,7 +42,7 @@ pub(super) struct End {
     pub(super) phase: Phase,
     pub(super) paused: bool,
     pub(super) receivers: BTreeMap<WireId, Bound>,
-    /// Events that do not come from arriving bytes. At most one Sent and one Landed per wire.
+    /// Events that do not come from arriving bytes. At most one Landed per wire.
     pub(super) events: VecDeque<Event>,
     /// The connection broke; what has arrived may still be read.
     pub(super) breaking: bool,
@@ -76,22 +76,7 @@ impl End {
         matches!(self.phase, Phase::Up | Phase::Closing(_))
     }
 
-    /// Sent and Landed are cumulative: one that was not told yet is moved on instead of another being queued.
-    pub(super) fn tell_sent(&mut self, id: ConnId, wire: WireId, to: Position) {
-        if self.phase != Phase::Up {
-            return;
-        }
-        for event in &mut self.events {
-            if let Event::Sent(_, w, told) = event
-                && *w == wire
-            {
-                *told = to.max(*told);
-                return;
-            }
-        }
-        self.events.push_back(Event::Sent(id, wire, to));
-    }
-
+    /// Landed is cumulative: a queued event is moved on instead of another being queued.
     pub(super) fn tell_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
         if self.phase != Phase::Up {
             return;

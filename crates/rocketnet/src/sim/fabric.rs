@@ -5,7 +5,7 @@
 //!  outbox ─────────▶ flying ──────▶ in memory, past ────────▶ completion ────────▶ RingReceiver::land, Arrived
 //!          send_depth   │ ▲          the peer's head           queue                (gives a receive back)
 //!                       ▼ │ no receive left: waits                 │
-//!                      (RNR)                                       └─ complete ─▶ Sent, Landed at the sender
+//!                      (RNR)                                       └─ complete ─▶ Landed at the sender
 //! ```
 //!
 //! * The bytes of a range are read from its ring when it lands, and are put into the peer's memory at that moment,
@@ -259,11 +259,7 @@ pub(super) fn complete(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64
     let Some(Posted { item, .. }) = fabric.posted.remove(at) else { return };
     clock.note("complete", id.0, item.wire, item.from, item.len);
     if !item.is_control() {
-        let end = &mut conn.ends[side];
-        if item.wants_sent() {
-            end.tell_sent(id, item.wire, item.to());
-        }
-        end.tell_landed(id, item.wire, item.to());
+        conn.ends[side].tell_landed(id, item.wire, item.to());
     }
     conn.pump(clock, side);
 }

@@ -26,7 +26,7 @@ pub(super) struct Item {
     /// Bytes of header and body that a stream has taken.
     taken: u64,
     source: Source,
-    /// Detached: nobody waits for [`crate::Event::Sent`].
+    /// The ring is no longer needed.
     detached: bool,
 }
 
@@ -56,11 +56,6 @@ impl Item {
 
     pub(super) fn to(&self) -> Position {
         self.from + self.len
-    }
-
-    /// Who made the write waits for Sent: it is a range, and it still lies in its ring.
-    pub(super) fn wants_sent(&self) -> bool {
-        !self.is_control() && !self.detached
     }
 
     /// Body bytes that a stream has taken.
@@ -212,9 +207,8 @@ impl Outbox {
         self.items.iter().take(self.ready).map(Item::untaken).sum()
     }
 
-    /// Takes up to `size` bytes of headers and bodies, as a socket does. `sent` is called for each range that was
-    /// read further: wire id, how far, and whether that is its end.
-    pub(super) fn take(&mut self, mut size: usize, mut sent: impl FnMut(WireId, Position, bool)) -> Vec<u8> {
+    /// Takes up to `size` bytes of headers and bodies, as a socket does.
+    pub(super) fn take(&mut self, mut size: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(size);
         while size > 0 && self.ready > 0 {
             let Some(item) = self.items.front_mut() else { break };
@@ -231,11 +225,7 @@ impl Outbox {
                 item.read(item.body_taken(), n as usize, &mut out);
                 item.taken += n;
                 size -= n as usize;
-                let done = item.untaken() == 0;
-                if item.wants_sent() && (n > 0 || done) {
-                    sent(item.wire, item.from + item.body_taken(), done);
-                }
-                if done {
+                if item.untaken() == 0 {
                     self.pop();
                 }
             }

@@ -67,18 +67,12 @@ pub(super) fn take(clock: &mut Clock, conn: &mut Conn, side: usize) {
     }
     if !clock.rng.one_in(16) {
         let size = clock.rng.cut(most);
-        let mut sent = Vec::new();
-        let bytes = lane.out.take(size, |wire, to, done| sent.push((wire, to, done)));
+        let bytes = lane.out.take(size);
         clock.note("take", id.0, 0, bytes.len() as u64, free as u64);
         stream.flight_bytes += bytes.len();
         // On a cut connection the window fills up and nobody ever empties it.
         if !cut {
             stream.send(clock, no, side, Piece::Bytes(bytes));
-        }
-        for (wire, to, done) in sent {
-            if done || clock.rng.one_in(4) {
-                conn.ends[side].tell_sent(id, wire, to);
-            }
         }
     }
     if most > 0 {

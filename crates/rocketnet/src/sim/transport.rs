@@ -57,7 +57,6 @@ impl Transport for SimTransport {
         Promises {
             ordered: !(one_sided && config.reorder),
             one_sided,
-            zero_copy: true,
             reports_landed: one_sided,
             max_write_bytes: config.max_write_bytes,
             max_control_bytes: config.max_control_bytes,

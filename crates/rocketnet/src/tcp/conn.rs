@@ -80,8 +80,8 @@ pub(super) struct Conn {
     pub brought: u64,
     /// It is in the list of those to go on with.
     pub listed: bool,
-    /// It is in the list of those with something sent to tell.
-    pub noted: bool,
+    /// It is in the list of connections that may have [`Event::Writable`](crate::Event::Writable) to report.
+    pub listed_writable: bool,
     watched: Option<epoll::EventFlags>,
     /// The peer knows this end's doorbell.
     pub doorbell_told: bool,
@@ -106,7 +106,7 @@ impl Conn {
             served: 0,
             brought: 0,
             listed: false,
-            noted: false,
+            listed_writable: false,
             watched: None,
             doorbell_told: false,
             passed: Vec::new(),

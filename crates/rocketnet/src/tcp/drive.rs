@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 use super::conn::State;
 use super::ready::Told;
 use super::receive::{Progress, Turn};
-use super::{DOORBELL, LISTENER, SLEEPER, Tcp, local, socket};
+use super::{DOORBELL, LISTENER, Tcp, WAKER, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.
@@ -63,7 +63,7 @@ impl Tcp {
         }
         self.ready = ready;
         self.expire(events);
-        self.tell(events);
+        self.report_writable(events);
     }
 
     /// Takes what the kernel tells, unless `news` of followed rings are enough for this poll.
@@ -73,7 +73,7 @@ impl Tcp {
             self.wait(timeout, &mut ready);
             self.follows.wake_up();
         }
-        ready.retain(|(token, _)| *token != SLEEPER);
+        ready.retain(|(token, _)| *token != WAKER);
         // Served from the end.
         ready.reverse();
         ready.sort_by_key(|(token, _)| self.brings_little(*token));
@@ -90,9 +90,9 @@ impl Tcp {
 
     /// How long a thread may sleep before it polls: not at all where there is something to do already.
     pub(super) fn within(&self) -> Option<Duration> {
-        let has_place = |id: &ConnId| self.conns.get(*id).is_some_and(|conn| conn.out.has_place_again());
+        let has_place = |id: &ConnId| self.conns.get(*id).is_some_and(|conn| conn.out.is_writable_again());
         let has_more = !(self.ready.is_empty() && self.again.is_empty() && self.backlog.is_empty());
-        if has_more || self.news.iter().any(has_place) {
+        if has_more || self.writable.iter().any(has_place) {
             return Some(Duration::ZERO);
         }
         self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
@@ -100,7 +100,7 @@ impl Tcp {
 
     /// Waits for the kernel, unless there is something to do or to tell already.
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Told) {
-        let asks = if self.news.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let asks = if self.writable.is_empty() { timeout } else { Some(Duration::ZERO) };
         let within = if asks == Some(Duration::ZERO) { asks } else { self.may_sleep() };
         let timeout = match within {
             Some(within) => Some(asks.map_or(within, |asks| asks.min(within))),
@@ -168,7 +168,7 @@ impl Tcp {
             }
         }
         self.watch(id);
-        self.note(id);
+        self.note_writable(id);
     }
 
     fn finish_connect(&mut self, id: ConnId, events: &mut Vec<Event>) {
@@ -182,7 +182,7 @@ impl Tcp {
                 events.push(Event::Connected(id));
                 conn.flush(&mut self.spares);
                 self.watch(id);
-                self.note(id);
+                self.note_writable(id);
             }
             Err(e) => self.connect_failed(id, e.to_string(), events),
         }
@@ -285,7 +285,7 @@ impl Tcp {
                 State::Open => {
                     conn.flush(&mut self.spares);
                     self.watch(id);
-                    self.note(id);
+                    self.note_writable(id);
                 }
                 State::Closing { .. } | State::Down => self.fail(id, Down::PeerClosed, events),
             }
@@ -302,21 +302,22 @@ impl Tcp {
         }
     }
 
-    /// Tells what was sent, of all connections that noted something.
-    fn tell(&mut self, events: &mut Vec<Event>) {
-        for id in self.news.drain(..) {
+    /// Reports the connections whose queue takes ranges again.
+    fn report_writable(&mut self, events: &mut Vec<Event>) {
+        for id in self.writable.drain(..) {
             if let Some(conn) = self.conns.get_mut(id) {
-                conn.noted = false;
-                conn.out.tell(id, events);
+                conn.listed_writable = false;
+                events.extend(conn.out.take_writable().then_some(Event::Writable(id)));
             }
         }
     }
 
-    /// Makes the next poll tell what this connection sent, if it did.
-    pub(super) fn note(&mut self, id: ConnId) {
+    /// Makes the next poll report [`Event::Writable`], if it is due.
+    pub(super) fn note_writable(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        if !conn.is_down() && conn.out.has_new_data() && !std::mem::replace(&mut conn.noted, true) {
-            self.news.push(id);
+        let due = !conn.is_down() && conn.out.is_writable_again();
+        if due && !std::mem::replace(&mut conn.listed_writable, true) {
+            self.writable.push(id);
         }
     }
 
@@ -344,7 +345,7 @@ impl Tcp {
         self.backlog = backlog;
     }
 
-    /// Ends a connection: tells what it had still sent, and why it is down; lets go of its socket and of all source
+    /// Ends a connection and reports why. Releases its socket and all source
     /// rings. Its ring receivers stay until they are taken back.
     fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
@@ -354,7 +355,6 @@ impl Tcp {
         let reason = conn.reason(seen);
         tracing::debug!(conn = id.0, %reason, "connection down");
         conn.out.kill();
-        conn.out.tell(id, events);
         conn.state = State::Down;
         conn.set_deadline(None, &mut self.deadlines);
         // Closing it takes it out of the epoll set.

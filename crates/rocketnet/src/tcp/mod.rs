@@ -15,8 +15,6 @@
 //! What this transport adds to the contract's words:
 //! * [`room`](Transport::room) is `tx_queue_bytes` less the bytes of ranges queued, and 0 as long as the kernel takes no
 //!   more: what is pending then grows in the ring and leaves as one range. A write larger than the room is refused.
-//! * [`Event::Sent`] means that the kernel has copied the bytes. It is told by the next `poll`, at most once per wire id,
-//!   and after [`detach`](Transport::detach) not at all for what was queued before.
 //! * A range that follows a control message comes out of a later poll than it, so that `bind`, `unbind`, `skip` and
 //!   `pause` made in answer come before the range is looked at.
 //! * Of connections that are ready at the same time `poll` serves some of those that bring little, and the others in the
@@ -70,7 +68,7 @@ use crate::slots::Slots;
 use crate::wire::{Header, LOCAL_UNWATCH};
 
 /// The token of the waker in the epoll set; connections have their ids, which are below [`LISTENER`].
-const SLEEPER: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX;
 /// The token of the doorbell by which writers of followed rings wake this end.
 const DOORBELL: u64 = u64::MAX - 1;
 /// The bit that marks the token of a listener.
@@ -155,8 +153,8 @@ pub struct Tcp {
     portion: usize,
     /// Connections to go on with without a word from the kernel.
     again: Vec<ConnId>,
-    /// Connections with something sent to tell.
-    news: Vec<ConnId>,
+    /// Connections that may have [`Event::Writable`] to report.
+    writable: Vec<ConnId>,
     /// Events of calls other than `poll`.
     backlog: Vec<Event>,
     deadlines: Deadlines,
@@ -183,7 +181,7 @@ impl Tcp {
         socket::try_options(&config)?;
         let os = |what| move |e: rustix::io::Errno| TransportError::Os { what, source: e.into() };
         let epoll = Ready::new().map_err(os("creating an epoll set"))?;
-        let data = epoll::EventData::new_u64(SLEEPER);
+        let data = epoll::EventData::new_u64(WAKER);
         epoll::add(&epoll, waker.fd(), data, epoll::EventFlags::IN).map_err(os("watching the waker"))?;
         Ok(Self {
             staging: vec![0; config.staging_bytes].into(),
@@ -197,7 +195,7 @@ impl Tcp {
             little: 0,
             portion: 0,
             again: Vec::new(),
-            news: Vec::new(),
+            writable: Vec::new(),
             backlog: Vec::new(),
             deadlines: Deadlines::new(),
             follows: Follows::default(),
@@ -266,7 +264,6 @@ impl Transport for Tcp {
         Promises {
             ordered: true,
             one_sided: false,
-            zero_copy: true,
             reports_landed: false,
             max_write_bytes: self.config.tx_queue_bytes.into(),
             max_control_bytes: self.config.max_control_bytes,
@@ -443,7 +440,7 @@ impl Transport for Tcp {
         }
         let all = conn.flush(&mut self.spares);
         self.watch(id);
-        self.note(id);
+        self.note_writable(id);
         all
     }
 
@@ -455,7 +452,7 @@ impl Transport for Tcp {
             State::Closing { .. } | State::Down => return,
         }
         let dead = conn.finish_sending(&mut self.spares);
-        self.note(id);
+        self.note_writable(id);
         if dead || linger.is_zero() {
             return self.fail_later(id, Down::Local(why.into()));
         }

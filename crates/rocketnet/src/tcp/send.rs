@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A range is sent from where it lies and holds a handle of its ring; control messages, what [`Outgoing::detach`] lets go
-//! of, and ranges of rings that another process writes are copies. A range is *sent* when the kernel took its last byte.
+//! of, and ranges of rings that another process writes are copies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,7 +22,7 @@ use super::config::{MAX_QUEUED_PIECES, TcpConfig};
 use super::local;
 use super::spares::Spares;
 use super::sys::{self, Part};
-use crate::contract::{Event, NotWritten, QueueFull, SourceRange, WireId};
+use crate::contract::{NotWritten, QueueFull, SourceRange, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, LOCAL_RANGE, local_message};
 
 /// Control messages share a buffer up to this size, so that a stream of small ones is one part.
@@ -31,8 +31,6 @@ const CONTROL_MERGE_BYTES: usize = 16 << 10;
 const FILE_COUNTS: usize = 1 << 10;
 /// What is said of one reader, at most: its doorbell, which is a page and a pipe, and that it is to be woken.
 const READER_BYTES: usize = 3 * LOCAL_BYTES + 2 * FILE_COUNTS;
-/// Sent positions that wait to be told are compacted beyond this many.
-const SENT_COMPACT: usize = 1024;
 
 enum Piece {
     Range {
@@ -47,8 +45,6 @@ enum Piece {
     /// A range of a ring that the peer maps.
     Mapped {
         message: [u8; LOCAL_BYTES],
-        wire: WireId,
-        to: Position,
         size: u64,
     },
     /// A ring for the peer to map: its descriptor goes with the first byte.
@@ -69,8 +65,6 @@ enum Piece {
         bytes: Vec<u8>,
         len: usize,
         counted: u64,
-        /// What to tell as sent when it has left.
-        told: Option<(WireId, Position)>,
     },
 }
 
@@ -125,7 +119,7 @@ impl Piece {
     }
 }
 
-/// What waits to be sent on one connection, and what is to be told about it.
+/// What waits to be sent on one connection.
 pub(super) struct Outgoing {
     queue: VecDeque<Piece>,
     front_done: usize,
@@ -133,12 +127,11 @@ pub(super) struct Outgoing {
     control_bytes: usize,
     max_range_bytes: u64,
     max_control_bytes: usize,
-    sent: Vec<(WireId, Position)>,
     /// The kernel took less than it was offered and has not said since that it takes more.
     blocked: bool,
     /// It took no descriptor, as too many are under way, and says nothing when it takes them again.
     starved: bool,
-    /// `room` was 0 or a write was refused, and `Writable` was not told since.
+    /// `room` was 0 or a write was refused, and `Writable` was not reported since.
     full: bool,
     /// Nothing can be sent any more.
     dead: bool,
@@ -153,7 +146,6 @@ impl Outgoing {
             control_bytes: 0,
             max_range_bytes: config.tx_queue_bytes.into(),
             max_control_bytes: config.tx_control_bytes,
-            sent: Vec::new(),
             blocked: false,
             starved: false,
             full: false,
@@ -203,7 +195,7 @@ impl Outgoing {
         // `room` is at most `tx_queue_bytes`, which is a u32.
         let header = Header { wire, more, size: size as u32 };
         if mapped {
-            self.queue.push_back(Piece::Mapped { message: range_message(wire, to, more), wire, to, size });
+            self.queue.push_back(Piece::Mapped { message: range_message(wire, to, more), size });
         } else if ring.is_peer_written() && size > 0 {
             // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
             let (mut bytes, len) = (spares.take(size as usize), HEADER_BYTES + size as usize);
@@ -212,7 +204,7 @@ impl Outgoing {
                 spares.give(bytes);
                 return Err(NotWritten::Overwritten);
             }
-            self.queue.push_back(Piece::Copied { bytes, len, counted: size, told: Some((wire, to)) });
+            self.queue.push_back(Piece::Copied { bytes, len, counted: size });
         } else {
             let header = header.encode();
             self.queue.push_back(Piece::Range { header, wire, ring, from, to: from + size });
@@ -282,9 +274,6 @@ impl Outgoing {
     pub fn detach(&mut self, wire: WireId) -> u64 {
         let mut copied = 0;
         for (i, piece) in self.queue.iter_mut().enumerate() {
-            if let Piece::Copied { told, .. } = piece {
-                told.take_if(|(own, _)| *own == wire);
-            }
             let Piece::Range { header, wire: own, ring, from, to } = piece else { continue };
             if *own != wire {
                 continue;
@@ -299,9 +288,8 @@ impl Outgoing {
             let _lapped = ring.view(from, *to).copy_to(0, &mut bytes[start..]);
             copied += *to - from;
             let counted = (header_size(header)).into();
-            *piece = Piece::Copied { len: bytes.len(), bytes, counted, told: None };
+            *piece = Piece::Copied { len: bytes.len(), bytes, counted };
         }
-        self.sent.retain(|(own, _)| *own != wire);
         copied
     }
 
@@ -363,20 +351,11 @@ impl Outgoing {
             self.front_done -= len;
             self.control_bytes -= front.control_bytes();
             match self.queue.pop_front() {
-                Some(Piece::Range { wire, from, to, .. }) => {
-                    self.range_bytes -= to - from;
-                    self.note_sent(wire, to);
-                }
-                Some(Piece::Mapped { wire, to, size, .. }) => {
-                    self.range_bytes -= size;
-                    self.note_sent(wire, to);
-                }
-                Some(Piece::Copied { bytes, counted, told, .. }) => {
+                Some(Piece::Range { from, to, .. }) => self.range_bytes -= to - from,
+                Some(Piece::Mapped { size, .. }) => self.range_bytes -= size,
+                Some(Piece::Copied { bytes, counted, .. }) => {
                     self.range_bytes -= counted;
                     spares.give(bytes);
-                    if let Some((wire, to)) = told {
-                        self.note_sent(wire, to);
-                    }
                 }
                 Some(Piece::Offer { .. } | Piece::File { .. } | Piece::Local(_) | Piece::Control(_))
                 | None => {}
@@ -384,43 +363,16 @@ impl Outgoing {
         }
     }
 
-    fn note_sent(&mut self, wire: WireId, to: Position) {
-        match self.sent.last_mut() {
-            Some((last, position)) if *last == wire => *position = to,
-            _ => self.sent.push((wire, to)),
-        }
-        if self.sent.len() >= SENT_COMPACT {
-            self.compact_sent();
-        }
-    }
-
-    /// Leaves one entry for each wire, the newest.
-    fn compact_sent(&mut self) {
-        self.sent.reverse();
-        self.sent.sort_by_key(|(wire, _)| *wire); // stable: the newest of each wire comes first
-        self.sent.dedup_by_key(|(wire, _)| *wire);
-    }
-
-    /// Whether [`Outgoing::tell`] would tell something.
-    pub fn has_new_data(&self) -> bool {
-        !self.sent.is_empty() || self.has_place_again()
-    }
-
-    /// Whether that would be [`Event::Writable`].
-    pub fn has_place_again(&self) -> bool {
+    /// Whether [`Event::Writable`](crate::Event::Writable) is due.
+    pub fn is_writable_again(&self) -> bool {
         self.full && self.room() > 0
     }
 
-    /// Tells what was sent since the last call, each wire once, and whether there is place again.
-    pub fn tell(&mut self, conn: crate::ConnId, events: &mut Vec<Event>) {
-        if self.sent.len() > 1 {
-            self.compact_sent();
-        }
-        events.extend(self.sent.drain(..).map(|(wire, to)| Event::Sent(conn, wire, to)));
-        if self.has_place_again() {
-            self.full = false;
-            events.push(Event::Writable(conn));
-        }
+    /// As [`Outgoing::is_writable_again`], for the caller that reports the event.
+    pub fn take_writable(&mut self) -> bool {
+        let writable = self.is_writable_again();
+        self.full &= !writable;
+        writable
     }
 
     /// Nothing can be sent any more: lets go of all rings.

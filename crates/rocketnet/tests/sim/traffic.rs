@@ -128,6 +128,7 @@ impl Buffer {
             assert_eq!(byte, right, "the byte at {at} of wire {}", self.wire);
         }
         self.read = head;
+        self.source_hold.advance(head);
         self.sink_hold.advance(head);
     }
 }
@@ -169,7 +170,6 @@ pub fn traffic(seed: u64, config: SimConfig, total: u64) -> (u64, String) {
         for event in poll(&mut p.a) {
             told += 1;
             match event {
-                Event::Sent(_, wire, to) => buffers[wire as usize - 1].source_hold.advance(to),
                 Event::Landed(_, wire, to) => buffers[wire as usize - 1].landed = to,
                 Event::Writable(_) => {}
                 event => panic!("{event:?}"),

@@ -1,0 +1,184 @@
+//! The `[broker]` section.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::rules::{Rules, rounded};
+use super::error::BrokerConfigError;
+use super::sizes;
+use super::upstream::{MAX_UPSTREAMS, UpstreamSettings};
+
+described! {
+/// The `[broker]` section. Every field has a default; unknown names are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BrokerSettings {
+    /// Address to listen on. Default `127.0.0.1:7411`. The broker has no authentication: every client that reaches the
+    /// address can publish and read everything.
+    pub listen: String,
+    /// Largest number of topics with a buffer. Default 10,000, at least 1. Too small: publishers are refused. A topic costs
+    /// about 1 KiB besides the rings of its buffers.
+    pub max_topics: usize,
+    /// Largest number of publishers that are connected, or disconnected for less than the linger time. Default 1,000, at
+    /// least 1.
+    pub max_publishers: usize,
+    /// Largest number of open buffers of one publisher. Default 1,024, at least 1. Too large: one publisher can use up all
+    /// topics.
+    pub max_buffers_per_publisher: usize,
+    /// Largest number of filters (names and patterns) of one subscriber. Default 10,000, at least 1. A filter costs about
+    /// 500 bytes.
+    pub max_topics_per_subscriber: usize,
+    /// Largest number of these filters with `+` or `#`. Default 1,000, at least 1. Too large: a new topic may have to be
+    /// compared with all of them.
+    pub max_patterns_per_subscriber: usize,
+    /// Largest number of connected observers (`rbmq top`). Default 16, at least 1. Too large: their requests can keep the
+    /// broker's thread busy.
+    pub max_observers: usize,
+    /// Largest number of waiting requests of one observer. Default 8, at least 1. An observer with more is disconnected. A
+    /// request costs at most 16 KiB.
+    pub max_observer_requests: usize,
+    /// Smallest ring of a buffer, in bytes. Default 64 KiB. A publisher that asks for less gets this size. Small rings stop
+    /// their publisher often.
+    #[serde(deserialize_with = "sizes::bytes")]
+    pub min_ring_bytes: u64,
+    /// Largest ring of a buffer, in bytes. Default 256 MiB, at least `min_ring_bytes` rounded up to a power of two. A
+    /// publisher that asks for more is refused. The requested size is compared after it was rounded up to a power of two.
+    /// `buffers.max_ring_bytes` limits the sum of all rings.
+    #[serde(deserialize_with = "sizes::bytes")]
+    pub max_ring_bytes: u64,
+    /// Time for which an ended topic stays readable, in milliseconds. Default 60,000. Too small: late subscribers find
+    /// nothing. Too large: the memory of its ring is in use for this time.
+    #[serde(deserialize_with = "sizes::millis")]
+    pub closed_linger_ms: u64,
+    /// Other brokers whose topics this broker receives and forwards. Default none, at most 64.
+    pub upstream: Vec<UpstreamSettings>,
+    /// Time for which a stopping broker waits for its subscribers to receive everything, in milliseconds. Default 5,000.
+    /// 0: the broker doesn't wait.
+    #[serde(deserialize_with = "sizes::millis")]
+    pub drain_timeout_ms: u64,
+    /// Ring of a merged topic (`ingest = "merge"`) whose rule has no `ring_bytes`, in bytes. Default 4 MiB, at least 64 KiB.
+    /// The ring of one publisher has at most a quarter of this size. A subscriber needs half of it for the topic.
+    #[serde(deserialize_with = "sizes::bytes")]
+    pub merge_ring_bytes: u64,
+    /// Ring for the arriving bytes of each publisher of a merged topic, in bytes. Default 32 KiB, at least 4 KiB. The ring
+    /// becomes twice the publisher's largest delivery if that is more. Too small: publishers stop often. Too large: much
+    /// memory for many publishers.
+    #[serde(deserialize_with = "sizes::bytes")]
+    pub merge_publisher_ring_bytes: u64,
+    /// Largest number of runs of a merged topic that some subscriber has not released. Default 65,536, at least 1. At the
+    /// limit the topic's publishers wait. A run costs 24 bytes. Too small: slow subscribers of small messages stop the
+    /// publishers early.
+    pub merge_table_entries: usize,
+    /// Largest number of publishers of a merged topic: connected, ended less than `closed_linger_ms` ago, or gone and
+    /// remembered. Default 10,000, at least 1. A publisher costs about 500 bytes besides its ring.
+    pub merge_max_publishers: usize,
+    /// Rules of topics. The first rule whose pattern matches a topic applies. Default none, at most 1,000. A rule costs about
+    /// 200 bytes, and one comparison for every new buffer.
+    pub topics: Rules,
+}
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7411".into(),
+            max_topics: 10_000,
+            max_publishers: 1_000,
+            max_buffers_per_publisher: 1_024,
+            max_topics_per_subscriber: 10_000,
+            max_patterns_per_subscriber: 1_000,
+            max_observers: 16,
+            max_observer_requests: 8,
+            min_ring_bytes: 64 << 10,
+            max_ring_bytes: 256 << 20,
+            closed_linger_ms: 60_000,
+            upstream: Vec::new(),
+            drain_timeout_ms: 5_000,
+            merge_ring_bytes: 4 << 20,
+            merge_publisher_ring_bytes: 32 << 10,
+            merge_table_entries: 65_536,
+            merge_max_publishers: 10_000,
+            topics: Rules::default(),
+        }
+    }
+}
+
+impl BrokerSettings {
+    /// `closed_linger_ms` as a duration.
+    pub fn closed_linger(&self) -> Duration {
+        Duration::from_millis(self.closed_linger_ms)
+    }
+
+    /// `drain_timeout_ms` as a duration.
+    pub fn drain_timeout(&self) -> Duration {
+        Duration::from_millis(self.drain_timeout_ms)
+    }
+
+    pub(super) fn validate(&self) -> Result<(), BrokerConfigError> {
+        let at_least_one = [
+            ("broker.max_topics", self.max_topics),
+            ("broker.max_publishers", self.max_publishers),
+            ("broker.max_buffers_per_publisher", self.max_buffers_per_publisher),
+            ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
+            ("broker.max_patterns_per_subscriber", self.max_patterns_per_subscriber),
+            ("broker.max_observers", self.max_observers),
+            ("broker.max_observer_requests", self.max_observer_requests),
+            ("broker.merge_table_entries", self.merge_table_entries),
+            ("broker.merge_max_publishers", self.merge_max_publishers),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(BrokerConfigError::Value { name, value: 0, expects: "at least 1" });
+            }
+        }
+        let written = |name, address: &str| match is_address(address) {
+            true => Ok(()),
+            false => Err(BrokerConfigError::Word { name, value: address.to_owned(), expects: ADDRESS }),
+        };
+        written("broker.listen", &self.listen)?;
+        self.upstream.iter().try_for_each(|up| written("broker.upstream.address", &up.address))?;
+        let upstreams = self.upstream.len();
+        if upstreams > MAX_UPSTREAMS {
+            let (name, value, expects) = ("broker.upstream", upstreams as u64, "at most 64 entries");
+            return Err(BrokerConfigError::Value { name, value, expects });
+        }
+        if !(4096..=1 << 40).contains(&self.min_ring_bytes) {
+            let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);
+            return Err(BrokerConfigError::Value { name, value, expects: "4096 to 1099511627776 bytes" });
+        }
+        if !(rounded(self.min_ring_bytes)..=1 << 40).contains(&self.max_ring_bytes) {
+            let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
+            let expects = "min_ring_bytes, rounded up to a power of two, to 1099511627776 bytes";
+            return Err(BrokerConfigError::Value { name, value, expects });
+        }
+        let rings = [
+            ("broker.merge_ring_bytes", self.merge_ring_bytes, 64 << 10),
+            ("broker.merge_publisher_ring_bytes", self.merge_publisher_ring_bytes, 4096),
+        ];
+        for (name, value, least) in rings {
+            if !(least..=1 << 31).contains(&value) {
+                let expects = "64 KiB (4 KiB for the ring of a publisher) to 2147483648 bytes";
+                return Err(BrokerConfigError::Value { name, value, expects });
+            }
+        }
+        self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
+    }
+}
+
+/// The expected form of an address.
+const ADDRESS: &str = "a host and a port; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port";
+
+/// Whether the text has the form of an address. The host is not looked up.
+pub(super) fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+/// Whether two sockets cannot listen on both addresses at once. Of host names only `localhost` is resolved.
+pub(super) fn are_the_same(one: &str, other: &str) -> bool {
+    let parse = |text: &str| text.replacen("localhost:", "127.0.0.1:", 1).parse::<SocketAddr>().ok();
+    let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
+    let any = one.is_ipv4() == other.is_ipv4() && (one.ip().is_unspecified() || other.ip().is_unspecified());
+    one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
+}

@@ -1,0 +1,173 @@
+//! All settings with their values and origins, for `rbmq config` and for the comparison of two configurations.
+
+use rocketbufs::config::{Origin, example_toml, knobs};
+use serde::Serialize;
+use toml::{Table, Value};
+
+use super::BrokerConfig;
+use super::broker::BrokerSettings;
+use super::sections::{HttpSettings, LogSettings};
+use super::sources::file_parts;
+
+/// A setting of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Setting {
+    /// Section and field: `broker.max_topics`.
+    pub name: String,
+    /// The value in the form of a file; none if the setting is unset.
+    pub value: Option<Value>,
+    /// The origin of the value.
+    pub origin: Origin,
+}
+
+impl BrokerConfig {
+    /// Records the origin of a setting in the broker's own sections that was changed after the file was read.
+    pub fn note_origin(&mut self, name: &str, origin: Origin) {
+        self.sources.changed(name, origin);
+    }
+
+    /// All settings in the order of the file, with their values and origins.
+    pub fn settings(&self) -> Vec<Setting> {
+        let own = [
+            ("broker", table(&self.broker), BrokerSettings::FIELDS),
+            ("log", table(&self.log), LogSettings::FIELDS),
+            ("http", table(&self.http), HttpSettings::FIELDS),
+        ];
+        let mut settings = Vec::new();
+        for (section, mut values, fields) in own {
+            for (field, _) in fields {
+                let name = format!("{section}.{field}");
+                let origin = self.sources.origin(&name);
+                settings.push(Setting { value: values.remove(*field), origin, name });
+            }
+        }
+        let framework = table(&self.framework);
+        for knob in knobs() {
+            let value = match knob.name.split_once('.') {
+                None => framework.get(knob.name),
+                Some((section, field)) => framework.get(section).and_then(|section| section.get(field)),
+            };
+            let origin = self.framework.origin(knob.name);
+            settings.push(Setting { name: knob.name.to_owned(), value: value.cloned(), origin });
+        }
+        settings
+    }
+
+    /// A file with all settings at their defaults, commented out, and their descriptions.
+    pub fn example() -> String {
+        let mut text = String::new();
+        let default = Self::default();
+        for (section, about, fields, values) in [
+            ("broker", BrokerSettings::ABOUT, BrokerSettings::FIELDS, table(&default.broker)),
+            ("log", LogSettings::ABOUT, LogSettings::FIELDS, table(&default.log)),
+            ("http", HttpSettings::ABOUT, HttpSettings::FIELDS, table(&default.http)),
+        ] {
+            text.push_str(&format!("{}[{section}]\n\n", comment(about)));
+            for (field, help) in fields {
+                let value = values.get(*field).map_or_else(|| "(unset)".to_owned(), Value::to_string);
+                text.push_str(&format!("{}#{field} = {value}\n\n", comment(help)));
+            }
+        }
+        // A setting outside of all sections must come before the first section.
+        let (own, _) = file_parts();
+        let framework = example_toml().replacen(
+            "\n\n",
+            &format!(
+                "\n# {own} are the broker's own sections; they have no such variables (only log.level: RBMQ_LOG).\n\n"
+            ),
+            1,
+        );
+        let sections =
+            framework.find("\n[").map_or(0, |at| framework[..at].rfind("\n\n").map_or(0, |at| at + 2));
+        format!("{}{text}{}", &framework[..sections], &framework[sections..])
+    }
+}
+
+/// A section as a table, without the settings that are unset.
+pub(super) fn table(section: &impl Serialize) -> Table {
+    let json = serde_json::to_value(section).expect("settings are numbers, texts and tables");
+    match value(json) {
+        Some(Value::Table(table)) => table,
+        _ => Table::new(),
+    }
+}
+
+/// Converts to TOML. A number that TOML cannot represent becomes a text.
+fn value(json: serde_json::Value) -> Option<Value> {
+    use serde_json::Value as Json;
+    Some(match json {
+        Json::Null => return None,
+        Json::Bool(yes) => Value::Boolean(yes),
+        Json::Number(n) => match (n.as_i64(), n.is_f64().then(|| n.as_f64()).flatten()) {
+            (Some(n), _) => Value::Integer(n),
+            (None, Some(n)) => Value::Float(n),
+            (None, None) => Value::String(n.to_string()),
+        },
+        Json::String(text) => Value::String(text),
+        Json::Array(values) => Value::Array(values.into_iter().filter_map(value).collect()),
+        Json::Object(fields) => {
+            Value::Table(fields.into_iter().filter_map(|(name, of)| Some((name, value(of)?))).collect())
+        }
+    })
+}
+
+fn comment(help: &str) -> String {
+    help.trim().lines().map(|line| format!("# {}\n", line.trim().replace('`', ""))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_file_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rbmq.toml");
+        for text in [BrokerConfig::example(), uncommented(&BrokerConfig::example())] {
+            std::fs::write(&path, &text).unwrap();
+            let config = BrokerConfig::load(Some(&path)).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert_eq!(config.broker, BrokerSettings::default());
+            assert_eq!(config.log, LogSettings::default());
+            assert_eq!(config.http, HttpSettings::default());
+            assert_eq!(config.framework, rocketbufs::Config::default());
+        }
+    }
+
+    /// Removes the `#` before every setting.
+    fn uncommented(text: &str) -> String {
+        let setting =
+            |line: &str| line.starts_with('#') && !line.starts_with("# ") && !line.contains("(unset)");
+        let lines = text.lines().map(|line| if setting(line) { &line[1..] } else { line });
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn numbers_outside_of_the_range_of_toml_are_text() {
+        let mut config = BrokerConfig::default();
+        config.broker.closed_linger_ms = u64::MAX;
+        config.broker.drain_timeout_ms = i64::MAX as u64;
+        let settings = config.settings();
+        let of = |name: &str| settings.iter().find(|s| s.name == name).unwrap().value.clone().unwrap();
+        assert_eq!(of("broker.closed_linger_ms"), Value::String(u64::MAX.to_string()));
+        assert_eq!(of("broker.drain_timeout_ms"), Value::Integer(i64::MAX));
+    }
+
+    #[test]
+    fn every_setting_has_its_origin() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rbmq.toml");
+        std::fs::write(&path, "# head\n[tcp]\nnodelay = false\n[broker]\n\nmax_topics = 7\n").unwrap();
+        let mut config = BrokerConfig::load(Some(&path)).unwrap();
+        config.note_origin("broker.listen", Origin::Argument);
+        let settings = config.settings();
+        let of = |name: &str| settings.iter().find(|s| s.name == name).unwrap();
+        let line = |line| Origin::File { path: Some(path.clone()), line: Some(line) };
+        assert_eq!(of("broker.max_topics").value, Some(Value::Integer(7)));
+        assert_eq!(of("broker.max_topics").origin, line(6));
+        assert_eq!(of("tcp.nodelay").origin, line(3));
+        assert_eq!(of("broker.listen").origin, Origin::Argument);
+        assert_eq!(of("broker.max_publishers").origin, Origin::Default);
+        assert_eq!(of("tcp.congestion_control").value, None);
+    }
+}

@@ -1,0 +1,410 @@
+//! The engine: the broker's thread, which owns all parts and executes their effects.
+//!
+//! ```text
+//!   callbacks ─▶ inbox ─▶ engine ─▶ publishers, subscribers, federation, path_migration, merge, observers
+//!                           ▲                              │
+//!                           └────────── effects ───────────┘
+//! ```
+//!
+//! The engine handles one event after the other. It holds no lock when it calls the framework.
+
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use rbmq_wire::{Control, Hello, Role};
+use rocketbufs::{Bid, Conn, InEvent, OutEvent};
+use tracing::{debug, info, warn};
+
+use super::accounts::{Census, Refusal};
+use super::effects::{Effect, Effects};
+use super::federation::Federation;
+use super::inbox::{Event, Inbox, ObserverEvent};
+use super::merge::MergedTopics;
+use super::names::display_name;
+use super::observers::Observers;
+use super::outgoing::RETRY_AFTER;
+use super::path_migration::PathMigration;
+use super::publishers;
+use super::report::Report;
+use super::session_key::SessionKey;
+use super::subscribers::Subscribers;
+use super::tables::{Create, Tables};
+use super::topics::Stage;
+
+/// The reason for connections that are closed or refused because the broker stops.
+const STOPPING: &str = "the broker is shutting down";
+
+/// All parts of a broker.
+pub(super) struct Engine {
+    pub(super) tables: Tables,
+    pub(super) subscribers: Subscribers,
+    pub(super) federation: Federation,
+    pub(super) migration: PathMigration,
+    pub(super) merged: MergedTopics,
+    pub(super) observers: Observers,
+    pub(super) draining: bool,
+}
+
+impl Engine {
+    /// Handles events until the broker stops.
+    pub(super) fn run(mut self, inbox: &Inbox) {
+        loop {
+            match inbox.events.recv_timeout(self.next_wait()) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.merged.close(&self.tables);
+                }
+                Ok(event) => self.handle(event),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.expire();
+        }
+    }
+
+    /// The time until something is due.
+    fn next_wait(&self) -> Duration {
+        let due = [
+            self.tables.topics.next_expiry(),
+            self.tables.sessions.next_retry(),
+            self.subscribers.next_expiry(),
+            self.migration.next_check(),
+            self.merged.next_due(),
+        ];
+        let due = due.into_iter().flatten().min();
+        let due = due.map(|at| at.saturating_duration_since(Instant::now()));
+        let retry = self.subscribers.is_waiting().then_some(RETRY_AFTER);
+        due.into_iter().chain(retry).min().unwrap_or(Duration::from_secs(3600))
+    }
+
+    /// Handles everything that is due.
+    fn expire(&mut self) {
+        self.subscribers.send_waiting(&self.tables);
+        for bid in self.tables.topics.expired(Instant::now()) {
+            self.remove_buffer(bid);
+        }
+        self.subscribers.expire(Instant::now());
+        self.check_migrations();
+        let mut fx = Effects::new();
+        self.merged.expire(&self.tables, Instant::now(), &mut fx);
+        self.execute(fx);
+        self.tables.sessions.retry_counts(Instant::now());
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Connection(conn) => self.on_connection(conn),
+            Event::UpstreamUp { index, conn } => self.on_upstream_up(index, &conn),
+            Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
+            Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
+            Event::Publisher { key, event } => self.on_publisher_event(key, event),
+            Event::Out(event) => self.on_out_event(event),
+            Event::InvalidMapping { key, bid } => {
+                self.tables.expel(key, &format!("data for buffer {bid}, which has no topic"));
+            }
+            Event::Merged { out_bid, number, position } => {
+                let mut fx = Effects::new();
+                self.merged.on_merged(&self.tables, (out_bid, number), position, &mut fx);
+                self.execute(fx);
+            }
+            Event::Expel { key, why } => self.tables.expel(key, why),
+            Event::Observer(ObserverEvent::Request { conn, message }) => {
+                if self.observers.is_connected(&conn) {
+                    self.report().answer(&conn, &message);
+                    self.observers.answered(&conn);
+                }
+            }
+            Event::Observer(ObserverEvent::Down { conn, why }) => self.observers.disconnected(conn, &why),
+            // The thread that asked may have given up; then the answer is dropped.
+            Event::Stats(reply) => _ = reply.try_send(self.report().topics()),
+            Event::Alive(reply) => _ = reply.try_send(()),
+            Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
+            Event::Drain(reply) => {
+                self.drain();
+                _ = reply.try_send(());
+            }
+            Event::Reload(settings) => self.tables.settings = *settings,
+            Event::Stop => {}
+        }
+    }
+
+    /// Executes effects in order, each with the effects that follow from it.
+    fn execute(&mut self, effects: Effects) {
+        for effect in effects {
+            let mut fx = Effects::new();
+            let (tables, fx_of) = (&mut self.tables, &mut fx);
+            match effect {
+                Effect::Answer { key, message } => {
+                    if let Some(session) = tables.sessions.get(key) {
+                        session.answer(&message);
+                    }
+                }
+                Effect::AnnounceNew(bid) => self.subscribers.announce_new(tables, bid),
+                Effect::AnnounceContinues(bid) => self.subscribers.announce_continues(tables, bid),
+                Effect::CountSubscribers(bid) => self.count_subscribers(bid),
+                Effect::RepeatCount(bid) => repeat_count(tables, bid),
+                Effect::ReportMergedCount { key, bid, out_bid } => {
+                    let count = tables.topics.get(out_bid).map_or(0, |buffer| buffer.reported_subscribers);
+                    tables.sessions.notify_count(key, bid, count);
+                }
+                Effect::Remove(bid) => self.remove_buffer(bid),
+                Effect::Consider(offer) => self.federation.consider(tables, offer, fx_of),
+                Effect::OpenAlternative { topic, epoch } => {
+                    self.federation.open_alternative(tables, &topic, epoch, fx_of);
+                }
+                Effect::ContinueAs { rin, in_bid, remote } => rin.continue_as(in_bid, remote),
+                Effect::PreferShorter(bid) => {
+                    self.migration.prefer_shorter(tables, bid);
+                    self.check_migrations();
+                }
+                Effect::EndLongPath { from, to } => self.migration.end_long_path(tables, from, to, fx_of),
+                Effect::ReleaseSession(key) => self.release_session(key),
+            }
+            self.execute(fx);
+        }
+    }
+
+    /// A new connection (paper 1, Listing 3: `on_conn`).
+    fn on_connection(&mut self, conn: Conn) {
+        let accounts = &mut self.tables.accounts;
+        let hello = match Hello::decode(&conn.peer_hello()) {
+            Ok(hello) => hello,
+            Err(error) => {
+                info!("refused {}: {error}", conn.peer_addr());
+                accounts.refused(Refusal::Hello);
+                return conn.reject(&error.to_string());
+            }
+        };
+        if self.draining {
+            accounts.refused(Refusal::Draining);
+            return conn.reject(STOPPING);
+        }
+        match hello.role {
+            Role::Publisher => {
+                if let Some(key) = publishers::connected(&mut self.tables, conn, hello) {
+                    self.merged.reconnected(&self.tables, key);
+                    self.update_finished(key);
+                }
+            }
+            Role::Subscriber => self.subscribers.connected(&mut self.tables, conn, hello.name, None),
+            Role::Broker => {
+                let hop = self.federation.hop_to(hello.client);
+                self.subscribers.connected(&mut self.tables, conn, hello.name, Some(hop));
+            }
+            Role::Observer => self.observers.connected(&self.tables.settings, accounts, &conn, hello),
+        }
+    }
+
+    fn on_upstream_up(&mut self, index: usize, conn: &Conn) {
+        if self.draining {
+            return conn.close(STOPPING);
+        }
+        let mut fx = Effects::new();
+        self.federation.connected(&mut self.tables, index, conn, &mut fx);
+        self.execute(fx);
+    }
+
+    fn on_publisher_control(&mut self, key: SessionKey, message: &[u8]) {
+        if self.tables.sessions.get(key).is_some_and(|session| session.upstream.is_some()) {
+            let mut fx = Effects::new();
+            self.federation.on_control(&mut self.tables, key, message, &mut fx);
+            return self.execute(fx);
+        }
+        match Control::decode(message) {
+            Ok(Control::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic }) => {
+                let create = Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic };
+                self.on_create(key, create);
+            }
+            Ok(_) => {
+                self.tables.expel(key, "a publisher sent a message that only subscribers or brokers send");
+            }
+            Err(error) => self.tables.expel(key, &error.to_string()),
+        }
+    }
+
+    fn on_create(&mut self, key: SessionKey, create: Create) {
+        let Some(session) = self.tables.sessions.get(key) else { return };
+        let (mut fx, bid, peer) = (Effects::new(), create.bid, session.conn.peer_addr());
+        let known = session.mapping.get(bid);
+        let created = if self.merged.is_responsible(&self.tables, key, &create) {
+            self.merged.create(&mut self.tables, key, &create, &mut fx)
+        } else if let Some(out_bid) = known.filter(|known| !publishers::is_leftover(&self.tables, *known)) {
+            publishers::create_again(&mut self.tables, key, out_bid, &create, &mut fx);
+            Ok(())
+        } else {
+            known.into_iter().for_each(|out_bid| self.remove_buffer(out_bid));
+            publishers::create(&mut self.tables, key, create, &mut fx)
+        };
+        if let Err((code, reason)) = created {
+            info!("buffer {bid} of {peer} is refused: {reason}");
+            self.tables.accounts.refused(Refusal::Buffer(code));
+            fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
+        }
+        self.execute(fx);
+    }
+
+    fn on_publisher_event(&mut self, key: SessionKey, event: InEvent) {
+        let mut fx = Effects::new();
+        if let InEvent::ConnDown { why } = &event {
+            self.on_publisher_down(key, why, &mut fx);
+        } else if !self.merged.on_event(&mut self.tables, key, &event, &mut fx) {
+            let parts = (&mut self.federation, &mut self.migration);
+            publishers::on_event(&mut self.tables, parts, (key, event), &mut fx);
+        }
+        self.execute(fx);
+    }
+
+    fn on_publisher_down(&mut self, key: SessionKey, why: &str, fx: &mut Effects) {
+        let Some(session) = self.tables.sessions.get(key) else { return };
+        if !session.is_down() {
+            // The event is about an older connection.
+            return;
+        }
+        info!("{session} is down: {why}");
+        self.merged.disconnected(&self.tables, key);
+        self.federation.disconnected(&mut self.tables, key, fx);
+        fx.push(Effect::ReleaseSession(key));
+    }
+
+    fn on_subscriber_control(&mut self, conn: &Conn, message: &[u8]) {
+        match Control::decode(message) {
+            Ok(Control::Topics { filters }) => self.subscribers.on_topics(&mut self.tables, conn, filters),
+            Ok(Control::Hold { hold_ms }) => self.subscribers.on_hold(&self.tables, conn.id(), hold_ms),
+            Ok(Control::Downstream { bid, count }) => {
+                if self.subscribers.on_downstream(&mut self.tables, conn, bid, count) {
+                    self.count_subscribers(bid);
+                }
+            }
+            Ok(_) => conn.close("a subscriber sent a message that only publishers or brokers send"),
+            Err(error) => conn.close(&error.to_string()),
+        }
+    }
+
+    fn on_out_event(&mut self, event: OutEvent) {
+        let mut fx = Effects::new();
+        self.migration.on_out_event(&self.tables, &event, &mut fx);
+        self.execute(fx);
+        match event {
+            OutEvent::Subscribed { conn, bid, name, start, .. } => {
+                self.subscribers.subscribed(conn, bid);
+                debug!("buffer {bid}: subscribed by {} from {start}", display_name(&text(&name)));
+                self.count_subscribers(bid);
+            }
+            OutEvent::Unsubscribed { bid, name, why, .. } => {
+                debug!("buffer {bid}: subscription {} ended: {why}", display_name(&text(&name)));
+                self.count_subscribers(bid);
+            }
+            OutEvent::Dropped { bid, from, to, policy, .. } => {
+                let lost = to.saturating_sub(from);
+                self.tables.accounts.lost(policy, lost);
+                warn!("buffer {bid}: a slow subscriber lost {lost} bytes ({from} to {to})");
+            }
+            OutEvent::TooSlow { policy, .. } => self.tables.accounts.too_slow(policy),
+            OutEvent::ConnDown { conn, why } => {
+                self.subscribers.disconnected(&mut self.tables, conn, &why);
+            }
+            OutEvent::Ended { bid } => debug!("buffer {bid}: all subscribers have all of it"),
+            _ => {}
+        }
+    }
+
+    /// Counts the subscribers of a buffer, and reports the number to its publisher if it has changed.
+    fn count_subscribers(&mut self, bid: Bid) {
+        let count = self.subscribers.count(&self.tables, bid);
+        let Some(buffer) = self.tables.topics.get_mut(bid) else { return };
+        if buffer.stage != Stage::Live || buffer.reported_subscribers == count {
+            return;
+        }
+        buffer.reported_subscribers = count;
+        self.merged.report_count(&mut self.tables, bid, count);
+        repeat_count(&mut self.tables, bid);
+    }
+
+    fn check_migrations(&mut self) {
+        let mut fx = Effects::new();
+        self.migration.check(&mut self.tables, &mut self.federation, Instant::now(), &mut fx);
+        self.execute(fx);
+    }
+
+    /// Removes a buffer from all parts, and reports that to its subscribers.
+    fn remove_buffer(&mut self, bid: Bid) {
+        let tables = &mut self.tables;
+        let Some(buffer) = tables.topics.remove(bid) else { return };
+        let traffic = tables.out.buffer_info(bid).map(|info| info.traffic).unwrap_or_default();
+        let last = tables.topics.of(&buffer.topic).is_empty();
+        tables.accounts.closed(&buffer.topic, traffic, last);
+        debug!("topic '{}': buffer {bid} is removed", buffer.topic);
+        let mut fx = Effects::new();
+        self.merged.removed(tables, bid, &mut fx);
+        self.migration.removed(bid);
+        if let Some(epoch) = buffer.epoch {
+            self.federation.removed(tables, &buffer.topic, epoch, bid);
+        }
+        // A buffer that was not spliced yet doesn't exist in the framework.
+        let _ = tables.out.destroy_buffer(bid);
+        if let Some(session) = tables.sessions.get_mut(buffer.session) {
+            session.rin.unsubscribe(buffer.in_bid);
+            session.mapping.remove(buffer.in_bid);
+            session.upstream_ids.remove(bid);
+        }
+        self.subscribers.announce_removed(tables, bid, &buffer.topic);
+        fx.push(Effect::ReleaseSession(buffer.session));
+        self.execute(fx);
+    }
+
+    /// Checks whether a publisher is finished, and forgets it if it is disconnected and has no buffer here.
+    fn release_session(&mut self, key: SessionKey) {
+        self.update_finished(key);
+        self.tables.sessions.remove_idle(key);
+    }
+
+    fn update_finished(&mut self, key: SessionKey) {
+        let Some(session) = self.tables.sessions.get(key) else { return };
+        let finished =
+            publishers::is_finished(&self.tables, session) && !self.merged.is_publishing(&self.tables, key);
+        self.tables.sessions.set_finished(key, finished);
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        self.federation.stop();
+        self.tables.sessions.iter().for_each(|session| session.conn.close(STOPPING));
+    }
+
+    fn census(&mut self, max_own: usize) -> Census {
+        let tables = &mut self.tables;
+        let (topics, others_past) = tables.accounts.topics(&tables.topics, max_own);
+        let sessions = tables.sessions.counts();
+        Census {
+            topics,
+            others_past,
+            totals: tables.accounts.totals,
+            publishers: sessions.connected,
+            publishers_away: sessions.disconnected,
+            subscribers: self.subscribers.len(),
+            limits: [
+                ("broker.max_topics", tables.settings.max_topics as u64),
+                ("broker.max_publishers", tables.settings.max_publishers as u64),
+            ],
+        }
+    }
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            tables: &self.tables,
+            subscribers: &self.subscribers,
+            federation: &self.federation,
+            merged: &self.merged,
+            observers: &self.observers,
+        }
+    }
+}
+
+/// Reports the last number of subscribers to the publisher of a buffer, on a new connection or for the first time.
+fn repeat_count(tables: &mut Tables, bid: Bid) {
+    let Some(buffer) = tables.topics.get(bid) else { return };
+    let (key, in_bid, count) = (buffer.session, buffer.in_bid, buffer.reported_subscribers);
+    tables.sessions.notify_count(key, in_bid, count);
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

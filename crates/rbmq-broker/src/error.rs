@@ -1,0 +1,31 @@
+//! Why a broker cannot start.
+
+use rocketbufs::{ContextError, ListenError};
+
+/// Why a broker cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// The framework has no memory or threads, or refuses its configuration.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// The broker cannot listen on its address.
+    #[error("{0}{advice}", advice = advice(.0))]
+    Listen(ListenError),
+    /// The system has no random numbers.
+    #[error("no random numbers: {0}")]
+    Random(String),
+    /// The system refused a thread.
+    #[error("cannot start the broker's thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What to do about an address.
+fn advice(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::Refused { reason, .. } if reason.contains("Address already in use") => {
+            "; is another broker running there? Choose another address with --listen"
+        }
+        _ => "",
+    }
+}

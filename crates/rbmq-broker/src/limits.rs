@@ -1,0 +1,186 @@
+//! The limits on topics, rings and filters, and the refusals with their reasons. It does no I/O.
+
+use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode};
+use rocketbufs::{BufferError, RefusedError, SubscribeError};
+
+use super::config::BrokerSettings;
+use super::rules::{Rule, rounded};
+
+/// Why a buffer is refused: the code for the publisher, and the reason as text.
+pub(super) type Refused = (RefuseCode, String);
+
+/// The refusal of a buffer to which the framework cannot subscribe.
+pub(super) fn not_subscribed(error: SubscribeError) -> Refused {
+    let code = match error {
+        SubscribeError::TooLarge { .. } | SubscribeError::TooMany(_) => RefuseCode::Limit,
+        _ => RefuseCode::Internal,
+    };
+    (code, error.to_string())
+}
+
+/// The refusal of a buffer for which the framework cannot make a buffer for subscribers.
+pub(super) fn no_buffer(error: BufferError) -> Refused {
+    match error {
+        BufferError::NotSubscribed(error) => not_subscribed(error),
+        BufferError::TooMany(_) => (RefuseCode::Limit, error.to_string()),
+        // The same refusal as for a ring that is made later.
+        BufferError::Memory(error) => not_accepted(&error.into()),
+        _ => (RefuseCode::Internal, error.to_string()),
+    }
+}
+
+/// The refusal of a buffer whose subscription failed later.
+pub(super) fn not_accepted(error: &RefusedError) -> Refused {
+    match error {
+        RefusedError::TooManyBytes { .. } => {
+            (RefuseCode::Limit, format!("{error}; ask for a smaller ring, or raise this limit of the broker"))
+        }
+        _ => (RefuseCode::Internal, error.to_string()),
+    }
+}
+
+/// The refusal of a topic beyond the limit.
+pub(super) fn too_many_topics(open: usize, settings: &BrokerSettings) -> Refused {
+    let max = settings.max_topics;
+    (RefuseCode::Limit, format!("the broker has {open} topics; its limit (broker.max_topics) is {max}"))
+}
+
+/// Refuses one more buffer of a publisher that has `open` buffers at the limit.
+pub(super) fn check_buffers(open: usize, settings: &BrokerSettings) -> Result<(), Refused> {
+    let max = settings.max_buffers_per_publisher;
+    if open < max {
+        return Ok(());
+    }
+    let reason =
+        format!("this publisher has {open} buffers; the limit (broker.max_buffers_per_publisher) is {max}");
+    Err((RefuseCode::Limit, reason))
+}
+
+/// The size of the broker's ring for a buffer: `requested`, or more for the deliveries. The limit applies to the size after
+/// rounding up to a power of two.
+pub(super) fn ring_bytes(
+    requested: u64,
+    max_delivery: u64,
+    settings: &BrokerSettings,
+) -> Result<u64, Refused> {
+    let (min, max) = (settings.min_ring_bytes, settings.max_ring_bytes);
+    let needed = max_delivery.saturating_mul(2);
+    let size = requested.max(needed).max(min);
+    let takes = rounded(size);
+    if takes <= max {
+        return Ok(size);
+    }
+    let request = match requested >= needed {
+        true => format!("a ring of {requested} bytes was requested"),
+        false => format!("deliveries of {max_delivery} bytes need a ring of {needed}"),
+    };
+    // The ring of a publisher usually is a power of two already.
+    let takes = if takes == size { String::new() } else { format!(", which takes {takes}") };
+    let reason = format!("{request}{takes}; the limit of this broker (broker.max_ring_bytes) is {max}");
+    Err((RefuseCode::Size, reason))
+}
+
+/// The history for new subscribers in a ring: as configured, at most half of the ring, by default half.
+pub(super) fn retained_bytes(rule: &Rule, default: Option<u64>, size_bytes: u64) -> u64 {
+    let half = size_bytes.checked_next_power_of_two().unwrap_or(size_bytes) / 2;
+    rule.retain_bytes.or(default).map_or(half, |configured| configured.min(half))
+}
+
+/// The size of the ring for a publisher of a merged topic: twice its largest delivery, and at least the configured size. The
+/// content of this ring must fit into one delivery of the merged log, of at most `merged_delivery` bytes.
+pub(super) fn merge_ring_bytes(
+    max_delivery: u64,
+    merged_delivery: u64,
+    settings: &BrokerSettings,
+) -> Result<u64, Refused> {
+    // The largest power of two that leaves room for a run's header in a delivery, whose limit is a power of two.
+    let most = (merged_delivery.saturating_sub(RUN_HEADER_BYTES as u64) / 2 + 1).next_power_of_two();
+    let needed = max_delivery.saturating_mul(2).max(4096);
+    match needed.checked_next_power_of_two() {
+        Some(needed) if needed <= most => {
+            let wanted = settings.merge_publisher_ring_bytes.next_power_of_two();
+            Ok(needed.max(wanted.min(most)))
+        }
+        _ => Err((
+            RefuseCode::Size,
+            format!(
+                "deliveries of {max_delivery} bytes need a ring of {needed}; the limit for a publisher here is {most}, so \
+                 that the ring fits into a delivery of the merged topic's ring; open the topic with a smaller ring (its \
+                 deliveries have at most a quarter of it), or raise the topic's ring_bytes or broker.merge_ring_bytes"
+            ),
+        )),
+    }
+}
+
+/// The limits on the filters of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FilterLimits {
+    /// Names and patterns.
+    pub(super) filters: usize,
+    /// Patterns alone. A new topic may have to be compared with all of them.
+    pub(super) patterns: usize,
+}
+
+impl FilterLimits {
+    pub(super) fn new(settings: &BrokerSettings) -> Self {
+        Self { filters: settings.max_topics_per_subscriber, patterns: settings.max_patterns_per_subscriber }
+    }
+
+    /// The reason for the refusal of a connection that would have too many filters.
+    pub(super) fn reason(self, error: &TooManyFilters) -> String {
+        let (requested, max, setting) = match error {
+            TooManyFilters::Filters(total) => {
+                (format!("{total} topics and filters"), self.filters, "max_topics_per_subscriber")
+            }
+            TooManyFilters::Patterns(total) => {
+                (format!("{total} filters with wildcards"), self.patterns, "max_patterns_per_subscriber")
+            }
+        };
+        format!("{requested} were requested; the limit of this broker (broker.{setting}) is {max}")
+    }
+}
+
+/// The number of filters or patterns that a connection would have.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TooManyFilters {
+    Filters(usize),
+    Patterns(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use rbmq_wire::TopicFilter;
+
+    use super::*;
+
+    #[test]
+    fn a_ring_has_room_for_two_deliveries_and_the_limit_counts_the_rounded_size() {
+        let settings =
+            BrokerSettings { min_ring_bytes: 4096, max_ring_bytes: 65_536, ..BrokerSettings::default() };
+        assert_eq!(ring_bytes(0, 10, &settings), Ok(4096));
+        assert_eq!(ring_bytes(10_000, 10_000, &settings), Ok(20_000));
+        assert_eq!(ring_bytes(65_536, 10, &settings), Ok(65_536));
+        let (code, reason) = ring_bytes(65_537, 10, &settings).unwrap_err();
+        assert_eq!(code, RefuseCode::Size);
+        assert!(reason.contains("65537 bytes was requested, which takes 131072;"), "{reason}");
+        assert!(ring_bytes(u64::MAX, u64::MAX, &settings).is_err());
+    }
+
+    #[test]
+    fn the_history_has_at_most_half_of_the_ring() {
+        let mut rule = Rule::new(TopicFilter::all());
+        assert_eq!(retained_bytes(&rule, None, 100_000), 65_536);
+        assert_eq!(retained_bytes(&rule, Some(10), 100_000), 10);
+        rule.retain_bytes = Some(1 << 40);
+        assert_eq!(retained_bytes(&rule, Some(10), 100_000), 65_536);
+    }
+
+    #[test]
+    fn the_content_of_a_publishers_ring_fits_into_a_merged_delivery() {
+        let settings = BrokerSettings { merge_publisher_ring_bytes: 32_768, ..BrokerSettings::default() };
+        assert_eq!(merge_ring_bytes(10, 1 << 20, &settings), Ok(32_768));
+        assert_eq!(merge_ring_bytes(100_000, 1 << 20, &settings), Ok(262_144));
+        assert_eq!(merge_ring_bytes(10, 16_384, &settings), Ok(8192));
+        assert!(merge_ring_bytes(10_000, 16_384, &settings).is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! The table of merged topics and their publishers: numbers, states, and deadlines. It does no I/O.
+//!
+//! ```text
+//!   Opening ─▶ Live ⇄ Away ─ linger is over ──▶ Leaving ─ all merged ─▶ Gone: its position is remembered
+//!                └──── closed its log ────────▶ Closing ─ all merged ─▶ Ended: forgotten after closed_linger
+//! ```
+//!
+//! A number is not used again while the topic exists. The topic ends `closed_linger` after its last active publisher left,
+//! unless a new publisher comes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rbmq_wire::TopicName;
+use rocketbufs::{Bid, Epoch, Position};
+
+use super::super::session_key::SessionKey;
+use super::topic::MergedTopic;
+
+/// The state of a publisher of a merged topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The broker has subscribed at the publisher and waits for the answer.
+    Opening,
+    /// The publisher's data arrives.
+    Live,
+    /// The connection is lost.
+    Away,
+    /// The log is closed here, and not completely merged.
+    Closing(Position),
+    /// The publisher was disconnected for too long. Its complete deliveries are not all merged.
+    Leaving,
+    /// The log is closed here, and completely merged.
+    Ended(Position),
+    /// The publisher was disconnected for too long. Its log was merged up to here, and continues here if it comes back.
+    Gone(Position),
+}
+
+impl Stage {
+    /// Whether there is or may be data to merge.
+    pub(super) fn is_active(self) -> bool {
+        !matches!(self, Self::Ended(_) | Self::Gone(_))
+    }
+}
+
+/// A buffer of a publisher of a merged topic.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) out_bid: Bid,
+    pub(super) number: u32,
+    pub(super) stage: Stage,
+    /// The epoch of the publisher's log, once it is known.
+    pub(super) epoch: Option<Epoch>,
+    due: Option<Instant>,
+}
+
+/// The limit on publishers of a topic is reached.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyMembers {
+    pub(super) open: usize,
+}
+
+/// An object with a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// A publisher that is disconnected or has closed its log.
+    Member(SessionKey, Bid),
+    /// A topic without active publishers.
+    Topic(Bid),
+}
+
+struct Topic {
+    name: TopicName,
+    shared: Arc<MergedTopic>,
+    /// All known publishers, by number.
+    members: HashMap<u32, (SessionKey, Bid)>,
+    active: usize,
+    next_number: u32,
+    due: Option<Instant>,
+}
+
+/// The table.
+#[derive(Default)]
+pub(super) struct Members {
+    topics: HashMap<Bid, Topic>,
+    by_name: HashMap<TopicName, Bid>,
+    by_key: HashMap<(SessionKey, Bid), Member>,
+    due: BTreeSet<(Instant, Due)>,
+}
+
+impl Members {
+    /// The buffer of a topic.
+    pub(super) fn find(&self, topic: &TopicName) -> Option<Bid> {
+        self.by_name.get(topic).copied()
+    }
+
+    pub(super) fn insert(&mut self, out_bid: Bid, name: TopicName, shared: Arc<MergedTopic>) {
+        self.by_name.insert(name.clone(), out_bid);
+        let topic = Topic { name, shared, members: HashMap::new(), active: 0, next_number: 0, due: None };
+        self.topics.insert(out_bid, topic);
+    }
+
+    /// The part of a topic that threads share.
+    pub(super) fn topic(&self, out_bid: Bid) -> Option<&Arc<MergedTopic>> {
+        self.topics.get(&out_bid).map(|topic| &topic.shared)
+    }
+
+    pub(super) fn name(&self, out_bid: Bid) -> Option<&TopicName> {
+        self.topics.get(&out_bid).map(|topic| &topic.name)
+    }
+
+    pub(super) fn get(&self, key: SessionKey, in_bid: Bid) -> Option<&Member> {
+        self.by_key.get(&(key, in_bid))
+    }
+
+    pub(super) fn get_mut(&mut self, key: SessionKey, in_bid: Bid) -> Option<&mut Member> {
+        self.by_key.get_mut(&(key, in_bid))
+    }
+
+    /// The publisher with a number.
+    pub(super) fn member(&self, out_bid: Bid, number: u32) -> Option<(SessionKey, Bid)> {
+        self.topics.get(&out_bid)?.members.get(&number).copied()
+    }
+
+    /// All known publishers of a topic.
+    pub(super) fn members(&self, out_bid: Bid) -> Vec<(SessionKey, Bid)> {
+        self.topics.get(&out_bid).map_or_else(Vec::new, |topic| topic.members.values().copied().collect())
+    }
+
+    /// The number of active publishers of a topic. None if the buffer is not a merged one.
+    pub(super) fn active(&self, out_bid: Bid) -> Option<usize> {
+        self.topics.get(&out_bid).map(|topic| topic.active)
+    }
+
+    /// The active publishers of a topic with the lowest numbers, at most `most`.
+    pub(super) fn first(&self, out_bid: Bid, most: usize) -> Vec<SessionKey> {
+        let Some(topic) = self.topics.get(&out_bid) else { return Vec::new() };
+        let active = |place| self.by_key.get(place).is_some_and(|member: &Member| member.stage.is_active());
+        let mut first: Vec<_> = topic.members.iter().filter(|(_, place)| active(place)).collect();
+        first.sort_unstable_by_key(|(number, _)| **number);
+        first.into_iter().take(most).map(|(_, (key, _))| *key).collect()
+    }
+
+    /// Adds a publisher and gives it a number. At the limit, the gone publisher with the lowest number is forgotten.
+    pub(super) fn add(
+        &mut self,
+        out_bid: Bid,
+        (key, in_bid): (SessionKey, Bid),
+        max: usize,
+    ) -> Result<u32, TooManyMembers> {
+        let open = self.topics.get(&out_bid).map_or(0, |topic| topic.members.len());
+        if open >= max {
+            let gone = |place: &(SessionKey, Bid)| matches!(self.by_key[place].stage, Stage::Gone(_));
+            let members = self.topics.get(&out_bid).into_iter().flat_map(|topic| &topic.members);
+            let oldest = members.filter(|(_, place)| gone(place)).min_by_key(|(number, _)| **number);
+            let (_, &(key, in_bid)) = oldest.ok_or(TooManyMembers { open })?;
+            self.remove(key, in_bid);
+        }
+        let Some(topic) = self.topics.get_mut(&out_bid) else { return Err(TooManyMembers { open }) };
+        let number = topic.next_number;
+        topic.next_number = number.checked_add(1).ok_or(TooManyMembers { open: number as usize })?;
+        topic.members.insert(number, (key, in_bid));
+        topic.active += 1;
+        let member = Member { out_bid, number, stage: Stage::Opening, epoch: None, due: None };
+        self.by_key.insert((key, in_bid), member);
+        self.set_topic_due(out_bid, None);
+        Ok(number)
+    }
+
+    /// Changes the state of a publisher, with its deadline. Returns whether the topic has no active publisher any more.
+    pub(super) fn set_stage(
+        &mut self,
+        key: SessionKey,
+        in_bid: Bid,
+        stage: Stage,
+        until: Option<Instant>,
+    ) -> bool {
+        let Some(member) = self.by_key.get_mut(&(key, in_bid)) else { return false };
+        let was = std::mem::replace(&mut member.stage, stage).is_active();
+        let old = std::mem::replace(&mut member.due, until);
+        let out_bid = member.out_bid;
+        self.move_due(Due::Member(key, in_bid), old, until);
+        let Some(topic) = self.topics.get_mut(&out_bid) else { return false };
+        match (was, stage.is_active()) {
+            (true, false) => topic.active -= 1,
+            (false, true) => topic.active += 1,
+            _ => {}
+        }
+        let last = was && topic.active == 0;
+        if topic.active > 0 {
+            self.set_topic_due(out_bid, None);
+        }
+        last
+    }
+
+    /// Sets the end of a topic without active publishers.
+    pub(super) fn set_topic_due(&mut self, out_bid: Bid, until: Option<Instant>) {
+        let Some(topic) = self.topics.get_mut(&out_bid) else { return };
+        let old = std::mem::replace(&mut topic.due, until);
+        self.move_due(Due::Topic(out_bid), old, until);
+    }
+
+    fn move_due(&mut self, what: Due, old: Option<Instant>, new: Option<Instant>) {
+        if let Some(old) = old {
+            self.due.remove(&(old, what));
+        }
+        if let Some(new) = new {
+            self.due.insert((new, what));
+        }
+    }
+
+    /// Forgets a publisher. Returns whether it was the last active publisher of its topic.
+    pub(super) fn remove(&mut self, key: SessionKey, in_bid: Bid) -> bool {
+        let Some(member) = self.by_key.remove(&(key, in_bid)) else { return false };
+        self.move_due(Due::Member(key, in_bid), member.due, None);
+        let Some(topic) = self.topics.get_mut(&member.out_bid) else { return false };
+        topic.members.remove(&member.number);
+        topic.active -= usize::from(member.stage.is_active());
+        member.stage.is_active() && topic.active == 0
+    }
+
+    /// Forgets a topic and its publishers.
+    pub(super) fn remove_topic(&mut self, out_bid: Bid) -> Option<Arc<MergedTopic>> {
+        self.set_topic_due(out_bid, None);
+        for (key, in_bid) in self.members(out_bid) {
+            self.remove(key, in_bid);
+        }
+        let topic = self.topics.remove(&out_bid)?;
+        self.by_name.remove(&topic.name);
+        Some(topic.shared)
+    }
+
+    /// The buffers of all merged topics.
+    pub(super) fn all(&self) -> Vec<Bid> {
+        self.topics.keys().copied().collect()
+    }
+
+    /// The next deadline.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes an object whose deadline is over.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Due> {
+        let &(at, what) = self.due.first()?;
+        if at > now {
+            return None;
+        }
+        self.due.pop_first();
+        match what {
+            Due::Member(key, in_bid) => {
+                if let Some(member) = self.by_key.get_mut(&(key, in_bid)) {
+                    member.due = None;
+                }
+            }
+            Due::Topic(out_bid) => {
+                if let Some(topic) = self.topics.get_mut(&out_bid) {
+                    topic.due = None;
+                }
+            }
+        }
+        Some(what)
+    }
+}

@@ -1,0 +1,456 @@
+//! The copying of complete deliveries from many publishers' rings into one log. It does no I/O.
+//!
+//! ```text
+//!   A ▒▒▒▒░   queue: B, C, A          everything complete of B as one run; then of C; then of A; then B again
+//!   B ▒▒                        ══▶   ─┤B ▒▒├┤C ▒├┤A ▒▒▒▒├──▶ the topic's ring
+//!   C ▒░░░    ▒ complete  ░ incomplete           ring full: the publisher stays first in the queue
+//! ```
+//!
+//! A publisher with data is in the queue once, however much data it has, and its small ring limits the run. So a publisher that
+//! floods the topic delays each other one by at most one small ring. Data is released after it was copied: when the topic's ring
+//! has no room, the publishers run out of credit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rbmq_wire::{RUN_HEADER_BYTES, run_header};
+use rocketbufs::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Position};
+
+use super::table::{Milestone, Table, TableLoad};
+
+/// A call of [`Merger::advance`] stops after so many bytes, because the worker also has connections to serve.
+const TURN_BYTES: usize = 4 << 20;
+
+/// The ring in which a publisher's bytes arrive.
+pub(super) trait SourceRing {
+    type Piece: Piece;
+
+    /// All complete deliveries that were not released. None if there are none.
+    fn complete(&self) -> Option<Self::Piece>;
+    /// Confirms the publisher's log up to these positions, for these receivers.
+    fn confirm(&self, reached: Reached, count: Coverage);
+}
+
+/// Complete deliveries in a publisher's ring.
+pub(super) trait Piece {
+    fn bytes(&self) -> &[u8];
+    /// Their end in the publisher's log.
+    fn end(&self) -> Position;
+    /// Releases the space for the publisher.
+    fn release(self);
+}
+
+/// The merged log.
+pub(super) trait Log {
+    /// Appends one delivery of these parts, and returns its end.
+    fn append(&mut self, parts: &[&[u8]]) -> Result<Position, AppendError>;
+    /// The positions up to which all receivers have the log, and have consumed it, and the receivers that count.
+    fn confirmed(&self) -> (Position, Position, Coverage);
+    /// Asks the receivers to report when they have received, or consumed, everything that exists now.
+    fn ask(&self, delivered: bool, consumed: bool);
+}
+
+/// Why a delivery was not appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AppendError {
+    /// The ring has no room: a subscriber still needs the bytes that would be overwritten.
+    Full,
+    /// The log has ended.
+    Ended,
+}
+
+/// Why the merger has stopped with data left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// The merged log has no room.
+    ByRing,
+    /// The table is full, until the merged log is consumed up to this position.
+    ByTable(Position),
+    /// The turn was long enough.
+    TurnOver,
+}
+
+/// An event of a publisher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// Complete deliveries arrived.
+    Arrived(u32),
+    /// The publisher sends no more data than what has arrived.
+    Finish(u32),
+    /// The publisher is connected again and may send more data.
+    Resume(u32),
+    /// The publisher waits for a confirmation. The positions are in its signals.
+    Asked(u32),
+    /// The publisher is removed with its data.
+    Remove(u32),
+}
+
+/// The progress of a publisher's data, as positions of its own log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Reached {
+    /// Up to here the data is in the merged log, and so in the broker's memory.
+    pub(super) merged: Position,
+    /// Up to here all receivers at the ends of all chains have the data.
+    pub(super) delivered: Position,
+    /// Up to here all these receivers have consumed the data.
+    pub(super) consumed: Position,
+}
+
+/// Shared with the threads that leave notes, so that there is at most one note of each kind for a publisher.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    /// A note of arrivals is queued.
+    pub(super) arrived: AtomicBool,
+    /// A note is queued that the publisher waits until its log is delivered and consumed up to these positions.
+    pub(super) asked: AtomicBool,
+    pub(super) delivered: AtomicU64,
+    pub(super) consumed: AtomicU64,
+}
+
+/// A publisher.
+struct MergeSource<S> {
+    ring: S,
+    signals: Arc<Signals>,
+    queued: bool,
+    /// No more data arrives.
+    finishing: bool,
+    reached: Reached,
+    /// The count of receivers is valid for the publisher's log from here on.
+    covered_from: Position,
+    /// The same for each part of the count.
+    parts: [Position; MAX_COVERAGE_PARTS],
+    /// How often receivers lost data of the publisher.
+    lost: u32,
+    /// The count that was last reported to the publisher.
+    reported: Option<Coverage>,
+    /// The publisher has waited for a confirmation before.
+    waited: bool,
+    /// The publisher waits until its log is delivered, and consumed, up to these positions.
+    asked: (Position, Position),
+}
+
+impl<S: SourceRing> MergeSource<S> {
+    /// The count of receivers for the publisher's log.
+    fn count(&self, seen: Coverage) -> Coverage {
+        let mut parts = [CoveragePart::default(); MAX_COVERAGE_PARTS];
+        for ((part, seen), covered_from) in parts.iter_mut().zip(seen.parts.iter()).zip(self.parts) {
+            *part = CoveragePart { covered_from, ..seen };
+        }
+        Coverage { covered_from: self.covered_from, lost: self.lost, ..seen }.with_parts(parts)
+    }
+
+    /// Reports the progress and the count of receivers.
+    fn report(&mut self, seen: Coverage) {
+        let count = self.count(seen);
+        self.reported = Some(count);
+        self.ring.confirm(self.reached, count);
+    }
+
+    /// Reports if the count has changed.
+    fn report_changed_count(&mut self, seen: Coverage) {
+        if self.reported != Some(self.count(seen)) {
+            self.report(seen);
+        }
+    }
+}
+
+/// The result of [`Merger::advance`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Why data is left; none if no data is left.
+    pub(super) blocked: Option<Blocked>,
+    /// Finishing publishers whose data is completely merged, and the ends of their logs.
+    pub(super) finished: Vec<(u32, Position)>,
+    /// The merged log has ended.
+    pub(super) ended: bool,
+}
+
+/// The publishers, their queue, and the table.
+pub(super) struct Merger<S> {
+    sources: HashMap<u32, MergeSource<S>>,
+    queue: VecDeque<u32>,
+    table: Table,
+    /// The count of receivers that was last read.
+    seen: Coverage,
+    /// Publishers that wait for a confirmation.
+    asking: HashSet<u32>,
+}
+
+impl<S: SourceRing> Merger<S> {
+    pub(super) fn new(table_limit: usize) -> Self {
+        Self {
+            sources: HashMap::new(),
+            queue: VecDeque::new(),
+            table: Table::new(table_limit),
+            seen: Coverage::default(),
+            asking: HashSet::new(),
+        }
+    }
+
+    /// Adds a publisher whose bytes below `from` were merged before. The next turn merges the data that has arrived already.
+    pub(super) fn join(&mut self, number: u32, ring: S, signals: Arc<Signals>, from: Position) {
+        let reached = Reached { merged: from, delivered: from, consumed: from };
+        let source = MergeSource {
+            ring,
+            signals,
+            queued: false,
+            finishing: false,
+            reached,
+            covered_from: from,
+            parts: [from; MAX_COVERAGE_PARTS],
+            lost: 0,
+            reported: None,
+            waited: false,
+            asked: (0, 0),
+        };
+        self.sources.insert(number, source);
+        self.enqueue(number);
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        match note {
+            Note::Arrived(number) => {
+                if let Some(source) = self.sources.get(&number) {
+                    // Reset before reading the ring: data that arrives from here on leaves another note. The acquire pairs
+                    // with the release of a thread that found the flag set, so that its data is visible too.
+                    source.signals.arrived.swap(false, Ordering::AcqRel);
+                }
+                self.enqueue(number);
+            }
+            Note::Finish(number) => {
+                if let Some(source) = self.sources.get_mut(&number) {
+                    source.finishing = true;
+                }
+                self.enqueue(number);
+            }
+            Note::Resume(number) => {
+                if let Some(source) = self.sources.get_mut(&number) {
+                    source.finishing = false;
+                }
+            }
+            Note::Asked(number) => {
+                if let Some(source) = self.sources.get_mut(&number) {
+                    // Reset before reading, as for arrivals.
+                    source.signals.asked.swap(false, Ordering::AcqRel);
+                    let wanted = [&source.signals.delivered, &source.signals.consumed];
+                    let [delivered, consumed] = wanted.map(|position| position.load(Ordering::Acquire));
+                    source.asked = (delivered, consumed);
+                    source.waited = true;
+                    self.asking.insert(number);
+                }
+            }
+            Note::Remove(number) => {
+                self.sources.remove(&number);
+                self.asking.remove(&number);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, number: u32) {
+        if let Some(source) = self.sources.get_mut(&number)
+            && !std::mem::replace(&mut source.queued, true)
+        {
+            self.queue.push_back(number);
+        }
+    }
+
+    /// Merges the data of the queued publishers in order, until none is left or merging is blocked.
+    pub(super) fn advance(&mut self, log: &mut impl Log) -> Turn {
+        let mut turn = Turn::default();
+        let mut bytes = 0;
+        if self.table.is_half_full() {
+            self.settle(log);
+        }
+        while let Some(&number) = self.queue.front() {
+            if bytes >= TURN_BYTES {
+                turn.blocked = Some(Blocked::TurnOver);
+                break;
+            }
+            if self.table.is_full() {
+                self.settle(log);
+                if let (true, Some(at)) = (self.table.is_full(), self.table.quarter()) {
+                    turn.blocked = Some(Blocked::ByTable(at));
+                    break;
+                }
+            }
+            match self.serve(number, log) {
+                Ok(merged) => bytes += merged,
+                Err(AppendError::Full) => {
+                    turn.blocked = Some(Blocked::ByRing);
+                    break;
+                }
+                Err(AppendError::Ended) => {
+                    turn.ended = true;
+                    break;
+                }
+            }
+            self.queue.pop_front();
+            if let Some(source) = self.sources.get_mut(&number) {
+                if source.finishing && source.ring.complete().is_some() {
+                    // There is more data behind a loss, and no other note follows.
+                    self.queue.push_back(number);
+                    continue;
+                }
+                source.queued = false;
+                // A finished publisher stays until it is removed, because it may wait until its data is consumed.
+                if std::mem::take(&mut source.finishing) {
+                    turn.finished.push((number, source.reached.merged));
+                }
+            }
+        }
+        turn
+    }
+
+    /// Merges all complete deliveries of a publisher as one run.
+    fn serve(&mut self, number: u32, log: &mut impl Log) -> Result<usize, AppendError> {
+        let Some(piece) = self.sources.get(&number).and_then(|source| source.ring.complete()) else {
+            return Ok(0);
+        };
+        self.report_receivers(number, log);
+        let Some(source) = self.sources.get_mut(&number) else { return Ok(0) };
+        // The length fits, because rings of 4 GiB are not accepted.
+        let header = run_header(number, piece.bytes().len()).ok_or(AppendError::Ended)?;
+        let (len, end) = (piece.bytes().len(), piece.end());
+        let merged = log.append(&[&header, piece.bytes()])?;
+        piece.release();
+        source.reached.merged = end;
+        self.table.push(merged, number, end);
+        Ok(RUN_HEADER_BYTES + len)
+    }
+
+    /// Reports the receivers to a publisher before more of its data is merged, so that the count includes the receivers that
+    /// lose this data and those that don't. A publisher that never waits for a confirmation gets one report.
+    fn report_receivers(&mut self, number: u32, log: &impl Log) {
+        if self.sources.get(&number).is_some_and(|source| source.waited || source.reported.is_none()) {
+            self.settle(log);
+            let seen = self.seen;
+            if let Some(source) = self.sources.get_mut(&number) {
+                source.report_changed_count(seen);
+            }
+        }
+    }
+
+    /// Whether a publisher waits for a confirmation.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asking.is_empty()
+    }
+
+    /// Reports to the waiting publishers, and asks the receivers for the confirmations that are still missing.
+    pub(super) fn confirm(&mut self, log: &impl Log) {
+        if self.asking.is_empty() {
+            return;
+        }
+        self.settle(log);
+        let seen = self.seen;
+        let (mut delivered, mut consumed) = (false, false);
+        let sources = &mut self.sources;
+        self.asking.retain(|number| {
+            let Some(source) = sources.get_mut(number) else { return false };
+            source.report(seen);
+            let waits = (source.reached.delivered < source.asked.0, source.reached.consumed < source.asked.1);
+            (delivered, consumed) = (delivered | waits.0, consumed | waits.1);
+            waits.0 || waits.1
+        });
+        if delivered || consumed {
+            log.ask(delivered, consumed);
+        }
+    }
+
+    fn settle(&mut self, log: &impl Log) {
+        let (delivered, consumed, count) = log.confirmed();
+        self.update_count(count);
+        let sources = &mut self.sources;
+        self.table.settle(delivered, consumed, |level, number, position| {
+            let Some(source) = sources.get_mut(&number) else { return };
+            match level {
+                Milestone::Delivered => source.reached.delivered = position,
+                Milestone::Consumed => source.reached.consumed = position,
+            }
+        });
+    }
+
+    /// Reads a new count of receivers, and converts its positions to the publishers' logs. A new receiver has no data that was
+    /// consumed before. A receiver with a loss had not consumed the lost data, so the lost runs are still in the table, and
+    /// publishers without runs in the table lost nothing.
+    fn update_count(&mut self, count: Coverage) {
+        let before = std::mem::replace(&mut self.seen, count);
+        self.seen.covered_from = count.covered_from.max(before.covered_from);
+        self.update_parts(before);
+        let all = |count: Coverage| count.receivers.saturating_add(count.left);
+        let lost = count.lost.saturating_sub(before.lost);
+        if all(count) > all(before) || (lost == 0 && count.covered_from > before.covered_from) {
+            for source in self.sources.values_mut() {
+                source.covered_from = source.covered_from.max(source.reached.consumed);
+            }
+        } else if lost == 0 {
+            return;
+        }
+        let mut losers = HashSet::new();
+        for (number, position) in self.table.up_to(self.seen.covered_from) {
+            if let Some(source) = self.sources.get_mut(&number) {
+                source.covered_from = source.covered_from.max(position);
+                if losers.insert(number) {
+                    source.lost = source.lost.saturating_add(lost);
+                }
+            }
+        }
+    }
+
+    /// Converts the starts of the parts of the count to the publishers' logs. The start of an unchanged part, or of a part that
+    /// begins with the whole count, is known.
+    fn update_parts(&mut self, before: Coverage) {
+        if self.seen.parts == before.parts {
+            return;
+        }
+        let covered_from = |parts: CoverageParts| parts.iter().map(|part| part.covered_from);
+        for source in self.sources.values_mut() {
+            let known = covered_from(before.parts)
+                .zip(source.parts)
+                .chain([(before.covered_from, source.covered_from)]);
+            let known: Vec<_> = known.collect();
+            for (begins, part) in source.parts.iter_mut().zip(covered_from(self.seen.parts)) {
+                let at = known.iter().find(|(before, _)| *before == part);
+                *begins = at.map_or(source.reached.consumed, |(_, at)| *at);
+            }
+        }
+        for (n, part) in covered_from(self.seen.parts).enumerate() {
+            if part == before.covered_from || covered_from(before.parts).any(|before| before == part) {
+                continue;
+            }
+            for (number, position) in self.table.up_to(part) {
+                if let Some(source) = self.sources.get_mut(&number) {
+                    source.parts[n] = source.parts[n].max(position);
+                }
+            }
+        }
+    }
+
+    /// The load of the table, after the confirmations of the receivers.
+    pub(super) fn table_load(&mut self, log: Option<&impl Log>) -> TableLoad {
+        if let Some(log) = log {
+            self.settle(log);
+        }
+        self.table.load()
+    }
+
+    /// The progress of a publisher.
+    #[cfg(test)]
+    pub(super) fn reached(&mut self, number: u32, log: &impl Log) -> Option<Reached> {
+        self.settle(log);
+        Some(self.sources.get(&number)?.reached)
+    }
+
+    /// The number of runs in the table.
+    #[cfg(test)]
+    pub(super) fn in_table(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Removes all publishers.
+    pub(super) fn clear(&mut self) {
+        self.sources.clear();
+        self.queue.clear();
+        self.asking.clear();
+    }
+}

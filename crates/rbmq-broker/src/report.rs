@@ -1,0 +1,385 @@
+//! Reports on the state of a broker, for observers (`rbmq top`), for statistics and for the metrics.
+
+use std::time::{Duration, Instant};
+
+use rbmq_wire::{
+    BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
+    TopicFilter, TopicName, TopicStats,
+};
+use rocketbufs::{Bid, BufferInfo, Conn, DurableCursorInfo, Policy, SubscriberInfo};
+
+use super::federation::Federation;
+use super::merge::MergedTopics;
+use super::observers::Observers;
+use super::outgoing::send_bytes;
+use super::subscribers::Subscribers;
+use super::tables::Tables;
+use super::topics::{Buffer, Stage};
+
+/// Names that are visited for one page.
+const MAX_NAMES: usize = 512;
+/// Buffers and subscriptions that are visited for one page. The topic that exceeds the number ends the page.
+const MAX_VISITS: usize = 4096;
+
+/// Publishers of a merged topic that are named.
+const MERGED_NAMES: usize = 8;
+
+/// The subscription with the largest lag so far.
+struct SlowestCursor {
+    lag: u64,
+    /// The subscription holds more than the history.
+    holds: bool,
+    policy: Policy,
+    idle: Duration,
+    ring_bytes: u64,
+    /// None: the subscriber is disconnected, and its position is kept.
+    conn: Option<u64>,
+    /// The name of the subscription; empty if it has none.
+    name: Vec<u8>,
+}
+
+/// The parts of the broker, for reading.
+pub(super) struct Report<'a> {
+    pub(super) tables: &'a Tables,
+    pub(super) subscribers: &'a Subscribers,
+    pub(super) federation: &'a Federation,
+    pub(super) merged: &'a MergedTopics,
+    pub(super) observers: &'a Observers,
+}
+
+impl Report<'_> {
+    /// All topics, by name.
+    pub(super) fn topics(&self) -> Vec<TopicStats> {
+        self.tables.topics.after(None).map(|(topic, bids)| self.topic_stats(topic, bids).0).collect()
+    }
+
+    /// The row of a topic, and the number of visited objects.
+    fn topic_stats(&self, topic: &TopicName, bids: &[Bid]) -> (TopicStats, usize) {
+        let mut stats = TopicStats::new(topic.clone());
+        let (mut slowest, mut visits) = (None, bids.len());
+        for bid in bids {
+            let Some(info) = self.tables.out.buffer_info(*bid) else { continue };
+            match info.ended {
+                true => stats.ended += 1,
+                // A merged buffer has many publishers.
+                false => stats.publishers += self.merged.active(*bid).map_or(1, |n| n as u32),
+            }
+            stats.ring_bytes = stats.ring_bytes.saturating_add(info.capacity_bytes);
+            stats.boundary = (bids.len() == 1).then_some(info.boundary);
+            stats.head_bytes = stats.head_bytes.wrapping_add(info.head);
+            stats.received_bytes = stats.received_bytes.wrapping_add(info.traffic.received_bytes);
+            stats.delivered_bytes = stats.delivered_bytes.wrapping_add(info.traffic.delivered_bytes);
+            stats.dropped_bytes = stats.dropped_bytes.wrapping_add(info.traffic.dropped_bytes);
+            let of = self.tables.topics.get(*bid).and_then(|buffer| Some((buffer.epoch?, buffer.session)));
+            let alternatives = of.map_or(0, |(epoch, from)| self.federation.alternatives(epoch, *bid, from));
+            stats.spare_ways = stats.spare_ways.saturating_add(alternatives as u32);
+            stats.holds = stats.holds.or_else(|| self.what_holds(*bid, &info));
+            visits += self.visit_cursors(*bid, &info, &mut stats, &mut slowest);
+        }
+        stats.max_lag_bytes = slowest.as_ref().map_or(0, |slowest: &SlowestCursor| slowest.lag);
+        stats.slowest = slowest.map(|slowest| self.slowest(slowest));
+        (stats, visits)
+    }
+
+    /// Counts the subscriptions of a buffer, and finds the one with the largest lag. Returns the number of subscriptions.
+    fn visit_cursors(
+        &self,
+        bid: Bid,
+        info: &BufferInfo,
+        stats: &mut TopicStats,
+        slowest: &mut Option<SlowestCursor>,
+    ) -> usize {
+        let history = info.head.saturating_sub(info.retain_bytes);
+        let ring_bytes = info.capacity_bytes;
+        let lag = |landed: u64| info.head.saturating_sub(landed);
+        let (present, kept) = (self.tables.out.subscribers(bid), self.tables.out.durable_cursors(bid));
+        let visits = present.len() + kept.len();
+        stats.subscribers = stats.subscribers.saturating_add(present.len() as u32);
+        stats.absent = stats.absent.saturating_add(kept.len() as u32);
+        let present = present.into_iter().map(|sub| SlowestCursor {
+            lag: lag(sub.landed),
+            holds: sub.holds.is_some_and(|at| at < history),
+            policy: sub.policy,
+            idle: sub.idle,
+            ring_bytes,
+            conn: Some(sub.conn),
+            name: sub.name,
+        });
+        let kept = kept.into_iter().map(|place| SlowestCursor {
+            lag: lag(place.landed),
+            holds: place.holds.is_some_and(|at| at < history),
+            policy: place.policy,
+            idle: Duration::ZERO,
+            ring_bytes,
+            conn: None,
+            name: place.name,
+        });
+        // The subscribers' answers are in the next report.
+        self.tables.out.ask_subscribers(bid);
+        let furthest = present.chain(kept).filter(|one| one.lag > 0).max_by_key(|one| one.lag);
+        if let Some(furthest) = furthest
+            && slowest.as_ref().is_none_or(|slowest| furthest.lag > slowest.lag)
+        {
+            *slowest = Some(furthest);
+        }
+        visits
+    }
+
+    fn slowest(&self, cursor: SlowestCursor) -> Slowest {
+        let subscriber = cursor.conn.and_then(|conn| self.subscribers.get(conn));
+        let name = match subscriber {
+            Some(subscriber) if !subscriber.name.is_empty() => subscriber.name.clone(),
+            Some(subscriber) if cursor.name.is_empty() => subscriber.conn.peer_addr(),
+            _ => String::from_utf8_lossy(&cursor.name).into_owned(),
+        };
+        Slowest {
+            name,
+            policy: cursor.policy,
+            absent: cursor.conn.is_none(),
+            holds: cursor.holds,
+            idle_ms: u64::try_from(cursor.idle.as_millis()).unwrap_or(u64::MAX),
+            ring_bytes: cursor.ring_bytes,
+        }
+    }
+
+    /// Answers a request of an observer.
+    pub(super) fn answer(&self, conn: &Conn, message: &[u8]) {
+        let max = conn.max_control_bytes();
+        let answer = match Observe::decode(message) {
+            Ok(Observe::GetSummary { request }) => Observe::Summary { request, summary: self.summary() },
+            Ok(Observe::GetTopics { request, filter, after }) => {
+                let (rows, next) = self.topics_page(max, filter.as_ref(), after.as_ref());
+                Observe::TopicsPage { request, rows, next }
+            }
+            Ok(Observe::GetBuffers { request, topic, after }) => {
+                let (rows, next) = self.buffers_page(max, &topic, after);
+                Observe::BuffersPage { request, rows, next }
+            }
+            Ok(Observe::GetSubscriptions { request, bid, after }) => {
+                let (rows, next) = self.subscriptions_page(max, bid, after.as_ref());
+                Observe::SubscriptionsPage { request, rows, next }
+            }
+            Ok(_) => return conn.close("an observer sent a message that only brokers send"),
+            Err(error) => return conn.close(&error.to_string()),
+        };
+        send_bytes(conn, &answer.encode());
+    }
+
+    /// The sums of the broker. The call visits every buffer.
+    fn summary(&self) -> BrokerSummary {
+        let (ctx, traffic) = (self.tables.out.context(), self.tables.out.traffic());
+        BrokerSummary {
+            uptime_ms: millis(self.observers.uptime()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            publishers: count(self.tables.sessions.active()),
+            subscribers: count(self.subscribers.len()),
+            observers: count(self.observers.len()),
+            topics: count(self.tables.topics.len()),
+            buffers: count(self.tables.topics.buffers()),
+            ring_bytes: ctx.memory_in_use(),
+            max_ring_bytes: ctx.config().buffers.max_ring_bytes,
+            received_bytes: traffic.received_bytes,
+            delivered_bytes: traffic.delivered_bytes,
+            dropped_bytes: traffic.dropped_bytes,
+        }
+    }
+
+    fn topics_page(
+        &self,
+        max_bytes: usize,
+        filter: Option<&TopicFilter>,
+        after: Option<&TopicName>,
+    ) -> (Vec<TopicStats>, Option<TopicName>) {
+        let mut page = Page::new(max_bytes);
+        let only = filter.and_then(TopicFilter::as_topic);
+        if let Some(topic) = only {
+            let bids = self.tables.topics.of(&topic);
+            if !bids.is_empty() {
+                page.add(self.topic_stats(&topic, bids).0);
+            }
+            return (page.rows, None);
+        }
+        let (mut last, mut visits) = (None, 0);
+        for (names, (topic, bids)) in self.tables.topics.after(after).enumerate() {
+            if names == MAX_NAMES || visits >= MAX_VISITS {
+                return (page.rows, last);
+            }
+            if filter.is_none_or(|filter| filter.matches(topic)) {
+                let (row, visited) = self.topic_stats(topic, bids);
+                visits += visited;
+                if !page.add(row) {
+                    return (page.rows, last);
+                }
+            }
+            last = Some(topic.clone());
+        }
+        (page.rows, None)
+    }
+
+    fn buffers_page(
+        &self,
+        max_bytes: usize,
+        topic: &TopicName,
+        after: Option<Bid>,
+    ) -> (Vec<BufferStats>, Option<Bid>) {
+        let mut bids: Vec<Bid> = self.tables.topics.of(topic).to_vec();
+        bids.retain(|bid| after.is_none_or(|after| *bid > after));
+        bids.sort_unstable();
+        let (mut page, mut last) = (Page::new(max_bytes), None);
+        for bid in bids {
+            let Some(buffer) = self.tables.topics.get(bid) else { continue };
+            if !page.add(self.buffer_stats(bid, buffer)) {
+                return (page.rows, last);
+            }
+            last = Some(bid);
+        }
+        (page.rows, None)
+    }
+
+    fn buffer_stats(&self, bid: Bid, buffer: &Buffer) -> BufferStats {
+        let session = self.tables.sessions.get(buffer.session);
+        let merged = self.merged.active(bid);
+        let (stage, expires) = match buffer.stage {
+            Stage::Opening => (BufferStage::Opening, Duration::ZERO),
+            Stage::Live => (BufferStage::Live, Duration::ZERO),
+            Stage::Ended { until, .. } => {
+                let stage = if buffer.gone { BufferStage::Gone } else { BufferStage::Closed };
+                (stage, until.saturating_duration_since(Instant::now()))
+            }
+        };
+        let mut stats = BufferStats {
+            bid,
+            publisher: match (merged, session) {
+                (Some(publishers), _) => self.merged_publishers(bid, publishers),
+                (None, session) => session.map_or_else(String::new, |s| s.name.clone()),
+            },
+            address: session.map_or_else(String::new, |s| s.conn.peer_addr()),
+            connected: merged.is_some_and(|n| n > 0) || session.is_some_and(|s| s.conn.is_up()),
+            framing: buffer.framing,
+            stage,
+            expires_ms: millis(expires),
+            max_delivery_bytes: buffer.max_delivery_bytes,
+            absent: count(self.tables.out.durable_cursors(bid).len()),
+            ..BufferStats::default()
+        };
+        if let Some(info) = self.tables.out.buffer_info(bid) {
+            stats.epoch = info.epoch.0;
+            (stats.start, stats.tail, stats.horizon) = (info.start, info.tail, info.horizon);
+            (stats.boundary, stats.capacity_bytes) = (info.boundary, info.capacity_bytes);
+            stats.max_delivery_bytes = info.max_delivery_bytes;
+            stats.received_bytes = info.traffic.received_bytes;
+            stats.delivered_bytes = info.traffic.delivered_bytes;
+            stats.dropped_bytes = info.traffic.dropped_bytes;
+            stats.subscribers = count(info.subscribers);
+            self.note_holds(bid, &info, &mut stats);
+        }
+        stats
+    }
+
+    /// Everything besides slow subscribers that can stop the publisher.
+    fn note_holds(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
+        (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
+        (stats.min_subscribers, stats.kept_for_least) = (info.min_receivers, info.kept_for_least);
+        stats.receivers = self.tables.out.confirmed(bid).map_or(0, |confirmed| confirmed.coverage.receivers);
+        if let Some(load) = self.merged.index().table_load(bid) {
+            (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
+        }
+    }
+
+    /// The number of publishers of a merged topic, and the names of the first ones.
+    fn merged_publishers(&self, bid: Bid, publishers: usize) -> String {
+        let first = self.merged.first(bid, MERGED_NAMES);
+        let names = first.iter().filter_map(|key| Some(self.tables.sessions.get(*key)?.name.as_str()));
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        if names.is_empty() {
+            return format!("{publishers} merged");
+        }
+        let more = if publishers > names.len() { ", …" } else { "" };
+        format!("{publishers} merged: {}{more}", names.join(", "))
+    }
+
+    /// What stops the publisher of a buffer, besides slow subscribers.
+    fn what_holds(&self, bid: Bid, info: &BufferInfo) -> Option<Holds> {
+        if info.ended || info.min_receivers == 0 && self.merged.active(bid).is_none() {
+            return None;
+        }
+        let mut stats = BufferStats::default();
+        self.note_holds(bid, info, &mut stats);
+        stats.holds()
+    }
+
+    /// The subscriptions after `after`, in the order of [`Place`]: the slowest first.
+    fn subscriptions_page(
+        &self,
+        max_bytes: usize,
+        bid: Bid,
+        after: Option<&Place>,
+    ) -> (Vec<SubscriptionStats>, Option<Place>) {
+        // The subscribers' answers are in the next report.
+        self.tables.out.ask_subscribers(bid);
+        let present = self.tables.out.subscribers(bid).into_iter().map(|info| self.subscription_stats(info));
+        let absent = self.tables.out.durable_cursors(bid).into_iter().map(absent_stats);
+        let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();
+        rows.retain(|(place, _)| after.is_none_or(|after| place > after));
+        rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let (mut page, mut last) = (Page::new(max_bytes), None);
+        for (place, row) in rows {
+            if !page.add(row) {
+                return (page.rows, last);
+            }
+            last = Some(place);
+        }
+        (page.rows, None)
+    }
+
+    fn subscription_stats(&self, info: SubscriberInfo) -> SubscriptionStats {
+        let subscriber = self.subscribers.get(info.conn);
+        SubscriptionStats {
+            conn: info.conn,
+            wire: info.wire,
+            client: subscriber.map_or_else(String::new, |w| w.name.clone()),
+            address: subscriber.map_or_else(String::new, |w| w.conn.peer_addr()),
+            name: name(&info.name),
+            policy: info.policy,
+            absent: false,
+            start: info.start,
+            sent: info.sent,
+            landed: info.landed,
+            consumed: info.consumed,
+            holds: info.holds,
+            dropped_bytes: info.dropped_bytes,
+            idle_ms: millis(info.idle),
+            left_ms: 0,
+        }
+    }
+}
+
+fn absent_stats(place: DurableCursorInfo) -> SubscriptionStats {
+    SubscriptionStats {
+        name: name(&place.name),
+        policy: place.policy,
+        absent: true,
+        sent: place.landed,
+        landed: place.landed,
+        consumed: place.consumed,
+        holds: place.holds,
+        left_ms: millis(place.left),
+        ..SubscriptionStats::default()
+    }
+}
+
+/// The name of a subscription, as text within the limit of a row.
+fn name(bytes: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    // Names that are not UTF-8 get longer here. The order of rows must not depend on the encoding.
+    text.truncate(text.floor_char_boundary(255));
+    text
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,364 @@
+//! Subscribers: their filters, and the announcement of buffers to them.
+//!
+//! A subscriber with the filter `#` may have to learn of ten thousand buffers at once, more than the queue of its connection
+//! can hold. Announcements that don't fit wait here, in order, as ids of buffers, and the queue is tried again a little later.
+//! A subscriber with too many waiting announcements is disconnected.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use rbmq_wire::{Control, Terms, Topic, TopicFilter, TopicName};
+use rocketbufs::{Bid, Conn, SubscriberInfo};
+use tracing::info;
+
+use super::accounts::Refusal;
+use super::limits::{FilterLimits, TooManyFilters};
+use super::names::display_name;
+use super::offline::OfflineSubscribers;
+use super::outgoing::{send, try_send};
+use super::routes::Hop;
+use super::rules::Rules;
+use super::tables::Tables;
+use super::topics::Topics;
+
+/// The number of announcements that may always wait for a subscriber. With many buffers the limit is higher.
+const MIN_WAITING: usize = 1 << 16;
+
+/// A connected subscriber.
+pub(super) struct Subscriber {
+    pub(super) conn: Conn,
+    pub(super) name: String,
+    /// The hop to a broker that subscribes here; none for other subscribers.
+    hop: Option<Hop>,
+    /// Time for which the subscriber may be disconnected and come back with its name; zero: it doesn't come back.
+    hold: Duration,
+    /// Buffers that were announced as new and not subscribed to, if the subscriber may come back.
+    not_subscribed: BTreeSet<Bid>,
+    waiting: VecDeque<Announcement>,
+    /// The limits on its subscriptions that were last sent.
+    terms: Terms,
+}
+
+/// An announcement to a subscriber.
+enum Announcement {
+    /// A buffer exists. `fresh`: it is new since the subscriber asked for its topic.
+    Exists { bid: Bid, fresh: bool },
+    /// Whether the log of a buffer continues in another buffer.
+    Continues(Bid),
+    /// A buffer was removed.
+    Removed(Bid, TopicName),
+    /// All buffers that existed when the subscriber asked have been announced.
+    Complete,
+}
+
+impl Announcement {
+    /// The message, if the announcement is still valid.
+    fn message(&self, topics: &Topics, hop: Option<Hop>) -> Option<Control> {
+        let (bid, fresh) = match self {
+            Self::Exists { bid, fresh } => (*bid, *fresh),
+            Self::Continues(bid) => {
+                let yes = topics.get(*bid)?.continues;
+                return Some(Control::Continues { bid: *bid, yes });
+            }
+            Self::Complete => return Some(Control::Told),
+            Self::Removed(bid, topic) => {
+                return Some(Control::TopicGone { bid: *bid, topic: topic.clone() });
+            }
+        };
+        let buffer = topics.get(bid)?;
+        let topic = Topic {
+            bid,
+            // A buffer without an epoch is announced when its publisher has answered.
+            epoch: buffer.epoch?.0,
+            framing: buffer.framing,
+            fresh,
+            max_delivery_bytes: buffer.max_delivery_bytes,
+            topic: buffer.topic.clone(),
+        };
+        match hop {
+            None => Some(Control::Topic(topic)),
+            Some(hop) => Some(Control::TopicVia { topic, path: hop.extend(&buffer.path)? }),
+        }
+    }
+}
+
+impl Subscriber {
+    fn announce(&mut self, announcement: Announcement, topics: &Topics, limits: &TermsOfTopics<'_>) {
+        match announcement {
+            Announcement::Exists { bid, fresh: true } if !self.hold.is_zero() => {
+                self.not_subscribed.insert(bid);
+            }
+            Announcement::Removed(bid, _) => {
+                self.not_subscribed.remove(&bid);
+            }
+            _ => {}
+        }
+        self.waiting.push_back(announcement);
+        if self.waiting.len() == 1 {
+            self.send_waiting(topics, limits);
+        }
+        if self.waiting.len() > MIN_WAITING.max(4 * topics.buffers()) {
+            self.waiting.clear();
+            self.conn.close("the subscriber does not read the announcements of its topics");
+        }
+    }
+
+    /// Sends waiting announcements while there is room. Returns whether some are left.
+    fn send_waiting(&mut self, topics: &Topics, limits: &TermsOfTopics<'_>) -> bool {
+        while let Some(announcement) = self.waiting.front() {
+            let message = announcement.message(topics, self.hop);
+            if let Some(Control::Topic(topic)) = &message {
+                let terms = limits.of(&topic.topic);
+                if terms != self.terms && !try_send(&self.conn, &Control::Terms(terms)) {
+                    return true;
+                }
+                self.terms = terms;
+            }
+            if message.is_some_and(|message| !try_send(&self.conn, &message)) {
+                return true;
+            }
+            self.waiting.pop_front();
+        }
+        false
+    }
+}
+
+/// The limits on subscriptions that subscribers learn, by topic.
+struct TermsOfTopics<'a> {
+    rules: &'a Rules,
+    max_hold_ms: u32,
+}
+
+impl<'a> TermsOfTopics<'a> {
+    fn new(tables: &'a Tables) -> Self {
+        Self { rules: &tables.settings.topics, max_hold_ms: tables.max_hold_ms() }
+    }
+
+    fn of(&self, topic: &TopicName) -> Terms {
+        self.rules.of(topic).reported_terms(self.max_hold_ms)
+    }
+}
+
+/// The subscribers of this broker.
+#[derive(Default)]
+pub(super) struct Subscribers {
+    by_conn: HashMap<u64, Subscriber>,
+    /// Subscribers with waiting announcements.
+    waiting: BTreeSet<u64>,
+    offline: OfflineSubscribers,
+    /// The number of subscribers that are brokers.
+    brokers: usize,
+}
+
+impl Subscribers {
+    pub(super) fn get(&self, conn: u64) -> Option<&Subscriber> {
+        self.by_conn.get(&conn)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_conn.len()
+    }
+
+    /// A subscriber or, with a hop, a broker is connected.
+    pub(super) fn connected(&mut self, tables: &mut Tables, conn: Conn, name: String, hop: Option<Hop>) {
+        self.brokers += usize::from(hop.is_some());
+        let what = if hop.is_some() { "broker" } else { "subscriber" };
+        info!("{what} {} at {} is up", display_name(&name), conn.peer_addr());
+        tables.accounts.totals.subscribers += 1;
+        let subscriber = Subscriber {
+            conn: conn.clone(),
+            name,
+            hop,
+            hold: Duration::ZERO,
+            not_subscribed: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            terms: Terms::default(),
+        };
+        self.by_conn.insert(conn.id(), subscriber);
+        tables.out.add_conn(&conn);
+    }
+
+    /// A connection is down.
+    pub(super) fn disconnected(&mut self, tables: &mut Tables, conn: u64, why: &str) {
+        let subscriber = self.by_conn.remove(&conn);
+        if let Some(subscriber) = &subscriber {
+            self.keep_offline(tables, conn, subscriber);
+        }
+        tables.topics.forget(conn);
+        if let Some(subscriber) = subscriber {
+            if subscriber.hop.is_some() {
+                self.brokers -= 1;
+                tables.topics.forget_downstream(conn);
+            }
+            let (name, addr) = (display_name(&subscriber.name), subscriber.conn.peer_addr());
+            info!("subscriber {name} at {addr} is down: {why}");
+        }
+    }
+
+    /// Keeps the state of a disconnected subscriber that may come back.
+    fn keep_offline(&mut self, tables: &Tables, conn: u64, subscriber: &Subscriber) {
+        let newest = self.offline.disconnected(&subscriber.name, conn);
+        if subscriber.hold.is_zero() {
+            return;
+        }
+        // A newer connection of this name has already taken the unsubscribed buffers over.
+        let not_subscribed = if newest { subscriber.not_subscribed.clone() } else { BTreeSet::new() };
+        let announced = (tables.topics.filters(conn), tables.topics.last_number());
+        let until = Instant::now() + subscriber.hold;
+        self.offline.leave((&subscriber.name, until), announced, not_subscribed);
+    }
+
+    /// A connection has subscribed to a buffer.
+    pub(super) fn subscribed(&mut self, conn: u64, bid: Bid) {
+        if let Some(subscriber) = self.by_conn.get_mut(&conn) {
+            subscriber.not_subscribed.remove(&bid);
+        }
+    }
+
+    /// A connection asks for topics.
+    pub(super) fn on_topics(&mut self, tables: &mut Tables, conn: &Conn, filters: Vec<TopicFilter>) {
+        // The connection may be down already.
+        if !self.by_conn.contains_key(&conn.id()) {
+            return;
+        }
+        let limits = FilterLimits::new(&tables.settings);
+        match tables.topics.add_filters(conn.id(), filters.clone(), limits) {
+            Ok(bids) => self.announce_existing(tables, conn.id(), &filters, &bids),
+            Err(error) => {
+                tables.accounts.refused(match error {
+                    TooManyFilters::Filters(_) => Refusal::TopicsOfSubscriber,
+                    TooManyFilters::Patterns(_) => Refusal::PatternsOfSubscriber,
+                });
+                send(conn, &Control::Rejected { reason: limits.reason(&error) });
+            }
+        }
+    }
+
+    /// Announces the existing buffers that match new filters of a connection.
+    fn announce_existing(&mut self, tables: &Tables, conn: u64, filters: &[TopicFilter], bids: &[Bid]) {
+        let held = self.by_conn.get(&conn).filter(|subscriber| !subscriber.hold.is_zero());
+        let name = held.map(|subscriber| subscriber.name.clone());
+        for &bid in bids {
+            let is_new = |name: &String| Some(self.offline.is_new(name, bid, tables.topics.get(bid)?));
+            let fresh = name.as_ref().and_then(is_new).unwrap_or(false);
+            self.announce(tables, conn, Announcement::Exists { bid, fresh });
+        }
+        self.announce(tables, conn, Announcement::Complete);
+        if let Some(name) = name {
+            self.offline.back(&name, filters, bids);
+        }
+    }
+
+    /// A subscriber may come back with its name within this time.
+    pub(super) fn on_hold(&mut self, tables: &Tables, conn: u64, hold_ms: u32) {
+        let Some(subscriber) = self.by_conn.get_mut(&conn).filter(|subscriber| !subscriber.name.is_empty())
+        else {
+            return;
+        };
+        subscriber.hold = Duration::from_millis(hold_ms.min(tables.max_hold_ms()).into());
+        let name = subscriber.name.clone();
+        let before = self.offline.connected(&name, conn);
+        let Some(before) = before.and_then(|conn| self.by_conn.get_mut(&conn)) else { return };
+        // The older connection may be down without an event yet. The newer one takes its state over, and whatever the older
+        // connection still subscribes to.
+        let (not_subscribed, until) =
+            (std::mem::take(&mut before.not_subscribed), Instant::now() + before.hold);
+        if !not_subscribed.is_empty() {
+            self.offline.leave((&name, until), (std::iter::empty(), 0), not_subscribed);
+        }
+    }
+
+    /// Announces a new buffer to the subscribers of its topic.
+    pub(super) fn announce_new(&mut self, tables: &mut Tables, bid: Bid) {
+        tables.topics.assign_number(bid);
+        let Some(buffer) = tables.topics.get(bid) else { return };
+        for conn in tables.topics.subscribers(&buffer.topic) {
+            self.announce(tables, conn, Announcement::Exists { bid, fresh: true });
+        }
+    }
+
+    /// Announces whether the log of a buffer continues in another buffer.
+    pub(super) fn announce_continues(&mut self, tables: &Tables, bid: Bid) {
+        let Some(buffer) = tables.topics.get(bid) else { return };
+        for conn in tables.topics.subscribers(&buffer.topic) {
+            self.announce(tables, conn, Announcement::Continues(bid));
+        }
+    }
+
+    /// Announces the removal of a buffer.
+    pub(super) fn announce_removed(&mut self, tables: &Tables, bid: Bid, topic: &TopicName) {
+        for conn in tables.topics.subscribers(topic) {
+            self.announce(tables, conn, Announcement::Removed(bid, topic.clone()));
+        }
+    }
+
+    fn announce(&mut self, tables: &Tables, conn: u64, announcement: Announcement) {
+        let (topics, limits) = (&tables.topics, TermsOfTopics::new(tables));
+        let Some(subscriber) = self.by_conn.get_mut(&conn) else { return };
+        let continues = match announcement {
+            Announcement::Exists { bid, .. } => {
+                topics.get(bid).filter(|buffer| buffer.continues).map(|_| Announcement::Continues(bid))
+            }
+            _ => None,
+        };
+        subscriber.announce(announcement, topics, &limits);
+        if let Some(continues) = continues {
+            subscriber.announce(continues, topics, &limits);
+        }
+        if !subscriber.waiting.is_empty() {
+            self.waiting.insert(conn);
+        }
+    }
+
+    /// Whether announcements wait for room in a queue.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends waiting announcements for which there is room.
+    pub(super) fn send_waiting(&mut self, tables: &Tables) {
+        let limits = TermsOfTopics::new(tables);
+        let by_conn = &mut self.by_conn;
+        self.waiting.retain(|conn| {
+            by_conn.get_mut(conn).is_some_and(|one| one.send_waiting(&tables.topics, &limits))
+        });
+    }
+
+    /// When the hold of a disconnected subscriber ends.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.offline.next_due()
+    }
+
+    /// Forgets disconnected subscribers whose hold is over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.offline.expire(now);
+    }
+
+    /// A subscribed broker reports the number of its subscribers of a buffer. Returns whether that is to be counted.
+    pub(super) fn on_downstream(&self, tables: &mut Tables, conn: &Conn, bid: Bid, count: u32) -> bool {
+        // The connection may be down already, or the buffer removed.
+        let Some(subscriber) = self.by_conn.get(&conn.id()) else { return false };
+        if subscriber.hop.is_none() {
+            conn.close("a subscriber sent a message that only brokers send");
+            return false;
+        }
+        let buffer = tables.topics.get_mut(bid);
+        buffer.is_some_and(|buffer| {
+            buffer.downstream.insert(conn.id(), count);
+            true
+        })
+    }
+
+    /// The number of subscriptions of a buffer, at this broker and at the brokers that subscribe here.
+    pub(super) fn count(&self, tables: &Tables, bid: Bid) -> u32 {
+        if self.brokers == 0 {
+            return u32::try_from(tables.out.subscriber_count(bid)).unwrap_or(u32::MAX);
+        }
+        let Some(buffer) = tables.topics.get(bid) else { return 0 };
+        let count = |subscription: &SubscriberInfo| {
+            let is_broker = self.by_conn.get(&subscription.conn).is_some_and(|one| one.hop.is_some());
+            if is_broker { buffer.downstream.get(&subscription.conn).copied().unwrap_or(0) } else { 1 }
+        };
+        tables.out.subscribers(bid).iter().map(count).fold(0, u32::saturating_add)
+    }
+}

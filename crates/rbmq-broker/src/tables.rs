@@ -1,0 +1,86 @@
+//! The tables that all parts of the broker share. The broker's thread owns them.
+
+use std::time::Duration;
+
+use rbmq_wire::{Framing, TopicName};
+use rocketbufs::{Bid, ROut, SubscribeOptions};
+use tracing::warn;
+
+use super::accounts::{Accounts, Refusal};
+use super::config::BrokerSettings;
+use super::inbox::Sender;
+use super::limits::{Refused, no_buffer, retained_bytes, too_many_topics};
+use super::rules::Rule;
+use super::session_key::SessionKey;
+use super::sessions::Sessions;
+use super::topics::{Buffer, TooManyTopics, Topics};
+
+/// The name under which a publisher keeps the position of the broker in a buffer, while the connection is lost or the broker
+/// restarts.
+pub(super) const BROKER_SLOT_NAME: &[u8] = b"rbmq-broker";
+
+/// The longest hold that the framework allows. A publisher without a broker waits, and its data is lost only with its process.
+pub(super) const BROKER_SLOT_HOLD: Duration = Duration::from_millis(u32::MAX as u64);
+
+/// The shared tables.
+pub(super) struct Tables {
+    pub(super) out: ROut,
+    pub(super) settings: BrokerSettings,
+    pub(super) topics: Topics,
+    pub(super) sessions: Sessions,
+    pub(super) accounts: Accounts,
+    pub(super) events: Sender,
+}
+
+impl Tables {
+    /// Adds a buffer to its topic, within the limit on topics.
+    pub(super) fn add_buffer(&mut self, buffer: Buffer) -> Result<Bid, Refused> {
+        let added = self.topics.add(buffer, self.settings.max_topics);
+        added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))
+    }
+
+    /// Subscribes to a buffer of a publisher, and splices its ring into the rOut.
+    pub(super) fn splice(
+        &self,
+        key: SessionKey,
+        in_bid: Bid,
+        out_bid: Bid,
+        options: SubscribeOptions,
+    ) -> Result<(), Refused> {
+        let Some(session) = self.sessions.get(key) else { return Ok(()) };
+        self.out.splice_with(&session.rin, in_bid, out_bid, options).map_err(no_buffer)?;
+        let limits = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).limits());
+        // No subscriber knows the buffer yet, so the limits apply to all subscriptions.
+        limits.map_or(Ok(()), |limits| self.out.set_limits(out_bid, limits).map_err(no_buffer))
+    }
+
+    /// The history for new subscribers in a ring.
+    pub(super) fn retained_bytes(&self, rule: &Rule, size_bytes: u64) -> u64 {
+        retained_bytes(rule, self.out.context().config().buffers.retain_bytes, size_bytes)
+    }
+
+    /// Disconnects a publisher with a reason.
+    pub(super) fn expel(&mut self, key: SessionKey, why: &str) {
+        self.accounts.refused(Refusal::Expelled);
+        if let Some(session) = self.sessions.get(key) {
+            warn!("{session} is disconnected: {why}");
+            session.conn.close(why);
+        }
+    }
+
+    /// The largest hold of a subscriber.
+    pub(super) fn max_hold_ms(&self) -> u32 {
+        self.out.context().config().limits.max_hold_ms
+    }
+}
+
+/// The options of a buffer that a publisher creates (CREATE).
+pub(super) struct Create {
+    /// The id at the publisher.
+    pub(super) bid: Bid,
+    pub(super) framing: Framing,
+    pub(super) ring_bytes: u64,
+    pub(super) max_delivery_bytes: u64,
+    pub(super) min_subscribers: u32,
+    pub(super) topic: TopicName,
+}

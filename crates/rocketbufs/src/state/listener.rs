@@ -1,0 +1,118 @@
+//! What a listener shares with its worker.
+
+use std::sync::Arc;
+
+use rocketnet::Down;
+
+use super::{Command, ConnShared};
+use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::event_queue::{EventQueue, NotQueued};
+use crate::proto::ByeCode;
+
+type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
+type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
+
+/// A connection that ended before the application could have it, and why. See
+/// [`Listener::set_foreign_conn_cb`](crate::Listener::set_foreign_conn_cb).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignConnection {
+    /// Where it came from.
+    pub peer: String,
+    /// Why it ended.
+    pub reason: ForeignReason,
+    /// The same for people.
+    pub why: String,
+}
+
+/// Why a connection ended before it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForeignReason {
+    /// What it sent is not this protocol.
+    Protocol,
+    /// It speaks no version that this end speaks.
+    Version,
+    /// It said nothing within `session.handshake_timeout_ms`.
+    Silent,
+    /// It went before it had said anything whole: a probe, or a network that failed.
+    Left,
+    /// There was no place for it: `limits.max_connections`, descriptors, or too many that wait to be taken.
+    Limit,
+}
+
+impl ForeignReason {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
+
+    /// One word, for logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Protocol => "protocol",
+            Self::Version => "version",
+            Self::Silent => "silent",
+            Self::Left => "left",
+            Self::Limit => "limit",
+        }
+    }
+
+    pub(crate) fn of_close(code: ByeCode) -> Option<Self> {
+        match code {
+            ByeCode::Protocol => Some(Self::Protocol),
+            ByeCode::Version => Some(Self::Version),
+            ByeCode::Timeout => Some(Self::Silent),
+            ByeCode::Limit => Some(Self::Limit),
+            ByeCode::Normal | ByeCode::NotAccepted | ByeCode::ShuttingDown | ByeCode::TakenOver => None,
+        }
+    }
+
+    pub(crate) fn of_down(down: &Down) -> Option<Self> {
+        match down {
+            Down::Local(_) => None,
+            Down::PeerClosed | Down::Broken(_) => Some(Self::Left),
+            _ => Some(Self::Protocol),
+        }
+    }
+}
+
+pub(crate) struct ListenerShared {
+    pub(crate) id: u64,
+    pub(crate) callback: Callback<ConnCallback>,
+    pub(crate) strangers: Callback<ForeignCallback>,
+    pub(crate) waiting: EventQueue<Arc<ConnShared>>,
+}
+
+impl ListenerShared {
+    /// `backlog`: how many connections may wait to be accepted.
+    pub(crate) fn new(id: u64, backlog: usize) -> Self {
+        let waiting = EventQueue::new(backlog);
+        Self { id, callback: Callback::default(), strangers: Callback::default(), waiting }
+    }
+
+    /// A connection whose hello was read: calls the callback, or queues the connection for
+    /// [`Listener::accept`](crate::Listener::accept). Returns the connection if the queue is full.
+    pub(crate) fn offer(&self, conn: Arc<ConnShared>) -> Option<Arc<ConnShared>> {
+        let Err(conn) = self.call(conn) else { return None };
+        // A callback that was set since has taken the connections that waited, or takes them after this.
+        match self.waiting.push_unless(conn, || self.callback.is_set()) {
+            Ok(()) => None,
+            Err(NotQueued::Refused(conn)) => self.offer(conn),
+            Err(NotQueued::Full(conn)) => Some(conn),
+        }
+    }
+
+    /// A connection ended before it was offered.
+    pub(crate) fn turned_away(&self, peer: &str, reason: ForeignReason, why: &str) {
+        let stranger = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
+        // Nobody asked to hear of it, or the callback panicked, which was told.
+        let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
+    }
+
+    fn call(&self, conn: Arc<ConnShared>) -> Result<(), Arc<ConnShared>> {
+        let shared = conn.clone();
+        if self.callback.run(conn, |callback, conn| callback(conn))? == Ran::Panicked {
+            let (code, why) = (ByeCode::NotAccepted, CALLBACK_PANICKED.to_owned());
+            shared.send(Command::Close { conn: shared.id, code, why });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! What the application's handles and the workers share.
+//!
+//! ```text
+//!   Context   Conn   Listener   ROut                 RIn              handles of the application
+//!      │        │        │        │                    │
+//!      ▼        ▼        ▼        ▼                    ▼
+//!   ContextInner  ConnShared …  ROutShared ─▶ Buffer   RInShared ─▶ InboundShared
+//!      │                                        ▲ spliced ▲               │
+//!      ▼                                        └──────────────────────────┘
+//!   WorkerShared ◀── commands, marks, wake-ups ── all of the above
+//! ```
+//!
+//! Nothing here does I/O, and nothing here knows a handle: callbacks of the application are closures over what is here.
+
+mod budget;
+mod buffer;
+mod command;
+mod confirm;
+mod conn;
+mod context;
+mod durable_slots;
+mod inbound;
+mod listener;
+mod looks;
+mod min_receivers;
+mod progress;
+mod rest;
+mod rin;
+mod rout;
+mod worker;
+
+pub use budget::Budget;
+pub(crate) use budget::{Calls, Membership, Need, Share, page_bytes};
+pub use buffer::Traffic;
+pub(crate) use buffer::{Buffer, Held, Known, Leaving, Log, SubShared, held_at};
+pub(crate) use command::{Command, Parked, Role};
+pub use confirm::{Confirmed, SubscriberProgress};
+pub(crate) use confirm::{Contexts, Waits, tell_subscriber_progress};
+pub(crate) use conn::{ConnShared, ConnState, Phase};
+pub(crate) use context::{ContextInner, Entropy};
+pub(crate) use durable_slots::DurableSlots;
+pub(crate) use inbound::{Ending, Followed, InLog, InboundShared, Item, Loan, LoanStep, Readable};
+pub(crate) use listener::ListenerShared;
+pub use listener::{ForeignConnection, ForeignReason};
+pub(crate) use looks::{Looks, MOST_RINGS, Sights, TAKEN};
+pub(crate) use min_receivers::MinReceivers;
+pub use progress::Progress;
+pub(crate) use progress::ProgressWatch;
+pub(crate) use rest::{MOVING, NOWHERE, Rest, Roused};
+pub(crate) use rin::{Queue, RInShared, view_of};
+pub(crate) use rout::ROutShared;
+pub(crate) use worker::{
+    Borrow, Inline, Sent, WorkerShared, after, as_worker, become_worker, is_worker, nanos_since,
+};

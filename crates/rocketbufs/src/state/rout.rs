@@ -1,0 +1,182 @@
+//! What the handles of an rOut share with the workers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use super::{Buffer, Command, ConnShared, ContextInner, DurableSlots, SubscriberProgress, Traffic};
+use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::error::BufferError;
+use crate::event_queue::EventQueue;
+use crate::events::OutEvent;
+use crate::lock::lock;
+use crate::proto::ByeCode;
+use crate::types::Bid;
+
+type DataOutCallback = dyn FnMut(Bid, u64) + Send;
+type ControlCallback = dyn FnMut(&Arc<ConnShared>, &[u8]) + Send;
+type EventCallback = dyn FnMut(OutEvent) + Send;
+type ProgressCallback = dyn FnMut(SubscriberProgress) + Send;
+
+pub(crate) struct ROutShared {
+    pub(crate) inner: Arc<ContextInner>,
+    pub(crate) buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
+    pub(crate) conns: Mutex<HashSet<u64>>,
+    pub(crate) kept: DurableSlots,
+    /// What the buffers that are gone had received, delivered and dropped.
+    pub(crate) past: Mutex<Traffic>,
+    pub(crate) data_out_cb: Callback<DataOutCallback>,
+    pub(crate) control_cb: Callback<ControlCallback>,
+    pub(crate) event_cb: Callback<EventCallback>,
+    pub(crate) progress_cb: Callback<ProgressCallback>,
+    /// Events that no callback takes.
+    pub(crate) events: EventQueue<OutEvent>,
+    /// Events that had to make room in it for newer ones.
+    missed: AtomicU64,
+    /// The application reads the queue: what it did not ask for by a callback comes there too.
+    pub(crate) reads_events: AtomicBool,
+}
+
+/// The most events that wait for [`ROut::recv_event`](crate::ROut::recv_event).
+const MAX_EVENTS: usize = 4096;
+
+impl ROutShared {
+    pub(crate) fn new(inner: &Arc<ContextInner>) -> Self {
+        Self {
+            inner: inner.clone(),
+            buffers: RwLock::default(),
+            conns: Mutex::default(),
+            kept: DurableSlots::new(inner.config.limits.max_held_subscriptions),
+            past: Mutex::default(),
+            data_out_cb: Callback::default(),
+            control_cb: Callback::default(),
+            event_cb: Callback::default(),
+            progress_cb: Callback::default(),
+            events: EventQueue::new(MAX_EVENTS),
+            missed: AtomicU64::new(0),
+            reads_events: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {
+        self.buffers.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
+    }
+
+    pub(crate) fn insert(&self, buffer: Arc<Buffer>) -> Result<(), BufferError> {
+        let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
+        let bid = buffer.bid;
+        if buffers.contains_key(&bid) {
+            return Err(BufferError::Exists(bid));
+        }
+        buffers.insert(bid, buffer);
+        Ok(())
+    }
+
+    /// Tells an event, on a worker thread.
+    pub(crate) fn tell(&self, event: OutEvent) {
+        self.run_event_backlog();
+        if let Err(event) = self.call(event) {
+            self.queue_event(event);
+        }
+    }
+
+    /// Gives an event to the callback; gives it back if there is none.
+    fn call(&self, event: OutEvent) -> Result<(), OutEvent> {
+        let conn = event.conn();
+        let ran = self.event_cb.run(event, |callback, event| callback(event))?;
+        if let (Ran::Panicked, Some(conn)) = (ran, conn) {
+            let worker = self.inner.worker_of(conn);
+            let (code, why) = (ByeCode::Normal, CALLBACK_PANICKED.to_owned());
+            self.inner.workers[worker].send(Command::Close { conn, code, why });
+        }
+        Ok(())
+    }
+
+    /// An event for [`ROut::recv_event`](crate::ROut::recv_event). The newest say most: how it is now.
+    pub(crate) fn queue_event(&self, event: OutEvent) {
+        if self.events.push_newest(event) {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the application reads the queue of events.
+    pub(crate) fn reads_events(&self) -> bool {
+        self.reads_events.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take_event(&self, timeout: Option<Duration>) -> Option<OutEvent> {
+        if self.missed.load(Ordering::Relaxed) > 0 {
+            let events = self.missed.swap(0, Ordering::Relaxed);
+            return Some(OutEvent::Missed { events });
+        }
+        self.events.recv(timeout)
+    }
+
+    /// Gives the event callback what came before it was set, in order.
+    pub(crate) fn run_event_backlog(&self) {
+        while self.event_cb.is_set() {
+            let Some(event) = self.take_event(Some(Duration::ZERO)) else { return };
+            if let Err(event) = self.call(event) {
+                return self.queue_event(event);
+            }
+        }
+    }
+
+    pub(crate) fn on_control(&self, conn: &Arc<ConnShared>, message: &[u8]) {
+        match self.control_cb.run(message, |callback, message| callback(conn, message)) {
+            Ok(Ran::Panicked) => conn.close(ByeCode::Normal, CALLBACK_PANICKED),
+            Err(message) if self.reads_events() => {
+                self.queue_event(OutEvent::Control { conn: conn.id, message: message.to_vec() });
+            }
+            Ok(Ran::Returned) | Err(_) => {}
+        }
+    }
+
+    /// Tells the contexts of deliveries that have landed everywhere. On a worker thread.
+    pub(crate) fn run_data_out(&self, buffer: &Buffer) {
+        let contexts = buffer.take_landed_contexts();
+        if contexts.is_empty() {
+            return;
+        }
+        let bid = buffer.bid;
+        let told = self.data_out_cb.run(contexts, |callback, contexts| {
+            contexts.into_iter().for_each(|context| callback(bid, context));
+        });
+        if let (Err(contexts), true) = (told, self.reads_events()) {
+            contexts.into_iter().for_each(|context| self.queue_event(OutEvent::DataOut { bid, context }));
+        }
+    }
+
+    pub(crate) fn conn_down(&self, conn: u64, why: &str) {
+        lock(&self.conns).remove(&conn);
+        self.tell(OutEvent::ConnDown { conn, why: why.to_owned() });
+    }
+
+    /// A destroyed buffer goes when nobody needs it any more.
+    pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
+        if buffer.source.is_some() {
+            if buffer.tell_ended() {
+                self.tell(OutEvent::Ended { bid: buffer.bid });
+            }
+            return;
+        }
+        if buffer.ended() && buffer.is_abandoned() {
+            self.remove(buffer);
+        }
+    }
+
+    pub(crate) fn remove(&self, buffer: &Arc<Buffer>) {
+        let mut buffers = self.buffers.write().unwrap_or_else(|p| p.into_inner());
+        if buffers.get(&buffer.bid).is_some_and(|known| Arc::ptr_eq(known, buffer)) {
+            buffers.remove(&buffer.bid);
+            lock(&self.past).add(buffer.traffic());
+        }
+        drop(buffers);
+        self.kept.expired(buffer.keep_no_more());
+    }
+
+    pub(crate) fn all_buffers(&self) -> Vec<Arc<Buffer>> {
+        self.buffers.read().unwrap_or_else(|p| p.into_inner()).values().cloned().collect()
+    }
+}
