@@ -202,7 +202,13 @@ impl<T: Transport> Core<T> {
         offered: Option<Offered>,
     ) -> Option<(Ring, Option<Loan>)> {
         // What lies in the sender's memory takes none here.
-        let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
+        let loan = if subscribed.start == Position::MAX {
+            Err(RefusedError::NoPositions { start: subscribed.start })
+        } else if offered.is_none() {
+            Self::loan(inbound, subscribed)
+        } else {
+            Ok(None)
+        };
         let made = match loan {
             Ok(Some(loan)) => Ok((Ring::unbacked(subscribed.start), Some(loan))),
             Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),

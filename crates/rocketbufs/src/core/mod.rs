@@ -291,9 +291,15 @@ impl<T: Transport> Core<T> {
                 rin.run_event_backlog();
                 rin.run_control_backlog();
             }
+            Command::OutBacklog(out) => out.run_control_backlog(self.shared.index),
             Command::Unpark(parked) => self.unpark(parked),
             Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
             Command::DataOut(buffer) => Self::data_out(&buffer),
+            Command::Reap(buffer) => {
+                if let Some(out) = buffer.out.upgrade() {
+                    out.reap(&buffer);
+                }
+            }
             Command::Progress(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
                     out.tell(OutEvent::Progress { bid: buffer.bid });

@@ -203,8 +203,9 @@ impl<T: Transport> Core<T> {
             Some((boundary, ..)) if boundary == end.position() => end,
             // Who follows has seen what the relay had not, or never has.
             Some((boundary, _, true)) if boundary > end.position() => End::Gone(boundary),
-            // A relay that was restarted ends with less than came here from the one before, or inside a delivery.
-            Some((boundary, head, _)) if head >= end.position() && resumed_at == Some(head) => {
+            // A relay that was restarted ends with less than came here from the one before, or inside a delivery. It knows no
+            // delivery that began before the resume.
+            Some((boundary, ..)) if resumed_at.is_some_and(|at| boundary.max(end.position()) <= at) => {
                 End::Gone(boundary)
             }
             _ => {
