@@ -1,4 +1,4 @@
-# Everything starts here; what each target does is in scripts/. `make help` lists them.
+# The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build deb run test bench bench-cmq fuzz deny coverage doc clean
@@ -12,13 +12,13 @@ setup: ## install what a build needs (only what is missing) and fetch the crates
 build: setup ## build the rbmq command, optimised
 	cargo build --release --locked -p rbmq-cli
 
-deb: setup ## the Debian package, with unit, manual pages and completions
+deb: setup ## build the Debian package, with unit, manual pages and completions
 	@scripts/deb
 
-run: ## a broker fed with this machine's real files, checked by checksums, until Ctrl-C (DEMO_SECONDS=5: by itself)
+run: ## publish real files of this machine through a broker and compare checksums, until Ctrl-C (DEMO_SECONDS=5: for 5 s)
 	@scripts/demo
 
-test: ## every suite, as in continuous integration
+test: ## run every suite, as in continuous integration
 	@scripts/test
 
 bench: setup ## measure beside Redis, NATS and RabbitMQ, fifteen minutes, into bench/results (BENCH=full: hours)
@@ -30,15 +30,15 @@ bench-cmq: setup ## measure CMQ beside UDP, ZeroMQ, nng, NATS, QUIC and MessageP
 fuzz: setup ## fuzz with libFuzzer (FUZZ_HOURS=1 for each target, FUZZ_TARGET=name for one)
 	@scripts/fuzz
 
-deny: setup ## licences, bans, sources and advisories with cargo-deny
+deny: setup ## check licences, bans, sources and advisories with cargo-deny
 	@scripts/deny
 
-coverage: setup ## line coverage of the tests with cargo-llvm-cov
+coverage: setup ## measure line coverage of the tests with cargo-llvm-cov
 	@scripts/coverage
 
-doc: setup ## the documentation of every crate
+doc: setup ## build the documentation of every crate
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
-clean: ## remove everything that was built
+clean: ## remove all build outputs
 	cargo clean
 	rm -rf fuzz/target fuzz/artifacts

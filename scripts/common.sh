@@ -1,17 +1,17 @@
 # Shared by the scripts: sourced, never run.
 # shellcheck shell=bash
 
-# The root of the project, whatever folder the script was called from.
+# The root of the project, independent of the current folder.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Where cargo puts what it builds (used by the scripts that source this file).
 # shellcheck disable=SC2034
 target=${CARGO_TARGET_DIR:-$root/target}
 
-# A line on standard error, so that standard output stays what the script is for.
+# Prints a line to standard error, which leaves standard output for the results.
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-# Runs a cargo tool, installing it first if it is missing. $1: the tool, the rest: how to call it.
+# Runs a cargo tool, and installs it first if it is missing. $1: the tool, the rest: the command.
 cargo_tool() {
     local tool=$1
     shift

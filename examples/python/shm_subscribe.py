@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Receives a buffer from another process of this machine through shared memory, without any library of ours.
+"""Receives a buffer from another process of this machine through shared memory, without a library.
 
     python3 examples/python/shm_subscribe.py 127.0.0.1:7600 BUFFER > file
 
-The other process is a program that has a rocketbufs::Listener at that address, with transport = "shm" or "auto", and a buffer
-of that number. It is no RBMQ broker, whose subscribers name topics. What is said over its socket, and how the memory is
-laid out, is in docs/PROTOCOL.md. The memory is mapped to be read: this script can harm nobody, and copies a range out before
-it believes it.
+The other process has a rocketbufs::Listener at that address, with transport = "shm" or "auto", and a buffer with that number.
+It is no RBMQ broker: subscribers of a broker name topics. docs/PROTOCOL.md describes the messages on the socket and the layout
+of the memory. The memory is mapped read-only. The script copies a range first, and then checks that it was intact.
 """
 
 import fcntl
@@ -29,11 +28,11 @@ REASONS = {1: "there is no such buffer", 2: "its ring is too small", 3: "it does
 
 
 class Ring:
-    """Another process's ring: one page that says how far it is, and the data."""
+    """The ring of another process: a page with its positions, and the data."""
 
     def __init__(self, descriptor):
         if fcntl.fcntl(descriptor, F_GET_SEALS) & SEALS != SEALS:
-            raise SystemExit("the memory is not sealed: it could be taken away while it is read")
+            raise SystemExit("the memory is not sealed: it could shrink while it is read")
         size = os.fstat(descriptor).st_size
         self.memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
         os.close(descriptor)
@@ -47,48 +46,48 @@ class Ring:
         return struct.unpack_from("=Q", self.memory, 8 * number)[0]
 
     def copy(self, start, end):
-        """The bytes at these positions, which lie in two pieces where the ring's end is between them."""
+        """The bytes between two positions, in two pieces if the end of the ring is between them."""
         first = start % self.capacity
         until = min(first + end - start, self.capacity)
         rest = end - start - (until - first)
         pieces = self.memory[self.data + first : self.data + until] + self.memory[self.data : self.data + rest]
         if start + self.capacity < self.word(32):
-            raise SystemExit("the writer overwrote what it had promised to keep")
+            raise SystemExit("the writer overwrote bytes that it had to keep")
         return pieces
 
 
 class Peer:
-    """The other end of the socket: a stream of messages with eight bytes before each, and descriptors."""
+    """The socket: a stream of messages, each after a header of eight bytes, and descriptors."""
 
     def __init__(self, addr):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.socket.connect("\0rocketbufs/" + addr)
         except ConnectionRefusedError:
-            raise SystemExit(f'nobody listens at {addr} with transport = "shm" or "auto"; it is written as it was there')
+            raise SystemExit(f'no process listens at {addr} with transport = "shm" or "auto"; write the address as the listener does')
         credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         user = struct.unpack("3i", credentials)[1]
         if user not in (0, os.geteuid()):
             raise SystemExit(f"a process of user {user} listens there")
         self.bytes, self.descriptors = b"", []
 
-    def say(self, kind, fields=b""):
+    def send(self, kind, fields=b""):
         self.socket.sendall(struct.pack("<IIB", CONTROL, 1 + len(fields), kind) + fields)
 
     def read(self, size):
         while len(self.bytes) < size:
             data, descriptors, flags, _ = socket.recv_fds(self.socket, 65536, 4)
             if flags & socket.MSG_CTRUNC:
-                raise SystemExit("there is no place for one more descriptor (ulimit -n)")
+                raise SystemExit("too many open descriptors (ulimit -n)")
             if not data:
-                raise SystemExit("the other process is gone")
+                raise SystemExit("the other process has ended")
             self.bytes += data
             self.descriptors += descriptors
         taken, self.bytes = self.bytes[:size], self.bytes[size:]
         return taken
 
     def messages(self):
-        """What comes: ("range", wire, up to, whole), ("offer", wire) or (kind, fields)."""
+        """The messages: ("range", wire id, end, whole), ("offer", wire id) or (kind, fields)."""
         while True:
             wire, size = struct.unpack("<II", self.read(8))
             if wire == LOCAL:
@@ -107,38 +106,38 @@ class Peer:
 class Subscription:
     def __init__(self, peer, out):
         self.peer, self.out = peer, out
-        self.ring, self.start, self.landed, self.boundary, self.told = None, 0, 0, 0, 0
+        self.ring, self.start, self.landed, self.boundary, self.reported = None, 0, 0, 0, 0
 
     def credit(self):
-        """Everything whole was written out: it is needed no more, and the writer may go a ring beyond it."""
-        self.told = self.boundary
+        """Releases everything up to the boundary, so that the writer may write a ring beyond it."""
+        self.reported = self.boundary
         positions = self.boundary, self.boundary, self.boundary, self.boundary + self.ring.capacity
-        self.peer.say(CREDIT, struct.pack("<I4Q3IQB", WIRE, *positions, 1, 0, 0, self.start, 0))
+        self.peer.send(CREDIT, struct.pack("<I4Q3IQB", WIRE, *positions, 1, 0, 0, self.start, 0))
 
     def arrived(self, low, whole):
-        """What lies in the ring up to a position, of which these are the low 32 bits."""
+        """Handles the data up to a position; `low` has the low 32 bits of the position."""
         size = (low - self.landed) & 0xFFFFFFFF
-        if self.ring is None or self.landed + size > self.told + self.ring.capacity:
-            raise SystemExit("the writer went beyond what it may write")
+        if self.ring is None or self.landed + size > self.reported + self.ring.capacity:
+            raise SystemExit("the writer wrote beyond its credit")
         self.landed += size
         if not whole:
             return
-        # Deliveries, one or several, and never part of one.
+        # One or more complete deliveries.
         self.out.write(self.ring.copy(self.boundary, self.landed))
         self.boundary = self.landed
-        if self.boundary - self.told >= self.ring.capacity // 8:
+        if self.boundary - self.reported >= self.ring.capacity // 8:
             self.credit()
 
 
 def arguments():
-    """The address and the buffer's number, or the end with status 2."""
+    """The address and the number of the buffer; exits with status 2 if they are wrong."""
     wrong = None
     if len(sys.argv) != 3:
         wrong = f"usage: {sys.argv[0]} HOST:PORT BUFFER > file"
     elif not sys.argv[1].rpartition(":")[0] or not sys.argv[1].rpartition(":")[2].isdecimal():
-        wrong = f"{sys.argv[1]!r} is no address: it is written 127.0.0.1:7600"
+        wrong = f"{sys.argv[1]!r} is no address: expected HOST:PORT"
     elif not sys.argv[2].isdecimal() or int(sys.argv[2]) > 0xFFFFFFFF:
-        wrong = f"{sys.argv[2]!r} is no number of a buffer"
+        wrong = f"{sys.argv[2]!r} is no buffer number"
     if wrong:
         print(wrong, file=sys.stderr)
         raise SystemExit(2)
@@ -150,21 +149,21 @@ def main():
     peer = Peer(addr)
     subscription = Subscription(peer, sys.stdout.buffer)
     instance = os.urandom(16)
-    # No signs of life are promised, so none are expected.
-    peer.say(HELLO, b"RKTB" + struct.pack("<HHI16sII", 1, 1, 0, instance, 0, 65536) + struct.pack("<H", 0))
+    # This end announces no heartbeat, so the peer expects none.
+    peer.send(HELLO, b"RKTB" + struct.pack("<HHI16sII", 1, 1, 0, instance, 0, 65536) + struct.pack("<H", 0))
     for kind, *fields in peer.messages():
         if kind == WELCOME:
             name = b""
             asks = struct.pack("<IIQBB16sQQII", WIRE, buffer, 1 << 30, BLOCK, OLDEST, bytes(16), 0, 0,
                                DEFAULT_TIMEOUT, 0)
-            peer.say(SUBSCRIBE, asks + bytes([len(name)]) + name)
+            peer.send(SUBSCRIBE, asks + bytes([len(name)]) + name)
         elif kind == "offer":
             if not peer.descriptors:
-                raise SystemExit("an offer came without its descriptor")
+                raise SystemExit("an offer arrived without a descriptor")
             subscription.ring = Ring(peer.descriptors.pop(0))
         elif kind == SUBSCRIBED:
             if subscription.ring is None:
-                raise SystemExit("the ring of this buffer is not one that can be mapped")
+                raise SystemExit("the ring of this buffer cannot be mapped")
             start = struct.unpack_from("<I16sQ", fields[0])[2]
             subscription.start = subscription.landed = subscription.boundary = start
             subscription.credit()
@@ -176,7 +175,7 @@ def main():
         elif kind == ASK:
             subscription.credit()
         elif kind == PING:
-            peer.say(PONG, fields[0])
+            peer.send(PONG, fields[0])
         elif kind in (CLOSED, GONE):
             subscription.out.flush()
             subscription.credit()
@@ -194,7 +193,7 @@ if __name__ == "__main__":
     try:
         main()
     except BrokenPipeError:
-        # Whoever read has gone: nothing is left to write when the interpreter ends.
+        # The reader of the output has ended: the interpreter must not flush it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         raise SystemExit(f"the connection to the other process failed: {error.strerror}")

@@ -1,4 +1,4 @@
-//! A publish/subscribe broker, as paper 1 shows it in Listing 3.
+//! A publish/subscribe broker, as in Listing 3 of paper 1.
 //!
 //! ```sh
 //! cargo run --release -p rocketbufs --example broker
@@ -48,12 +48,12 @@ fn on_ctrl_msg(input: &RIn, msg: &[u8], out: &ROut, topics: &Topics) {
     let options = SubscribeOptions::new().size_bytes(1 << 20);
     let done = out.splice_with(input, bid, bid, options); // Subscribe to the publisher, deliver to subscribers.
     match done {
-        Ok(()) => drop(topics.lock().unwrap().insert(bid, String::from_utf8_lossy(topic).into_owned())),
+        Ok(_) => drop(topics.lock().unwrap().insert(bid, String::from_utf8_lossy(topic).into_owned())),
         Err(why) => input.conn().close(&why.to_string()),
     }
 }
 
-/// Data from a publisher: the splice forwards it, all that is left is to check that it belongs to a topic.
+/// Data from a publisher. The splice forwards it; this only checks that it belongs to a topic.
 fn publisher_data_cb(bid: Bid, _data: &BufSeg<'_>, topics: &Topics, from: &Conn) {
     if !topics.lock().unwrap().contains_key(&bid) {
         from.close("InvalidMapping");

@@ -1,4 +1,4 @@
-//! Publishes the lines of standard input: one buffer, one delivery for each piece that was read.
+//! Publishes the lines of standard input in one buffer, with a delivery for each piece that was read.
 //!
 //! `seq 10 | cargo run --release -p rocketbufs --example publish -- BID TOPIC [BROKER]`
 
@@ -16,23 +16,23 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let ctx = Context::new(Config::load(None)?)?;
     let out = ROut::new(&ctx);
-    out.create_buffer(bid, 1 << 20)?;
-    let (tell, told) = std::sync::mpsc::sync_channel(16);
+    let buffer = out.create_buffer(bid, 1 << 20)?;
+    let (send, outcome) = std::sync::mpsc::sync_channel(16);
     out.set_event_cb(move |event| {
-        // The first decides: the broker has subscribed, or does not want what is published here.
+        // The first event decides: the broker has subscribed, or refuses the topic.
         let _ = match event {
-            OutEvent::Subscribed { .. } => tell.try_send(Ok(())),
-            OutEvent::ConnDown { why, .. } => tell.try_send(Err(why)),
+            OutEvent::Subscribed { .. } => send.try_send(Ok(())),
+            OutEvent::ConnDown { why, .. } => send.try_send(Err(why)),
             _ => Ok(()),
         };
     });
     let conn = Conn::connect(&ctx, &broker, b"publisher")?;
     out.add_conn(&conn);
     conn.send_control(&[&bid.to_le_bytes()[..], topic.as_bytes()].concat())?;
-    told.recv_timeout(Duration::from_secs(5))??;
+    outcome.recv_timeout(Duration::from_secs(5))??;
 
     let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
-    let mut writer = out.writer(bid)?;
+    let mut writer = buffer.writer()?;
     loop {
         let lines = input.fill_buf()?;
         if lines.is_empty() {
@@ -43,9 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         input.consume(used);
     }
     drop(writer);
-    out.destroy_buffer(bid)?;
-    out.drain(bid, Duration::from_secs(10))?;
-    // If the broker went away meanwhile, nobody is left to drain to.
-    told.try_recv().unwrap_or(Ok(()))?;
+    buffer.destroy();
+    buffer.drain(Some(Duration::from_secs(10)))?;
+    // If the connection was lost meanwhile, the drain has nobody to wait for.
+    outcome.try_recv().unwrap_or(Ok(()))?;
     Ok(())
 }

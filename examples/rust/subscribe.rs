@@ -1,4 +1,4 @@
-//! Writes what a buffer carries to standard output, until its publisher has closed it.
+//! Writes the data of a buffer to standard output, until its publisher closes it.
 //!
 //! `cargo run --release -p rocketbufs --example subscribe -- BID [BROKER]`
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 stdout().write_all(&view.to_vec()?)?;
                 view.consume();
             }
-            // Nobody publishes it yet.
+            // No publisher yet: try again.
             Some(InEvent::Refused { error: RefusedError::Peer { .. }, .. }) => {
                 std::thread::sleep(Duration::from_millis(200));
                 input.subscribe_with(bid, from_oldest.clone())?;

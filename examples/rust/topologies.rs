@@ -1,5 +1,5 @@
-//! A chain (publisher → broker → broker → subscriber) and a tree (1 → 3 → 9), each node with memory and threads of its
-//! own, over loopback TCP; the checksums at the leaves are compared with the publisher's.
+//! A chain (publisher → broker → broker → subscriber) and a tree (1 → 3 → 9) over loopback TCP. Each node has
+//! its own memory and threads. The checksums of the leaves are compared with that of the publisher.
 //!
 //! `cargo run --release -p rocketbufs --example topologies -- [MEBIBYTES]`
 
@@ -8,9 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use crc32c::crc32c_append;
-use rocketbufs::{
-    Bid, Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
-};
+use rocketbufs::{Bid, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions};
 
 const BUFFER: Bid = 1;
 const RING_BYTES: u64 = 1 << 20;
@@ -39,7 +37,7 @@ impl Node {
         Ok(Self { out, listener })
     }
 
-    /// A broker below this node: what it receives goes on without a copy.
+    /// A broker below this node, which forwards received data without a copy.
     fn broker(&self) -> Result<Self, Failure> {
         let node = Self::new()?;
         let input = self.connect(node.out.context())?;
@@ -57,7 +55,8 @@ fn options() -> SubscribeOptions {
     SubscribeOptions::new().size_bytes(RING_BYTES).start(Start::Oldest)
 }
 
-/// Publishes through levels of brokers; `widths` are the nodes of each level, the last is followed by one leaf each.
+/// Publishes through levels of brokers. `widths` has the number of nodes of each level; each node of the last
+/// level has one leaf.
 fn run(name: &str, widths: &[usize], bytes: u64) -> Result<(), Failure> {
     let root = Node::new()?;
     root.out.create_buffer(BUFFER, RING_BYTES)?;
@@ -88,7 +87,7 @@ fn run(name: &str, widths: &[usize], bytes: u64) -> Result<(), Failure> {
         println!("  leaf {leaf}: {checksum:08x} {}", if *checksum == sent { "equal" } else { "DIFFERENT" });
     }
     if received.iter().any(|checksum| *checksum != sent) {
-        return Err("a leaf received something else".into());
+        return Err("a leaf received other bytes".into());
     }
     Ok(())
 }
@@ -97,13 +96,13 @@ fn publish(out: &ROut, bytes: u64, leaves: usize, joined: &Receiver<()>) -> Resu
     let mut checksum = 0;
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut left = bytes;
-    // Brokers keep only the newest part for those who join late: begin when every leaf has joined.
+    // Brokers keep only the newest data for late subscribers: begin when every leaf has joined.
     for _ in 0..leaves {
         joined.recv_timeout(WAIT)?;
     }
     while left > 0 {
         let size = left.min(64 << 10);
-        let mut segment = out.get_output_segment(BUFFER, size, Blocking::For(WAIT))?;
+        let mut segment = out.buffer(BUFFER).unwrap().segment(size, Some(WAIT))?;
         for word in segment.bytes_mut().chunks_mut(8) {
             random ^= random << 13;
             random ^= random >> 7;
@@ -115,7 +114,7 @@ fn publish(out: &ROut, bytes: u64, leaves: usize, joined: &Receiver<()>) -> Resu
         left -= size;
     }
     out.destroy_buffer(BUFFER)?;
-    out.drain(BUFFER, WAIT)?;
+    out.buffer(BUFFER).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT)))?;
     Ok(checksum)
 }
 

@@ -71,13 +71,13 @@ impl Control {
                     print_line(&format!("count {messages} {}", started.elapsed().as_nanos()));
                 }
                 Some("go") => {
-                    self.orders.lock().expect("no holder panics").go = true;
+                    self.orders.lock().expect("no thread panics with the lock").go = true;
                     self.changed.notify_all();
                 }
                 Some("stop") => self.stopped.store(true, Ordering::Relaxed),
                 Some("expect") => {
                     let expected = words.filter_map(|word| word.parse().ok()).collect();
-                    self.orders.lock().expect("no holder panics").expected = expected;
+                    self.orders.lock().expect("no thread panics with the lock").expected = expected;
                     // Pairs with the acquire in `expected`.
                     self.has_expectation.store(true, Ordering::Release);
                 }
@@ -94,8 +94,8 @@ impl Control {
 
     /// Waits for the command `go`.
     pub fn wait_for_go(&self) {
-        let orders = self.orders.lock().expect("no holder panics");
-        drop(self.changed.wait_while(orders, |orders| !orders.go).expect("no holder panics"));
+        let orders = self.orders.lock().expect("no thread panics with the lock");
+        drop(self.changed.wait_while(orders, |orders| !orders.go).expect("no thread panics with the lock"));
     }
 
     /// Sets the number of counted messages.
@@ -114,7 +114,7 @@ impl Control {
     pub fn expected(&self) -> Option<Vec<u64>> {
         // Pairs with the release in `listen`.
         let known = self.has_expectation.load(Ordering::Acquire);
-        known.then(|| self.orders.lock().expect("no holder panics").expected.clone())
+        known.then(|| self.orders.lock().expect("no thread panics with the lock").expected.clone())
     }
 
     /// Ends the worker once the harness has sent the expected counts: reports `totals`, the received messages

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_holds_up_only_who_waits_for_it() {
+    fn a_lost_message_delays_only_its_waiter() {
         let (result, received) = exchange(50, 1, 10);
         assert_eq!(result.times.count(), 3);
         assert_eq!(received, result.sent - result.sent / 10);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_is_noticed() {
+    fn a_changed_byte_is_noticed() {
         let mut pattern = Pattern::new(16);
         let mut message = pattern.message(7).to_vec();
         assert_eq!(pattern.check(&message).unwrap(), 7);

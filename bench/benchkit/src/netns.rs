@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_in_force_is_told() {
+    fn a_setting_without_effect_is_an_error() {
         assert!(in_force("cubic\n", "cubic").is_ok());
         let error = in_force("bbr\n", "cubic").unwrap_err().to_string();
         assert_eq!(error, "the congestion control is bbr, and cannot be set to cubic");

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn many_series_and_a_zero_that_a_logarithm_has_not() {
+    fn many_series_and_a_zero_on_a_logarithmic_axis() {
         let mut chart = Chart::new("t", "x", "y").log_x().log_y();
         for n in 0..12 {
             let points: Vec<(f64, f64)> = (0..50).map(|x| (f64::from(x), f64::from(x * n))).collect();

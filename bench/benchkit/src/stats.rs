@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_that_of_pairs() {
+    fn a_ratio_is_the_median_of_pairs() {
         // The machine was slow in the second repetition: the ratio is 2 in each, and not 20 : 4.
         let (ones, others) = ([(0, 20.0), (1, 8.0), (2, 24.0)], [(0, 10.0), (1, 4.0), (3, 1.0)]);
         assert_eq!(times(&ones, &others), Some(2.0));
@@ -112,7 +112,7 @@ mod tests {
 
     /// The published table of ranks for a median's 95 % interval.
     #[test]
-    fn more_figures_have_two_of_themselves() {
+    fn more_figures_have_an_exact_interval() {
         let ranks = [(6, 1), (8, 1), (9, 2), (10, 2), (11, 2), (12, 3), (15, 4), (20, 6), (30, 10)];
         for (n, rank) in ranks {
             assert_eq!(cut_off(n) + 1, rank, "{n}");

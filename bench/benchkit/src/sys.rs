@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_counts_nothing() {
+    fn an_ended_process_counts_nothing() {
         assert_eq!(process_cpu_s(u32::MAX), 0.0);
         assert_eq!(process_rss_bytes(u32::MAX), 0);
     }

@@ -11,7 +11,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_measured_in_every_repetition_and_each_begins_one() {
+    fn every_system_is_measured_in_each_repetition_and_begins_one() {
         let orders = [0, 1, 2, 3].map(|rep| in_turn(&['a', 'b', 'c'], rep).collect::<String>());
         assert_eq!(orders, ["abc", "bca", "cab", "abc"]);
         assert_eq!(in_turn::<u8>(&[], 7).count(), 0);

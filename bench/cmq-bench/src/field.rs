@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_dropped_is_read_from_headers() {
+    fn dropped_messages_are_read_from_headers() {
         let number = |first: u64| i64::from_be_bytes(first.to_le_bytes());
         let batch = |count, first| {
             let kind = Kind::Batch;

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bench_of_which_a_part_failed_failed() {
+    fn a_bench_with_failed_measurements_fails() {
         assert!(verdict(0, 7).is_ok());
         let error = verdict(2, 7).expect_err("two of them failed").to_string();
         assert!(error.starts_with("2 of 7 measurements failed"), "{error}");

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_not_come_counts_for_nothing() {
+    fn lost_messages_do_not_count() {
         assert_eq!(delivered_per_s(1000.0, 1_000_000, 500, 500), 1e6);
         assert_eq!(delivered_per_s(1000.0, 1_000_000, 250, 500), 5e5);
         assert_eq!(delivered_per_s(1000.0, 1_000_000, 0, 0), 0.0);

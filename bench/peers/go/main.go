@@ -1,4 +1,4 @@
-// One end of an exchange over NATS or MessagePack-RPC; `cmq-bench` starts it. The loop and what is said to the harness
+// One end of an exchange over NATS or MessagePack-RPC, started by `cmq-bench`. The loop and the lines to the harness
 // are those of bench/benchkit (exchange.rs, ends.rs).
 package main
 
@@ -28,7 +28,7 @@ type end struct {
 	giveUp       time.Duration
 }
 
-// A link carries messages; receive returns nil if none came in time.
+// A link carries messages. receive returns nil if none arrives in time.
 type link interface {
 	send(message []byte) error
 	receive(wait time.Duration) ([]byte, error)
@@ -91,7 +91,7 @@ func run() error {
 	return fmt.Errorf("%s is not known here", e.system)
 }
 
-// listen ends this process with the harness; it returns whether the harness said stop.
+// listen ends this process when the harness ends. It returns whether the harness sent stop.
 func listen(input *bufio.Scanner) *atomic.Bool {
 	stopped := new(atomic.Bool)
 	go func() {

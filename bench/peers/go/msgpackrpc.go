@@ -12,20 +12,20 @@ import (
 	"github.com/ugorji/go/codec"
 )
 
-// The codec has buffers of its own around the connection.
+// The codec buffers the connection by itself.
 func handle() *codec.MsgpackHandle {
 	h := new(codec.MsgpackHandle)
 	h.WriteExt = true
 	return h
 }
 
-// Peer is what can be called.
+// Peer has the methods that can be called.
 type Peer struct {
 	received atomic.Uint64
 	every    uint32
 }
 
-// Echo answers with the message, or with its number alone.
+// Echo responds with the message, or with its number alone.
 func (p *Peer) Echo(message []byte, answer *[]byte) error {
 	p.received.Add(1)
 	if p.every > 1 && len(message) >= 4 {
@@ -63,7 +63,7 @@ func serveRPC(e *end) error {
 	select {}
 }
 
-// rpcLink calls without waiting; results come in any order, and each of them is one answer.
+// rpcLink calls without waiting. Results arrive in any order, and each of them is an answer.
 type rpcLink struct {
 	client *rpc.Client
 	done   chan *rpc.Call
@@ -84,7 +84,7 @@ func (l *rpcLink) send(message []byte) error {
 }
 
 func (l *rpcLink) receive(wait time.Duration) ([]byte, error) {
-	// A timer only for who has to wait.
+	// Only a caller that has to wait needs a timer.
 	select {
 	case call := <-l.done:
 		return *call.Reply.(*[]byte), call.Error

@@ -9,7 +9,7 @@ import (
 
 const there, back = "there", "back"
 
-// natsLink publishes to one subject and hears another; the server is beside the answerer.
+// natsLink publishes to one subject and subscribes to another. The server runs beside the answerer.
 type natsLink struct {
 	conn *nats.Conn
 	to   string
@@ -36,7 +36,7 @@ func openNats(e *end) (*natsLink, error) {
 	return l, conn.Flush()
 }
 
-// connect waits for a server that is starting.
+// connect waits until the server has started.
 func connect(url string) (*nats.Conn, error) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		conn, err := nats.Connect(url, nats.MaxReconnects(0))

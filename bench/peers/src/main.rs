@@ -1,4 +1,5 @@
-//! One end of an exchange over ZeroMQ, nng or QUIC; `cmq-bench` starts it. `has SYSTEM` says whether it can.
+//! One end of an exchange over ZeroMQ, nng or QUIC, started by `cmq-bench`. `has SYSTEM` tells whether its
+//! library is installed.
 
 mod nng;
 mod quic;
@@ -53,11 +54,11 @@ fn unknown(system: &str) -> io::Error {
     io::Error::other(format!("{system} is not known here"))
 }
 
-/// The first of these libraries that is there.
+/// The first of these libraries that can be loaded.
 fn load(names: &[&str]) -> io::Result<libloading::Library> {
     let mut last = None;
     for name in names {
-        // SAFETY: these libraries do nothing of note when they are loaded.
+        // SAFETY: the initialisers of these libraries have no requirements.
         match unsafe { libloading::Library::new(name) } {
             Ok(library) => return Ok(library),
             Err(error) => last = Some(error),

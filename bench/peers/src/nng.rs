@@ -1,4 +1,4 @@
-//! nng's pair0 over TCP, with the library that is installed.
+//! nng's pair0 over TCP, with the installed library.
 
 use std::{
     ffi::{CString, c_char, c_int, c_void},
@@ -12,17 +12,17 @@ use benchkit::{
 };
 
 const TIMED_OUT: c_int = 5;
-/// The most that nng's buffers take; more than is ever outstanding.
+/// The largest size of nng's buffers: more than the outstanding messages.
 const BUFFERED: c_int = 8192;
 
-/// nng.h passes sockets by value: a number in a structure.
+/// nng.h passes sockets by value: a number in a struct.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Socket {
     id: u32,
 }
 
-/// The calls that are used, as nng.h of 1.5 has them.
+/// The functions in use, with the types of nng.h 1.5.
 pub struct Library {
     open: unsafe extern "C" fn(*mut Socket) -> c_int,
     set_int: unsafe extern "C" fn(Socket, *const c_char, c_int) -> c_int,
@@ -35,10 +35,11 @@ pub struct Library {
 }
 
 impl Library {
-    /// Loads it.
+    /// Loads the library.
     pub fn load() -> io::Result<Library> {
         let library = crate::load(&["libnng.so.1", "libnng.so"])?;
-        // SAFETY: the types are those of nng.h; the pointers live no longer than the library beside them.
+        // SAFETY: the types are those of nng.h. The function pointers live no longer than the library beside
+        // them.
         unsafe {
             Ok(Library {
                 open: *library.get(b"nng_pair0_open").map_err(io::Error::other)?,
@@ -54,7 +55,7 @@ impl Library {
     }
 }
 
-/// A connected pair's end.
+/// An end of a connected pair.
 pub struct Pair {
     nng: Library,
     socket: Socket,
@@ -77,7 +78,8 @@ impl Pair {
             Role::Drive => (end.to, nng.dial),
         };
         let url = CString::new(format!("tcp://{addr}")).expect("an address has no zero byte");
-        // SAFETY: the socket is open, the text ends with zero, and nobody wants the listener or dialer back.
+        // SAFETY: the socket is open, and the text ends with zero. Null is allowed for the listener and the
+        // dialer.
         done(unsafe { begin(socket, url.as_ptr(), ptr::null_mut(), 0) })?;
         Ok(Pair { nng, socket, wait: None })
     }
@@ -103,7 +105,7 @@ impl Link for Pair {
             self.wait = Some(wait);
         }
         let mut len = into.len();
-        // SAFETY: the library writes at most `len` bytes, and how many.
+        // SAFETY: the library writes at most `len` bytes, and their number.
         let code = unsafe { (self.nng.recv)(self.socket, into.as_mut_ptr().cast(), &raw mut len, 0) };
         if code == TIMED_OUT { Ok(None) } else { done(code).map(|()| Some(len)) }
     }

@@ -1,4 +1,4 @@
-//! QUIC datagrams with quinn: encrypted, congestion-controlled, not repeated.
+//! QUIC datagrams with quinn: encrypted, congestion-controlled, not retransmitted.
 
 use std::{io, net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use rustls::{
 use socket2::SockRef;
 use tokio::runtime::{Builder, Runtime};
 
-/// More than is ever outstanding: a full buffer drops what is oldest.
+/// More than the outstanding messages: a full buffer drops the oldest datagram.
 const BUFFER: usize = 8 << 20;
-/// As CMQ's sockets and the plain ones.
+/// The receive buffer of CMQ's and of the plain sockets.
 const RECEIVE_BUFFER: usize = 4 << 20;
 const NAME: &str = "peer";
 
-/// A connection's end, made when it is first used: the driver has to wait for the answerer.
+/// An end of a connection, made on first use: the driver has to wait for the answerer.
 pub struct Datagrams {
     runtime: Runtime,
     endpoint: Endpoint,
@@ -58,7 +58,7 @@ fn client() -> io::Result<ClientConfig> {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_custom_certificate_verifier(Arc::new(AcceptAny))
         .with_no_client_auth();
     let tls = QuicClientConfig::try_from(tls).map_err(io::Error::other)?;
     let mut config = ClientConfig::new(Arc::new(tls));
@@ -87,7 +87,7 @@ impl Datagrams {
         Ok(Datagrams { runtime, endpoint, connection })
     }
 
-    /// The next message; the answerer accepts first.
+    /// The next message. The answerer accepts the connection first.
     fn next(&mut self, wait: Duration) -> io::Result<Option<impl Deref<Target = [u8]> + use<>>> {
         let Some(connection) = &self.connection else {
             let accepted = self.runtime.block_on(async {
@@ -103,7 +103,7 @@ impl Datagrams {
     }
 }
 
-/// With the receive buffer that all sockets here ask for.
+/// An endpoint with the receive buffer of all sockets here.
 fn endpoint(bind: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     let socket = std::net::UdpSocket::bind(bind)?;
     SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
@@ -134,11 +134,11 @@ impl Link for Datagrams {
     }
 }
 
-/// Both ends are ours: nobody has to prove who it is.
+/// Accepts every certificate: both ends belong to the bench.
 #[derive(Debug)]
-struct Anybody;
+struct AcceptAny;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! ZeroMQ's PAIR over TCP, with the library that is installed.
+//! ZeroMQ's PAIR over TCP, with the installed library.
 
 use std::{
     ffi::{CString, c_char, c_int, c_void},
@@ -18,7 +18,7 @@ const RECEIVE_HIGH_WATER: c_int = 24;
 const RECEIVE_TIMEOUT: c_int = 27;
 const EAGAIN: c_int = 11;
 
-/// The calls that are used, as zmq.h of 4.3 has them.
+/// The functions in use, with the types of zmq.h 4.3.
 pub struct Library {
     ctx_new: unsafe extern "C" fn() -> *mut c_void,
     socket: unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void,
@@ -32,10 +32,11 @@ pub struct Library {
 }
 
 impl Library {
-    /// Loads it.
+    /// Loads the library.
     pub fn load() -> io::Result<Library> {
         let library = crate::load(&["libzmq.so.5", "libzmq.so"])?;
-        // SAFETY: the types are those of zmq.h; the pointers live no longer than the library beside them.
+        // SAFETY: the types are those of zmq.h. The function pointers live no longer than the library beside
+        // them.
         unsafe {
             Ok(Library {
                 ctx_new: *library.get(b"zmq_ctx_new").map_err(io::Error::other)?,
@@ -52,7 +53,7 @@ impl Library {
     }
 }
 
-/// A connected pair's end.
+/// An end of a connected pair.
 pub struct Pair {
     zmq: Library,
     socket: *mut c_void,
@@ -63,13 +64,13 @@ impl Pair {
     /// The answerer binds, the driver connects.
     pub fn open(end: &End) -> io::Result<Pair> {
         let zmq = Library::load()?;
-        // SAFETY: a new context and a new socket in it; both live until the process ends.
+        // SAFETY: a new context and a new socket in it. Both live until the process ends.
         let socket = unsafe { (zmq.socket)((zmq.ctx_new)(), PAIR) };
         if socket.is_null() {
             return Err(io::Error::other("zmq_socket failed"));
         }
         let mut pair = Pair { zmq, socket, wait: None };
-        // Nothing is held back or dropped: what is outstanding is limited by the exchange.
+        // No message is held back or dropped: the exchange limits the outstanding messages.
         for (option, value) in [(SEND_HIGH_WATER, 0), (RECEIVE_HIGH_WATER, 0), (LINGER, 0)] {
             pair.set(option, value)?;
         }
@@ -113,7 +114,7 @@ impl Link for Pair {
             self.set(RECEIVE_TIMEOUT, wait.as_millis() as c_int)?;
             self.wait = Some(wait);
         }
-        // SAFETY: the library writes at most so many bytes.
+        // SAFETY: the library writes at most this many bytes.
         let code = unsafe { (self.zmq.recv)(self.socket, into.as_mut_ptr().cast(), into.len(), 0) };
         match self.done(code) {
             Ok(len) => Ok(Some(len)),

@@ -78,7 +78,7 @@ impl Shared {
         let context = Context::new(config).map_err(failed)?;
         let out = ROut::new(&context);
         out.create_buffer(own, ring_bytes).map_err(failed)?;
-        let writer = out.writer(own).map_err(failed)?;
+        let writer = out.buffer(own).unwrap().writer().map_err(failed)?;
         let copy = vec![0; PIECE];
         Ok(Shared { context, listener: None, out, writer, input: None, copy, ring_bytes })
     }
@@ -108,7 +108,9 @@ fn connect(end: &End) -> Result<Shared, BenchError> {
     if sends {
         shared.out.add_conn(&connect(&shared, PUBLISHES)?);
     }
-    let has_subscriber = |shared: &Shared| shared.out.buffer_info(BACK).is_some_and(|of| of.subscribers > 0);
+    let has_subscriber = |shared: &Shared| {
+        shared.out.buffer(BACK).and_then(|buffer| buffer.info()).is_some_and(|of| of.subscribers > 0)
+    };
     let began = Instant::now();
     let mut subscribed = false;
     while !subscribed || (sends && !has_subscriber(&shared)) {
@@ -132,7 +134,7 @@ fn unexpected(what: &InRead) -> io::Error {
 impl Shared {
     /// Of a pong: waits for the ping's connections.
     fn accept(&mut self) -> io::Result<()> {
-        match self.listener.as_ref().and_then(|listener| listener.accept(Some(LOOK))) {
+        match self.listener.as_ref().and_then(|listener| listener.accept(Some(LOOK)).ok()?) {
             Some(conn) if conn.peer_hello() == PUBLISHES => {
                 let input = RIn::new(&conn);
                 input.subscribe(BACK, self.ring_bytes).map_err(io::Error::other)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rocketbufs::{
-    Blocking, BufferOptions, Conn, Context, InEvent, InView, Listener, Policy, RIn, ROut, SubscribeOptions,
+    BufferOptions, Conn, Context, InEvent, InView, Listener, Policy, RIn, ROut, SubscribeOptions,
     config::TransportKind,
 };
 
@@ -99,7 +99,7 @@ pub fn source(args: &Source) -> Result<(), BenchError> {
     let options = BufferOptions::new().size_bytes(RING_BYTES).flow_control(flow_control);
     out.create_buffer_with(BID, options).map_err(failed)?;
     let listener = listen(&context, &out)?;
-    let mut writer = out.writer(BID).map_err(failed)?;
+    let mut writer = out.buffer(BID).unwrap().writer().map_err(failed)?;
     control.ready(&listener.local_addr());
     control.wait_for_go();
     pace::sleep_exactly()?;
@@ -111,8 +111,7 @@ pub fn source(args: &Source) -> Result<(), BenchError> {
         let due = began + Duration::from_micros(args.every_us) * burst;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         for _ in 0..args.burst {
-            let mut segment =
-                writer.get_output_segment(record, Blocking::For(ROOM_WITHIN)).map_err(failed)?;
+            let mut segment = writer.segment(record, Some(ROOM_WITHIN)).map_err(failed)?;
             cursor.fill(segment.bytes_mut());
             writer.deliver(segment, record, None).map_err(failed)?;
         }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_and_raw_bytes_come_back() {
+    fn types_and_raw_bytes_round_trip() {
         let codec = serde::<(u32, String)>();
         let message = (7, "seven".to_owned());
         let mut bytes = vec![9];

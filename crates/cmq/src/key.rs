@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_one_form() {
+    fn addresses_have_a_canonical_form() {
         let v6 = |ip: &str, flow, scope| {
             SocketAddr::V6(SocketAddrV6::new(ip.parse().expect("an address"), 7, flow, scope))
         };

@@ -141,7 +141,7 @@ impl<T: Send + 'static> Cmq<T> {
     /// Waits for the next message, without a limit.
     pub fn pop(&self) -> (T, Key) {
         let queue = &self.engine().receive_half.common;
-        self.engine().wait(queue, None, || queue.pop()).expect("without an end it ends with a message")
+        self.engine().wait(queue, None, || queue.pop()).expect("a wait without a limit ends with a message")
     }
 
     /// Waits for the next message, at most this long. `Duration::ZERO` tries once.

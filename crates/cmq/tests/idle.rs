@@ -20,7 +20,7 @@ fn sleeps() -> u64 {
 }
 
 #[test]
-fn the_threads_behind_idle_queues_sleep() {
+fn the_threads_of_idle_queues_sleep() {
     let queues: Vec<Cmq<u64>> =
         (0..4).map(|_| new_rq_with("127.0.0.1:0", Config::default()).expect("a queue")).collect();
     // Traffic of every kind: batches that leave by age, waiting pops, a mailbox, many keys.

@@ -64,7 +64,7 @@ fn loss_is_reported_exactly() {
 }
 
 #[test]
-fn what_comes_twice_is_popped_once() {
+fn duplicates_are_popped_once() {
     let (popped, counts, done) =
         exchange(roomy(), 20_000, |number, _| if number % 5 == 0 { Fate::Twice } else { Fate::Passes });
     assert_eq!(popped, (0..20_000).collect::<Vec<u64>>());
@@ -72,7 +72,7 @@ fn what_comes_twice_is_popped_once() {
 }
 
 #[test]
-fn order_is_kept_when_the_network_does_not() {
+fn ordered_delivery_restores_the_order() {
     let turn = |number, bytes: &[u8]| match number % 10 {
         3 if messages(bytes) > 0 => Fate::After(4),
         _ => Fate::Passes,
@@ -100,7 +100,7 @@ fn order_is_kept_when_the_network_does_not() {
 }
 
 #[test]
-fn a_receiver_that_restarts_says_what_it_missed() {
+fn a_restarted_receiver_reports_missed_messages() {
     let first = queue(roomy());
     let at = first.local_addr();
     let sender = queue(Config::immediate());
@@ -119,7 +119,7 @@ fn a_receiver_that_restarts_says_what_it_missed() {
 }
 
 #[test]
-fn a_sender_that_restarts_is_a_new_one() {
+fn a_restarted_sender_is_a_new_one() {
     let receiver = queue(roomy());
     let first = queue(Config::immediate());
     let at = first.local_addr();
@@ -134,7 +134,7 @@ fn a_sender_that_restarts_is_a_new_one() {
 }
 
 #[test]
-fn a_full_mailbox_drops_and_says_so() {
+fn a_full_mailbox_drops_and_reports() {
     for overflow in [cmq::OverflowPolicy::DropNewest, cmq::OverflowPolicy::DropOldest] {
         let receiver = queue(roomy().mailbox_messages(10).overflow(overflow));
         let sender = queue(Config::default());
@@ -163,7 +163,7 @@ fn a_full_mailbox_drops_and_says_so() {
 /// Every beginning of real datagrams, with every byte changed, and noise: nothing is answered, nothing is believed that
 /// was not meant, and a real message still comes.
 #[test]
-fn strangers_are_survived_and_not_answered() {
+fn hostile_datagrams_are_not_answered() {
     let receiver = queue(roomy());
     let to = receiver.local_addr();
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");

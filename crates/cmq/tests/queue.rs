@@ -14,7 +14,7 @@ fn queue(config: Config) -> Cmq<u32> {
 }
 
 #[test]
-fn ten_thousand_messages_come_in_order_or_are_reported() {
+fn ten_thousand_messages_arrive_in_order_or_are_reported() {
     for config in [Config::default(), Config::paper(), Config::immediate()] {
         ten_thousand(config);
     }
@@ -70,7 +70,7 @@ fn a_batch_leaves_when_it_is_old_or_large() {
 }
 
 #[test]
-fn with_no_timeout_messages_leave_at_once() {
+fn without_a_timeout_messages_leave_at_once() {
     let (one, other) = (queue(Config::immediate()), queue(Config::immediate()));
     for number in 0..1000 {
         one.cw_push((other.local_addr(), 1), &number).expect("room");
@@ -126,7 +126,7 @@ fn raw_bytes_and_large_messages() {
 }
 
 #[test]
-fn a_push_says_when_too_much_waits() {
+fn a_push_fails_at_the_pending_limit() {
     let sender = queue(Config::default().qthresh(60_000).timeout(LONG).pending_bytes(100));
     let to = (sender.local_addr(), 0);
     let taken = (0..1000).take_while(|number| sender.cw_push(to, number).is_ok()).count();
@@ -292,12 +292,12 @@ fn several_threads_push_and_pop() {
     assert_eq!(
         (counts.received, counts.reordered),
         (15_003, 0),
-        "whoever sends, they leave by their numbers"
+        "batches leave in the order of their numbers"
     );
 }
 
 #[test]
-fn the_end_of_a_sender_is_told() {
+fn the_end_of_a_sender_is_reported() {
     let receiver = queue(Config::default());
     let sender = queue(Config::default());
     sender.cw_push((receiver.local_addr(), 0), &1).expect("room");
@@ -313,7 +313,7 @@ fn the_end_of_a_sender_is_told() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_arguments_are_refused() {
     let queue = queue(Config::default());
     let v6: SocketAddr = "[::1]:9".parse().expect("an address");
     assert_eq!(queue.cw_push((v6, 0), &1), Err(PushError::Address));

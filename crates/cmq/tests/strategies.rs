@@ -24,7 +24,7 @@ fn fast() -> CallConfig {
 }
 
 #[test]
-fn futures_are_open_then_answered_or_lost() {
+fn calls_are_pending_then_answered_or_lost() {
     let responder: Responder<u32, String> = Responder::new(queue());
     let caller: Caller<u32, String> = Caller::new(queue(), fast());
     let to = (responder.queue().local_addr(), 0);
@@ -44,7 +44,7 @@ fn futures_are_open_then_answered_or_lost() {
 }
 
 #[test]
-fn a_lost_question_is_asked_again() {
+fn a_lost_request_is_sent_again() {
     let responder: Responder<u32, u32> = Responder::new(queue());
     // The first datagram is lost.
     let proxy = Proxy::start(responder.queue().local_addr(), |number, _| match number {
@@ -101,7 +101,7 @@ fn an_address_is_sent_no_more_than_it_sent() {
 }
 
 #[test]
-fn an_answer_from_elsewhere_is_none() {
+fn a_response_from_another_address_is_ignored() {
     let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_attempts(1));
     let asked: Cmq<Call<u32, u32>> = queue();
     let stranger: Cmq<Call<u32, u32>> = queue();
@@ -115,7 +115,7 @@ fn an_answer_from_elsewhere_is_none() {
 /// A responder knows the epoch of a caller and the ids of its own requests. The ids of other requests, which
 /// a stranger would need for a false response, follow from neither.
 #[test]
-fn numbers_cannot_be_told_from_others() {
+fn ids_do_not_follow_from_others() {
     let caller: Caller<u32, u32> = Caller::new(queue(), fast());
     let asked: Cmq<Call<u32, u32>> = queue();
     let to = (asked.local_addr(), 0);
@@ -160,7 +160,7 @@ fn a_receiver_knows_only_its_own_token() {
 
 /// A mapped IPv4 address, as an IPv6 socket takes it and as its responses arrive.
 #[test]
-fn an_answer_to_a_mapped_address_is_one() {
+fn a_response_from_a_mapped_address_is_accepted() {
     let responder: Responder<u32, u32> = Responder::new(queue());
     let port = responder.queue().local_addr().port();
     let asking = new_rq_with("[::]:0", Config::immediate()).expect("a queue for both versions of IP");
@@ -173,7 +173,7 @@ fn an_answer_to_a_mapped_address_is_one() {
 }
 
 #[test]
-fn the_store_is_limited() {
+fn outstanding_calls_are_limited() {
     let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_outstanding(2));
     let nobody = (queue::<u32>().local_addr(), 0);
     let one = caller.call(nobody, 1).expect("room");
@@ -228,7 +228,7 @@ fn replay_brings_the_same_messages() {
 }
 
 #[test]
-fn replacement_brings_what_is_true_now() {
+fn replacement_brings_the_newest_values() {
     let policy = Policy::Replace { slots: 10 };
     let config = RepairConfig::default().policy(policy).request_interval(Duration::from_millis(5));
     let (sender, receiver) = (Repair::new(queue(), config), Repair::new(queue(), config));
@@ -244,7 +244,7 @@ fn replacement_brings_what_is_true_now() {
     let popped = settle(&sender, &receiver, key);
     assert_eq!(popped.len(), 20, "the first value of each slot, and the last: {popped:?}");
     assert!(popped[10..].iter().all(|&(slot, message, repaired)| repaired && message == 20 + slot));
-    assert_eq!(receiver.unrecoverable(), 10, "nobody waits for what was replaced");
+    assert_eq!(receiver.unrecoverable(), 10, "replaced messages are unavailable");
 }
 
 /// A forged address receives no more bytes of requests than arrived from there, however many senders are
@@ -270,7 +270,7 @@ fn requests_have_no_more_bytes_than_the_address_sent() {
     let asked: Vec<_> = std::iter::from_fn(|| stranger.pop_timeout(Duration::from_millis(100))).collect();
     for (question, _) in &asked {
         let Repairable::Missing { token: 0..100, gaps } = question else { panic!("{question:?}") };
-        assert_eq!(*gaps, [(0, 100)], "nobody is asked for nothing");
+        assert_eq!(*gaps, [(0, 100)], "each request has a gap");
     }
     let came = stranger.senders_at(to)[0].bytes + 48 * stranger.stats().datagrams;
     assert!(came <= sent, "{came} bytes for {sent}");

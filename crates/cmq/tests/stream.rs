@@ -32,7 +32,7 @@ impl Unpark {
         let until = Instant::now() + LONG;
         while !self.woken.swap(false, Ordering::SeqCst) {
             let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "nobody woke the task");
+            assert!(!left.is_zero(), "the wake-up was lost");
             std::thread::park_timeout(left);
         }
     }

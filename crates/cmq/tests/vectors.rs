@@ -15,7 +15,7 @@ fn bytes(hex: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn good_ones_are_read_and_written() {
+fn good_datagrams_are_parsed_and_encoded() {
     for vector in vectors()["datagrams"].as_array().expect("a list") {
         let name = vector["name"].as_str().expect("a name");
         let data = bytes(&vector["hex"]);
@@ -59,7 +59,7 @@ fn good_ones_are_read_and_written() {
 }
 
 #[test]
-fn bad_ones_are_refused() {
+fn bad_datagrams_are_refused() {
     for vector in vectors()["refused"].as_array().expect("a list") {
         let name = vector["name"].as_str().expect("a name");
         let why = match Datagram::parse(&bytes(&vector["hex"])).expect_err(name) {

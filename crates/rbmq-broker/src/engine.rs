@@ -150,7 +150,9 @@ impl Engine {
                 Effect::OpenAlternative { topic, epoch } => {
                     self.federation.open_alternative(tables, &topic, epoch, fx_of);
                 }
-                Effect::ContinueAs { rin, in_bid, remote } => rin.continue_as(in_bid, remote),
+                Effect::ContinueAs { rin, in_bid, remote } => {
+                    rin.subscription(in_bid).into_iter().for_each(|sub| sub.continue_as(remote));
+                }
                 Effect::PreferShorter(bid) => {
                     self.migration.prefer_shorter(tables, bid);
                     self.check_migrations();
@@ -328,7 +330,7 @@ impl Engine {
     fn remove_buffer(&mut self, bid: Bid) {
         let tables = &mut self.tables;
         let Some(buffer) = tables.topics.remove(bid) else { return };
-        let traffic = tables.out.buffer_info(bid).map(|info| info.traffic).unwrap_or_default();
+        let traffic = tables.info(bid).map(|info| info.traffic).unwrap_or_default();
         let last = tables.topics.of(&buffer.topic).is_empty();
         tables.accounts.closed(&buffer.topic, traffic, last);
         debug!("topic '{}': buffer {bid} is removed", buffer.topic);

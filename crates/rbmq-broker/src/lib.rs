@@ -50,7 +50,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use rbmq_wire::{FilterError, Slowest, TopicFilter, TopicName, TopicStats};
-use rocketbufs::{Context, Listener, ROut};
+use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
 pub use config::{
     BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, LogFormat, LogSettings, Reload,
@@ -189,7 +189,7 @@ impl Broker {
         // The answer comes at once. Without an answer the thread has ended.
         let _ = done.recv_timeout(drain_timeout);
         // Asks all subscribers for their positions, and waits for the slowest.
-        let _ = self.watch.out.drain_all(deadline.saturating_duration_since(Instant::now()));
+        let _ = self.watch.out.drain(Some(deadline.saturating_duration_since(Instant::now())));
         let left = self.undelivered();
         self.end(Duration::from_secs(1));
         left
@@ -197,10 +197,9 @@ impl Broker {
 
     /// The number of bytes that the slowest connected subscriber has not received.
     fn undelivered(&self) -> u64 {
-        let lag = |bid| {
-            let boundary = self.watch.out.buffer_info(bid).map_or(0, |info| info.boundary);
-            let subscribers = self.watch.out.subscribers(bid);
-            subscribers.iter().map(|s| boundary.saturating_sub(s.landed)).max().unwrap_or(0)
+        let lag = |buffer: OutBuffer| {
+            let boundary = buffer.info().map_or(0, |info| info.boundary);
+            buffer.subscribers().iter().map(|s| boundary.saturating_sub(s.landed)).max().unwrap_or(0)
         };
         self.watch.out.buffers().into_iter().map(lag).max().unwrap_or(0)
     }

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, OutEvent, RetentionHold};
+use rocketbufs::{Bid, BufferError, OutBuffer, OutEvent, RetentionHold};
 use tracing::info;
 
 use super::effects::{Effect, Effects};
@@ -111,7 +111,8 @@ impl PathMigration {
         };
         let Some(one) = self.0.iter_mut().find(is_this) else { return };
         let stage = tables.topics.get(from).map(|buffer| buffer.stage);
-        let end = tables.out.end_as_gone(from);
+        let old = tables.out.buffer(from);
+        let end = old.as_ref().ok_or(BufferError::NoSuchBuffer(from)).and_then(OutBuffer::end_as_gone);
         let (Ok(end), false) = (end, stage.is_none_or(|stage| stage == Stage::Opening)) else {
             // No subscriber knows the buffer yet.
             self.removed(from);
@@ -123,8 +124,8 @@ impl PathMigration {
             tables.topics.end(from, end, Instant::now() + tables.settings.closed_linger());
             tables.topics.get_mut(from).into_iter().for_each(|buffer| buffer.gone = true);
         }
-        let subscribed = tables.out.subscribers(from).iter().map(|sub| sub.conn).collect();
-        one.keep_old = tables.out.keep(from, 0).ok();
+        let subscribed = old.iter().flat_map(OutBuffer::subscribers).map(|sub| sub.conn).collect();
+        one.keep_old = old.and_then(|old| old.hold_from(0).ok());
         one.keep_new.iter().for_each(|keep| keep.advance(end));
         one.state = State::Ended(subscribed);
         self.remove_left(tables, fx);
@@ -163,8 +164,8 @@ impl Migration {
     /// Keeps the bytes that subscribers need after the switch.
     fn keep_for_subscribers(&mut self, tables: &Tables) {
         if self.keep_new.is_none() {
-            let delivered = tables.out.buffer_info(self.from).map_or(0, |info| info.boundary);
-            self.keep_new = tables.out.keep(self.to, delivered).ok();
+            let delivered = tables.info(self.from).map_or(0, |info| info.boundary);
+            self.keep_new = tables.out.buffer(self.to).and_then(|new| new.hold_from(delivered).ok());
         }
     }
 
@@ -172,7 +173,7 @@ impl Migration {
     fn has_delivered(&self, tables: &Tables) -> bool {
         let Some(buffer) = tables.topics.get(self.from) else { return true };
         let lost = tables.sessions.get(buffer.session).is_none_or(|session| session.is_down());
-        let delivered = tables.out.buffer_info(self.from).map(|info| info.boundary);
+        let delivered = tables.info(self.from).map(|info| info.boundary);
         let kept_from = self.keep_new.as_ref().map(RetentionHold::position);
         let enough = kept_from.is_some_and(|from| delivered.is_some_and(|delivered| delivered >= from));
         lost || buffer.gone || enough
@@ -181,9 +182,8 @@ impl Migration {
     /// Whether the old buffer has ended, and no subscriber needs it any more.
     fn is_left(&self, tables: &Tables) -> bool {
         let State::Ended(subscribed) = &self.state else { return false };
-        subscribed.is_empty()
-            && tables.out.subscriber_count(self.from) == 0
-            && tables.out.durable_cursors(self.from).is_empty()
+        let is_unused = |old: OutBuffer| old.subscriber_count() == 0 && old.durable_cursors().is_empty();
+        subscribed.is_empty() && tables.out.buffer(self.from).is_none_or(is_unused)
     }
 }
 

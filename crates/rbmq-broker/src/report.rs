@@ -6,7 +6,7 @@ use rbmq_wire::{
     BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
     TopicFilter, TopicName, TopicStats,
 };
-use rocketbufs::{Bid, BufferInfo, Conn, DurableCursorInfo, Policy, SubscriberInfo};
+use rocketbufs::{Bid, BufferInfo, Conn, DurableCursorInfo, OutBuffer, Policy, SubscriberInfo};
 
 use super::federation::Federation;
 use super::merge::MergedTopics;
@@ -58,7 +58,7 @@ impl Report<'_> {
         let mut stats = TopicStats::new(topic.clone());
         let (mut slowest, mut visits) = (None, bids.len());
         for bid in bids {
-            let Some(info) = self.tables.out.buffer_info(*bid) else { continue };
+            let Some(info) = self.tables.info(*bid) else { continue };
             match info.ended {
                 true => stats.ended += 1,
                 // A merged buffer has many publishers.
@@ -92,7 +92,8 @@ impl Report<'_> {
         let history = info.head.saturating_sub(info.retain_bytes);
         let ring_bytes = info.capacity_bytes;
         let lag = |landed: u64| info.head.saturating_sub(landed);
-        let (present, kept) = (self.tables.out.subscribers(bid), self.tables.out.durable_cursors(bid));
+        let Some(buffer) = self.tables.out.buffer(bid) else { return 0 };
+        let (present, kept) = (buffer.subscribers(), buffer.durable_cursors());
         let visits = present.len() + kept.len();
         stats.subscribers = stats.subscribers.saturating_add(present.len() as u32);
         stats.absent = stats.absent.saturating_add(kept.len() as u32);
@@ -115,7 +116,7 @@ impl Report<'_> {
             name: place.name,
         });
         // The subscribers' answers are in the next report.
-        self.tables.out.ask_subscribers(bid);
+        buffer.refresh_subscribers();
         let furthest = present.chain(kept).filter(|one| one.lag > 0).max_by_key(|one| one.lag);
         if let Some(furthest) = furthest
             && slowest.as_ref().is_none_or(|slowest| furthest.lag > slowest.lag)
@@ -259,10 +260,10 @@ impl Report<'_> {
             stage,
             expires_ms: millis(expires),
             max_delivery_bytes: buffer.max_delivery_bytes,
-            absent: count(self.tables.out.durable_cursors(bid).len()),
+            absent: count(self.tables.out.buffer(bid).map_or(0, |buffer| buffer.durable_cursors().len())),
             ..BufferStats::default()
         };
-        if let Some(info) = self.tables.out.buffer_info(bid) {
+        if let Some(info) = self.tables.info(bid) {
             stats.epoch = info.epoch.0;
             (stats.start, stats.tail, stats.horizon) = (info.start, info.tail, info.horizon);
             (stats.boundary, stats.capacity_bytes) = (info.boundary, info.capacity_bytes);
@@ -280,7 +281,8 @@ impl Report<'_> {
     fn note_holds(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
         (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
         (stats.min_subscribers, stats.kept_for_least) = (info.min_receivers, info.kept_for_least);
-        stats.receivers = self.tables.out.confirmed(bid).map_or(0, |confirmed| confirmed.coverage.receivers);
+        stats.receivers =
+            self.tables.out.buffer(bid).map_or(0, |buffer| buffer.confirmed().coverage.receivers);
         if let Some(load) = self.merged.index().table_load(bid) {
             (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
         }
@@ -316,9 +318,11 @@ impl Report<'_> {
         after: Option<&Place>,
     ) -> (Vec<SubscriptionStats>, Option<Place>) {
         // The subscribers' answers are in the next report.
-        self.tables.out.ask_subscribers(bid);
-        let present = self.tables.out.subscribers(bid).into_iter().map(|info| self.subscription_stats(info));
-        let absent = self.tables.out.durable_cursors(bid).into_iter().map(absent_stats);
+        let buffer = self.tables.out.buffer(bid);
+        buffer.iter().for_each(OutBuffer::refresh_subscribers);
+        let present =
+            buffer.iter().flat_map(OutBuffer::subscribers).map(|info| self.subscription_stats(info));
+        let absent = buffer.iter().flat_map(OutBuffer::durable_cursors).map(absent_stats);
         let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();
         rows.retain(|(place, _)| after.is_none_or(|after| place > after));
         rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));

@@ -352,13 +352,15 @@ impl Subscribers {
     /// The number of subscriptions of a buffer, at this broker and at the brokers that subscribe here.
     pub(super) fn count(&self, tables: &Tables, bid: Bid) -> u32 {
         if self.brokers == 0 {
-            return u32::try_from(tables.out.subscriber_count(bid)).unwrap_or(u32::MAX);
+            let count = tables.out.buffer(bid).map_or(0, |buffer| buffer.subscriber_count());
+            return u32::try_from(count).unwrap_or(u32::MAX);
         }
         let Some(buffer) = tables.topics.get(bid) else { return 0 };
         let count = |subscription: &SubscriberInfo| {
             let is_broker = self.by_conn.get(&subscription.conn).is_some_and(|one| one.hop.is_some());
             if is_broker { buffer.downstream.get(&subscription.conn).copied().unwrap_or(0) } else { 1 }
         };
-        tables.out.subscribers(bid).iter().map(count).fold(0, u32::saturating_add)
+        let subscriptions = tables.out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers());
+        subscriptions.iter().map(count).fold(0, u32::saturating_add)
     }
 }

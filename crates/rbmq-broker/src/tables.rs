@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rbmq_wire::{Framing, TopicName};
-use rocketbufs::{Bid, ROut, SubscribeOptions};
+use rocketbufs::{Bid, BufferInfo, ROut, SubscribeOptions};
 use tracing::warn;
 
 use super::accounts::{Accounts, Refusal};
@@ -39,6 +39,11 @@ impl Tables {
         added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))
     }
 
+    /// The state of a buffer of the rOut, once its log is known.
+    pub(super) fn info(&self, bid: Bid) -> Option<BufferInfo> {
+        self.out.buffer(bid)?.info()
+    }
+
     /// Subscribes to a buffer of a publisher, and splices its ring into the rOut.
     pub(super) fn splice(
         &self,
@@ -48,10 +53,11 @@ impl Tables {
         options: SubscribeOptions,
     ) -> Result<(), Refused> {
         let Some(session) = self.sessions.get(key) else { return Ok(()) };
-        self.out.splice_with(&session.rin, in_bid, out_bid, options).map_err(no_buffer)?;
+        let spliced = self.out.splice_with(&session.rin, in_bid, out_bid, options).map_err(no_buffer)?;
         let limits = self.topics.get(out_bid).map(|buffer| self.settings.topics.of(&buffer.topic).limits());
         // No subscriber knows the buffer yet, so the limits apply to all subscriptions.
-        limits.map_or(Ok(()), |limits| self.out.set_limits(out_bid, limits).map_err(no_buffer))
+        limits.into_iter().for_each(|limits| spliced.set_limits(limits));
+        Ok(())
     }
 
     /// The history for new subscribers in a ring.

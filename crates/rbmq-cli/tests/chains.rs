@@ -13,7 +13,7 @@ use rbmq::wire::{Control, Hello, Role, Topic};
 use rbmq::{Framing, Publisher, StartFrom, Subscriber, TopicFilter, TopicWriter};
 use rbmq_broker::{Broker, Ingest, UpstreamSettings};
 use rocketbufs::proto::{Message, RefuseCode, Subscribe, Subscribed};
-use rocketbufs::{Config, Conn, Context, Epoch, RIn};
+use rocketbufs::{Config, Conn, Context, Epoch, InEvent, RIn};
 
 fn broker(upstreams: &[&str]) -> Broker {
     broker_at("127.0.0.1:0", upstreams)
@@ -283,10 +283,10 @@ fn told_id(broker: &Broker) -> u128 {
     let hello = Hello { role: Role::Broker, client: 1, name: "curious".into() };
     let conn = Conn::connect_start(&ctx, &broker.addr(), &hello.encode()).unwrap();
     let rin = RIn::new(&conn);
-    conn.wait_up(LONG).unwrap();
+    conn.wait_up(Some(LONG)).unwrap();
     conn.send_control(&Control::Topics { filters: vec![TopicFilter::all()] }.encode()).unwrap();
     loop {
-        let message = rin.recv_control(LONG).expect("it is told");
+        let Some(InEvent::Control { message }) = rin.recv(Some(LONG)).unwrap() else { panic!("not told") };
         if let Control::TopicVia { path, .. } = Control::decode(&message).unwrap() {
             return path[1];
         }

@@ -347,8 +347,9 @@ fn garbage_on_the_brokers_port_is_counted_and_told() {
         metrics[&of("protocol")] == 3.0 && metrics[&of("left")] == 1.0
     });
     broker.wait_log("a connection was refused");
-    broker.wait_log("it is no rbmq client: curl, browsers and Prometheus belong to the address of --http");
-    broker.wait_log("a connection went without a word");
+    broker
+        .wait_log("the peer is no rbmq client: curl, browsers and Prometheus must use the address of --http");
+    broker.wait_log("a connection ended before its hello");
     // Clients are none of them.
     publish(&broker, "news", "hello\n");
     assert_eq!(metrics(&http)[&of("protocol")], 3.0);

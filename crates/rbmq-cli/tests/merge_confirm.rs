@@ -12,7 +12,7 @@ use common::{LONG, until};
 use rbmq::wire::{Control, Framing, Hello, Role, push_record};
 use rbmq::{Level, Observer, Publisher, Subscriber, SubscriberBuilder, TopicOptions};
 use rbmq_broker::Ingest;
-use rocketbufs::{Config, Conn, Context, Policy, Position, ROut, WaitError};
+use rocketbufs::{Config, ConfirmLevel, Conn, Context, OutBuffer, Policy, Position, ROut, WaitError};
 
 /// A publisher made of the framework alone, which sees how far it is confirmed.
 struct Bare {
@@ -23,6 +23,10 @@ struct Bare {
 const BARE_BID: u32 = 5;
 
 impl Bare {
+    fn buffer(&self) -> OutBuffer {
+        self.out.buffer(BARE_BID).unwrap()
+    }
+
     fn join(ctx: &Context, addr: &str, client: u128, topic: &str) -> Self {
         let out = ROut::new(ctx);
         out.create_buffer(BARE_BID, 16 << 10).unwrap();
@@ -50,7 +54,7 @@ impl Bare {
     fn publish(&self, record: &[u8]) -> Position {
         let mut bytes = Vec::new();
         push_record(&mut bytes, record);
-        self.out.writer(BARE_BID).unwrap().append(&[&bytes]).unwrap()
+        self.buffer().writer().unwrap().append(&[&bytes]).unwrap()
     }
 }
 
@@ -70,7 +74,7 @@ fn a_place_that_is_given_up_is_waited_for_no_more() {
     drop(away);
     let end = publisher.publish(b"a");
     assert!(there.next_batch(LONG).unwrap().is_some());
-    publisher.out.wait_consumed(BARE_BID, end, LONG).unwrap();
+    publisher.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
 }
 
 #[test]
@@ -81,8 +85,8 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     let [first, second] = [1, 2].map(|client| Bare::join(&ctx, &broker.addr(), client, "m/x"));
     // With nobody there everything is confirmed at once, for nobody.
     let end = first.publish(b"nobody");
-    first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    assert_eq!(first.out.confirmed(BARE_BID).unwrap().coverage.receivers, 0);
+    first.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    assert_eq!(first.buffer().confirmed().coverage.receivers, 0);
 
     let mut receivers =
         [0, 1].map(|_| Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap());
@@ -92,11 +96,11 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     until("both subscribe", || broker.topics()[0].subscribers == 2);
     let ends = [first.publish(b"a"), second.publish(b"bb")];
     let [_, end] = [
-        first.out.wait_delivered(BARE_BID, ends[0], LONG).map(|()| ends[0]).unwrap(),
-        second.out.wait_delivered(BARE_BID, ends[1], LONG).map(|()| ends[1]).unwrap(),
+        first.buffer().wait(ConfirmLevel::Delivered, ends[0], Some(LONG)).map(|()| ends[0]).unwrap(),
+        second.buffer().wait(ConfirmLevel::Delivered, ends[1], Some(LONG)).map(|()| ends[1]).unwrap(),
     ];
     let short = Duration::from_millis(100);
-    let waited = second.out.wait_consumed(BARE_BID, end, short);
+    let waited = second.buffer().wait(ConfirmLevel::Consumed, end, Some(short));
     assert!(matches!(waited, Err(WaitError::TimedOut { confirmed }) if confirmed < end), "{waited:?}");
     for (n, receiver) in receivers.iter_mut().enumerate() {
         let mut seen = 0;
@@ -104,18 +108,21 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
             seen += receiver.next_batch(LONG).unwrap().unwrap().records().count();
         }
         if n == 0 {
-            assert!(second.out.wait_consumed(BARE_BID, end, short).is_err(), "the other one has it still");
+            assert!(
+                second.buffer().wait(ConfirmLevel::Consumed, end, Some(short)).is_err(),
+                "the other one has it still"
+            );
         }
     }
-    second.out.wait_consumed(BARE_BID, end, LONG).unwrap();
-    assert_eq!(second.out.confirmed(BARE_BID).unwrap().coverage.receivers, 2);
-    first.out.wait_consumed(BARE_BID, ends[0], LONG).unwrap();
+    second.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    assert_eq!(second.buffer().confirmed().coverage.receivers, 2);
+    first.buffer().wait(ConfirmLevel::Consumed, ends[0], Some(LONG)).unwrap();
     // One that leaves counts no more.
     let [one, mut other] = receivers;
     let end = first.publish(b"for one");
     one.close(LONG);
     assert!(other.next_batch(LONG).unwrap().is_some());
-    first.out.wait_consumed(BARE_BID, end, LONG).unwrap();
+    first.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
     // What is destroyed ends when all of it is consumed, and its ring goes.
     second.publish(b"last");
     second.out.destroy_buffer(BARE_BID).unwrap();

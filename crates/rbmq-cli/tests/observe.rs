@@ -179,13 +179,13 @@ fn raw_observer(ctx: &Context, broker: &Broker) -> (Conn, RIn) {
     let hello = Hello { role: Role::Observer, client: 1, name: "rude".into() };
     let conn = Conn::connect_start(ctx, &broker.addr(), &hello.encode()).unwrap();
     let rin = RIn::new(&conn);
-    conn.wait_up(LONG).unwrap();
+    conn.wait_up(Some(LONG)).unwrap();
     (conn, rin)
 }
 
 /// Why the broker ended it, and that the others did not notice.
 fn ended(conn: &Conn, others: &mut Observer) -> String {
-    let why = conn.wait_down(LONG).expect("it is disconnected");
+    let why = conn.wait_down(Some(LONG)).expect("it is disconnected");
     others.summary().unwrap();
     why
 }

@@ -418,7 +418,9 @@ fn what_stands_in_a_file_is_told_the_same_everywhere() {
         assert!(said.contains(&format!("`{part}`")), "{part} is not in: {said}");
     }
     let complete = output(0, rbmq(["config", "--default"])).0;
-    assert!(complete.contains(&format!("# {own} are the broker's own and take no such variables")));
+    assert!(
+        complete.contains(&format!("# {own} are the broker's own sections; they have no such variables"))
+    );
 }
 
 #[test]

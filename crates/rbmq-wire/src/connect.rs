@@ -45,6 +45,6 @@ pub fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) 
     let conn = Conn::connect_start(ctx, addr, hello)?;
     on_start(&conn);
     let timeout = Duration::from_millis(ctx.config().session.connect_timeout_ms.into());
-    conn.wait_up(timeout).inspect_err(|_| conn.close("gave up connecting"))?;
+    conn.wait_up(Some(timeout)).inspect_err(|_| conn.close("gave up connecting"))?;
     Ok(conn)
 }

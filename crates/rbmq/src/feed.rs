@@ -243,7 +243,7 @@ impl Feed {
         let options =
             self.options.subscribe(start, topic.max_delivery_bytes).covered_from(since).budget(budget);
         match rin.subscribe_with(topic.bid, options) {
-            Ok(()) | Err(SubscribeError::Exists(_)) => {}
+            Ok(_) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {
                 lock(&self.state).buffers.remove(topic.bid);
                 self.problem(format!("cannot subscribe to topic '{}': {error}", topic.topic));
@@ -275,7 +275,8 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, before): (&StartFrom, B
     let epoch = Epoch(topic.epoch);
     // The same log under an earlier id of this rIn: a publisher that was away for long. What it received counts.
     let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);
-    let received = earlier.and_then(|(bid, _)| rin.position(bid)).map(|(_, position)| position);
+    let received =
+        earlier.and_then(|(bid, _)| rin.subscription(bid)?.position()).map(|(_, position)| position);
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|place| place.position)) {
         return Start::Position(epoch, position);
     }

@@ -142,7 +142,7 @@ impl Link {
     /// Ends the connection for good: what is queued leaves first. Waits at most `timeout` for that.
     pub(super) fn close(&self, timeout: Duration) {
         self.stop();
-        self.conn().wait_down(timeout);
+        self.conn().wait_down(Some(timeout));
     }
 
     fn stop(&self) {
@@ -164,7 +164,7 @@ impl Shared {
     fn run(&self, mut on_up: impl FnMut(&Conn), on_over: impl FnOnce(String)) {
         loop {
             let conn = lock(&self.state).conn.clone();
-            let Some(why) = conn.wait_down(WATCH) else { continue };
+            let Some(why) = conn.wait_down(Some(WATCH)) else { continue };
             if lock(&self.state).stop {
                 return;
             }

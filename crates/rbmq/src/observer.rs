@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketbufs::{Bid, Config, Conn, Context, RIn};
+use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn};
 
 use super::error::{ConnectError, ObserveError};
 use super::link::{Deadline, random};
@@ -108,7 +108,7 @@ impl Observer {
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = Conn::connect_start(&ctx, addr, &hello.encode()).map_err(refused)?;
         let rin = RIn::new(&conn);
-        conn.wait_up(timeout).map_err(refused)?;
+        conn.wait_up(Some(timeout)).map_err(refused)?;
         let call = Call { room: 0, deadline: Deadline::after(Duration::ZERO) };
         Ok(Self { conn, rin, _ctx: ctx, requests: 0, patience: PATIENCE, call })
     }
@@ -219,7 +219,7 @@ impl Observer {
         let deadline = Deadline::after(self.patience);
         loop {
             let left = deadline.left().min(self.call.deadline.left());
-            if let Some(bytes) = self.rin.recv_control(left.min(LOOK)) {
+            if let Ok(Some(InEvent::Control { message: bytes })) = self.rin.recv(Some(left.min(LOOK))) {
                 let cost = bytes.len().max(LEAST_BYTES);
                 self.call.room = self.call.room.checked_sub(cost).ok_or(ObserveError::Endless)?;
                 let answer = Observe::decode(&bytes).map_err(ObserveError::Malformed)?;
@@ -246,7 +246,7 @@ impl Drop for Observer {
     fn drop(&mut self) {
         self.conn.close("the observer is done");
         // So that the broker hears it, and does not count it any longer.
-        self.conn.wait_down(Duration::from_millis(200));
+        self.conn.wait_down(Some(Duration::from_millis(200)));
     }
 }
 

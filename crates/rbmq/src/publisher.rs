@@ -118,7 +118,7 @@ impl PublisherBuilder {
             // opened may be named twice, which is answered twice and does no harm.
             let known: Vec<_> = lock(&table).values().cloned().collect();
             for topic in known {
-                match buffers.buffer_info(topic.bid) {
+                match buffers.buffer(topic.bid) {
                     Some(_) => topic.begin(conn),
                     // It was closed, and a broker has had all of it and knew that. Only its answer was lost.
                     None => topic.update(|state| state.ended = true),
@@ -364,9 +364,9 @@ impl Publisher {
             .size_bytes(ring_bytes)
             .max_delivery_bytes(options.max_delivery_bytes)
             .keep_until_delivered(options.keep_until_delivered);
-        inner.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
-        let writer = inner.out.writer(bid).map_err(no_buffer)?;
-        let info = inner.out.buffer_info(bid).ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
+        let buffer = inner.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
+        let writer = buffer.writer().map_err(no_buffer)?;
+        let info = buffer.info().ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
         let state = Arc::new(TopicState {
             topic: topic.clone(),
             bid,
@@ -412,9 +412,10 @@ impl Publisher {
 impl Inner {
     /// Asks the broker to tell as soon as these are confirmed.
     pub(super) fn ask(&self, bid: Bid, questions: Questions) {
+        let Some(buffer) = self.out.buffer(bid) else { return };
         for (level, position) in Level::ALL.into_iter().zip(questions) {
             if let Some(position) = position {
-                self.out.ask(bid, level.framework(), position);
+                buffer.request_confirm(level.framework(), position);
             }
         }
     }

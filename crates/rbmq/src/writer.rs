@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketbufs::{Blocking, OutSegment, OutWriter, Position, SegmentError, WaitError};
+use rocketbufs::{ConfirmLevel, OutSegment, OutWriter, Position, SegmentError, WaitError};
 
 use super::confirm::{ConfirmResult, Confirmation, Level};
 use super::error::{PublishError, PublisherWaitError};
@@ -201,9 +201,10 @@ impl TopicWriter {
                 return Err(PublisherWaitError::Refused { topic, reason });
             }
             let left = deadline.left();
-            let landed = self.inner.out.wait_landed(self.state.bid, end, left.min(LOOK));
+            let buffer = self.writer.buffer();
+            let landed = buffer.wait(ConfirmLevel::Landed, end, Some(left.min(LOOK)));
             // Nobody has it as long as nobody is there: a broker that is away counts for nothing with the framework.
-            let broker = self.inner.out.subscribers(self.state.bid).into_iter().next();
+            let broker = buffer.subscribers().into_iter().next();
             let confirmed = broker.as_ref().map_or(0, |broker| broker.landed);
             match landed {
                 Ok(()) if broker.is_some() && confirmed >= end => return Ok(()),
@@ -236,9 +237,8 @@ impl TopicWriter {
         let deadline = Deadline::after(timeout);
         self.flush(timeout)?;
         let end = self.writer.head();
-        let (topic, bid) = (self.topic().clone(), self.state.bid);
-        // What else could fail here is that it is gone already.
-        let _ = self.inner.out.destroy_buffer(bid);
+        let topic = self.topic().clone();
+        self.writer.buffer().destroy();
         if self.state.wait_ended(deadline.left()) {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl TopicWriter {
     }
 
     fn segment(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<OutSegment, PublishError> {
-        self.waiting(bytes, timeout, |writer, wait| writer.get_output_segment(bytes, Blocking::For(wait)))
+        self.waiting(bytes, timeout, |writer, wait| writer.segment(bytes, Some(wait)))
     }
 
     /// Tries until there are subscribers enough and room, looking now and then whether the broker still wants the topic.
@@ -329,7 +329,7 @@ impl Drop for TopicWriter {
     fn drop(&mut self) {
         self.state.confirms.close();
         // Destroyed already if it was closed in order.
-        let _ = self.inner.out.destroy_buffer(self.state.bid);
+        self.writer.buffer().destroy();
         self.inner.forget(self.state.bid);
     }
 }

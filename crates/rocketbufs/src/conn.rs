@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use rocketnet::Carrier;
 
 use crate::context::Context;
-use crate::error::{ConnError, ControlError};
+use crate::error::{ConnError, ControlError, RecvError};
 use crate::events::ConnEvent;
 use crate::lock::lock;
 use crate::proto::{ByeCode, MAX_HELLO_BYTES};
-use crate::state::{Command, ConnShared, ConnState, Phase, Role, is_worker};
+use crate::state::{Command, ConnShared, ConnState, Phase, Role, is_worker, may_wait};
+use crate::types::NO_LIMIT;
 
 /// A connection to a peer. Cloning gives another handle of the same one.
 ///
@@ -27,9 +28,6 @@ pub struct Conn {
     pub(crate) context: Context,
 }
 
-/// As good as for ever, and within the clock's range.
-const FOR_EVER: Duration = Duration::from_secs(1 << 32);
-
 impl Conn {
     /// Connects and waits until the other end has accepted, at most `session.connect_timeout_ms`.
     ///
@@ -41,7 +39,8 @@ impl Conn {
         }
         let conn = Self::connect_start(context, addr, hello)?;
         let timeout = u64::from(context.config().session.connect_timeout_ms);
-        conn.wait_up(Duration::from_millis(timeout)).inspect_err(|_| conn.close("gave up connecting"))?;
+        conn.wait_up(Some(Duration::from_millis(timeout)))
+            .inspect_err(|_| conn.close("gave up connecting"))?;
         Ok(conn)
     }
 
@@ -59,14 +58,15 @@ impl Conn {
         Ok(Self { shared, context: context.clone() })
     }
 
-    /// Waits until the connection is up.
+    /// Waits until the connection is up, at most `timeout` (`None`: no limit).
     ///
     /// # Errors
     /// Down, or not in time.
-    pub fn wait_up(&self, timeout: Duration) -> Result<(), ConnError> {
+    pub fn wait_up(&self, timeout: Option<Duration>) -> Result<(), ConnError> {
         if is_worker() {
             return Err(ConnError::CalledFromWorker);
         }
+        let timeout = timeout.unwrap_or(NO_LIMIT);
         let state = lock(&self.shared.state);
         let waiting = |state: &mut ConnState| matches!(state.phase, Phase::Connecting | Phase::Offered);
         let waited = self.shared.changed.wait_timeout_while(state, timeout, waiting);
@@ -81,10 +81,11 @@ impl Conn {
         }
     }
 
-    /// Waits until the connection is down, at most `timeout`; the reason if it is. In a callback, which must not wait,
-    /// it does not.
-    pub fn wait_down(&self, timeout: Duration) -> Option<String> {
-        let timeout = if is_worker() { Duration::ZERO } else { timeout.min(FOR_EVER) };
+    /// Waits until the connection is down, at most `timeout` (`None`: no limit); the reason if it is. In a callback, which must
+    /// not wait, it only looks.
+    pub fn wait_down(&self, timeout: Option<Duration>) -> Option<String> {
+        let timeout = timeout.unwrap_or(NO_LIMIT).min(NO_LIMIT);
+        let timeout = if is_worker() { Duration::ZERO } else { timeout };
         let deadline = Instant::now() + timeout;
         let mut state = lock(&self.shared.state);
         loop {
@@ -97,10 +98,14 @@ impl Conn {
         }
     }
 
-    /// The connection's next event, waiting at most `timeout` (none: no limit); none if nothing happened in that time. Each
-    /// event is given once, to one of the connection's handles. In a callback, which must not wait, this returns at once.
-    pub fn recv_event(&self, timeout: Option<Duration>) -> Option<ConnEvent> {
-        self.shared.events.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })
+    /// The connection's next event, waiting at most `timeout` (`None`: no limit; zero: only looks); none if nothing happened in
+    /// time. Each event is given once, to one of the connection's handles.
+    ///
+    /// # Errors
+    /// From a callback, which must not wait, with a time-out other than zero.
+    pub fn recv_event(&self, timeout: Option<Duration>) -> Result<Option<ConnEvent>, RecvError> {
+        may_wait(timeout)?;
+        Ok(self.shared.events.recv(timeout))
     }
 
     /// A descriptor that is readable while [`Conn::recv_event`] would return an event: for the application's own event
@@ -117,7 +122,7 @@ impl Conn {
     /// let conn = Conn::connect_start(&ctx, &addr, b"hello")?;
     /// let descriptor = conn.pollable()?; // Readable when the connection is up, or could not be made.
     /// # let _ = descriptor;
-    /// assert_eq!(conn.recv_event(None), Some(ConnEvent::Up));
+    /// assert_eq!(conn.recv_event(None)?, Some(ConnEvent::Up));
     /// # Ok(())
     /// # }
     /// ```

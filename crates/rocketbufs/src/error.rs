@@ -104,6 +104,15 @@ pub enum BufferError {
     /// The buffer belongs to a spliced rIn: only its remote writer writes.
     #[error("buffer {0} is spliced: only its remote writer writes into it")]
     Spliced(Bid),
+    /// The buffer was destroyed.
+    #[error("buffer {0} was destroyed")]
+    Closed(Bid),
+    /// The buffer is not spliced.
+    #[error("buffer {0} is not spliced: it ends when it is destroyed")]
+    NotSpliced(Bid),
+    /// The buffer is spliced, and the sender has not answered its subscription yet.
+    #[error("the subscription that buffer {0} is spliced from was not answered yet")]
+    NotAnswered(Bid),
     /// The subscription shares a budget: its ring comes and goes, and cannot be another buffer's.
     #[error(
         "the subscription of buffer {0} shares a budget and cannot be spliced; give it a ring of its own"
@@ -217,9 +226,6 @@ pub enum WaitError {
         /// What is confirmed by all subscribers.
         confirmed: Position,
     },
-    /// There is no such buffer here.
-    #[error("there is no buffer {0} here")]
-    NoSuchBuffer(Bid),
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,

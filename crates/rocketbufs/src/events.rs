@@ -75,6 +75,12 @@ pub enum InEvent {
         /// Everything below is to be consumed; 0: nothing.
         consumed: Position,
     },
+    /// A control message of the application at the other end. Only by [`RIn::recv`](crate::RIn::recv), while no
+    /// [`RIn::set_control_msg_cb`](crate::RIn::set_control_msg_cb) is set.
+    Control {
+        /// The message.
+        message: Vec<u8>,
+    },
     /// The connection is down; [`RIn::resume`](crate::RIn::resume) goes on over another one.
     ConnDown {
         /// Why.
@@ -95,7 +101,7 @@ impl InEvent {
             | Self::Restarted { bid, .. }
             | Self::Refused { bid, .. }
             | Self::Asked { bid, .. } => Some(*bid),
-            Self::ConnDown { .. } => None,
+            Self::ConnDown { .. } | Self::Control { .. } => None,
         }
     }
 }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use rocketring::Hold;
 
 use crate::error::BufferError;
+use crate::out_buffer::OutBuffer;
 use crate::proto::End;
-use crate::rout::ROut;
 use crate::state::Buffer;
-use crate::types::{Bid, Position};
+use crate::types::Position;
 
 /// Keeps what a buffer has from a position on, as a subscriber would that reads nothing: its writer waits for room. Until
 /// it is dropped.
@@ -54,14 +54,14 @@ impl std::fmt::Debug for RetentionHold {
     }
 }
 
-impl ROut {
-    /// Keeps what a buffer has from `from` on, or from the first byte that is still there.
+impl OutBuffer {
+    /// Keeps what the buffer has from `from` on, or from the first byte that is still there.
     ///
     /// # Errors
-    /// No such buffer, or its upstream subscription was not answered yet.
-    pub fn keep(&self, bid: Bid, from: Position) -> Result<RetentionHold, BufferError> {
-        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        let ring = &buffer.log().ok_or(BufferError::NoSuchBuffer(bid))?.ring;
+    /// The buffer is spliced, and its upstream subscription was not answered yet.
+    pub fn hold_from(&self, from: Position) -> Result<RetentionHold, BufferError> {
+        let buffer = self.buffer.clone();
+        let ring = &buffer.log().ok_or(BufferError::NotAnswered(buffer.bid))?.ring;
         let mut at = from;
         loop {
             match ring.hold(at) {
@@ -73,15 +73,17 @@ impl ROut {
     }
 
     /// Ends a spliced buffer although more may come into it, as if its writer was gone: its subscribers get what is complete
-    /// and then GONE, and may go on with the same log in another buffer. What it is spliced from goes on, and is held for
-    /// them, until [`ROut::destroy_buffer`] or the end of that subscription. Returns where it ends.
+    /// and then GONE, and may continue with the same log in another buffer. What it is spliced from goes on, and is held
+    /// for them, until [`OutBuffer::destroy`] or the end of that subscription. Returns the end of the log.
     ///
     /// # Errors
-    /// No such buffer, or it is not spliced.
-    pub fn end_as_gone(&self, bid: Bid) -> Result<Position, BufferError> {
-        let buffer = self.shared.buffer(bid).filter(|buffer| buffer.source.is_some());
-        let buffer = buffer.ok_or(BufferError::NoSuchBuffer(bid))?;
-        let end = buffer.log().map_or(0, |log| log.ring.boundary());
+    /// The buffer is not spliced.
+    pub fn end_as_gone(&self) -> Result<Position, BufferError> {
+        let buffer = &self.buffer;
+        if buffer.source.is_none() {
+            return Err(BufferError::NotSpliced(buffer.bid));
+        }
+        let end = self.boundary();
         buffer.set_end(End::Gone(end));
         Ok(buffer.end().map_or(end, |end| end.position()))
     }

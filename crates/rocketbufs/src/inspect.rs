@@ -1,18 +1,19 @@
-//! What can be seen of an rOut: its buffers, who subscribes to them, who holds whom; and of an rIn what it cost to receive.
+//! What can be seen of the buffers of an rOut: their subscribers, and which of them hold the writer.
 //!
-//! Reading costs those who read, and the workers nothing: they keep these positions for themselves anyway.
+//! Looking costs the caller, and the workers nothing: they keep these positions anyway.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::lock::lock;
-use crate::rin::RIn;
+use crate::out_buffer::OutBuffer;
 use crate::rout::ROut;
 use crate::state::{Held, SubShared, Traffic, held_at};
-use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
+use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
-/// One subscription, as [`ROut::subscribers`] shows it.
+/// One subscription, as [`OutBuffer::subscribers`] shows it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SubscriberInfo {
     /// By which connection.
     pub conn: u64,
@@ -42,8 +43,9 @@ pub struct SubscriberInfo {
     pub idle: Duration,
 }
 
-/// A place that is kept for a named subscription whose connection is gone, as [`ROut::durable_cursors`] shows it.
+/// A place that is kept for a named subscription whose connection is gone, as [`OutBuffer::durable_cursors`] shows it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DurableCursorInfo {
     /// The subscription's name.
     pub name: Vec<u8>,
@@ -61,8 +63,9 @@ pub struct DurableCursorInfo {
     pub left: Duration,
 }
 
-/// A buffer, as [`ROut::buffer_info`] shows it.
+/// A buffer, as [`OutBuffer::info`] shows it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct BufferInfo {
     /// The log's name.
     pub epoch: Epoch,
@@ -103,17 +106,18 @@ fn duration(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-impl ROut {
-    /// How many subscriptions a buffer has.
-    pub fn subscriber_count(&self, bid: Bid) -> usize {
-        self.shared.buffer(bid).map_or(0, |buffer| buffer.sub_count())
+/// What can be seen of a buffer. Looking costs the caller, and the workers nothing.
+impl OutBuffer {
+    /// The number of subscriptions of the buffer.
+    pub fn subscriber_count(&self) -> usize {
+        self.buffer.sub_count()
     }
 
-    /// The subscriptions of a buffer: who is slow, by how much.
-    pub fn subscribers(&self, bid: Bid) -> Vec<SubscriberInfo> {
-        let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
+    /// The subscriptions of the buffer: which are slow, by how much.
+    pub fn subscribers(&self) -> Vec<SubscriberInfo> {
+        let buffer = &self.buffer;
         let head = buffer.log().map_or(0, |log| log.ring.head());
-        let now = self.shared.inner.now();
+        let now = buffer.inner.now();
         let info = |sub: &std::sync::Arc<SubShared>| SubscriberInfo {
             conn: sub.conn,
             wire: sub.wire,
@@ -132,11 +136,10 @@ impl ROut {
         buffer.subs().iter().map(info).collect()
     }
 
-    /// The places that are kept for named subscriptions of a buffer whose connections are gone.
-    pub fn durable_cursors(&self, bid: Bid) -> Vec<DurableCursorInfo> {
-        let Some(buffer) = self.shared.buffer(bid) else { return Vec::new() };
-        let now = self.shared.inner.now();
-        buffer.each_held(|name, held: &Held| DurableCursorInfo {
+    /// The places that are kept for durable subscriptions of the buffer whose connections are gone.
+    pub fn durable_cursors(&self) -> Vec<DurableCursorInfo> {
+        let now = self.buffer.inner.now();
+        self.buffer.each_held(|name, held: &Held| DurableCursorInfo {
             name: name.to_vec(),
             policy: held.policy,
             landed: held.levels[0],
@@ -147,18 +150,17 @@ impl ROut {
         })
     }
 
-    /// Asks the subscribers of a buffer how far they are: what they say is seen by looking again. Without it a slow
-    /// trickle of data is told only every quarter of a window. Costs a message to and from each that has not told yet.
-    pub fn ask_subscribers(&self, bid: Bid) {
-        let Some(buffer) = self.shared.buffer(bid) else { return };
-        let Some(log) = buffer.log() else { return };
-        buffer.looked_at.fetch_max(log.ring.head(), Ordering::Relaxed);
-        buffer.notify();
+    /// Asks the subscribers of the buffer how far they are; a later look shows their answers. Without it a slow trickle of data
+    /// is reported only every quarter of a window. Costs a message to and from each subscriber that has not reported yet.
+    pub fn refresh_subscribers(&self) {
+        let Some(log) = self.buffer.log() else { return };
+        self.buffer.looked_at.fetch_max(log.ring.head(), Ordering::Relaxed);
+        self.buffer.notify();
     }
 
-    /// A buffer's state; none if there is no such buffer, or its upstream subscription was not answered yet.
-    pub fn buffer_info(&self, bid: Bid) -> Option<BufferInfo> {
-        let buffer = self.shared.buffer(bid)?;
+    /// The state of the buffer; none if it is spliced and its upstream subscription was not answered yet.
+    pub fn info(&self) -> Option<BufferInfo> {
+        let buffer = &self.buffer;
         let log = buffer.log()?;
         let ring = &log.ring;
         let (min_receivers, kept_for_least) = buffer.least();
@@ -179,26 +181,13 @@ impl ROut {
             traffic: buffer.traffic(),
         })
     }
+}
 
+impl ROut {
     /// What went through all buffers there ever were. Costs a look at each that exists.
     pub fn traffic(&self) -> Traffic {
         let mut all = *lock(&self.shared.past);
         self.shared.all_buffers().iter().for_each(|buffer| all.add(buffer.traffic()));
         all
-    }
-}
-
-impl RIn {
-    /// How many bytes of a buffer were copied to where they are received: none where that is the sender's memory (transport
-    /// `shm`) or an adapter writes there (`rdma`), else all since its log began here, holes counted with them. None if there
-    /// is no such subscription, or it was not answered yet.
-    ///
-    /// What an application copies out of a view is its own affair.
-    pub fn copied_bytes(&self, bid: Bid) -> Option<u64> {
-        let inbound = self.shared.inbound(bid)?;
-        let state = lock(&inbound.state);
-        let ring = state.log.as_ref()?.ring();
-        let copies = !ring.is_peer_written() && !ring.is_exposed();
-        Some(if copies { ring.head().saturating_sub(ring.start()) } else { 0 })
     }
 }

@@ -27,7 +27,6 @@
 
 mod callback;
 pub mod config;
-mod confirm;
 mod conn;
 mod context;
 #[doc(hidden)]
@@ -43,6 +42,7 @@ mod limits;
 mod listener;
 mod lock;
 mod options;
+mod out_buffer;
 #[cfg(feature = "planted-bugs")]
 #[doc(hidden)]
 pub mod planted;
@@ -69,12 +69,13 @@ pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
+pub use out_buffer::OutBuffer;
 pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
-pub use rin::{InRead, InReader, RIn};
+pub use rin::{InRead, InReader, RIn, Subscription, SubscriptionInfo};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use segment::{Blocking, OutSegment, OutWriter};
+pub use segment::{OutSegment, OutWriter};
 pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress, Traffic};
 pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::error::ListenError;
-use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker};
+use crate::error::{ListenError, RecvError};
+use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker, may_wait};
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it
 /// stops listening; connections that were taken go on.
@@ -106,11 +106,14 @@ impl Listener {
         self.context.inner().unset_callback(&self.shared.strangers);
     }
 
-    /// The synchronous way: the next connection, waiting at most `timeout` (none: for ever). In a callback, which must
-    /// not wait, only what is there.
-    pub fn accept(&self, timeout: Option<Duration>) -> Option<Conn> {
-        let shared = self.shared.waiting.recv(if is_worker() { Some(Duration::ZERO) } else { timeout })?;
-        Some(self.conn(shared))
+    /// The synchronous way: the next connection, waiting at most `timeout` (`None`: no limit; zero: only looks); none if none
+    /// came in time.
+    ///
+    /// # Errors
+    /// From a callback, which must not wait, with a time-out other than zero.
+    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Conn>, RecvError> {
+        may_wait(timeout)?;
+        Ok(self.shared.waiting.recv(timeout).map(|shared| self.conn(shared)))
     }
 
     /// A descriptor that is readable while [`Listener::accept`] would return a connection: for the application's own event

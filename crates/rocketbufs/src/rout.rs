@@ -8,15 +8,17 @@ use rocketring::RingConfig;
 
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::error::{BufferError, ControlError, DeliverError, SegmentError, WaitError};
+use crate::error::{BufferError, ControlError, DeliverError, RecvError, SegmentError, WaitError};
 use crate::events::OutEvent;
-use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::options::{BufferOptions, SubscribeOptions};
+use crate::out_buffer::OutBuffer;
 use crate::proto::End;
 use crate::rin::RIn;
-use crate::segment::{self, Blocking, OutSegment, OutWriter};
-use crate::state::{Buffer, Command, ConnShared, InboundShared, Log, ROutShared, Role, is_worker};
+use crate::segment::OutSegment;
+use crate::state::{
+    Buffer, Command, ConnShared, InboundShared, Log, ROutShared, Role, SubscriberProgress, may_wait,
+};
 use crate::types::{Bid, ConfirmLevel, Epoch, Position};
 
 /// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
@@ -43,11 +45,11 @@ impl ROut {
         conn.attach(Role::Out(self.shared.clone()));
     }
 
-    /// Makes a buffer whose ring has `size_bytes`.
+    /// Makes a buffer whose ring has `size_bytes`, and returns a handle of it.
     ///
     /// # Errors
     /// The id is taken, or there is no memory.
-    pub fn create_buffer(&self, bid: Bid, size_bytes: u64) -> Result<(), BufferError> {
+    pub fn create_buffer(&self, bid: Bid, size_bytes: u64) -> Result<OutBuffer, BufferError> {
         self.create_buffer_with(bid, BufferOptions::new().size_bytes(size_bytes))
     }
 
@@ -55,7 +57,7 @@ impl ROut {
     ///
     /// # Errors
     /// As [`ROut::create_buffer`].
-    pub fn create_buffer_with(&self, bid: Bid, options: BufferOptions) -> Result<(), BufferError> {
+    pub fn create_buffer_with(&self, bid: Bid, options: BufferOptions) -> Result<OutBuffer, BufferError> {
         let inner = &self.shared.inner;
         if self.shared.buffer(bid).is_some() {
             return Err(BufferError::Exists(bid));
@@ -77,7 +79,22 @@ impl ROut {
             buffer.rest.never();
         }
         let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
-        self.shared.insert(buffer)
+        self.shared.insert(buffer.clone())?;
+        Ok(self.handle(buffer))
+    }
+
+    fn handle(&self, buffer: Arc<Buffer>) -> OutBuffer {
+        OutBuffer { out: self.clone(), buffer }
+    }
+
+    /// The buffer of this id.
+    pub fn buffer(&self, bid: Bid) -> Option<OutBuffer> {
+        self.shared.buffer(bid).map(|buffer| self.handle(buffer))
+    }
+
+    /// The buffers of this rOut, in no order.
+    pub fn buffers(&self) -> Vec<OutBuffer> {
+        self.shared.all_buffers().into_iter().map(|buffer| self.handle(buffer)).collect()
     }
 
     fn make(
@@ -91,23 +108,12 @@ impl ROut {
         Ok(Arc::new(Buffer::new(bid, slot, &self.shared, inner, source, keep)))
     }
 
-    /// Ends a buffer: its subscribers get what is there and then CLOSED. Returns where its log ends. The id is free
-    /// again when the last subscriber has gone or taken everything; a spliced buffer goes at once.
+    /// Ends the buffer of this id; see [`OutBuffer::destroy`].
     ///
     /// # Errors
-    /// No such buffer.
+    /// There is no such buffer.
     pub fn destroy_buffer(&self, bid: Bid) -> Result<Position, BufferError> {
-        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        // Between two deliveries of `deliver`; an `OutWriter` does not ask for this lock, and looks at the end itself.
-        let writer = lock(&buffer.writer);
-        let end = buffer.close();
-        drop(writer);
-        if buffer.source.is_some() {
-            self.shared.remove(&buffer);
-        } else {
-            self.shared.reap(&buffer);
-        }
-        Ok(end)
+        Ok(self.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?.destroy())
     }
 
     /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out
@@ -117,7 +123,7 @@ impl ROut {
     ///
     /// # Errors
     /// The id is taken here, or the rIn has no such subscription (or it is spliced already, shares a budget, or is an [`InReader`](crate::InReader)'s).
-    pub fn splice(&self, input: &RIn, bid: Bid) -> Result<(), BufferError> {
+    pub fn splice(&self, input: &RIn, bid: Bid) -> Result<OutBuffer, BufferError> {
         self.splice_as(input, bid, bid)
     }
 
@@ -125,9 +131,9 @@ impl ROut {
     ///
     /// # Errors
     /// As [`ROut::splice`].
-    pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<(), BufferError> {
+    pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<OutBuffer, BufferError> {
         let inbound = input.shared.inbound(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        self.splice_inbound(input, &inbound, out_bid).map(drop)
+        self.splice_inbound(input, &inbound, out_bid).map(|buffer| self.handle(buffer))
     }
 
     /// Subscribes the rIn to the sender's buffer `bid` and splices it to a buffer `out_bid` of this rOut, in one step: the
@@ -148,7 +154,7 @@ impl ROut {
     /// let out = ROut::new(&broker);
     /// let input = RIn::new(&Conn::connect(&broker, &addr, b"")?);
     /// out.splice_with(&input, 7, 70, SubscribeOptions::new().size_bytes(1 << 20))?;
-    /// assert_eq!(out.buffers(), [70]); // Whoever subscribes to it gets what is written into 7.
+    /// assert_eq!(out.buffers()[0].bid(), 70); // Its subscribers get what is written into 7.
     /// # Ok(())
     /// # }
     /// ```
@@ -162,14 +168,16 @@ impl ROut {
         bid: Bid,
         out_bid: Bid,
         options: SubscribeOptions,
-    ) -> Result<(), BufferError> {
-        let inbound = input.subscription(bid, options)?;
+    ) -> Result<OutBuffer, BufferError> {
+        let inbound = input.new_inbound(bid, options)?;
         let buffer = self.splice_inbound(input, &inbound, out_bid)?;
-        let asked = input.ask(inbound);
-        if asked.is_err() {
-            self.remove_unused(&buffer);
+        match input.begin(inbound) {
+            Ok(_) => Ok(self.handle(buffer)),
+            Err(error) => {
+                self.remove_unused(&buffer);
+                Err(error.into())
+            }
         }
-        Ok(asked?)
     }
 
     fn splice_inbound(
@@ -205,45 +213,21 @@ impl ROut {
         buffer.set_end(End::Closed(0));
     }
 
-    /// What subscriptions of a buffer may ask for from now on; those that exist go on as they are. A policy that is not
-    /// allowed is refused with those that are, other wishes are lowered. Set it before a receiver can know of the
-    /// buffer: one that subscribes earlier gets what it asks for.
+    /// A free segment of exactly `size` bytes: fill it and [`ROut::deliver`] it. With `blocking` it waits for room.
     ///
     /// # Errors
-    /// No such buffer.
-    pub fn set_limits(&self, bid: Bid, terms: SubscriptionLimits) -> Result<(), BufferError> {
-        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        *lock(&buffer.terms) = terms;
-        Ok(())
-    }
-
-    /// A free segment of exactly `size` bytes: fill it and [`ROut::deliver`] it.
-    ///
-    /// # Errors
-    /// [`SegmentError::Full`] where the papers return `vec_count = -1`; with [`Blocking::Yes`] or
-    /// [`Blocking::For`] it waits for room instead.
+    /// [`SegmentError::Full`] where the papers return `vec_count = -1`. [`OutBuffer::segment`] waits for a limited time.
     pub fn get_output_segment(
         &self,
         bid: Bid,
         size: u64,
-        blocking: Blocking,
+        blocking: bool,
     ) -> Result<OutSegment, SegmentError> {
-        let buffer = self.shared.buffer(bid).ok_or(SegmentError::NoSuchBuffer(bid))?;
-        segment::with_room(&buffer, size, blocking, |size| {
-            if buffer.ended() {
-                return Err(SegmentError::Closed);
-            }
-            let mut writer = lock(&buffer.writer);
-            let writer = writer.as_mut().ok_or(match buffer.source {
-                Some(_) => SegmentError::Spliced(bid),
-                None => SegmentError::WriterTaken(bid),
-            })?;
-            writer.claim(size).map_err(segment::claim_error)
-        })
+        let timeout = if blocking { None } else { Some(Duration::ZERO) };
+        self.buffer(bid).ok_or(SegmentError::NoSuchBuffer(bid))?.segment(size, timeout)
     }
 
-    /// Makes the first `size` bytes of a segment one delivery; size 0 gives the segment back. `context` comes back in
-    /// [`ROut::set_data_out_cb`] when every subscriber has it. Returns where the delivery ends. Never waits.
+    /// Makes the first `size` bytes of a segment one delivery; see [`OutBuffer::deliver`].
     ///
     /// # Errors
     /// [`DeliverError`]: the segment comes back where it can be delivered otherwise.
@@ -253,27 +237,7 @@ impl ROut {
         size: u64,
         context: Option<u64>,
     ) -> Result<Position, DeliverError> {
-        let Some(buffer) = self.shared.buffer(segment.bid) else { return Err(DeliverError::Closed) };
-        let mut writer = lock(&buffer.writer);
-        match writer.as_mut() {
-            Some(writer) => segment::deliver(&buffer, writer, segment, size, context),
-            None => Err(DeliverError::Foreign(segment)),
-        }
-    }
-
-    /// The exclusive writer of a buffer, without lookup and lock for each message. Meanwhile
-    /// [`ROut::get_output_segment`] of this buffer fails.
-    ///
-    /// # Errors
-    /// No such buffer, spliced, or taken.
-    pub fn writer(&self, bid: Bid) -> Result<OutWriter, BufferError> {
-        let buffer = self.shared.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        let writer = lock(&buffer.writer).take();
-        match (writer, &buffer.source) {
-            (Some(writer), _) => Ok(OutWriter::new(writer, buffer)),
-            (None, Some(_)) => Err(BufferError::Spliced(bid)),
-            (None, None) => Err(BufferError::WriterTaken(bid)),
-        }
+        self.buffer(segment.bid()).ok_or(DeliverError::Closed)?.deliver(segment, size, context)
     }
 
     /// Calls `callback(bid, context)` on a worker thread when a delivery that was given a context has landed with every
@@ -286,6 +250,16 @@ impl ROut {
     /// runs then, unless this is called inside the callback.
     pub fn unset_data_out_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.data_out_cb);
+    }
+
+    /// Calls `callback` on a worker thread whenever a subscriber has told how far it is.
+    pub fn set_subscriber_progress_cb(&self, callback: impl FnMut(SubscriberProgress) + Send + 'static) {
+        self.shared.inner.set_callback(&self.shared.progress_cb, Box::new(callback));
+    }
+
+    /// Removes the callback of [`ROut::set_subscriber_progress_cb`], as [`ROut::unset_data_out_cb`] does.
+    pub fn unset_subscriber_progress_cb(&self) {
+        self.shared.inner.unset_callback(&self.shared.progress_cb);
     }
 
     /// Calls `callback` on a worker thread for every control message of the application at another end, also for those that
@@ -320,11 +294,11 @@ impl ROut {
         self.shared.inner.unset_callback(&self.shared.event_cb);
     }
 
-    /// The synchronous way: the next event, waiting at most `timeout` (none: no limit); none if nothing happened in that time.
-    /// Events with a callback of their own do not come here. [`OutEvent::DataOut`], [`OutEvent::SubscriberProgress`] and
-    /// [`OutEvent::Control`] come from the first call of this or of [`ROut::pollable`] on; the others always wait, 4,096 at
-    /// most: then the oldest is dropped, and [`OutEvent::Missed`] tells how many were. In a callback, which must not wait, this
-    /// returns at once.
+    /// The synchronous way: the next event, waiting at most `timeout` (`None`: no limit; zero: only looks); none if nothing
+    /// happened in time. Events with a callback of their own do not come here. [`OutEvent::DataOut`],
+    /// [`OutEvent::SubscriberProgress`] and [`OutEvent::Control`] come from the first call of this or of
+    /// [`ROut::pollable`] on. The others always wait, at most 4,096 events: then the oldest event is dropped, and
+    /// [`OutEvent::Missed`] tells how many were.
     ///
     /// ```
     /// use std::time::Duration;
@@ -338,14 +312,18 @@ impl ROut {
     /// # listener.set_conn_cb(move |conn| to.add_conn(&conn));
     /// # let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
     /// # input.subscribe(7, 1 << 20)?;
-    /// let event = out.recv_event(Some(Duration::from_secs(5)));
+    /// let event = out.recv_event(Some(Duration::from_secs(5)))?;
     /// assert!(matches!(event, Some(OutEvent::Subscribed { bid: 7, .. })));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn recv_event(&self, timeout: Option<Duration>) -> Option<OutEvent> {
+    ///
+    /// # Errors
+    /// From a callback, which must not wait, with a time-out other than zero.
+    pub fn recv_event(&self, timeout: Option<Duration>) -> Result<Option<OutEvent>, RecvError> {
+        may_wait(timeout)?;
         self.shared.read_events();
-        self.shared.take_event(if is_worker() { Some(Duration::ZERO) } else { timeout })
+        Ok(self.shared.take_event(timeout))
     }
 
     /// A descriptor that is readable while [`ROut::recv_event`] would return an event: for the application's own event loop,
@@ -358,44 +336,18 @@ impl ROut {
         self.shared.events.pollable()
     }
 
-    /// Waits until every subscriber present has everything that was delivered, and of a destroyed buffer has heard that
-    /// this was all. With no subscriber it returns at once.
+    /// As [`OutBuffer::drain`] for all buffers: their subscribers are asked at the same time how far they are.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] says how far it is confirmed.
-    pub fn drain(&self, bid: Bid, timeout: Duration) -> Result<(), WaitError> {
-        if is_worker() {
-            return Err(WaitError::CalledFromWorker);
-        }
-        // Destroyed and gone: everybody had it.
-        let Some(buffer) = self.shared.buffer(bid) else { return Ok(()) };
-        let boundary = segment::ring_of(&buffer).map_or(0, |ring| ring.boundary());
-        let done = |buffer: &Buffer| match buffer.ended() {
-            true => buffer.everybody_heard_the_end(),
-            false => buffer.min_landed() >= boundary,
-        };
-        if buffer.wait_until((ConfirmLevel::Landed, boundary), timeout, done) {
-            return Ok(());
-        }
-        Err(WaitError::TimedOut { confirmed: buffer.min_landed() })
-    }
-
-    /// As [`ROut::drain`] for all buffers here: their subscribers are asked at the same time how far they are.
-    ///
-    /// # Errors
-    /// [`WaitError::TimedOut`] says how far the first that was not in time is confirmed.
-    pub fn drain_all(&self, timeout: Duration) -> Result<(), WaitError> {
-        let deadline = Instant::now().checked_add(timeout);
-        let buffers = self.shared.all_buffers();
+    /// [`WaitError::TimedOut`] says how far the first buffer that was not in time is confirmed.
+    pub fn drain(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let buffers = self.buffers();
         for buffer in &buffers {
-            self.ask(
-                buffer.bid,
-                ConfirmLevel::Landed,
-                segment::ring_of(buffer).map_or(0, |ring| ring.boundary()),
-            );
+            buffer.request_confirm(ConfirmLevel::Landed, buffer.boundary());
         }
-        let left = || deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-        buffers.into_iter().map(|buffer| self.drain(buffer.bid, left())).fold(Ok(()), Result::and)
+        let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        buffers.iter().map(|buffer| buffer.drain(left())).fold(Ok(()), Result::and)
     }
 
     /// Sends one of the application's own control messages over a connection given to this rOut.
@@ -409,11 +361,6 @@ impl ROut {
         conn.send_control(message)
     }
 
-    /// The buffers here.
-    pub fn buffers(&self) -> Vec<Bid> {
-        self.shared.buffers.read().unwrap_or_else(|p| p.into_inner()).keys().copied().collect()
-    }
-
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
         &self.context
@@ -422,7 +369,7 @@ impl ROut {
 
 impl std::fmt::Debug for ROut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ROut").field("buffers", &self.buffers().len()).finish()
+        f.debug_struct("ROut").field("buffers", &self.shared.all_buffers().len()).finish()
     }
 }
 

@@ -3,27 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketring::{Claim, ClaimError, Ring, Writer, write_marks};
+use rocketring::{Claim, ClaimError, Writer, write_marks};
 
 use crate::error::{DeliverError, SegmentError};
 use crate::lock::lock;
+use crate::out_buffer::OutBuffer;
 use crate::state::{Buffer, is_worker};
 use crate::types::{Bid, Position};
 use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES};
 
 /// Bytes of the markers around a delivery of an overwritable buffer.
 const MARK_BYTES: u64 = (MARK_HEAD_BYTES + MARK_TAIL_BYTES) as u64;
-
-/// Whether to wait for room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blocking {
-    /// Return [`SegmentError::Full`] at once.
-    No,
-    /// Wait as long as it takes.
-    Yes,
-    /// Wait at most this long.
-    For(Duration),
-}
 
 /// A free piece of an output buffer: the application's until it is delivered (paper 1, Listing 1 and section 3.2).
 /// Several may be open; they become visible in the order in which they were taken.
@@ -66,29 +56,35 @@ impl OutSegment {
     }
 }
 
-/// The exclusive writer of one buffer: no lookup and no lock for each message. Taken with
-/// [`ROut::writer`](crate::ROut::writer); dropping it gives the writer back to the buffer.
+/// The right to write into a buffer, which one owner has alone: no lock for each message. Taken with [`OutBuffer::writer`];
+/// dropping the writer gives the right back to the buffer.
 ///
 /// ```
 /// use rocketbufs::{Config, Context, ROut};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let ctx = Context::new(Config::default())?;
 /// let out = ROut::new(&ctx);
-/// out.create_buffer(1, 1 << 20)?;
-/// let mut writer = out.writer(1)?;
+/// let buffer = out.create_buffer(1, 1 << 20)?;
+/// let mut writer = buffer.writer()?;
 /// let end = writer.append(&[b"two parts, ", b"one delivery"])?;
-/// assert_eq!(end, out.buffer_info(1).unwrap().head);
+/// assert_eq!(end, buffer.info().unwrap().head);
 /// # Ok(())
 /// # }
 /// ```
 pub struct OutWriter {
     writer: Option<Writer>,
     buffer: Arc<Buffer>,
+    handle: OutBuffer,
 }
 
 impl OutWriter {
-    pub(crate) fn new(writer: Writer, buffer: Arc<Buffer>) -> Self {
-        Self { writer: Some(writer), buffer }
+    pub(crate) fn new(writer: Writer, handle: OutBuffer) -> Self {
+        Self { writer: Some(writer), buffer: handle.buffer.clone(), handle }
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &OutBuffer {
+        &self.handle
     }
 
     fn writer(&mut self) -> Result<&mut Writer, SegmentError> {
@@ -136,7 +132,7 @@ impl OutWriter {
 
     fn append_marked(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let size = parts.iter().map(|part| part.len() as u64).sum();
-        let mut segment = self.get_output_segment(size, Blocking::No)?;
+        let mut segment = self.segment(size, Some(Duration::ZERO))?;
         let mut at = 0;
         for part in parts {
             segment.bytes_mut()[at..at + part.len()].copy_from_slice(part);
@@ -145,7 +141,7 @@ impl OutWriter {
         self.deliver(segment, size, None).map_err(|_| SegmentError::Closed)
     }
 
-    /// As [`OutWriter::append`], waiting for room at most `timeout` (none: for ever).
+    /// As [`OutWriter::append`], waiting for room at most `timeout` (`None`: no limit).
     ///
     /// # Errors
     /// [`SegmentError::TimedOut`], or from a callback, which must not wait.
@@ -169,22 +165,22 @@ impl OutWriter {
         }
     }
 
-    /// A segment to fill; see [`ROut::get_output_segment`](crate::ROut::get_output_segment).
+    /// A segment to fill; see [`OutBuffer::segment`].
     ///
     /// # Errors
-    /// [`SegmentError`].
-    pub fn get_output_segment(&mut self, size: u64, blocking: Blocking) -> Result<OutSegment, SegmentError> {
+    /// As [`OutBuffer::segment`].
+    pub fn segment(&mut self, size: u64, timeout: Option<Duration>) -> Result<OutSegment, SegmentError> {
         let buffer = self.buffer.clone();
-        with_room(&buffer, size, blocking, |size| match self.writer()?.claim(size) {
+        with_room(&buffer, size, timeout, |size| match self.writer()?.claim(size) {
             Ok(claim) => Ok(claim),
             Err(error) => Err(self.refused(error)),
         })
     }
 
-    /// Makes the first `size` bytes of a segment a delivery; see [`ROut::deliver`](crate::ROut::deliver).
+    /// Makes the first `size` bytes of a segment a delivery; see [`OutBuffer::deliver`].
     ///
     /// # Errors
-    /// [`DeliverError`].
+    /// As [`OutBuffer::deliver`].
     pub fn deliver(
         &mut self,
         segment: OutSegment,
@@ -263,23 +259,19 @@ impl Wait {
 pub(crate) fn with_room(
     buffer: &Buffer,
     size: u64,
-    blocking: Blocking,
+    timeout: Option<Duration>,
     mut claim: impl FnMut(u64) -> Result<Claim, SegmentError>,
 ) -> Result<OutSegment, SegmentError> {
     let marked = buffer.log().is_some_and(|log| !log.ring.flow_control());
     let whole = if marked { size.saturating_add(MARK_BYTES) } else { size };
     let wrap = |claim| OutSegment { claim, bid: buffer.bid, marked };
-    let timeout = match blocking {
-        Blocking::No => {
-            let claimed = claim(whole);
-            if matches!(claimed, Err(SegmentError::Full)) {
-                buffer.notify();
-            }
-            return claimed.map(wrap);
+    if timeout == Some(Duration::ZERO) {
+        let claimed = claim(whole);
+        if matches!(claimed, Err(SegmentError::Full)) {
+            buffer.notify();
         }
-        Blocking::Yes => None,
-        Blocking::For(timeout) => Some(timeout),
-    };
+        return claimed.map(wrap);
+    }
     let mut wait = Wait::new(timeout)?;
     loop {
         match claim(whole) {
@@ -367,11 +359,6 @@ fn refused(
     }
 }
 
-/// The ring of a buffer's log, for those who only read it.
-pub(crate) fn ring_of(buffer: &Buffer) -> Option<Ring> {
-    buffer.log().map(|log| log.ring.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -385,14 +372,13 @@ mod tests {
     fn a_delivery_without_a_context_takes_no_lock() {
         let ctx = Context::new(Config::default()).unwrap();
         let out = ROut::new(&ctx);
-        out.create_buffer(1, 1 << 16).unwrap();
-        let mut writer = out.writer(1).unwrap();
+        let mut writer = out.create_buffer(1, 1 << 16).unwrap().writer().unwrap();
         let buffer = writer.buffer.clone();
         let locked = buffer.contexts.lock();
         let (done, delivered) = mpsc::sync_channel(1);
         let delivering = std::thread::spawn(move || {
             for _ in 0..3 {
-                let segment = writer.get_output_segment(8, Blocking::No).unwrap();
+                let segment = writer.segment(8, Some(Duration::ZERO)).unwrap();
                 writer.deliver(segment, 8, None).unwrap();
             }
             done.send(writer.head()).unwrap();

@@ -27,6 +27,9 @@ impl ConfirmLevel {
     pub const ALL: [Self; 3] = [Self::Landed, Self::Delivered, Self::Consumed];
 }
 
+/// A time-out that no call outlives, within the range of clocks.
+pub(crate) const NO_LIMIT: std::time::Duration = std::time::Duration::from_secs(1 << 32);
+
 /// Monotonic nanoseconds since an arbitrary start: the only time that the machines here know, always a parameter.
 pub type Nanos = u64;
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, Budget, BufferError, BufferOptions, Config, Conn, Context, InEvent, InView, Listener, RIn,
-    ROut, RefusedError, SubscribeOptions,
+    Budget, BufferError, BufferOptions, Config, Conn, Context, InEvent, InView, Listener, RIn, ROut,
+    RefusedError, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ fn ends(buffers: u32, options: &BufferOptions, budget: u64, trim_ms: u32) -> End
     for bid in 0..buffers {
         out.create_buffer_with(bid, options.clone()).unwrap();
         let with = SubscribeOptions::new()
-            .size_bytes(out.buffer_info(bid).unwrap().capacity_bytes)
+            .size_bytes(out.buffer(bid).unwrap().info().unwrap().capacity_bytes)
             .budget(Some(budget.clone()));
         input.subscribe_with(bid, with).unwrap();
     }
@@ -57,7 +57,7 @@ fn options(size_bytes: u64, max_delivery: u64) -> BufferOptions {
 }
 
 fn write(out: &ROut, bid: u32, size: u64) {
-    let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+    let mut segment = out.buffer(bid).unwrap().segment(size, Some(WAIT)).unwrap();
     let at = segment.position();
     for (byte, at) in segment.bytes_mut().iter_mut().zip(at..) {
         *byte = (at % 251) as u8;
@@ -167,7 +167,7 @@ fn one_stream_does_not_keep_the_others_waiting() {
             std::thread::spawn(move || {
                 while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
                     if let Ok(segment) =
-                        out.get_output_segment(bid, 8 * KIB, Blocking::For(Duration::from_millis(50)))
+                        out.buffer(bid).unwrap().segment(8 * KIB, Some(Duration::from_millis(50)))
                     {
                         out.deliver(segment, 8 * KIB, None).unwrap();
                     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ends::{receiver, sender};
 use raw::WAIT;
 use rocketbufs::{
-    Blocking, BufferError, BufferOptions, Config, Conn, ConnError, Context, DeliverError, InEvent,
+    BufferError, BufferOptions, Config, ConfirmLevel, Conn, ConnError, Context, DeliverError, InEvent,
     ListenError, Listener, OutWriter, RIn, ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
 };
 
@@ -20,7 +20,7 @@ fn subscribe(input: &RIn, bid: u32) {
 }
 
 fn deliver(out: &ROut, bid: u32, size: u64) -> u64 {
-    let segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+    let segment = out.buffer(bid).unwrap().segment(size, Some(WAIT)).unwrap();
     out.deliver(segment, size, None).unwrap()
 }
 
@@ -61,19 +61,19 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
     };
     let in_data = clumsy(&|bad| bad.set_data_in_cb(|_, _| panic!("in a data callback")));
     let in_event = clumsy(&|bad| bad.set_event_cb(|_| panic!("in an event callback")));
-    eventually("subscriptions", || out.subscribers(1).len() >= 2);
+    eventually("subscriptions", || out.buffer(1).unwrap().subscribers().len() >= 2);
     deliver(&out, 1, 10);
     assert_eq!(take(&good), 10);
     for bad in [&in_data, &in_event] {
-        let why = bad.conn().wait_down(WAIT).expect("its connection ends");
+        let why = bad.conn().wait_down(Some(WAIT)).expect("its connection ends");
         assert!(why.contains("panicked"), "{why}");
     }
     let in_control = receiver(&ctx, &listener);
     out.set_control_msg_cb(|_, bytes| assert!(bytes.is_empty(), "in a control callback"));
     in_control.send_control(b"boom").unwrap();
-    assert!(in_control.conn().wait_down(WAIT).unwrap().contains("panicked"));
+    assert!(in_control.conn().wait_down(Some(WAIT)).unwrap().contains("panicked"));
     out.set_data_out_cb(|_, _| panic!("in a confirmation"));
-    let segment = out.get_output_segment(1, 5, Blocking::No).unwrap();
+    let segment = out.get_output_segment(1, 5, false).unwrap();
     out.deliver(segment, 5, Some(1)).unwrap();
     assert_eq!(take(&good), 5);
     let again = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
@@ -97,14 +97,17 @@ fn callbacks_may_do_anything_but_wait() {
         let wait = Duration::from_secs(60);
         assert!(matches!(input.recv(None), Err(RecvError::CalledFromWorker)));
         assert!(input.recv(Some(Duration::ZERO)).is_ok());
-        assert!(input.recv_control(wait).is_none());
+        assert!(matches!(input.conn().recv_event(None), Err(RecvError::CalledFromWorker)));
         assert!(matches!(Conn::connect(&inner_ctx, &address, b""), Err(ConnError::CalledFromWorker)));
-        assert!(matches!(input.conn().wait_up(wait), Err(ConnError::CalledFromWorker)));
-        assert!(input.conn().wait_down(Duration::MAX).is_none());
+        assert!(matches!(input.conn().wait_up(Some(wait)), Err(ConnError::CalledFromWorker)));
+        assert!(input.conn().wait_down(Some(Duration::MAX)).is_none());
         assert!(matches!(Listener::bind(&inner_ctx, "127.0.0.1:0"), Err(ListenError::CalledFromWorker)));
-        let segment = inner_out.get_output_segment(1, 1, Blocking::For(wait));
+        let segment = inner_out.buffer(1).unwrap().segment(1, Some(wait));
         assert!(matches!(segment, Err(SegmentError::CalledFromWorker)));
-        assert!(matches!(inner_out.wait_landed(1, 1, wait), Err(WaitError::CalledFromWorker)));
+        assert!(matches!(
+            inner_out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 1, Some(wait)),
+            Err(WaitError::CalledFromWorker)
+        ));
         input.subscribe(1, 1 << 16).unwrap();
         input.unsubscribe(1);
         input.subscribe(1, 1 << 16).unwrap();
@@ -144,7 +147,7 @@ fn the_last_handle_may_go_inside_a_callback() {
     input.subscribe(1, 1 << 16).unwrap();
     drop(input);
     heard.recv_timeout(WAIT).unwrap();
-    eventually("the end of its connection", || out.subscribers(1).is_empty());
+    eventually("the end of its connection", || out.buffer(1).unwrap().subscribers().is_empty());
 }
 
 #[test]
@@ -161,7 +164,8 @@ fn bursts_of_control_messages_wait_for_their_turn() {
     });
     input.send_control(b"go").unwrap();
     for _ in 0..16 {
-        assert_eq!(input.recv_control(WAIT).map(|message| message.len()), Some(size));
+        let event = input.recv(Some(WAIT)).unwrap();
+        assert!(matches!(event, Some(InEvent::Control { message }) if message.len() == size));
     }
     assert!(input.conn().is_up());
 }
@@ -173,7 +177,7 @@ fn who_asks_a_context_that_was_shut_down_is_told() {
     let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
     let input = RIn::new(&conn);
     ctx.shutdown(Duration::MAX);
-    assert!(conn.wait_down(WAIT).is_some());
+    assert!(conn.wait_down(Some(WAIT)).is_some());
     assert!(matches!(Listener::bind(&ctx, "127.0.0.1:0"), Err(ListenError::Refused { .. })));
     assert!(matches!(Conn::connect(&ctx, "127.0.0.1:1", b""), Err(ConnError::Down(_))));
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
@@ -196,7 +200,7 @@ fn places_are_given_up_in_time_on_every_worker() {
         input.subscribe_with(1, SubscribeOptions::new().durable(name, hold)).unwrap();
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         input.conn().close("gone");
-        eventually("its end", || out.subscribers(1).is_empty());
+        eventually("its end", || out.buffer(1).unwrap().subscribers().is_empty());
         for _ in 0..100 {
             deliver(&out, 1, 4096);
         }
@@ -270,7 +274,7 @@ fn destroying_while_others_write_and_wait() {
         out.create_buffer(bid, 1 << 16).unwrap();
         let input = receiver(&ctx, &listener);
         subscribe(&input, bid);
-        let mut writer = out.writer(bid).unwrap();
+        let mut writer = out.buffer(bid).unwrap().writer().unwrap();
         let other = out.clone();
         std::thread::scope(|scope| {
             let writing = scope.spawn(move || {
@@ -306,7 +310,7 @@ fn write_to_the_end(writer: &mut OutWriter, by_segments: bool, rounds: &AtomicU3
     let mut last = 0;
     loop {
         let ended = if by_segments {
-            let delivered = writer.get_output_segment(16, Blocking::No);
+            let delivered = writer.segment(16, Some(Duration::ZERO));
             delivered.map_err(|error| error == SegmentError::Closed).and_then(|segment| {
                 writer.deliver(segment, 16, None).map_err(|error| matches!(error, DeliverError::Closed))
             })
@@ -344,7 +348,7 @@ fn what_was_told_as_delivered_is_part_of_the_log() {
         if let Some(input) = &input {
             subscribe(input, bid);
         }
-        let mut writer = out.writer(bid).unwrap();
+        let mut writer = out.buffer(bid).unwrap().writer().unwrap();
         let rounds = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| write_to_the_end(&mut writer, bid % 2 == 1, &rounds));
@@ -372,7 +376,7 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
         eventually("it is refused", || input.subscriptions().is_empty());
     }
     input.conn().close("it goes");
-    input.conn().wait_down(WAIT).unwrap();
+    input.conn().wait_down(Some(WAIT)).unwrap();
     let (tells, told) = mpsc::sync_channel(512);
     input.set_event_cb(move |event| drop(tells.send(event)));
     let mut refused = 0;
@@ -399,6 +403,6 @@ fn a_log_begins_where_a_delivery_fits() {
     }
     out.create_buffer_with(1, options().start(u64::MAX - most)).unwrap();
     assert_eq!(deliver(&out, 1, most), u64::MAX);
-    let full = out.get_output_segment(1, 1, Blocking::No);
+    let full = out.get_output_segment(1, 1, false);
     assert!(matches!(full, Err(SegmentError::Full)), "{full:?}");
 }

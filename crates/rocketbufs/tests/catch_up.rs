@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start,
-    SubscribeOptions,
+    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, Position, RIn, ROut,
+    Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -33,7 +33,7 @@ impl Sender {
     }
 
     fn write(&self) -> Position {
-        let segment = self.out.get_output_segment(BID, 1 << 10, Blocking::For(WAIT)).unwrap();
+        let segment = self.out.buffer(BID).unwrap().segment(1 << 10, Some(WAIT)).unwrap();
         self.out.deliver(segment, 1 << 10, None).unwrap()
     }
 
@@ -62,8 +62,12 @@ impl Sender {
 
     fn until_nobody_subscribes(&self) {
         let started = Instant::now();
-        while self.out.subscriber_count(BID) > 0 {
-            assert!(started.elapsed() < WAIT, "it is still there: {:?}", self.out.subscribers(BID));
+        while self.out.buffer(BID).unwrap().subscriber_count() > 0 {
+            assert!(
+                started.elapsed() < WAIT,
+                "it is still there: {:?}",
+                self.out.buffer(BID).unwrap().subscribers()
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -96,7 +100,12 @@ fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
     read_to(&input, end);
     for _ in 0..100 {
         // Two that it has not said to have would be the lag at which it is cut off.
-        sender.out.wait_landed(BID, sender.out.buffer_info(BID).unwrap().head, WAIT).unwrap();
+        sender
+            .out
+            .buffer(BID)
+            .unwrap()
+            .wait(ConfirmLevel::Landed, sender.out.buffer(BID).unwrap().info().unwrap().head, Some(WAIT))
+            .unwrap();
         read_to(&input, sender.write());
     }
 }
@@ -107,7 +116,7 @@ fn one_that_falls_back_after_it_caught_up_is_cut_off() {
     let written = sender.write_more_than_a_ring();
     let (input, _) = sender.reader();
     read_to(&input, written);
-    sender.out.wait_landed(BID, written, WAIT).unwrap();
+    sender.out.buffer(BID).unwrap().wait(ConfirmLevel::Landed, written, Some(WAIT)).unwrap();
     // It reads no more: what does not fit in its ring is its lag.
     for _ in 0..10 {
         sender.write();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, CoveragePart,
-    InEvent, Listener, RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
+    BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, CoveragePart, InEvent,
+    Listener, RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -46,15 +46,19 @@ impl End {
 
     fn write(&self, bytes: &[u8]) -> u64 {
         let size = bytes.len() as u64;
-        let mut segment = self.out.get_output_segment(1, size, Blocking::For(WAIT)).unwrap();
+        let mut segment = self.out.buffer(1).unwrap().segment(size, Some(WAIT)).unwrap();
         segment.bytes_mut().copy_from_slice(bytes);
         self.out.deliver(segment, size, None).unwrap()
     }
 
     fn until(&self, what: &str, so: impl Fn(&rocketbufs::Confirmed) -> bool) {
         let started = std::time::Instant::now();
-        while !so(&self.out.confirmed(1).unwrap()) {
-            assert!(started.elapsed() < WAIT, "never: {what}: {:?}", self.out.confirmed(1));
+        while !so(&self.out.buffer(1).unwrap().confirmed()) {
+            assert!(
+                started.elapsed() < WAIT,
+                "never: {what}: {:?}",
+                self.out.buffer(1).map(|buffer| buffer.confirmed())
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -87,17 +91,17 @@ fn levels_are_true_through_two_brokers() {
     let (reader, idle) = (last.subscriber(&ctx), last.subscriber(&ctx));
     source.until("both are counted", |c| c.coverage == Coverage { receivers: 2, ..Coverage::ONE });
     let first = source.write(b"first");
-    source.out.wait_delivered(1, first, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Delivered, first, Some(WAIT)).unwrap();
     assert_eq!(take(&reader), first);
-    let error = source.out.wait_consumed(1, first, SHORT).unwrap_err();
+    let error = source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, first, Some(SHORT)).unwrap_err();
     assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "one has not read it");
     assert_eq!(take(&idle), first);
-    source.out.wait_consumed(1, first, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, first, Some(WAIT)).unwrap();
     let second = source.write(b"second");
     assert_eq!(take(&reader), second);
     // Who leaves counts no more, and is told.
     idle.conn().close("it has enough");
-    source.out.wait_consumed(1, second, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, second, Some(WAIT)).unwrap();
     source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
@@ -122,12 +126,12 @@ fn receivers_speak_for_what_they_have() {
     let both = Coverage { receivers: 2, covered_from: first, ..Coverage::ONE }
         .with_parts([CoveragePart { covered_from: 0, receivers: 1 }]);
     source.until("both are counted", |c| c.coverage == both);
-    assert_eq!(source.out.confirmed(1).unwrap().delivered, 0);
+    assert_eq!(source.out.buffer(1).unwrap().confirmed().delivered, 0);
     let second = source.write(b"second");
     // What came before it was looked at comes at once.
     while take(&early) < second {}
     assert_eq!(take(&late), second);
-    source.out.wait_consumed(1, second, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, second, Some(WAIT)).unwrap();
     // Who is left has everything.
     late.conn().close("it has enough");
     source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
@@ -149,16 +153,16 @@ fn who_joins_behind_others_speaks_for_what_it_has() {
     last.subscriber(&ctx).conn().close("it has enough");
     source.until("it is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
     let end = source.write(b"for nobody, and then for two");
-    source.out.wait_consumed(1, end, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
     let mut readers = Vec::new();
     for receivers in 1..=2 {
         let reader = reader();
         source.until("it is counted", |c| c.coverage == Coverage { receivers, left: 1, ..Coverage::ONE });
-        let confirmed = source.out.confirmed(1).unwrap();
+        let confirmed = source.out.buffer(1).unwrap().confirmed();
         assert_eq!(confirmed.consumed, 0, "receiver {receivers}");
         // Asked for again, as the answer before was for others.
         let taken = std::thread::spawn(move || (take(&reader), reader));
-        source.out.wait_consumed(1, end, WAIT).unwrap();
+        source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
         let (at, reader) = taken.join().unwrap();
         assert_eq!(at, end);
         readers.push(reader);
@@ -177,7 +181,7 @@ fn who_leaves_behind_others_counts_with_what_it_said_last() {
     let reader = last.subscriber(&ctx);
     source.until("it is counted", |c| c.coverage == Coverage::ONE);
     let end = source.write(b"the last word");
-    source.out.ask(1, ConfirmLevel::Consumed, end);
+    source.out.buffer(1).unwrap().request_confirm(ConfirmLevel::Consumed, end);
     assert_eq!(take(&reader), end);
     reader.conn().close("it has enough");
     source.until("it is told", |c| c.coverage.left == 1);
@@ -191,8 +195,8 @@ fn without_a_receiver_it_is_confirmed_at_once() {
     let (source, _last) = chain(&ctx);
     source.until("the broker is there", |c| c.subscriptions == 1);
     let end = source.write(b"for nobody");
-    source.out.wait_consumed(1, end, WAIT).unwrap();
-    assert_eq!(source.out.confirmed(1).unwrap().coverage.receivers, 0);
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
+    assert_eq!(source.out.buffer(1).unwrap().confirmed().coverage.receivers, 0);
 }
 
 #[test]
@@ -207,15 +211,17 @@ fn who_waits_for_less_does_not_wait_for_who_waits_for_more() {
     });
     let ends: Vec<u64> = (0..5).map(|n| source.write(&[n; 10])).collect();
     // Far less than a quarter of any window: only questions can bring it.
-    source.out.ask(1, ConfirmLevel::Consumed, ends[4]);
+    source.out.buffer(1).unwrap().request_confirm(ConfirmLevel::Consumed, ends[4]);
     std::thread::scope(|scope| {
         for end in ends.iter().rev() {
-            scope.spawn(|| source.out.wait_consumed(1, *end, WAIT).unwrap());
+            scope.spawn(|| {
+                source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, *end, Some(WAIT)).unwrap()
+            });
         }
         std::thread::sleep(SHORT);
         for end in &ends {
             assert_eq!(take_one(&reader), *end);
-            source.out.wait_consumed(1, *end, WAIT).unwrap();
+            source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, *end, Some(WAIT)).unwrap();
         }
     });
     let last = std::iter::from_fn(|| hears.recv_timeout(WAIT).ok()).find(|p| p.consumed == ends[4]);
@@ -246,21 +252,21 @@ fn what_is_not_delivered_is_kept_by_its_writer() {
     reader.subscribe_with(1, from).unwrap();
     assert!(matches!(reader.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let full = loop {
-        match source.out.get_output_segment(1, 1000, Blocking::For(SHORT)) {
+        match source.out.buffer(1).unwrap().segment(1000, Some(SHORT)) {
             Ok(segment) => drop(source.out.deliver(segment, 1000, None).unwrap()),
             Err(error) => break error,
         }
     };
     assert!(matches!(full, SegmentError::TimedOut | SegmentError::Full), "{full}");
-    let info = source.out.buffer_info(1).unwrap();
+    let info = source.out.buffer(1).unwrap().info().unwrap();
     assert_eq!(info.tail, 0);
-    source.out.wait_landed(1, info.head, WAIT).unwrap();
-    let landed = source.out.confirmed(1).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Landed, info.head, Some(WAIT)).unwrap();
+    let landed = source.out.buffer(1).unwrap().confirmed();
     assert!(landed.landed > 0 && landed.delivered == 0, "{landed:?}");
     while take(&reader) < info.head {}
     let end = source.write(&[7; 1000]);
     while take(&reader) < end {}
-    source.out.wait_delivered(1, end, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Delivered, end, Some(WAIT)).unwrap();
 }
 
 /// In a ring that is full but for less than a block of its index, the index has forgotten where the oldest delivery
@@ -289,13 +295,15 @@ fn what_is_kept_is_sent_again_from_where_it_begins() {
     // The oldest that is not delivered begins in the last byte of a block.
     let kept = source.write(&[1; 255]);
     assert_eq!(take(&first), kept);
-    source.out.wait_delivered(1, kept, WAIT).unwrap();
+    source.out.buffer(1).unwrap().wait(ConfirmLevel::Delivered, kept, Some(WAIT)).unwrap();
     for _ in 0..3 {
         source.write(&[2; 16_384]);
     }
     source.write(&[3; 16_300]);
     first.conn().close("it dies");
-    source.until("its place is kept", |c| c.subscriptions == 1 && source.out.durable_cursors(1).len() == 1);
+    source.until("its place is kept", |c| {
+        c.subscriptions == 1 && source.out.buffer(1).unwrap().durable_cursors().len() == 1
+    });
     // Somebody of that name who has nothing of it.
     let (_second, start) = take_place(Start::Position(rocketbufs::Epoch(0), 0));
     assert_eq!(start, kept);

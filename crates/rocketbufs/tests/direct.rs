@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, pattern, receiver, ring_of, sender, write};
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SegmentError,
+    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SegmentError,
     Start, SubscribeOptions,
 };
 
@@ -50,7 +50,7 @@ fn streams_more_than_the_rings_hold() {
             scope.spawn(|| write(&out, 1, total, piece));
             take_pattern(&input, total);
         });
-        out.wait_consumed(1, start + total, WAIT).unwrap();
+        out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, start + total, Some(WAIT)).unwrap();
     }
 }
 
@@ -62,7 +62,7 @@ fn callbacks_and_confirmations() {
     let (landed, confirmed) = mpsc::sync_channel(1024);
     out.set_data_out_cb(move |bid, context| landed.send((bid, context)).unwrap());
     // Nobody is there: confirmed at once.
-    let segment = out.get_output_segment(5, 10, Blocking::No).unwrap();
+    let segment = out.get_output_segment(5, 10, false).unwrap();
     out.deliver(segment, 10, Some(1)).unwrap();
     assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 1));
 
@@ -78,12 +78,12 @@ fn callbacks_and_confirmations() {
     input.set_event_cb(move |event| events.send(format!("{event:?}")).unwrap());
     input.subscribe(5, 1 << 16).unwrap();
     assert!(rx.recv_timeout(WAIT).unwrap().starts_with("Subscribed"));
-    let mut segment = out.get_output_segment(5, 5, Blocking::No).unwrap();
+    let mut segment = out.get_output_segment(5, 5, false).unwrap();
     segment.bytes_mut().copy_from_slice(b"hello");
     let end = out.deliver(segment, 5, Some(2)).unwrap();
     assert_eq!(rx.recv_timeout(WAIT).unwrap(), "5 hello");
     assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 2));
-    out.wait_consumed(5, end, WAIT).unwrap();
+    out.buffer(5).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
     out.destroy_buffer(5).unwrap();
     assert!(rx.recv_timeout(WAIT).unwrap().starts_with("Closed"));
     // Callbacks that hold a handle of their own rIn are a cycle, which the application must break.
@@ -100,7 +100,7 @@ fn a_full_buffer_says_so_and_waits_for_its_receiver() {
     wait_subscribed(&input, 1);
     let mut written = 0;
     let full = loop {
-        match out.get_output_segment(1, 4096, Blocking::For(Duration::from_millis(200))) {
+        match out.buffer(1).unwrap().segment(4096, Some(Duration::from_millis(200))) {
             Ok(mut segment) => {
                 let at = segment.position();
                 segment.bytes_mut().copy_from_slice(&pattern(at, 4096));
@@ -141,7 +141,7 @@ fn splices_through_two_brokers() {
             scope.spawn(|| take_pattern(leaf, 5_000_000));
         }
     });
-    out.wait_consumed(1, 5_000_000, WAIT).unwrap();
+    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, 5_000_000, Some(WAIT)).unwrap();
     out.destroy_buffer(1).unwrap();
     for leaf in &leaves {
         assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { end: 5_000_000, .. })));
@@ -196,7 +196,7 @@ fn overwritable_buffers_hand_out_whole_deliveries_or_say_lost() {
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
     for _ in 0..2000 {
-        let mut segment = out.get_output_segment(1, 1000, Blocking::No).unwrap();
+        let mut segment = out.get_output_segment(1, 1000, false).unwrap();
         let at = segment.position();
         segment.bytes_mut().copy_from_slice(&pattern(at, 1000));
         out.deliver(segment, 1000, None).unwrap();
@@ -264,14 +264,15 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
     let ctx = Context::new(Config::default()).unwrap();
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     let client = Conn::connect_start(&ctx, &listener.local_addr(), b"test").unwrap();
-    let served = listener.accept(Some(WAIT)).unwrap();
+    let served = listener.accept(Some(WAIT)).unwrap().unwrap();
     ROut::new(&ctx).add_conn(&served);
     let input = RIn::new(&client);
-    client.wait_up(WAIT).unwrap();
+    client.wait_up(Some(WAIT)).unwrap();
     for message in ["read", "second", "third"] {
         served.send_control(message.as_bytes()).unwrap();
     }
-    assert_eq!(input.recv_control(WAIT).unwrap(), b"read");
+    let first = input.recv(Some(WAIT)).unwrap();
+    assert!(matches!(&first, Some(InEvent::Control { message }) if message == b"read"), "{first:?}");
     let (send, messages) = mpsc::sync_channel(1024);
     input.set_control_msg_cb(move |_, message| send.send(message.to_vec()).unwrap());
     assert_eq!(messages.recv_timeout(WAIT).unwrap(), b"second");
@@ -294,7 +295,7 @@ fn who_drains_and_ends_is_heard_as_closed() {
         write(&out, 1, 30_000, 1000);
         for bid in [1, 2] {
             out.destroy_buffer(bid).unwrap();
-            out.drain(bid, WAIT).unwrap();
+            out.buffer(bid).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT))).unwrap();
         }
         drop((out, listener, there));
         let mut ends = 0;
@@ -319,7 +320,7 @@ fn until(ready: impl Fn() -> bool) {
 
 /// One delivery of 20 KiB; returns where it ends.
 fn write_delivery(out: &ROut) -> u64 {
-    let segment = out.get_output_segment(1, 20 << 10, Blocking::For(WAIT)).unwrap();
+    let segment = out.buffer(1).unwrap().segment(20 << 10, Some(WAIT)).unwrap();
     out.deliver(segment, 20 << 10, None).unwrap()
 }
 
@@ -356,19 +357,19 @@ fn what_came_before_a_splice_holds_nothing_up() {
         while end < RING {
             end = write();
         }
-        source.wait_landed(1, RING, WAIT).unwrap();
+        source.buffer(1).unwrap().wait(ConfirmLevel::Landed, RING, Some(WAIT)).unwrap();
         while heard && ends.recv_timeout(WAIT).expect("three deliveries arrived") < 60 << 10 {}
         if lost {
             let conn = input.conn();
             conn.close("lost");
-            conn.wait_down(WAIT).unwrap();
-            until(|| source.subscriber_count(1) == 0);
+            conn.wait_down(Some(WAIT)).unwrap();
+            until(|| source.buffer(1).unwrap().subscriber_count() == 0);
         }
         let (broker, broker_listener) = sender(&ctx);
         broker.splice(&input, 1).unwrap();
         if lost {
             input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
-            until(|| source.subscriber_count(1) == 1);
+            until(|| source.buffer(1).unwrap().subscriber_count() == 1);
         }
         // Nobody is subscribed: nothing holds the writer.
         for _ in 0..32 {

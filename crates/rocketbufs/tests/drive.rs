@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions};
+use rocketbufs::{Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFER: u32 = 1;
@@ -53,7 +53,7 @@ fn context() -> Context {
 }
 
 fn publish(out: &ROut, bytes: &[u8]) {
-    out.writer(BUFFER).unwrap().append_blocking(&[bytes], Some(WAIT)).unwrap();
+    out.buffer(BUFFER).unwrap().writer().unwrap().append_blocking(&[bytes], Some(WAIT)).unwrap();
 }
 
 fn expect(input: &RIn, bytes: &[u8]) {
@@ -137,7 +137,7 @@ fn threads_that_share_a_worker_all_get_their_data() {
         .collect();
     let writers: Vec<_> = (0..3_u32)
         .map(|bid| {
-            let mut writer = out.writer(bid).unwrap();
+            let mut writer = out.buffer(bid).unwrap().writer().unwrap();
             thread::spawn(move || {
                 for n in 0..EACH {
                     writer.append_blocking(&[&n.to_le_bytes()], Some(WAIT)).unwrap();
@@ -316,10 +316,10 @@ fn a_writer_that_waits_for_room_does_the_work() {
             }
         });
         for n in 0..16 * RING / size {
-            let segment = out.get_output_segment(BUFFER, size as u64, Blocking::For(WAIT)).unwrap();
+            let segment = out.buffer(BUFFER).unwrap().segment(size as u64, Some(WAIT)).unwrap();
             out.deliver(segment, size as u64, Some(n as u64)).unwrap();
         }
-        out.drain(BUFFER, WAIT).unwrap();
+        out.buffer(BUFFER).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT))).unwrap();
         reader.join().unwrap();
         let here = heard_on.try_iter().filter(|id| *id == thread::current().id()).count();
         assert_eq!(here > 0, does, "{here} heard by the thread that waits for {size} bytes");

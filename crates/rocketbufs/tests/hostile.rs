@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use raw::{Frame, Raw, WAIT, credit, frame, hello, subscribe};
 use rocketbufs::proto::{ByeCode, Message, RefuseCode, Start};
-use rocketbufs::{Blocking, Config, Conn, Context, Epoch, InEvent, Listener, Policy, RIn, ROut};
+use rocketbufs::{Config, Conn, Context, Epoch, InEvent, Listener, Policy, RIn, ROut};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
 /// An rOut with buffer 1, and an honest subscriber of it.
@@ -49,7 +49,7 @@ impl Victim {
 
     /// The honest subscriber still gets everything.
     fn goes_on(&self) {
-        let mut segment = self.out.get_output_segment(1, 100, Blocking::For(WAIT)).unwrap();
+        let mut segment = self.out.buffer(1).unwrap().segment(100, Some(WAIT)).unwrap();
         let at = segment.position();
         segment.bytes_mut().fill(at as u8);
         let end = self.out.deliver(segment, 100, None).unwrap();
@@ -185,7 +185,7 @@ fn what_cannot_be_had_is_refused_with_a_code() {
 #[test]
 fn numbers_at_the_end_of_their_range_do_no_harm() {
     let victim = Victim::new(|_| {});
-    let epoch = victim.out.buffer_info(1).unwrap().epoch;
+    let epoch = victim.out.buffer(1).unwrap().info().unwrap().epoch;
     let mut raws = Vec::new();
     for (epoch, position) in [(epoch, u64::MAX), (epoch, 1 << 63), (Epoch(1), u64::MAX), (epoch, 1)] {
         for policy in [Policy::Block, Policy::Drop, Policy::Disconnect] {
@@ -208,7 +208,10 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
         victim.goes_on();
         raws.clear();
     }
-    assert_eq!(victim.out.subscribers(1).iter().filter(|sub| sub.name.is_empty()).count(), 1);
+    assert_eq!(
+        victim.out.buffer(1).unwrap().subscribers().iter().filter(|sub| sub.name.is_empty()).count(),
+        1
+    );
     victim.goes_on();
 }
 
@@ -285,7 +288,7 @@ fn who_reads_a_byte_at_a_time_or_nothing_holds_nobody_for_ever() {
         }
         done.store(true, Relaxed);
     });
-    let names = victim.out.subscribers(1);
+    let names = victim.out.buffer(1).unwrap().subscribers();
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
@@ -355,7 +358,7 @@ fn a_peer_with_very_many_subscriptions_leaves_quickly() {
     writer.join().unwrap().unwrap();
     victim.goes_on();
     drop(raw);
-    while victim.out.subscribers(1).len() > 1 {
+    while victim.out.buffer(1).unwrap().subscribers().len() > 1 {
         victim.goes_on();
     }
 }

@@ -5,7 +5,7 @@ mod raw;
 
 use raw::{Raw, WAIT, frame, hello};
 use rocketbufs::proto::Message;
-use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut};
+use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn peak_kib() -> u64 {
@@ -38,7 +38,7 @@ fn neither_descriptors_nor_memory_run_out_for_good() {
         input
     };
     let goes_on = |input: &RIn| {
-        let segment = out.get_output_segment(1, 10, Blocking::For(WAIT)).unwrap();
+        let segment = out.buffer(1).unwrap().segment(10, Some(WAIT)).unwrap();
         out.deliver(segment, 10, None).unwrap();
         let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
         view.consume();

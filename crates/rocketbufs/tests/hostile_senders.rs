@@ -17,7 +17,7 @@ fn pair(ctx: &Context) -> (RIn, Raw) {
     let conn = Conn::connect_start(ctx, &listener.local_addr().unwrap().to_string(), b"").unwrap();
     let mut raw = Raw::accept(&listener);
     raw.say(&Message::Welcome(hello()));
-    conn.wait_up(WAIT).unwrap();
+    conn.wait_up(Some(WAIT)).unwrap();
     (RIn::new(&conn), raw)
 }
 
@@ -194,7 +194,7 @@ fn a_subscribe_right_behind_the_welcome_waits_for_the_application() {
         frame(&Message::App(b"order".to_vec())),
     ];
     raw.send(&both.concat());
-    conn.wait_up(WAIT).unwrap();
+    conn.wait_up(Some(WAIT)).unwrap();
     let out = ROut::new(&ctx);
     out.create_buffer(5, 1 << 16).unwrap();
     let (told, heard) = std::sync::mpsc::sync_channel(16);
@@ -255,7 +255,7 @@ fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
         // As much as there are positions for, and more.
         (0..20).for_each(|_| publisher.data(wire, false, &[1; 100]));
         // The broker's worker goes on.
-        out.writer(71).unwrap().append(&[b"honest"]).unwrap();
+        out.buffer(71).unwrap().writer().unwrap().append(&[b"honest"]).unwrap();
         loop {
             match leaf.recv(Some(WAIT)).unwrap().expect("the honest buffer's data") {
                 InEvent::Data(view) if view.bid() == 71 => break,

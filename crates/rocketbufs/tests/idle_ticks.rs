@@ -17,7 +17,7 @@ fn a_subscription_without_news_costs_no_looks() {
     let input = world.receiver(&sink, "out:1");
     input.subscribe(7, 1 << 16).unwrap();
     world.settle();
-    let mut writer = out.writer(7).unwrap();
+    let mut writer = out.buffer(7).unwrap().writer().unwrap();
     writer.append(&[b"the last for a long time"]).unwrap();
     world.settle();
     let now = Some(Duration::ZERO);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ends::{receiver, sender};
-use rocketbufs::{Blocking, Config, Context, InEvent, Listener, OutSegment, RIn, ROut, SegmentError};
+use rocketbufs::{Config, Context, InEvent, Listener, OutSegment, RIn, ROut, SegmentError};
 
 const WAIT: Duration = Duration::from_secs(20);
 const BUFFERS: u32 = 3;
@@ -36,7 +36,7 @@ fn subscribe(input: &RIn, buffers: u32) {
 
 /// Small ones mostly; now and then a pause long enough for workers to fall asleep, or more than is sent inline.
 fn deliver_all(out: &ROut, bid: u32) {
-    let mut writer = out.writer(bid).unwrap();
+    let mut writer = out.buffer(bid).unwrap().writer().unwrap();
     for n in 0..DELIVERIES {
         let body = vec![n as u8; if n % 97 == 0 { 9_000 } else { (n % 50) as usize }];
         writer
@@ -89,7 +89,7 @@ fn buffers_of_several_threads_arrive_whole_and_in_order() {
 /// Waits for room, also where a thread that was interrupted keeps the oldest of as many claims as may be open.
 fn claim(out: &ROut, size: u64) -> OutSegment {
     loop {
-        match out.get_output_segment(0, size, Blocking::For(WAIT)) {
+        match out.buffer(0).unwrap().segment(size, Some(WAIT)) {
             Err(SegmentError::TooManyOpen) => thread::yield_now(),
             segment => return segment.unwrap(),
         }
@@ -137,7 +137,7 @@ fn a_callback_may_deliver() {
     let (giver, echo) = (input.clone(), back.clone());
     input.set_data_in_cb(move |bid, segment| {
         let bytes = segment.as_slice().unwrap().to_vec();
-        let mut answer = echo.get_output_segment(0, bytes.len() as u64, Blocking::No).unwrap();
+        let mut answer = echo.get_output_segment(0, bytes.len() as u64, false).unwrap();
         answer.bytes_mut().copy_from_slice(&bytes);
         echo.deliver(answer, bytes.len() as u64, None).unwrap();
         giver.data_consumed(bid, bytes.len() as u64).unwrap();
@@ -145,7 +145,7 @@ fn a_callback_may_deliver() {
     input.subscribe(0, 1 << 16).unwrap();
     events.recv_timeout(WAIT).unwrap();
     subscribe(&answers, 1);
-    let mut writer = there.writer(0).unwrap();
+    let mut writer = there.buffer(0).unwrap().writer().unwrap();
     for n in 0..500_u64 {
         writer.append_blocking(&[&n.to_le_bytes()], Some(WAIT)).unwrap();
         let Some(InEvent::Data(view)) = answers.recv(Some(WAIT)).unwrap() else { panic!("no answer to {n}") };

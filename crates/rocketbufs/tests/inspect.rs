@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions, Traffic,
+    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, RIn, ROut,
+    SubscribeOptions, Traffic,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -28,12 +29,12 @@ fn joined(options: SubscribeOptions) -> (ROut, RIn, [Context; 2]) {
     let conn = Conn::connect(&contexts[1], &listener.local_addr(), b"").expect("a connection");
     let input = RIn::new(&conn);
     input.subscribe_with(7, options).expect("a subscription");
-    until("subscribed", || out.subscribers(7).len() == 1);
+    until("subscribed", || out.buffer(7).unwrap().subscribers().len() == 1);
     (out, input, contexts)
 }
 
 fn write(out: &ROut, deliveries: usize) {
-    let mut writer = out.writer(7).expect("nobody else writes");
+    let mut writer = out.buffer(7).unwrap().writer().expect("nobody else writes");
     for _ in 0..deliveries {
         writer.append(&[&[1; 1000]]).expect("there is room");
     }
@@ -50,14 +51,14 @@ fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
             view.consume();
         }
     }
-    out.wait_consumed(7, 11_000, LONG).expect("all was consumed");
+    out.buffer(7).unwrap().wait(ConfirmLevel::Consumed, 11_000, Some(LONG)).expect("all was consumed");
     let all = Traffic { received_bytes: 10_000, delivered_bytes: 10_000, dropped_bytes: 0 };
-    let info = out.buffer_info(7).expect("a buffer");
+    let info = out.buffer(7).and_then(|buffer| buffer.info()).expect("a buffer");
     assert_eq!((info.start, info.head, info.retain_bytes, info.traffic), (1000, 11_000, 32 << 10, all));
-    let sub = &out.subscribers(7)[0];
+    let sub = &out.buffer(7).unwrap().subscribers()[0];
     assert_eq!((sub.start, sub.sent, sub.landed, sub.consumed), (1000, 11_000, 11_000, 11_000));
     input.unsubscribe(7);
-    until("unsubscribed", || out.subscribers(7).is_empty());
+    until("unsubscribed", || out.buffer(7).unwrap().subscribers().is_empty());
     assert_eq!(out.traffic(), all);
     out.destroy_buffer(7).expect("a buffer");
     until("gone", || out.buffers().is_empty());
@@ -68,12 +69,12 @@ fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
 fn shows_what_was_sent_to_somebody_who_gives_nothing_back() {
     let (out, _input, _contexts) = joined(SubscribeOptions::default());
     write(&out, 10);
-    until("sent", || out.subscribers(7)[0].sent == 11_000);
-    let sub = &out.subscribers(7)[0];
+    until("sent", || out.buffer(7).unwrap().subscribers()[0].sent == 11_000);
+    let sub = &out.buffer(7).unwrap().subscribers()[0];
     assert_eq!((sub.consumed, sub.dropped_bytes, sub.policy), (1000, 0, Policy::Block));
     assert!(sub.holds.is_some_and(|at| at <= 11_000));
     let idle = sub.idle;
-    until("it is idle for longer", || out.subscribers(7)[0].idle > idle);
+    until("it is idle for longer", || out.buffer(7).unwrap().subscribers()[0].idle > idle);
 }
 
 #[test]
@@ -88,28 +89,26 @@ fn a_trickle_is_told_to_those_who_look() {
         panic!("no data")
     };
     until("landed", || {
-        out.ask_subscribers(7);
-        out.subscribers(7)[0].landed == 2000
+        out.buffer(7).unwrap().refresh_subscribers();
+        out.buffer(7).unwrap().subscribers()[0].landed == 2000
     });
-    assert_eq!(out.subscribers(7)[0].consumed, 1000);
+    assert_eq!(out.buffer(7).unwrap().subscribers()[0].consumed, 1000);
     view.consume();
     until("consumed", || {
-        out.ask_subscribers(7);
-        out.subscribers(7)[0].consumed == 2000
+        out.buffer(7).unwrap().refresh_subscribers();
+        out.buffer(7).unwrap().subscribers()[0].consumed == 2000
     });
-    // Of one that is not there.
-    out.ask_subscribers(8);
+    assert!(out.buffer(8).is_none());
 }
 
 #[test]
 fn shows_places_that_are_kept() {
     let named = SubscribeOptions::new().durable(b"attic", LONG);
     let (out, input, _contexts) = joined(named);
-    assert!(out.durable_cursors(7).is_empty());
+    assert!(out.buffer(7).unwrap().durable_cursors().is_empty());
     input.conn().close("away");
-    until("kept", || out.durable_cursors(7).len() == 1);
-    let place = &out.durable_cursors(7)[0];
+    until("kept", || out.buffer(7).unwrap().durable_cursors().len() == 1);
+    let place = &out.buffer(7).unwrap().durable_cursors()[0];
     assert_eq!((place.name.as_slice(), place.landed, place.holds), (&b"attic"[..], 1000, Some(1000)));
     assert!(place.left <= LONG && !place.left.is_zero());
-    assert!(out.durable_cursors(8).is_empty());
 }

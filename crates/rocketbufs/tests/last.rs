@@ -55,7 +55,7 @@ fn received(input: &RIn) -> Vec<u8> {
 #[test]
 fn a_late_joiner_gets_the_last_delivery_and_what_follows() {
     let sender = served();
-    let mut writer = sender.out.writer(BID).unwrap();
+    let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     let before = (0..100_u32).map(|n| writer.append(&[&n.to_le_bytes(), &[7; 20]]).unwrap()).next_back();
     writer.append(&[b"the last"]).unwrap();
     let (input, start) = sender.late(b"");
@@ -70,14 +70,14 @@ fn without_any_delivery_it_is_as_newest() {
     let sender = served();
     let (input, start) = sender.late(b"");
     assert_eq!(start, 0);
-    sender.out.writer(BID).unwrap().append(&[b"first"]).unwrap();
+    sender.out.buffer(BID).unwrap().writer().unwrap().append(&[b"first"]).unwrap();
     assert_eq!(received(&input), b"first");
 }
 
 #[test]
 fn a_place_that_is_kept_counts_more() {
     let sender = served();
-    let mut writer = sender.out.writer(BID).unwrap();
+    let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     writer.append(&[b"old"]).unwrap();
     let (input, _) = sender.late(b"me");
     assert_eq!(received(&input), b"old");
@@ -103,7 +103,7 @@ fn lost(input: &RIn) -> (Position, Position) {
 #[test]
 fn who_begins_with_the_first_is_told_what_is_gone() {
     let sender = served();
-    let mut writer = sender.out.writer(BID).unwrap();
+    let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     let begin = || {
         let input = receiver(&sender.ctx, &sender.listener);
         let options = ends::ring_of(64 << 10).start(Start::First);
@@ -114,7 +114,7 @@ fn who_begins_with_the_first_is_told_what_is_gone() {
     let input = begin();
     assert_eq!(received(&input), b"first");
     input.conn().close("away");
-    while sender.out.subscriber_count(BID) > 0 {
+    while sender.out.buffer(BID).unwrap().subscriber_count() > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     for n in 0..200_u32 {
@@ -132,7 +132,7 @@ fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
     let sender = served();
     let options = BufferOptions::new().size_bytes(64 << 10).flow_control(false);
     sender.out.create_buffer_with(BID + 1, options).unwrap();
-    let mut writer = sender.out.writer(BID + 1).unwrap();
+    let mut writer = sender.out.buffer(BID + 1).unwrap().writer().unwrap();
     let begin = || {
         let input = receiver(&sender.ctx, &sender.listener);
         let (name, hold) = (b"me".to_vec(), WAIT);
@@ -144,7 +144,7 @@ fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
     let had = writer.append(&[b"seen"]).unwrap();
     assert_eq!(received(&input), b"seen");
     input.conn().close("away");
-    while sender.out.durable_cursors(BID + 1).is_empty() {
+    while sender.out.buffer(BID + 1).unwrap().durable_cursors().is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for n in 0..200_u32 {

@@ -5,7 +5,9 @@ mod ends;
 use std::time::{Duration, Instant};
 
 use ends::{pattern, receiver, sender, subscribe, take};
-use rocketbufs::{Bid, Config, Context, InEvent, Listener, Policy, RIn, ROut, Start, SubscribeOptions};
+use rocketbufs::{
+    Bid, Config, ConfirmLevel, Context, InEvent, Listener, Policy, RIn, ROut, Start, SubscribeOptions,
+};
 
 const WAIT: Duration = Duration::from_secs(20);
 const RING_BYTES: u64 = 64 << 10;
@@ -30,7 +32,7 @@ fn served(places: usize) -> Sender {
     config.limits.max_held_subscriptions = places;
     let ctx = Context::new(config).unwrap();
     let (out, listener) = sender(&ctx);
-    (1..=3).for_each(|bid| out.create_buffer(bid, RING_BYTES).unwrap());
+    (1..=3).for_each(|bid| drop(out.create_buffer(bid, RING_BYTES).unwrap()));
     Sender { ctx, out, listener }
 }
 
@@ -45,7 +47,7 @@ impl Sender {
     fn subscribe(&self, input: &RIn, bid: Bid, name: &str) -> bool {
         input.subscribe_with(bid, options(name)).unwrap();
         assert!(matches!(event(input), InEvent::Subscribed { .. }));
-        self.out.writer(bid).unwrap().append(&[b"x"]).unwrap();
+        self.out.buffer(bid).unwrap().writer().unwrap().append(&[b"x"]).unwrap();
         match event(input) {
             InEvent::Data(view) => {
                 view.consume();
@@ -60,7 +62,7 @@ impl Sender {
     }
 
     fn until_gone(&self, bid: Bid) {
-        until("it is gone", || self.out.subscriber_count(bid) == 0);
+        until("it is gone", || self.out.buffer(bid).unwrap().subscriber_count() == 0);
     }
 }
 
@@ -84,7 +86,7 @@ fn who_gets_no_place_is_told_when_it_subscribes() {
     assert!(!placed);
     second.conn().close("away");
     sender.until_gone(2);
-    assert!(sender.out.durable_cursors(2).is_empty());
+    assert!(sender.out.buffer(2).unwrap().durable_cursors().is_empty());
 }
 
 #[test]
@@ -97,10 +99,10 @@ fn who_comes_back_under_its_name_has_its_own_place() {
     assert!(placed);
     again.conn().close("away");
     sender.until_gone(1);
-    assert_eq!(sender.out.durable_cursors(1).len(), 1);
+    assert_eq!(sender.out.buffer(1).unwrap().durable_cursors().len(), 1);
     assert!(!sender.named(2, "other").1, "a place that is kept counts");
     let (back, placed) = sender.named(1, "me");
-    assert!(placed && sender.out.durable_cursors(1).is_empty());
+    assert!(placed && sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     drop((first, back));
 }
 
@@ -121,7 +123,7 @@ fn places_that_are_left_for_good_are_free() {
     sender.until_gone(1);
     two.conn().close("away");
     sender.until_gone(2);
-    assert_eq!(sender.out.durable_cursors(2).len(), 1);
+    assert_eq!(sender.out.buffer(2).unwrap().durable_cursors().len(), 1);
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn a_place_in_a_buffer_that_was_removed_is_free() {
     let up = receiver(&sender.ctx, &source.listener);
     up.subscribe(1, 64 << 10).unwrap();
     sender.out.splice_as(&up, 1, 9).unwrap();
-    source.out.writer(1).unwrap().append(&[b"x"]).unwrap();
+    source.out.buffer(1).unwrap().writer().unwrap().append(&[b"x"]).unwrap();
     let input = receiver(&sender.ctx, &sender.listener);
     input.subscribe_with(9, options("me")).unwrap();
     assert!(matches!(event(&input), InEvent::Subscribed { .. }));
@@ -149,14 +151,14 @@ fn a_place_in_a_buffer_that_was_removed_is_free() {
 #[test]
 fn who_had_everything_when_it_left_is_sent_nothing_twice() {
     let sender = served(1);
-    let mut writer = sender.out.writer(1).unwrap();
+    let mut writer = sender.out.buffer(1).unwrap().writer().unwrap();
     let input = receiver(&sender.ctx, &sender.listener);
     input.subscribe_with(1, options("named")).unwrap();
     assert!(matches!(event(&input), InEvent::Subscribed { .. }));
     let had = (0..5).map(|_| writer.append(&[b"delivery"]).unwrap()).last().unwrap();
-    sender.out.wait_landed(1, had, WAIT).unwrap();
+    sender.out.buffer(1).unwrap().wait(ConfirmLevel::Landed, had, Some(WAIT)).unwrap();
     input.conn().close("it leaves");
-    until("its place is kept", || !sender.out.durable_cursors(1).is_empty());
+    until("its place is kept", || !sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     for _ in 0..5 {
         writer.append(&[b"delivery"]).unwrap();
     }
@@ -171,7 +173,7 @@ fn who_had_everything_when_it_left_is_sent_nothing_twice() {
 fn who_does_not_block_holds_nobody_while_it_is_away() {
     for policy in [Policy::Drop, Policy::Disconnect] {
         let sender = served(1);
-        let mut writer = sender.out.writer(1).unwrap();
+        let mut writer = sender.out.buffer(1).unwrap().writer().unwrap();
         let wishes = || options("me").policy(policy).start(Start::Oldest);
         let away = receiver(&sender.ctx, &sender.listener);
         assert_eq!(subscribe(&away, 1, wishes()), 0);
@@ -179,7 +181,7 @@ fn who_does_not_block_holds_nobody_while_it_is_away() {
         assert_eq!(take(&away, 0, 1000), 0);
         away.conn().close("away");
         sender.until_gone(1);
-        let kept = sender.out.durable_cursors(1);
+        let kept = sender.out.buffer(1).unwrap().durable_cursors();
         assert!(kept.len() == 1 && kept[0].holds.is_none(), "{kept:?}");
 
         let head = 10 * RING_BYTES;
@@ -189,7 +191,12 @@ fn who_does_not_block_holds_nobody_while_it_is_away() {
                 .append(&[&pattern(at, size)])
                 .unwrap_or_else(|error| panic!("{policy:?} at {at}: {error}"));
         });
-        sender.out.wait_delivered(1, head, Duration::ZERO).expect("nobody is waited for");
+        sender
+            .out
+            .buffer(1)
+            .unwrap()
+            .wait(ConfirmLevel::Delivered, head, Some(Duration::ZERO))
+            .expect("nobody is waited for");
 
         let back = receiver(&sender.ctx, &sender.listener);
         assert_eq!(subscribe(&back, 1, wishes()), 1000);

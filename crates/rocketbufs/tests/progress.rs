@@ -4,7 +4,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rocketbufs::{
-    BufferOptions, Config, Conn, Context, InEvent, Listener, OutEvent, Progress, RIn, ROut, SegmentError,
+    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, OutEvent, Progress, RIn, ROut,
+    SegmentError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -34,12 +35,12 @@ fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
 #[test]
 fn room_is_told_when_a_subscriber_makes_some() {
     let (out, _listener, input, progress) = joined();
-    let mut writer = out.writer(BID).unwrap();
+    let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     for _ in 0..20 {
         // What lands meanwhile makes room by itself, so that the next one may fit again.
         let full = std::iter::repeat_with(|| writer.append(&[&[7; 1000]])).find_map(Result::err);
         assert_eq!(full, Some(SegmentError::Full));
-        out.tell_progress(BID, Progress::Room).unwrap();
+        out.buffer(BID).unwrap().notify_progress(Progress::Room);
         while writer.append(&[&[7; 1000]]) == Err(SegmentError::Full) {
             // What lies in the subscriber's ring keeps more from coming.
             if progress.try_recv().is_ok() {
@@ -55,20 +56,20 @@ fn room_is_told_when_a_subscriber_makes_some() {
 #[test]
 fn what_was_given_back_is_told_and_not_before() {
     let (out, _listener, input, progress) = joined();
-    let mut writer = out.writer(BID).unwrap();
+    let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     let end = writer.append(&[&[7; 1000]]).unwrap();
-    out.tell_progress(BID, Progress::Consumed(end)).unwrap();
+    out.buffer(BID).unwrap().notify_progress(Progress::Consumed(end));
     let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
-    out.wait_landed(BID, end, WAIT).unwrap();
+    out.buffer(BID).unwrap().wait(ConfirmLevel::Landed, end, Some(WAIT)).unwrap();
     assert!(progress.try_recv().is_err());
     view.consume();
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
-    let confirmed = out.confirmed(BID).unwrap();
+    let confirmed = out.buffer(BID).unwrap().confirmed();
     assert_eq!((confirmed.landed, confirmed.consumed), (end, end));
     // What is so already is told as well; and once.
-    out.tell_progress(BID, Progress::Consumed(end)).unwrap();
+    out.buffer(BID).unwrap().notify_progress(Progress::Consumed(end));
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
-    out.tell_progress(BID, Progress::Consumed(end + 1)).unwrap();
+    out.buffer(BID).unwrap().notify_progress(Progress::Consumed(end + 1));
     out.destroy_buffer(BID).unwrap();
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
 }
@@ -76,13 +77,13 @@ fn what_was_given_back_is_told_and_not_before() {
 #[test]
 fn a_subscriber_that_leaves_makes_room() {
     let (out, _listener, input, progress) = joined();
-    let mut writer = out.writer(BID).unwrap();
+    let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     let deadline = std::time::Instant::now() + WAIT;
     // Until nothing leaves any more.
-    while writer.append(&[&[7; 1000]]).is_ok() || out.subscribers(BID)[0].sent < 30_000 {
+    while writer.append(&[&[7; 1000]]).is_ok() || out.buffer(BID).unwrap().subscribers()[0].sent < 30_000 {
         assert!(std::time::Instant::now() < deadline);
     }
-    out.tell_progress(BID, Progress::Room).unwrap();
+    out.buffer(BID).unwrap().notify_progress(Progress::Room);
     input.unsubscribe(BID);
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
     assert!(writer.append(&[&[7; 1000]]).is_ok());

@@ -9,7 +9,9 @@ use std::time::Duration;
 use ends::{WAIT, connect, context, pattern, receiver, ring_of, sender, write};
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Bid, BufferError, Context, InEvent, InRead, InReader, RIn, ROut, RecvError, Start};
+use rocketbufs::{
+    Bid, BufferError, ConfirmLevel, Context, InEvent, InRead, InReader, RIn, ROut, RecvError, Start,
+};
 
 const RING: u64 = 1 << 16;
 /// So many bytes come one by one before a test takes it that they are read without the worker.
@@ -113,7 +115,7 @@ fn it_sees_everything_and_then_the_end() {
             scope.spawn(|| write(&pair.out, 1, 2 << 20, 900));
             pair.seen.take(&mut pair.reader, 1, total);
         });
-        pair.out.wait_consumed(1, total, WAIT).unwrap();
+        pair.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, total, Some(WAIT)).unwrap();
         pair.out.destroy_buffer(1).unwrap();
         let end = pair.seen.recv(&mut pair.reader, WAIT);
         assert!(
@@ -143,7 +145,7 @@ fn what_it_has_read_is_consumed() {
             for at in (WARM..).step_by(100).take(2_000) {
                 write(&out, 1, 100, 100);
                 if at % 10_000 == 0 {
-                    out.wait_consumed(1, at + 100, WAIT).unwrap();
+                    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at + 100, Some(WAIT)).unwrap();
                 } else {
                     until(seen, at + 100);
                 }
@@ -189,7 +191,7 @@ fn it_goes_on_over_another_connection() {
             pair.read(1_000);
             let old = pair.input.conn();
             old.close("lost");
-            old.wait_down(WAIT).unwrap();
+            old.wait_down(Some(WAIT)).unwrap();
             write(&pair.out, 1, 100, 100);
             let down = pair.seen.recv(&mut pair.reader, WAIT);
             assert!(matches!(down, Some(InRead::Event(InEvent::ConnDown { .. }))), "{down:?}");
@@ -227,7 +229,7 @@ fn a_handler_may_panic() {
         std::panic::catch_unwind(panics).unwrap_err();
         pair.seen.at.insert(1, WARM + 100);
         pair.read(1_000);
-        pair.out.wait_consumed(1, WARM + 1_100, WAIT).unwrap();
+        pair.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, WARM + 1_100, Some(WAIT)).unwrap();
     }
 }
 
@@ -255,6 +257,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => bid.prop_map(Step::Consumed),
         1 => Just(Step::Rest),
     ]
+}
+
+fn wait_consumed(out: &ROut, bid: Bid, position: u64) {
+    out.buffer(bid).unwrap().wait(ConfirmLevel::Consumed, position, Some(WAIT)).unwrap();
 }
 
 /// Two buffers whose bytes are a function of their positions: whatever is done, each comes once and in order.
@@ -299,12 +305,12 @@ fn run(steps: &[Step]) {
                 }
                 reader = input.reader().unwrap();
             }
-            Step::Consumed(bid) => out.wait_consumed(bid, seen.at(bid), WAIT).unwrap(),
+            Step::Consumed(bid) => wait_consumed(&out, bid, seen.at(bid)),
             Step::Rest => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     drain(&mut seen, &mut reader, &written);
-    written.iter().for_each(|(bid, to)| out.wait_consumed(*bid, *to, WAIT).unwrap());
+    written.iter().for_each(|(bid, to)| wait_consumed(&out, *bid, *to));
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, RIn, ROut, Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ fn subscriber_from_now(listener: &Listener) -> RIn {
 }
 
 fn write(out: &ROut, bid: u32, size: u64) {
-    let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+    let mut segment = out.buffer(bid).unwrap().segment(size, Some(WAIT)).unwrap();
     let at = segment.position();
     for (byte, at) in segment.bytes_mut().iter_mut().zip(at..) {
         *byte = (at % 251) as u8;

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
 use rocketbufs::proto::{Coverage, Credit, Outbound, OutboundConfig, Step};
-use rocketbufs::{Blocking, BufferOptions, Context, Listener, Policy, RIn, ROut, SubscribeOptions};
+use rocketbufs::{BufferOptions, Context, Listener, Policy, RIn, ROut, SubscribeOptions};
 use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig};
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, subscribe, take, write};
@@ -225,7 +225,7 @@ fn run(seed: u64) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for &size in &pieces {
-                let segment = chain.out.get_output_segment(1, size, Blocking::For(WAIT));
+                let segment = chain.out.buffer(1).unwrap().segment(size, Some(WAIT));
                 let mut segment =
                     segment.unwrap_or_else(|error| panic!("seed {seed}, {plan:?}: {size} bytes: {error}"));
                 let at = segment.position();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, BufferOptions, Context, InEvent, Policy, RIn, Start};
+use rocketbufs::{BufferOptions, ConfirmLevel, Context, InEvent, Policy, RIn, Start};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -116,9 +116,9 @@ fn a_slow_one_that_drops_loses_only_what_it_is_told() {
         assert!(take(&input, 0, end) > 0, "{kind}");
         // From then on it keeps up again, once it has said so: before, it is still behind by all that it had not read.
         let until = Instant::now() + WAIT;
-        while out.subscribers(1)[0].landed < end {
+        while out.buffer(1).unwrap().subscribers()[0].landed < end {
             assert!(Instant::now() < until, "{kind}: it never says that it has caught up");
-            out.ask_subscribers(1);
+            out.buffer(1).unwrap().refresh_subscribers();
             std::thread::sleep(Duration::from_millis(1));
         }
         write(&out, 1, 5_000, 5_000);
@@ -234,7 +234,7 @@ fn a_callback_is_given_the_publishers_memory() {
     let far = RIn::new(&connect(&remote, &relays));
     subscribe(&far, 1, ring_of(1 << 16));
     for at in (0..100_000).step_by(5_000) {
-        let mut segment = out.get_output_segment(1, 5_000, Blocking::For(WAIT)).unwrap();
+        let mut segment = out.buffer(1).unwrap().segment(5_000, Some(WAIT)).unwrap();
         let written = segment.bytes_mut();
         written.copy_from_slice(&pattern(at, 5_000));
         let place = file_at(written.as_ptr() as usize);
@@ -248,10 +248,11 @@ fn a_callback_is_given_the_publishers_memory() {
         assert_eq!(take(&far, at, at + 5_000), 0);
     }
     assert_eq!(
-        [&upstream, &input, &far].map(|input| input.copied_bytes(1)),
+        [&upstream, &input, &far]
+            .map(|input| input.subscription(1).and_then(|s| s.info()).map(|info| info.copied_bytes)),
         [Some(0), Some(0), Some(100_000)]
     );
-    assert_eq!(input.copied_bytes(2), None);
+    assert_eq!(input.subscription(2).and_then(|s| s.info()).map(|info| info.copied_bytes), None);
 }
 
 /// A buffer that comes over TCP goes to subscribers of the broker's machine through the broker's own ring, if that was made
@@ -292,7 +293,7 @@ fn a_subscription_goes_on_over_another_connection() {
         let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let first = input.conn();
         input.resume(&connect(&other, &listener));
-        first.wait_down(WAIT).expect("it is closed");
+        first.wait_down(Some(WAIT)).expect("it is closed");
         write(&out, 1, 10_000, 1_000);
         assert_eq!(held.to_vec().unwrap(), pattern(0, held.len()));
         let from = held.end();
@@ -329,12 +330,12 @@ fn landed_is_what_stays_without_a_connection() {
             let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
             let kept = kind == TransportKind::Tcp || (policy == Policy::Block && !name.is_empty());
             if kept {
-                out.wait_landed(1, 5_000, WAIT).unwrap();
+                out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 5_000, Some(WAIT)).unwrap();
             } else {
-                out.wait_landed(1, 5_000, WAIT / 100).unwrap_err();
+                out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 5_000, Some(WAIT / 100)).unwrap_err();
             }
             view.consume();
-            out.wait_landed(1, 5_000, WAIT).unwrap();
+            out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 5_000, Some(WAIT)).unwrap();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, SegmentError};
+use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut, SegmentError};
 
 /// Nobody waits so long unless it hangs, also where the machine stands still for half a minute.
 const WAIT: Duration = Duration::from_secs(120);
@@ -45,7 +45,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// One delivery of the pattern; what is left of the segment's place if it was not delivered.
 fn deliver(out: &ROut, size: u64, wait: Duration) -> Result<(), SegmentError> {
-    let mut segment = out.get_output_segment(1, size, Blocking::For(wait))?;
+    let mut segment = out.buffer(1).unwrap().segment(size, Some(wait))?;
     let at = segment.position();
     segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
     out.deliver(segment, size, None).unwrap();
@@ -78,11 +78,11 @@ fn publisher(ctx: &Context, conn: &Conn, step: &str) {
         reached();
     }
     out.add_conn(conn);
-    conn.wait_up(WAIT).unwrap();
+    conn.wait_up(Some(WAIT)).unwrap();
     if step == "connected" {
         reached();
     }
-    while out.buffer_info(1).unwrap().subscribers == 0 {
+    while out.buffer(1).unwrap().info().unwrap().subscribers == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     if step == "full" {
@@ -94,7 +94,7 @@ fn publisher(ctx: &Context, conn: &Conn, step: &str) {
         match step {
             "delivered" if n == 5 => reached(),
             "claimed" if n == 5 => {
-                let mut segment = out.get_output_segment(1, 3_000, Blocking::No).unwrap();
+                let mut segment = out.get_output_segment(1, 3_000, false).unwrap();
                 segment.bytes_mut()[..1_000].fill(0xEE);
                 reached();
             }
@@ -113,7 +113,7 @@ fn subscriber(conn: &Conn, step: &str) {
     if step == "connecting" {
         reached();
     }
-    conn.wait_up(WAIT).unwrap();
+    conn.wait_up(Some(WAIT)).unwrap();
     input.subscribe(1, RING).unwrap();
     let mut kept = Vec::new();
     while let Some(received) = input.recv(Some(WAIT)).unwrap() {
@@ -235,7 +235,7 @@ impl Reader {
     /// A publisher that is killed at a step, or `after` it said that it streams.
     fn survive(&self, step: &str, after: Duration) -> u64 {
         let (child, told) = start(&format!("publisher {step}"), &self.listener);
-        let conn = self.listener.accept(Some(WAIT)).unwrap();
+        let conn = self.listener.accept(Some(WAIT)).unwrap().unwrap();
         let input = RIn::new(&conn);
         input.subscribe(1, RING).unwrap();
         if !step.starts_with("connect") {
@@ -252,7 +252,7 @@ impl Reader {
             read_to_the_end(&input, if step == "full" { Duration::from_millis(700) } else { Duration::ZERO })
         });
         assert!(down, "{step}: nobody said that it is gone");
-        if let Some((_, boundary)) = input.position(1) {
+        if let Some((_, boundary)) = input.subscription(1).unwrap().position() {
             assert_eq!(end, boundary, "{step}: everything that was delivered was read");
         }
         end
@@ -334,7 +334,7 @@ impl Writer {
                 std::thread::sleep(Duration::from_micros(100));
             }
         });
-        until(0, || self.out.buffer_info(1).unwrap().subscribers, step);
+        until(0, || self.out.buffer(1).unwrap().info().unwrap().subscribers, step);
         // Who delivers lets go of the doorbells of those who have gone.
         deliver(&self.out, 1, WAIT).unwrap();
     }

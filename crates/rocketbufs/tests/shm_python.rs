@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Config, Context, Listener, OutEvent, ROut};
+use rocketbufs::{Config, Context, Listener, OutEvent, ROut};
 
 const WAIT: Duration = Duration::from_secs(20);
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python/shm_subscribe.py");
@@ -51,8 +51,8 @@ fn a_script_says_in_one_line_what_is_wrong() {
     for (args, status, says) in [
         (&[][..], 2, "usage: "),
         (&["here", "7"], 2, "'here' is no address"),
-        (&[&addr, "seven"], 2, "'seven' is no number of a buffer"),
-        (&["127.0.0.1:1", "7"], 1, "nobody listens at 127.0.0.1:1"),
+        (&[&addr, "seven"], 2, "'seven' is no buffer number"),
+        (&["127.0.0.1:1", "7"], 1, "no process listens at 127.0.0.1:1"),
         (&[&addr, "7"], 1, "buffer 7 was refused: there is no such buffer"),
     ] {
         let (ended, said) = ends(args);
@@ -90,7 +90,7 @@ fn a_script_without_a_library_receives_every_byte() {
     let mut left = total;
     for n in 0.. {
         let size = (1 + n * 1_237 % 15_000).min(left);
-        let mut segment = out.get_output_segment(7, size, Blocking::For(WAIT)).unwrap();
+        let mut segment = out.buffer(7).unwrap().segment(size, Some(WAIT)).unwrap();
         let at = segment.position();
         segment.bytes_mut().copy_from_slice(&bytes(at, size as usize));
         out.deliver(segment, size, None).unwrap();
@@ -100,7 +100,7 @@ fn a_script_without_a_library_receives_every_byte() {
         }
     }
     out.destroy_buffer(7).unwrap();
-    out.drain(7, WAIT).unwrap();
+    out.buffer(7).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT))).unwrap();
     assert!(reader.join().unwrap() == bytes(0, total as usize), "not what was written");
     assert!(script.wait().unwrap().success());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Context, InEvent, Listener, OutEvent, RIn, ROut, Start};
+use rocketbufs::{ConfirmLevel, Context, InEvent, Listener, OutEvent, RIn, ROut, Start};
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -71,11 +71,11 @@ impl Chain {
     /// The connection between publisher and broker is lost, `meanwhile` happens, and another one is made.
     fn lose_connection(&self, meanwhile: impl FnOnce()) {
         // Subscribers see what is published before the broker is told of it.
-        let head = |out: &ROut| out.buffer_info(1).map(|info| info.head);
+        let head = |out: &ROut| out.buffer(1).and_then(|buffer| buffer.info()).map(|info| info.head);
         self.until("the broker has seen it too", |chain| head(&chain.relay.0) == head(&chain.out));
         let old = self.upstream.conn();
         old.close("lost");
-        old.wait_down(WAIT).expect("it is closed");
+        old.wait_down(Some(WAIT)).expect("it is closed");
         self.until("the publisher hears of it", |chain| chain.left.load(Ordering::SeqCst) == 1);
         meanwhile();
         self.upstream.resume(&connect(&self.broker, &self.listener));
@@ -83,7 +83,7 @@ impl Chain {
 
     /// Writes for as long as there is room.
     fn fill(&self) {
-        while let Ok(mut segment) = self.out.get_output_segment(1, 1_000, Blocking::For(WAIT / 100)) {
+        while let Ok(mut segment) = self.out.buffer(1).unwrap().segment(1_000, Some(WAIT / 100)) {
             let at = segment.position();
             segment.bytes_mut().copy_from_slice(&pattern(at, 1_000));
             self.out.deliver(segment, 1_000, None).unwrap();
@@ -100,9 +100,11 @@ fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
         write(&chain.out, 1, 20_000, 1_000);
         let first = chain.view();
         chain.lose_connection(|| {});
-        chain.until("the broker is back", |chain| chain.out.buffer_info(1).unwrap().subscribers == 1);
+        chain.until("the broker is back", |chain| {
+            chain.out.buffer(1).unwrap().info().unwrap().subscribers == 1
+        });
         chain.fill();
-        let end = chain.out.buffer_info(1).unwrap().head;
+        let end = chain.out.buffer(1).unwrap().info().unwrap().head;
         assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "it was held");
         let from = first.end();
         first.consume();
@@ -127,7 +129,7 @@ fn what_was_overwritten_is_not_forwarded() {
         Some(InEvent::Gone { end: 20_000, .. }) => {}
         other => panic!("{other:?}"),
     }
-    assert_eq!(relay.buffer_info(1).map(|info| info.head), Some(20_000));
+    assert_eq!(relay.buffer(1).and_then(|buffer| buffer.info()).map(|info| info.head), Some(20_000));
 }
 
 /// Nobody kept a place for a splice without a name. What was written over in between is not taken for what it was.
@@ -201,10 +203,10 @@ fn what_only_the_broker_lost_its_followers_have() {
             at = chain.see(at, at + 5_000);
         }
     });
-    chain.until("the broker is back", |chain| chain.out.buffer_info(1).unwrap().subscribers == 1);
+    chain.until("the broker is back", |chain| chain.out.buffer(1).unwrap().info().unwrap().subscribers == 1);
     write(&chain.out, 1, 5_000, 1_000);
     chain.see(at, at + 5_000);
-    chain.out.wait_consumed(1, at + 5_000, WAIT).unwrap();
+    chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at + 5_000, Some(WAIT)).unwrap();
 }
 
 /// The answer to a broker's subscription may come before its splice is made: that it keeps history for others says enough.

@@ -1,4 +1,4 @@
-//! One of two processes that share memory by way of iceoryx2; `rbmq-bench direct` starts it.
+//! One of two processes that share memory through iceoryx2, started by `rbmq-bench direct`.
 //!
 //! ```text
 //!   publish: Publisher "there" ──▶ Subscriber: subscribe      ping: Publisher "back"  ──▶ Subscriber :pong
@@ -23,13 +23,13 @@ use iceoryx2::{
     prelude::*,
 };
 
-/// As in Cargo.toml.
+/// The version in Cargo.toml.
 const VERSION: &str = "0.10.0";
 
-/// Samples that may wait for a subscriber. Fewer make a publisher wait more often; from here on more change nothing.
+/// Samples that may wait for a subscriber. With fewer a publisher waits more often; more change nothing.
 const SAMPLES: usize = 1024;
 
-/// Samples that are taken in a row before anything else is looked at.
+/// Samples that are received before anything else is checked.
 const IN_A_ROW: usize = 256;
 
 #[derive(Parser)]
@@ -57,9 +57,9 @@ fn run(end: &End, control: &Arc<Control>) -> Result<(), Box<dyn Error>> {
     Ok(end.run(control, &mut port, if end.role.is_first() { &words } else { "" })?)
 }
 
-/// This end's publisher and subscriber, as far as it has them.
+/// The publisher and the subscriber of this end, if it has them.
 struct Polling {
-    // Lives as long as what was made with it.
+    // The node must outlive what was made with it.
     _node: Node<ipc::Service>,
     to: Option<Publisher<ipc::Service, [u8], ()>>,
     from: Option<Subscriber<ipc::Service, [u8], ()>>,
@@ -97,7 +97,7 @@ impl Polling {
     }
 }
 
-/// Everything is kept in the folder where the ends meet, or beside it under names that begin with its own.
+/// All files are in the folder where the ends meet, or beside it with names that begin with its name.
 fn config(at: &str) -> Result<Config, Box<dyn Error>> {
     let mut config = Config::default();
     let name = FilePath::new(at).file_name().and_then(|name| name.to_str()).unwrap_or("direct");

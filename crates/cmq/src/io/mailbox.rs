@@ -341,7 +341,7 @@ mod tests {
 
     /// A datagram with these messages.
     fn datagram(messages: &[&[u8]]) -> Vec<u8> {
-        let count = u16::try_from(messages.len()).expect("few");
+        let count = u16::try_from(messages.len()).expect("a few messages");
         let header = Header { kind: Kind::Batch, count, stream: 0, epoch: 0, first: 0, mailbox: 0 };
         let mut bytes = header.encode().to_vec();
         for message in messages {
@@ -365,7 +365,7 @@ mod tests {
 
     /// A kept message does not pin the memory of the dropped rest of its datagram.
     #[test]
-    fn what_is_dropped_costs_no_memory() {
+    fn dropped_messages_cost_no_memory() {
         let big: &[u8] = &[7; 1000];
         for overflow in [OverflowPolicy::DropNewest, OverflowPolicy::DropOldest] {
             let config = Config { mailbox_bytes: 2500, overflow, ..Config::default() };
@@ -383,7 +383,7 @@ mod tests {
 
     /// Messages in a shared buffer stay there if all of them are kept.
     #[test]
-    fn messages_stay_where_they_came() {
+    fn messages_stay_in_shared_buffers() {
         let all = SharedBuffer::new(datagram(&[&[7; 1000], &[8; 1000]]));
         let Ok(Datagram { body: Body::Batch(messages), .. }) = Datagram::parse(all.as_bytes()) else {
             panic!()
@@ -403,7 +403,7 @@ mod tests {
     /// A pop finds nothing; then two messages arrive, of which another pop takes the first. A sleep sees the
     /// second one.
     #[test]
-    fn nobody_sleeps_while_there_is_something() {
+    fn a_sleep_sees_messages_of_both_halves() {
         let queue = Arc::new(MailboxQueue::new(&Config::default()));
         let seen = queue.commits();
         assert!(queue.pop().is_none());
@@ -420,13 +420,13 @@ mod tests {
 
     /// `pop_all` takes all messages at once, in order, and makes room.
     #[test]
-    fn everything_is_taken_together() {
+    fn pop_all_takes_everything() {
         let queue = MailboxQueue::new(&Config { mailbox_messages: 4, ..Config::default() });
         let mut popped = Popped::default();
         assert_eq!((queue.pop_all(&mut popped), popped.len()), (None, 0));
         for _ in 0..3 {
             put(&queue, codec::raw(), &[b"one", b"two"]);
-            assert_eq!(queue.pop().expect("it is there").0, b"one"[..]);
+            assert_eq!(queue.pop().expect("a message is here").0, b"one"[..]);
             put(&queue, codec::raw(), &[b"three", b"four"]);
             assert_eq!(put(&queue, codec::raw(), &[b"five", b"six"]).overflowed, 1);
             let mut arrived = Vec::new();

@@ -87,8 +87,7 @@ impl ReceiveBuffers {
         };
         let mut slices: [IoSliceMut<'_>; BUFFERS] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         for (slice, buffer) in slices.iter_mut().zip(buffers) {
-            *slice =
-                IoSliceMut::new(buffer.get_mut().expect("it was free just now, and nobody else can lend it"));
+            *slice = IoSliceMut::new(buffer.get_mut().expect("the buffer was just found free"));
         }
         self.count = call(&mut slices[..count], &mut self.metas)?;
         let bytes: usize = self.metas[..self.count].iter().map(|meta| meta.len).sum();
@@ -140,7 +139,7 @@ mod tests {
             (metas[0].len, metas[0].stride) = (bytes, bytes);
             Ok::<_, ()>(1)
         };
-        buffers.fill(call).expect("it brings something");
+        buffers.fill(call).expect("the call receives a datagram");
         assert!(buffers.has_datagrams() && !buffers.is_full());
         let (_, datagram, buffer) = buffers.iter().next().expect("one");
         let part = &datagram[..9];
@@ -149,7 +148,7 @@ mod tests {
 
     /// Kept parts do not change, and pin at most [`MAX_BUFFERS`] buffers. Released buffers are used again.
     #[test]
-    fn buffers_are_lent_and_come_back() {
+    fn buffers_are_shared_and_reused() {
         let mut buffers = ReceiveBuffers::new();
         assert!(!come(&mut buffers, 100).1, "of little a copy is kept");
         let mut kept: Vec<_> = (0..100).map(|_| come(&mut buffers, MIN_SHARED_BYTES)).collect();

@@ -318,7 +318,7 @@ mod tests {
             let end = Instant::now() + Duration::from_secs(60);
             // The lock is free while the other thread is in its system call.
             while !lock(&sending.state).sending {
-                assert!(Instant::now() < end, "whoever sends has the lock");
+                assert!(Instant::now() < end, "the sender holds the lock");
             }
             push(1).expect("room");
             over.store(true, Ordering::Relaxed);
@@ -330,12 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_left_alone_for_a_while() {
+    fn a_full_device_queue_is_retried_later() {
         let now = Instant::now();
         let blocked = |error: Errno| Blocked::from_error(&error.into(), now);
         assert_eq!((blocked(Errno::AGAIN), blocked(Errno::MSGSIZE)), (Some(Blocked::Socket), None));
         assert!(Blocked::Socket.is_over(true, now) && !Blocked::Socket.is_over(false, now + DEVICE_RETRY));
-        let device = blocked(Errno::NOBUFS).expect("it is only for now");
+        let device = blocked(Errno::NOBUFS).expect("the error is temporary");
         // The socket stays writable meanwhile.
         assert!(!device.is_over(true, now) && device.is_over(false, now + DEVICE_RETRY));
     }

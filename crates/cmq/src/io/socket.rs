@@ -211,12 +211,12 @@ mod tests {
 
     /// The loopback interface has a larger MTU than others, and no route leads the group there.
     #[test]
-    fn the_path_to_a_group_is_by_the_interface_that_is_sent_by() {
+    fn the_path_to_a_group_is_that_of_the_multicast_interface() {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let socket = Socket::bind(any, &Config::default()).expect("a socket");
         let (group, loopback) =
             (SocketAddr::from(([239, 1, 2, 3], 9)), SocketAddr::from(([127, 0, 0, 1], 9)));
-        socket.set_multicast(Ipv4Addr::LOCALHOST, 0, 1).expect("it is there");
+        socket.set_multicast(Ipv4Addr::LOCALHOST, 0, 1).expect("a message is here");
         assert_eq!(socket.path(group), socket.path(loopback));
         assert!(socket.path(group) > 9000, "{}", socket.path(group));
     }

@@ -172,7 +172,7 @@ impl Batcher {
     #[inline]
     fn after_push(&mut self, slot: u32, bytes: usize, env: &impl Environment) -> bool {
         self.pending += bytes;
-        let batch = self.open.get_mut(slot).expect("it has the message");
+        let batch = self.open.get_mut(slot).expect("the batch has the message");
         if batch.messages > 1 && !batch.is_full(self.qthresh, self.qmessages) {
             return false;
         }
@@ -217,7 +217,8 @@ impl Batcher {
     /// The slow path of a push: the message may not fit into the last datagram. Asks for the path's limit,
     /// then appends to this batch or to a new one.
     fn push_slow(&mut self, slot: u32, message: &[u8], env: &impl Environment) -> Result<bool, PushError> {
-        let &mut OpenBatch { key, path_limit, .. } = self.open.get_mut(slot).expect("the caller found it");
+        let &mut OpenBatch { key, path_limit, .. } =
+            self.open.get_mut(slot).expect("the caller has found the slot");
         let limit = path_limit.unwrap_or_else(|| self.path_limit(key.addr, env));
         let large = HEADER_BYTES + RECORD_BYTES + message.len() > limit;
         if large && let Err(error) = self.check_size(message.len(), limit) {
@@ -233,13 +234,14 @@ impl Batcher {
                 batch.append_within(message, limit)
             }
         };
-        let (mut slot, mut taken) = (slot, put(self.open.get_mut(slot).expect("the caller found it")));
+        let (mut slot, mut taken) =
+            (slot, put(self.open.get_mut(slot).expect("the caller has found the slot")));
         if taken.is_none() {
             self.seal(slot, env.now());
             slot = self.slot_for(key, env);
-            taken = put(self.open.get_mut(slot).expect("it was just made"));
+            taken = put(self.open.get_mut(slot).expect("the batch was just opened"));
         }
-        self.pending += taken.expect("it has nothing else");
+        self.pending += taken.expect("an empty batch takes every message");
         self.seal_if_full(slot, env);
         Ok(true)
     }
@@ -348,7 +350,7 @@ impl Batcher {
 
     fn drop_if_empty(&mut self, slot: u32) {
         if self.open.get_mut(slot).is_some_and(|batch| batch.messages == 0) {
-            let batch = self.open.remove(slot).expect("it was just seen");
+            let batch = self.open.remove(slot).expect("the batch was just found");
             self.unlink(slot, &batch.key);
             self.recycle(batch.bytes);
         }

@@ -67,7 +67,7 @@ impl Destinations {
         };
         self.last = Some((to, slot));
         self.last_used.touch(slot, now);
-        (self.slots.get_mut(slot).expect("it was found"), evicted)
+        (self.slots.get_mut(slot).expect("the slot was just found"), evicted)
     }
 
     fn begin(&mut self, to: SocketAddr) -> u32 {

@@ -99,7 +99,7 @@ mod tests {
     /// A host has all its ports, and for IPv6 many addresses. It still does not evict the streams of other
     /// hosts.
     #[test]
-    fn one_address_drives_nobody_out() {
+    fn one_host_evicts_only_its_own_streams() {
         let claims: [fn(u16) -> SocketAddr; 2] = [
             |n| SocketAddr::from(([10, 0, 0, 66], n + 1)),
             |n| SocketAddr::from(([0x2001, 0xdb8, 0, 0, n, 1, 1, 1], 7)),

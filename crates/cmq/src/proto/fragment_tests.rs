@@ -61,7 +61,7 @@ fn datagrams(config: &Config, sizes: &[usize]) -> Vec<Vec<u8>> {
 
 /// The fragments of a lost message are freed.
 #[test]
-fn pieces_go_with_their_message() {
+fn fragments_are_freed_with_their_message() {
     let (mut receiver, mut got) = (Receiver::new(&Config::default()), Got::default());
     let now = Instant::now();
     for (at, datagram) in datagrams(&Config::default(), &[10, 3000, 10]).iter().enumerate() {
@@ -71,7 +71,7 @@ fn pieces_go_with_their_message() {
         }
     }
     assert!(receiver.fragment_bytes() > 2000);
-    let until = receiver.next_deadline().expect("it may still come");
+    let until = receiver.next_deadline().expect("a message is missing");
     assert!(until < now + Duration::from_millis(10), "its pieces may be kept longer");
     receiver.expire(until, &mut got);
     assert_eq!(receiver.fragment_bytes(), 0);
@@ -81,7 +81,7 @@ fn pieces_go_with_their_message() {
 
 /// A message survives the loss of one fragment of each parity group, against a plain count.
 #[test]
-fn one_of_those_that_share_a_spare_piece_may_be_lost() {
+fn one_fragment_of_each_parity_group_may_be_lost() {
     let config = Config::default().qthresh(60_000).timeout(Duration::from_secs(3600)).parity_fragments(true);
     let mut dice = Dice(7);
     for round in 0..400 {
@@ -114,7 +114,9 @@ fn one_of_those_that_share_a_spare_piece_may_be_lost() {
 
 /// The number of fragments and of parity fragments.
 fn counted(datagrams: &[Vec<u8>]) -> (usize, usize) {
-    let Body::Fragment(piece) = Datagram::parse(&datagrams[0]).expect("the machine made it").body else {
+    let Body::Fragment(piece) =
+        Datagram::parse(&datagrams[0]).expect("the sending machine made the datagram").body
+    else {
         panic!("it is in pieces");
     };
     (piece.count as usize, parity_count(piece.count) as usize)
@@ -122,7 +124,7 @@ fn counted(datagrams: &[Vec<u8>]) -> (usize, usize) {
 
 /// Every message arrives once and complete, with or without parity fragments, whatever batch they are in.
 #[test]
-fn spare_pieces_are_of_their_message() {
+fn parity_fragments_belong_to_their_message() {
     let sizes = [3000, 2990, 10, 3000, 200_000, 5000, 10];
     let config = Config { max_message: 200_000, ..Config::default() };
     let config = config.qthresh(60_000).timeout(Duration::from_secs(3600)).parity_fragments(true);

@@ -114,7 +114,7 @@ mod tests {
 
     /// Losses shorten the wait; a late datagram restores it.
     #[test]
-    fn losses_shorten_the_wait_and_what_is_late_gives_it_back() {
+    fn losses_shorten_the_wait_and_late_datagrams_restore_it() {
         let (mut receiver, mut now) = (Receiver::new(&Config::default()), Instant::now());
         let mut events = Events::default();
         hear(&mut receiver, now, 0, &mut events);
@@ -149,7 +149,7 @@ mod tests {
         let until_sure = u64::from(NO_WAIT);
         for lost in 0..until_sure {
             hear(&mut receiver, now, 2 * lost + 2, &mut events);
-            let until = receiver.next_deadline().expect("it may still come");
+            let until = receiver.next_deadline().expect("a message is missing");
             receiver.expire(until, &mut events);
         }
         let next = 2 * until_sure + 2;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_may_overtake_where_it_is_not_sure() {
+    fn the_window_shrinks_with_losses() {
         assert_eq!([0, 1, 2, 3, 6, 31, 32].map(|streak| window(16, streak)), [16, 8, 4, 3, 3, 3, 0]);
         assert_eq!([0, 6].map(|streak| window(2, streak)), [2, 2]);
     }

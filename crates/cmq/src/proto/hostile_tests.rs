@@ -29,7 +29,7 @@ fn datagram(epoch: u64, first: u64, messages: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn a_restarted_sender_and_one_that_was_there_before_are_told() {
+fn joins_report_restarts_and_missed_messages() {
     let (now, from) = (Instant::now(), addr(9));
     let mut receiver = Receiver::new(&Config::default());
     let mut got = Got::default();
@@ -37,14 +37,14 @@ fn a_restarted_sender_and_one_that_was_there_before_are_told() {
     receiver.datagram(now, from, &datagram(2, 0, &[b"b"]), &mut got);
     receiver.datagram(now, addr(8), &datagram(3, 500, &[b"c"]), &mut got);
     assert_eq!(got.messages[&0].len(), 2, "what came before 500 may still come");
-    receiver.expire(receiver.next_deadline().expect("it is awaited"), &mut got);
+    receiver.expire(receiver.next_deadline().expect("a message is missing"), &mut got);
     assert_eq!(got.messages[&0], [b"a", b"b", b"c"]);
     let joined = |from, missed, restarted| Event::Joined { from, missed, restarted };
     assert_eq!(got.events, [joined(from, 0, false), joined(from, 0, true), joined(addr(8), 500, false)]);
 }
 
 #[test]
-fn memory_is_bounded_whoever_sends() {
+fn memory_is_bounded() {
     let config = Config { max_senders: 8, reorder_bytes: 4000, fragment_bytes: 8000, ..Config::default() };
     let mut receiver = Receiver::new(&config);
     let (mut now, mut got) = (Instant::now(), Got::default());
@@ -71,7 +71,7 @@ fn memory_is_bounded_whoever_sends() {
 /// With unordered delivery the numbers of early datagrams cost memory too, until the gap before them is
 /// filled or lost.
 #[test]
-fn numbers_that_wait_are_memory_too() {
+fn held_numbers_count_as_memory() {
     let delivery = Delivery::Unordered { wait: Duration::from_secs(9), window: 1024 };
     let config = Config { reorder_bytes: 4000, ..Config::default().delivery(delivery) };
     let (mut receiver, now, mut got) = (Receiver::new(&config), Instant::now(), Got::default());
@@ -88,7 +88,7 @@ fn numbers_that_wait_are_memory_too() {
 }
 
 #[test]
-fn any_bytes_are_survived() {
+fn arbitrary_datagrams_are_handled() {
     let mut dice = Dice(5);
     let mut receiver = Receiver::new(&Config::default());
     let (now, mut got) = (Instant::now(), Got::default());

@@ -35,6 +35,8 @@ pub(crate) mod timeline;
 
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+
 /// Longer than any program runs.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
@@ -44,42 +46,32 @@ pub(crate) fn after(since: Instant, time: Duration) -> Instant {
     since.checked_add(time).unwrap_or_else(|| since + FAR)
 }
 
-/// A table of entries with stable indices, which are reused after a removal.
-pub(crate) struct SlotTable<E> {
-    entries: Vec<Option<E>>,
-    free: Vec<u32>,
-}
+/// A slab with keys of 32 bits, which halve the maps of slots.
+pub(crate) struct SlotTable<E>(Slab<E>);
 
 impl<E> SlotTable<E> {
     pub fn new() -> SlotTable<E> {
-        SlotTable { entries: Vec::new(), free: Vec::new() }
+        SlotTable(Slab::new())
     }
 
     pub fn insert(&mut self, entry: E) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.entries[slot as usize] = Some(entry);
-            return slot;
-        }
-        self.entries.push(Some(entry));
-        u32::try_from(self.entries.len() - 1).expect("tables are limited to far fewer")
+        u32::try_from(self.0.insert(entry)).expect("tables are limited to far fewer entries")
     }
 
     pub fn remove(&mut self, slot: u32) -> Option<E> {
-        let entry = self.entries.get_mut(slot as usize)?.take()?;
-        self.free.push(slot);
-        Some(entry)
+        self.0.try_remove(slot as usize)
     }
 
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut E> {
-        self.entries.get_mut(slot as usize)?.as_mut()
+        self.0.get_mut(slot as usize)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &E> {
-        self.entries.iter().flatten()
+        self.0.iter().map(|(_, entry)| entry)
     }
 
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.0.len()
     }
 }

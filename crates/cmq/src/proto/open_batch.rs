@@ -177,7 +177,7 @@ impl OpenBatch {
 
     /// Writes the headers of a fragment. The message number is filled in when the batch is sealed.
     fn write_fragment_header(&mut self, fragment_len: usize, size: usize, index: usize) {
-        let count = u16::try_from(fragment_len).expect("a datagram is shorter than that");
+        let count = u16::try_from(fragment_len).expect("a datagram is shorter than 64 KiB");
         let (stream, epoch, first) = (0, 0, 0);
         let header = Header { kind: Kind::Fragment, count, stream, epoch, first, mailbox: self.key.id };
         let number = |number| u32::try_from(number).expect("messages are at most 1 GiB").to_le_bytes();

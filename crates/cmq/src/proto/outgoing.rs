@@ -118,7 +118,7 @@ mod tests {
 
     /// Only the unsent rest of a failed batch is lost, and unsent batches stay in front of later ones.
     #[test]
-    fn what_is_given_up_is_what_did_not_leave() {
+    fn only_unsent_messages_fail() {
         let mut outgoing = Outgoing::new([batch(1, &[2, 2, 2, 1]), batch(2, &[9])].into());
         outgoing.mark_sent(1);
         assert_eq!(outgoing.sent_messages, 0, "a batch counts when it is done with");
@@ -128,7 +128,7 @@ mod tests {
         let waits: Vec<_> =
             outgoing.unsent().map(|batch| (batch.to.port(), batch.unsent_datagrams())).collect();
         assert_eq!(waits, [(1, 3), (2, 1), (3, 1)]);
-        let (to, lost) = outgoing.fail_first().expect("it is there");
+        let (to, lost) = outgoing.fail_first().expect("a message is here");
         assert_eq!((to.port(), lost, outgoing.sent_messages), (1, 5, 2));
         outgoing.mark_sent(1);
         assert_eq!((outgoing.sent_messages, outgoing.unsent().count()), (11, 1));

@@ -182,7 +182,7 @@ impl Reassembly {
     /// The message at a place that `find` returned.
     fn partial(&mut self, at: Option<u32>) -> &mut Partial {
         let newest = self.newest.as_mut().map(|(newest, _)| newest);
-        at.map_or(newest, |slot| self.slots.get_mut(slot)).expect("it was found")
+        at.map_or(newest, |slot| self.slots.get_mut(slot)).expect("the slot was just found")
     }
 
     fn remove(&mut self, at: Option<u32>) -> Option<Partial> {

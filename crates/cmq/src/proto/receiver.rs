@@ -135,9 +135,10 @@ impl Receiver {
             Ok(datagram) => {
                 let slot = self.stream((from, datagram.header.epoch, datagram.header.stream), now, sink);
                 self.last_heard.touch(slot, now);
-                let entry = self.streams.get_mut(slot).expect("it was found");
+                let entry = self.streams.get_mut(slot).expect("the slot was just found");
                 entry.stream.bytes += bytes.len() as u64;
-                let known = self.addresses.get_mut(entry.address).expect("it is known while it has streams");
+                let known =
+                    self.addresses.get_mut(entry.address).expect("an address with streams has an entry");
                 known.budget.received += bytes.len() as u64;
                 self.dispatch(now, slot, datagram, buffer, sink);
             }
@@ -163,7 +164,7 @@ impl Receiver {
             Body::Batch(messages) => self.on_messages(now, slot, header, (messages, buffer), sink),
             Body::Fragment(fragment) => self.on_fragment(now, slot, header, fragment, sink),
             Body::Close => {
-                let entry = self.streams.get_mut(slot).expect("the caller found it");
+                let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
                 if entry.stream.close(header.first) {
                     self.release(now, slot, false, sink);
                 }
@@ -187,12 +188,12 @@ impl Receiver {
                     self.evict(now, victim, sink);
                 }
                 let address = self.address(key.0);
-                let siblings = &mut self.addresses.get_mut(address).expect("it was just found").streams;
+                let siblings = &mut self.addresses.get_mut(address).expect("the slot was just found").streams;
                 let (at, at_host, stream) = (siblings.len(), 0, Stream::default());
                 let slot = self.streams.insert(Entry { key, address, at, at_host, stream });
                 siblings.push(slot);
                 let at_host = self.hosts.add(host(key.0), slot);
-                self.streams.get_mut(slot).expect("it was just put there").at_host = at_host;
+                self.streams.get_mut(slot).expect("the entry was just inserted").at_host = at_host;
                 self.by_key.insert(key, slot);
                 slot
             }
@@ -206,7 +207,7 @@ impl Receiver {
         let Receiver { hosts, last_heard, streams, max_streams, .. } = self;
         let silent = last_heard.first().map(|(slot, _)| slot);
         hosts.victim(host(of), *max_streams, silent, |slot| {
-            let entry = streams.get_mut(slot).expect("it has a place");
+            let entry = streams.get_mut(slot).expect("a counted slot has an entry");
             (last_heard.since(slot), host(entry.key.0))
         })
     }
@@ -245,7 +246,7 @@ impl Receiver {
         if let Some(moved) = moved.and_then(|moved| self.streams.get_mut(moved)) {
             moved.at_host = at_host;
         }
-        let known = self.addresses.get_mut(address).expect("it is known while it has streams");
+        let known = self.addresses.get_mut(address).expect("an address with streams has an entry");
         known.streams.swap_remove(at);
         if let Some(moved) = known.streams.get(at).and_then(|&moved| self.streams.get_mut(moved)) {
             moved.at = at;
@@ -269,7 +270,7 @@ impl Receiver {
         sink: &mut impl Sink,
     ) {
         let (first, count) = (header.first, messages.len() as u64);
-        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let (from, stream) = (entry.key.0, &mut entry.stream);
         let verdict = stream.classify(first, count);
         match verdict {
@@ -293,7 +294,7 @@ impl Receiver {
                 self.join(slot, 0, sink);
             }
             self.deliver(slot, header.mailbox, (messages, buffer), sink);
-            let stream = &mut self.streams.get_mut(slot).expect("the caller found it").stream;
+            let stream = &mut self.streams.get_mut(slot).expect("the caller has found the slot").stream;
             stream.advance(count);
             if stream.held() == 0 {
                 return;
@@ -315,13 +316,13 @@ impl Receiver {
             self.deliver(slot, header.mailbox, (messages, buffer), sink);
         }
         self.held_bytes += held.cost();
-        self.streams.get_mut(slot).expect("the caller found it").stream.hold(held);
+        self.streams.get_mut(slot).expect("the caller has found the slot").stream.hold(held);
     }
 
     /// Delivers held messages that are next, and declares missing ones lost if too many wait for them.
     fn release(&mut self, now: Instant, slot: u32, mut progress: bool, sink: &mut impl Sink) {
         loop {
-            let entry = self.streams.get_mut(slot).expect("the caller found it");
+            let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
             let (from, stream) = (entry.key.0, &mut entry.stream);
             if let Some(held) = stream.release() {
                 progress = true;
@@ -371,7 +372,7 @@ impl Receiver {
     }
 
     fn skip_gap(&mut self, slot: u32, sink: &mut impl Sink) {
-        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let ((from, epoch, number), stream) = (entry.key, &mut entry.stream);
         let Some(gap) = stream.skip_gap() else { return };
         // The fragments of further messages are freed by their time-out.
@@ -388,17 +389,17 @@ impl Receiver {
 
     /// Reports the begin of the stream, once it is known how many messages precede it.
     fn join(&mut self, slot: u32, missed: u64, sink: &mut impl Sink) {
-        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let (from, epoch, _) = entry.key;
         entry.stream.joined = true;
         entry.stream.counts.missed += missed;
-        let known = self.addresses.get_mut(entry.address).expect("it is known while it has streams");
+        let known = self.addresses.get_mut(entry.address).expect("an address with streams has an entry");
         let restarted = known.epoch.replace(epoch).is_some_and(|before| before != epoch);
         sink.event(Event::Joined { from, missed, restarted });
     }
 
     fn deliver(&mut self, slot: u32, id: u32, (messages, buffer): Located<'_>, sink: &mut impl Sink) {
-        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let from = entry.key.0;
         let taken = sink.deliver(Key { addr: from, id }, messages, buffer);
         let counts = &mut entry.stream.counts;
@@ -424,7 +425,7 @@ impl Receiver {
         fragment: Fragment<'_>,
         sink: &mut impl Sink,
     ) {
-        let entry = self.streams.get_mut(slot).expect("the caller found it");
+        let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let (from, epoch, stream) = entry.key;
         let verdict = entry.stream.classify(header.first, 1);
         if !matches!(verdict, Verdict::Next | Verdict::Early) {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_with_its_last_part() {
+    fn a_buffer_is_released_with_its_last_part() {
         let mut buffer = SharedBuffer::new(b"onetwo".to_vec());
         let (one, two) = (buffer.slice(&buffer.as_bytes()[..3]), buffer.slice(&buffer.as_bytes()[3..]));
         assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
@@ -75,7 +75,7 @@ mod tests {
         drop(one);
         assert!(buffer.get_mut().is_none());
         drop(two);
-        buffer.get_mut().expect("nobody has a part")[0] = b'0';
+        buffer.get_mut().expect("no part is held")[0] = b'0';
         let kept = buffer.slice(&buffer.as_bytes()[..3]);
         assert_eq!((buffer.into_vec(), kept), (None, Bytes::from_static(b"0ne")));
         assert_eq!(SharedBuffer::new(vec![7]).into_vec(), Some(vec![7]));

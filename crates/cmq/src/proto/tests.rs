@@ -71,7 +71,7 @@ fn leave(batcher: &mut Batcher) -> Vec<(SocketAddr, Vec<u8>)> {
 /// The network takes a batch two datagrams at a time: no datagram is lost or sent twice, and the batch counts
 /// as sent after its last datagram.
 #[test]
-fn a_batch_that_left_in_part_goes_on_from_there() {
+fn partial_sends_of_a_batch_continue() {
     let mut batcher = Batcher::new(&Config::default().qthresh(60_000).timeout(Duration::MAX), 1);
     let world = World { now: Instant::now(), path: 1200 };
     for number in 0..10_u8 {
@@ -139,7 +139,7 @@ proptest! {
     /// A plain map of lists is the oracle: no message is lost or duplicated, each mailbox keeps its order, no
     /// datagram exceeds the path, and batches leave at their age and size and not before.
     #[test]
-    fn batches_are_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
+    fn batches_behave_as_a_list_for_each_key(steps in steps(), qthresh in 1_usize..4000, path in 1200_usize..3000) {
         let timeout = Duration::from_millis(20);
         let qmessages = 1 + qthresh % 9;
         let config = Config { qmessages: Some(qmessages), ..Config::default().qthresh(qthresh).timeout(timeout) };
@@ -243,7 +243,7 @@ impl Network {
     }
 
     fn note_loss(&mut self, sender: usize, bytes: &[u8]) {
-        let datagram = Datagram::parse(bytes).expect("the machine made it");
+        let datagram = Datagram::parse(bytes).expect("the sending machine made the datagram");
         match datagram.body {
             Body::Batch(messages) => {
                 self.lost[sender].extend((0..messages.len() as u64).map(|n| datagram.header.first + n));
@@ -362,7 +362,8 @@ impl Run {
             }
         }
         while self.network.queue.peek().is_some_and(|next| next.0.0 <= self.now) {
-            let std::cmp::Reverse((_, _, sender, bytes)) = self.network.queue.pop().expect("it was there");
+            let std::cmp::Reverse((_, _, sender, bytes)) =
+                self.network.queue.pop().expect("the heap is not empty");
             self.receiver.datagram(now, addr(100 + sender as u16), &bytes, &mut self.got);
         }
         self.receiver.expire(now, &mut self.got);
@@ -421,7 +422,7 @@ fn run(seed: u64) -> Run {
 }
 
 #[test]
-fn whatever_the_network_does_every_message_comes_once_or_is_reported() {
+fn every_message_is_received_once_or_reported() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("CMQ_SEED") {
         run(seed);

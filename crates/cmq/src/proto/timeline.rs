@@ -112,7 +112,7 @@ mod tests {
     proptest! {
         /// The list behaves like a plain vector that is searched.
         #[test]
-        fn is_a_list_in_order(steps in prop::collection::vec((0_u32..12, 0_u8..3), 1..200)) {
+        fn behaves_as_a_list_in_order(steps in prop::collection::vec((0_u32..12, 0_u8..3), 1..200)) {
             let began = Instant::now();
             let mut timeline = Timeline::new();
             let mut model: Vec<u32> = Vec::new();

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_nothing() {
+    fn a_request_needs_room_for_a_gap() {
         let gaps = gaps([1 << 40].into_iter());
         let cost = varint(1 << 40) + varint(1);
         let enough = END_BYTES + REQUEST_BYTES + cost;
@@ -447,7 +447,7 @@ mod tests {
     fn a_request_fits_into_a_datagram() {
         let gaps = gaps((0..MAX_GAPS as u64).map(|n| (1 << 62) + 2 * n));
         let mut budget = AmplificationBudget { received: 1 << 20, sent: 0 };
-        let chosen = select_gaps(&mut budget, &gaps).expect("it may be asked");
+        let chosen = select_gaps(&mut budget, &gaps).expect("the limit allows a request");
         assert!(chosen.len() > 50 && chosen.iter().zip(&gaps).all(|(&(first, _), gap)| first == gap.start));
         let request: Repairable<u64> = Repairable::Missing { token: u32::MAX, gaps: chosen };
         let size = postcard::to_allocvec(&request).expect("it can be encoded").len();

@@ -112,11 +112,12 @@ impl Topic {
     fn read(watch: &Watch, account: &TopicAccount) -> Self {
         let mut topic = Self { name: account.name.clone(), traffic: account.past, ..Self::default() };
         for bid in &account.bids {
-            let Some(info) = watch.out().buffer_info(*bid) else { continue };
+            let Some(buffer) = watch.out().buffer(*bid) else { continue };
+            let Some(info) = buffer.info() else { continue };
             add(&mut topic.traffic, info.traffic);
             topic.publishers += u64::from(!info.ended);
             topic.ring_bytes += info.capacity_bytes;
-            let (present, kept) = (watch.out().subscribers(*bid), watch.out().durable_cursors(*bid));
+            let (present, kept) = (buffer.subscribers(), buffer.durable_cursors());
             topic.subscribers += present.len() as u64;
             let unsent = present.iter().map(|sub| sub.lag_bytes).max().unwrap_or(0);
             topic.unsent_bytes = topic.unsent_bytes.max(unsent);
@@ -126,7 +127,7 @@ impl Topic {
             topic.lag_bytes = topic.lag_bytes.max(lag);
             if lag > 0 {
                 // The subscribers' answers are in the next scrape.
-                watch.out().ask_subscribers(*bid);
+                buffer.refresh_subscribers();
             }
             if let Some(load) = watch.table_load(*bid) {
                 topic.table_entries += load.entries as u64;

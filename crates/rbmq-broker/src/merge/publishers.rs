@@ -119,7 +119,7 @@ impl MergedTopics {
         fx: &mut Effects,
     ) -> Result<(), Refused> {
         let in_bid = create.bid;
-        let merged_delivery = tables.out.buffer_info(out_bid).map_or(0, |info| info.max_delivery_bytes);
+        let merged_delivery = tables.info(out_bid).map_or(0, |info| info.max_delivery_bytes);
         let size_bytes = merge_ring_bytes(create.max_delivery_bytes, merged_delivery, &tables.settings)?;
         let known = self.members.get(key, in_bid).map(|member| (member.number, member.epoch));
         let number = match known {
@@ -152,7 +152,7 @@ impl MergedTopics {
         let arrivals = topic.join(number, ring, merged_to.unwrap_or(0));
         session.merged.insert(in_bid, arrivals);
         let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
-        subscribed.map_err(|error| {
+        subscribed.map(drop).map_err(|error| {
             self.forget(tables, key, in_bid, fx);
             not_subscribed(error)
         })
@@ -172,18 +172,19 @@ impl MergedTopics {
         let buffer = Buffer::opening(topic.clone(), (SessionKey::BROKER, 0), (Framing::Merged, 0));
         let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, ..buffer })?;
         let options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
-        let out = &tables.out;
-        let made = out.create_buffer_with(out_bid, options).and_then(|()| out.set_limits(out_bid, limits));
-        let writer = made.and_then(|()| out.writer(out_bid)).map_err(|error| {
+        let made = tables.out.create_buffer_with(out_bid, options).and_then(|made| {
+            made.set_limits(limits);
+            made.writer()
+        });
+        let writer = made.map_err(|error| {
             fx.push(Effect::Remove(out_bid));
             no_buffer(error)
         })?;
         let limit = tables.settings.merge_table_entries;
-        let merged = MergedTopic::new(out, writer, out_bid, limit, &tables.events);
+        let merged = MergedTopic::new(writer, limit, &tables.events);
         self.index.insert(out_bid, &merged);
         self.members.insert(out_bid, topic.clone(), merged);
-        if let (Some(info), Some(buffer)) = (tables.out.buffer_info(out_bid), tables.topics.get_mut(out_bid))
-        {
+        if let (Some(info), Some(buffer)) = (tables.info(out_bid), tables.topics.get_mut(out_bid)) {
             buffer.epoch = Some(info.epoch);
             buffer.max_delivery_bytes = info.max_delivery_bytes;
         }

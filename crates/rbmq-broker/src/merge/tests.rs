@@ -489,7 +489,7 @@ fn notes_left_while_a_publisher_joins_are_handled() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
     out.create_buffer(1, 64 << 10).unwrap();
-    let merge = MergedTopic::new(&out, out.writer(1).unwrap(), 1, 10, &events);
+    let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events);
     // Another thread has found the state locked.
     lock(&merge.notes).push(Note::Arrived(0));
     let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
 use rocketbufs::{
-    Bid, ConfirmLevel, Coverage, InEvent, InView, OutEvent, OutWriter, Position, Progress, RIn, ROut,
+    Bid, ConfirmLevel, Coverage, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, RIn,
     SegmentError,
 };
 
@@ -28,8 +28,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A merged topic.
 pub(crate) struct MergedTopic {
-    out: ROut,
-    out_bid: Bid,
+    buffer: OutBuffer,
     events: Sender,
     /// Events of publishers that were not handled yet: at most a few for each publisher.
     pub(super) notes: Mutex<Vec<Note>>,
@@ -54,8 +53,6 @@ struct State {
 /// The writer's end of a merged log.
 struct MergedLog {
     writer: OutWriter,
-    out: ROut,
-    out_bid: Bid,
 }
 
 /// The ring of a publisher at the broker.
@@ -73,7 +70,10 @@ impl SourceRing for PublisherRing {
 
     fn confirm(&self, reached: Reached, count: Coverage) {
         // After the end of the subscription nobody needs the confirmation.
-        let _ = self.rin.confirm(self.bid, reached.delivered, reached.consumed, count);
+        let _ = self
+            .rin
+            .subscription(self.bid)
+            .map(|ring| ring.confirm(reached.delivered, reached.consumed, count));
     }
 }
 
@@ -102,35 +102,29 @@ impl Log for MergedLog {
     }
 
     fn confirmed(&self) -> (Position, Position, Coverage) {
-        let confirmed = self.out.confirmed(self.out_bid).unwrap_or_default();
+        let confirmed = self.writer.buffer().confirmed();
         (confirmed.delivered, confirmed.consumed, confirmed.coverage)
     }
 
     fn ask(&self, delivered: bool, consumed: bool) {
         let head = self.writer.head();
         if delivered {
-            self.out.ask(self.out_bid, ConfirmLevel::Delivered, head);
+            self.writer.buffer().request_confirm(ConfirmLevel::Delivered, head);
         }
         if consumed {
-            self.out.ask(self.out_bid, ConfirmLevel::Consumed, head);
+            self.writer.buffer().request_confirm(ConfirmLevel::Consumed, head);
         }
     }
 }
 
 impl MergedTopic {
     /// A topic that writes to a buffer of this rOut.
-    pub(super) fn new(
-        out: &ROut,
-        writer: OutWriter,
-        out_bid: Bid,
-        table_limit: usize,
-        events: &Sender,
-    ) -> Arc<Self> {
-        let log = MergedLog { writer, out: out.clone(), out_bid };
+    pub(super) fn new(writer: OutWriter, table_limit: usize, events: &Sender) -> Arc<Self> {
+        let buffer = writer.buffer().clone();
+        let log = MergedLog { writer };
         let state = State { log: Some(log), merger: Merger::new(table_limit), blocked: false };
         Arc::new(Self {
-            out: out.clone(),
-            out_bid,
+            buffer,
             events: events.clone(),
             notes: Mutex::default(),
             woken: AtomicBool::new(false),
@@ -215,7 +209,7 @@ impl MergedTopic {
             let turn = self.turn(&mut state);
             drop(state);
             for (number, position) in turn.finished {
-                self.events.event(Event::Merged { out_bid: self.out_bid, number, position });
+                self.events.event(Event::Merged { out_bid: self.buffer.bid(), number, position });
             }
             let flags = [&self.woken, &self.progressed];
             if lock(&self.notes).is_empty() && !flags.iter().any(|flag| flag.load(Ordering::SeqCst)) {
@@ -246,7 +240,8 @@ impl MergedTopic {
             // After a full turn there is room, so the next turn begins when the worker has served its connections.
             Blocked::ByRing | Blocked::TurnOver => Progress::Room,
         });
-        state.blocked = wanted.is_some_and(|wanted| self.out.tell_progress(self.out_bid, wanted).is_ok());
+        state.blocked = wanted.is_some();
+        wanted.into_iter().for_each(|wanted| self.buffer.notify_progress(wanted));
         if turn.ended {
             state.merger.clear();
         }

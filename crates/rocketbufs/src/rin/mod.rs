@@ -2,6 +2,7 @@
 
 mod direct;
 mod reader;
+mod subscription;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -15,12 +16,13 @@ use crate::error::{ControlError, RecvError, SubscribeError};
 use crate::events::{InEvent, event_of};
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
-use crate::proto::{Coverage, MAX_NAME_BYTES};
-use crate::state::{Command, InboundShared, Item, Queue, RInShared, Role, is_worker, view_of};
-use crate::types::{Bid, Epoch, Policy, Position};
+use crate::proto::MAX_NAME_BYTES;
+use crate::state::{Command, InboundShared, Item, Queue, RInShared, Role, may_wait, view_of};
+use crate::types::{Bid, Policy};
 use crate::view::{BufSeg, InView};
 
 pub use reader::{InRead, InReader};
+pub use subscription::{Subscription, SubscriptionInfo};
 
 /// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
 ///
@@ -32,7 +34,7 @@ pub use reader::{InRead, InReader};
 ///
 /// ```
 /// use std::time::Duration;
-/// use rocketbufs::{Blocking, Config, Conn, Context, Listener, RIn, ROut, InEvent};
+/// use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let ctx = Context::new(Config::default())?;
 /// let out = ROut::new(&ctx);
@@ -46,7 +48,7 @@ pub use reader::{InRead, InReader};
 /// let wait = Some(Duration::from_secs(5));
 /// assert!(matches!(input.recv(wait)?, Some(InEvent::Subscribed { bid: 7, .. })));
 ///
-/// let mut segment = out.get_output_segment(7, 5, Blocking::No)?;
+/// let mut segment = out.get_output_segment(7, 5, false)?;
 /// segment.bytes_mut().copy_from_slice(b"hello");
 /// out.deliver(segment, 5, None)?;
 /// let Some(InEvent::Data(view)) = input.recv(wait)? else { panic!("nothing came") };
@@ -82,22 +84,11 @@ impl RIn {
         conn.attach(Role::In(self.shared.clone()));
     }
 
-    /// As [`RIn::resume`], where the other end is another process than before and has other ids for its buffers. A
-    /// subscription continues when [`RIn::continue_as`] has said under which id; until then it is as if it had no
-    /// connection.
+    /// As [`RIn::resume`], where the peer is another process than before and has other ids for its buffers. A subscription
+    /// continues when [`Subscription::continue_as`] has named its id there; until then it is as if it had no connection.
     pub fn resume_elsewhere(&self, conn: &Conn) {
         self.shared.all_inbounds().iter().for_each(|inbound| inbound.there.forget());
         self.resume(conn);
-    }
-
-    /// The buffer `bid` of a subscription is `there` at the other end: it continues where it stopped, or is told what it
-    /// lost. Where it cannot go on in the memory that it has, as that is another process's, a spliced one ends with `Gone`.
-    pub fn continue_as(&self, bid: Bid, there: Bid) {
-        if let Some(inbound) = self.shared.inbound(bid) {
-            inbound.there.is(there);
-            let conn = self.shared.conn();
-            conn.send(Command::Subscribe { conn: conn.id, inbound });
-        }
     }
 
     /// The connection it receives from now.
@@ -105,11 +96,12 @@ impl RIn {
         Conn { shared: self.shared.conn(), context: self.context.clone() }
     }
 
-    /// Subscribes to a buffer, from now on, into a ring of `size_bytes`. Returns at once; the answer is an event.
+    /// Subscribes to a buffer, from now on, into a ring of `size_bytes`, and returns a handle of the subscription. Returns at
+    /// once; the answer is an event.
     ///
     /// # Errors
     /// Subscribed already, or a limit. What the sender says comes as [`InEvent::Refused`].
-    pub fn subscribe(&self, bid: Bid, size_bytes: u64) -> Result<(), SubscribeError> {
+    pub fn subscribe(&self, bid: Bid, size_bytes: u64) -> Result<Subscription, SubscribeError> {
         self.subscribe_with(bid, SubscribeOptions::new().size_bytes(size_bytes))
     }
 
@@ -117,12 +109,16 @@ impl RIn {
     ///
     /// # Errors
     /// As [`RIn::subscribe`].
-    pub fn subscribe_with(&self, bid: Bid, options: SubscribeOptions) -> Result<(), SubscribeError> {
-        self.ask(self.subscription(bid, options)?)
+    pub fn subscribe_with(
+        &self,
+        bid: Bid,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, SubscribeError> {
+        self.begin(self.new_inbound(bid, options)?)
     }
 
     /// A subscription that nobody knows of yet.
-    pub(crate) fn subscription(
+    pub(crate) fn new_inbound(
         &self,
         bid: Bid,
         mut options: SubscribeOptions,
@@ -141,7 +137,7 @@ impl RIn {
     }
 
     /// Adds a subscription, and asks the sender for it.
-    pub(crate) fn ask(&self, inbound: Arc<InboundShared>) -> Result<(), SubscribeError> {
+    pub(crate) fn begin(&self, inbound: Arc<InboundShared>) -> Result<Subscription, SubscribeError> {
         let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| !known.is_over()) {
             return Err(SubscribeError::Exists(inbound.bid));
@@ -152,34 +148,28 @@ impl RIn {
         map.insert(inbound.bid, inbound.clone());
         drop(map);
         let conn = self.shared.conn();
-        conn.send(Command::Subscribe { conn: conn.id, inbound });
-        Ok(())
+        conn.send(Command::Subscribe { conn: conn.id, inbound: inbound.clone() });
+        Ok(Subscription::new(self, inbound))
     }
 
-    /// Ends a subscription. What was received and not read is gone, and so is what was told of it and not heard: what
-    /// [`RIn::recv`] returns from now on is of the buffer's next subscription. A buffer spliced from it ends with `Gone`.
+    /// Ends the subscription of this buffer; see [`Subscription::unsubscribe`].
     pub fn unsubscribe(&self, bid: Bid) {
-        let inbound = self.shared.inbound(bid);
-        if let Some(inbound) = &inbound {
-            self.shared.forget(inbound);
-            // From here on nothing of it is told.
-            let mut state = lock(&inbound.state);
-            state.done = true;
-            if let Some(in_log) = &state.log {
-                in_log.ring().stop_following();
-            }
-        }
-        // Also of one that is over: it has made place, and its end may not have been heard.
-        self.shared.untell(bid);
-        if let Some(inbound) = inbound {
-            let conn = self.shared.conn();
-            conn.send(Command::Unsubscribe { conn: conn.id, inbound });
+        match self.subscription(bid) {
+            Some(subscription) => subscription.unsubscribe(),
+            // One that is over has made place, and its end may not have been received.
+            None => self.shared.untell(bid),
         }
     }
 
-    /// The buffers subscribed to.
-    pub fn subscriptions(&self) -> Vec<Bid> {
-        self.shared.all_inbounds().iter().map(|inbound| inbound.bid).collect()
+    /// The subscription of this buffer.
+    pub fn subscription(&self, bid: Bid) -> Option<Subscription> {
+        self.shared.inbound(bid).map(|inbound| Subscription::new(self, inbound))
+    }
+
+    /// The subscriptions, in the order of their ids.
+    pub fn subscriptions(&self) -> Vec<Subscription> {
+        let all = self.shared.all_inbounds().into_iter();
+        all.map(|inbound| Subscription::new(self, inbound)).collect()
     }
 
     /// Calls `callback` on a worker thread whenever new complete deliveries are there: one or several, never part of
@@ -223,10 +213,13 @@ impl RIn {
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
 
-    /// Removes the callback of [`RIn::set_control_msg_cb`], as [`RIn::unset_data_in_cb`] does: messages wait for
-    /// [`RIn::recv_control`].
+    /// Removes the callback of [`RIn::set_control_msg_cb`], as [`RIn::unset_data_in_cb`] does: messages wait for [`RIn::recv`].
     pub fn unset_control_msg_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.control_cb);
+    }
+
+    fn subscribed(&self, bid: Bid) -> Result<Subscription, RecvError> {
+        self.subscription(bid).ok_or(RecvError::NotSubscribed(bid))
     }
 
     /// Gives back the oldest `size_bytes` of a buffer: the writer may use their space again (paper 1, section 3.3).
@@ -234,42 +227,23 @@ impl RIn {
     /// # Errors
     /// More than was received, or no such subscription.
     pub fn data_consumed(&self, bid: Bid, size_bytes: u64) -> Result<(), RecvError> {
-        self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?.consume(size_bytes)
+        self.subscribed(bid)?.consume(size_bytes)
     }
 
-    /// Says how far what was received and handed on is confirmed, in positions of the buffer, and for how many receivers
-    /// that speaks: for subscriptions with [`SubscribeOptions::relays`]. The sender is told when it asked, or by the
-    /// quarter window. Never more than was given back.
+    /// Everything of a buffer that was received and not given back; see [`Subscription::buf_ref`].
     ///
     /// # Errors
-    /// No such subscription, not answered yet, or one that does not relay.
-    pub fn confirm(
-        &self,
-        bid: Bid,
-        delivered: Position,
-        consumed: Position,
-        count: Coverage,
-    ) -> Result<(), RecvError> {
-        let inbound = self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?;
-        inbound.confirm(delivered, consumed, count).then_some(()).ok_or(RecvError::NotSubscribed(bid))
-    }
-
-    /// Everything of a buffer that was received and not given back, whole deliveries.
-    ///
-    /// # Errors
-    /// No such subscription, not answered yet, or spliced (its data is the subscribers').
+    /// There is no such subscription, or as [`Subscription::buf_ref`].
     pub fn get_buf_ref(&self, bid: Bid) -> Result<InView, RecvError> {
-        let inbound = self.shared.inbound(bid).ok_or(RecvError::NotSubscribed(bid))?;
-        let (view, epoch, pin) = inbound.buf_ref().ok_or(RecvError::NotSubscribed(bid))?;
-        let end = view.to();
-        Ok(InView::new(view, inbound, epoch, Some(pin), end))
+        self.subscribed(bid)?.buf_ref()
     }
 
-    /// The synchronous way: what comes next from any buffer; none if nothing came within `timeout` (none: for ever).
-    /// Not together with a data callback.
+    /// The synchronous way: the next data or event of any subscription, waiting at most `timeout` (`None`: no limit; zero: only
+    /// looks); none if nothing came in time. Control messages come here while no [`RIn::set_control_msg_cb`] is set. Not
+    /// together with a data callback.
     ///
     /// # Errors
-    /// From a callback, which must not wait, with a timeout other than zero; while there is an [`InReader`].
+    /// From a callback, which must not wait, with a time-out other than zero; while there is an [`InReader`].
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
         if self.has_reader() {
             return Err(RecvError::ReaderTaken);
@@ -278,14 +252,12 @@ impl RIn {
     }
 
     fn receive(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
-        if is_worker() && timeout != Some(Duration::ZERO) {
-            return Err(RecvError::CalledFromWorker);
-        }
+        may_wait(timeout)?;
         let mut deadline = Deadline::new(timeout);
         let shared = &self.shared;
         let mut queue = lock(&shared.queue);
         loop {
-            if let Some(notice) = queue.notices.pop_front() {
+            if let Some(notice) = queue.next_notice() {
                 shared.settle(&queue);
                 return Ok(Some(notice));
             }
@@ -313,12 +285,19 @@ impl RIn {
             if left.is_zero() {
                 return Ok(None);
             }
-            queue = self.wait(queue, left);
+            queue = self.wait(queue, left, &|queue| !queue.is_empty(), true);
         }
     }
 
-    /// Waits for something in the queue, at most so long, or does the worker's work until there may be something.
-    fn wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, left: Duration) -> MutexGuard<'a, Queue> {
+    /// Waits for news in the queue, at most so long, or does the worker's work until there may be news. With `looks` it returns
+    /// when it is better to look at the rings.
+    fn wait<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        left: Duration,
+        news: &dyn Fn(&Queue) -> bool,
+        looks: bool,
+    ) -> MutexGuard<'a, Queue> {
         let shared = &self.shared;
         // Anew each time: it may go on over a connection of another worker.
         let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
@@ -326,10 +305,11 @@ impl RIn {
             queue.driven |= waiting.bit();
             let sights = queue.sights.clone();
             drop(queue);
-            let drove = waiting.drive(left, &|| !lock(&shared.queue).is_empty() || self.may_look(&sights));
+            let drove =
+                waiting.drive(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&sights));
             queue = lock(&shared.queue);
             queue.driven &= !waiting.bit();
-            if drove || !queue.is_empty() {
+            if drove || news(&queue) {
                 return queue;
             }
             waiting.want(shared);
@@ -371,26 +351,14 @@ impl RIn {
         Some(InEvent::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
     }
 
-    /// The synchronous way to the application's control messages of the other end. In a callback, which must not wait,
-    /// only what is there.
-    pub fn recv_control(&self, timeout: Duration) -> Option<Vec<u8>> {
-        let timeout = if is_worker() { Duration::ZERO } else { timeout };
-        let queue = lock(&self.shared.queue);
-        let waited = self.shared.arrived.wait_timeout_while(queue, timeout, |queue| queue.control.is_empty());
-        let (mut queue, _) = waited.unwrap_or_else(|p| p.into_inner());
-        let message = queue.take_control();
-        self.shared.settle(&queue);
-        message
-    }
-
-    /// A descriptor that is readable while [`RIn::recv`] or [`RIn::recv_control`] would return something: for the
-    /// application's own event loop, which must only poll it. It lives as long as the rIn's last handle.
+    /// A descriptor that is readable while [`RIn::recv`] would return something: for the application's own event
+    /// loop, which must only poll it. It lives as long as the rIn's last handle.
     ///
     /// # Errors
     /// The process has no descriptor left.
     pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
         let queue = lock(&self.shared.queue);
-        self.shared.readable.descriptor(queue.has_something())
+        self.shared.readable.descriptor(!queue.is_empty())
     }
 
     /// Sends one of the application's own control messages to the other end, in order with the data.
@@ -399,14 +367,6 @@ impl RIn {
     /// Too large, too many waiting, or down.
     pub fn send_control(&self, message: &[u8]) -> Result<(), ControlError> {
         self.shared.conn().send_control(message)
-    }
-
-    /// Where the complete data received so far ends: what to name in [`Start::Position`](crate::Start::Position) to go on elsewhere.
-    pub fn position(&self, bid: Bid) -> Option<(Epoch, Position)> {
-        let inbound = self.shared.inbound(bid)?;
-        let state = lock(&inbound.state);
-        let log = &state.log.as_ref()?.log;
-        Some((log.epoch, log.ring.boundary()))
     }
 }
 

@@ -44,7 +44,7 @@ pub enum InRead {
 ///
 /// ```
 /// use std::time::Duration;
-/// use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, InRead};
+/// use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut, InRead};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let ctx = Context::new(Config::default())?;
 /// # let out = ROut::new(&ctx);
@@ -58,7 +58,7 @@ pub enum InRead {
 /// let wait = Some(Duration::from_secs(5));
 /// assert!(matches!(reader.recv(wait, |_, _| {})?, InRead::Event(InEvent::Subscribed { bid: 7, .. })));
 ///
-/// out.writer(7)?.append(&[b"hello"])?;
+/// out.buffer(7).unwrap().writer()?.append(&[b"hello"])?;
 /// let mut copy = [0; 5];
 /// let read = reader.recv(wait, |bid, seg| {
 ///     assert_eq!((bid, seg.len()), (7, 5));

@@ -50,5 +50,5 @@ pub(crate) use rest::{MOVING, NOWHERE, Rest, Roused};
 pub(crate) use rin::{Queue, RInShared, view_of};
 pub(crate) use rout::ROutShared;
 pub(crate) use worker::{
-    Borrow, Inline, Sent, WorkerShared, after, as_worker, become_worker, is_worker, nanos_since,
+    Borrow, Inline, Sent, WorkerShared, after, as_worker, become_worker, is_worker, may_wait, nanos_since,
 };

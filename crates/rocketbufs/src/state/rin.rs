@@ -37,7 +37,7 @@ pub(crate) struct RInShared {
     pub(crate) readable: Readable,
 }
 
-/// What waits for [`RIn::recv`](crate::RIn::recv) and [`RIn::recv_control`](crate::RIn::recv_control).
+/// What waits for [`RIn::recv`](crate::RIn::recv).
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) notices: VecDeque<InEvent>,
@@ -52,13 +52,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Whether nothing waits, control messages included.
     pub(crate) fn is_empty(&self) -> bool {
-        self.notices.is_empty() && self.ready.is_empty()
+        self.notices.is_empty() && self.ready.is_empty() && self.control.is_empty()
     }
 
-    /// Whether anything waits, control messages included.
-    pub(crate) fn has_something(&self) -> bool {
-        !(self.is_empty() && self.control.is_empty())
+    /// The next event that is not data of a subscription.
+    pub(crate) fn next_notice(&mut self) -> Option<InEvent> {
+        self.notices.pop_front().or_else(|| Some(InEvent::Control { message: self.take_control()? }))
     }
 }
 
@@ -270,12 +271,12 @@ impl RInShared {
     }
 
     pub(crate) fn settle(&self, queue: &Queue) {
-        if !queue.has_something() {
+        if queue.is_empty() {
             self.readable.lower();
         }
     }
 
-    /// An application's control message: to the callback, or queued for [`RIn::recv_control`]. False if too many wait.
+    /// An application's control message: to the callback, or queued for [`RIn::recv`](crate::RIn::recv). False if too many wait.
     pub(crate) fn on_control(&self, message: Vec<u8>) -> bool {
         self.run_control_backlog();
         let told = self.control_cb.run(message, |callback, message| callback(&message));
@@ -293,8 +294,7 @@ impl RInShared {
         }
         queue.control_bytes = bytes;
         queue.control.push_back(message);
-        self.arrived.notify_all();
-        self.readable.raise();
+        self.signal(&queue);
         true
     }
 }

@@ -12,6 +12,7 @@ use rocketring::barrier::{self, Full};
 use rocketring::{Mailbox, PendingSet, ReactorToken};
 
 use super::{Command, Looks, RInShared};
+use crate::error::RecvError;
 use crate::lock::lock;
 use crate::types::Nanos;
 
@@ -22,6 +23,14 @@ thread_local! {
 /// Whether the calling thread is a worker: it runs callbacks and must never wait for itself.
 pub(crate) fn is_worker() -> bool {
     IS_WORKER.get()
+}
+
+/// Whether a call that receives may wait: not in a callback, unless it only looks.
+pub(crate) fn may_wait(timeout: Option<Duration>) -> Result<(), RecvError> {
+    match is_worker() && timeout != Some(Duration::ZERO) {
+        true => Err(RecvError::CalledFromWorker),
+        false => Ok(()),
+    }
 }
 
 /// From here on the calling thread is a worker.

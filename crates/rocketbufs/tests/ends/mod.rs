@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Blocking, Config, Conn, Context, InEvent, Listener, RIn, ROut, SubscribeOptions};
+use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut, SubscribeOptions};
 
 pub const WAIT: Duration = Duration::from_secs(60);
 
@@ -65,7 +65,7 @@ pub fn write(out: &ROut, bid: u32, bytes: u64, piece: u64) {
     let mut left = bytes;
     while left > 0 {
         let size = piece.min(left);
-        let mut segment = out.get_output_segment(bid, size, Blocking::For(WAIT)).unwrap();
+        let mut segment = out.buffer(bid).unwrap().segment(size, Some(WAIT)).unwrap();
         let at = segment.position();
         segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
         out.deliver(segment, size, None).unwrap();

@@ -6,9 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{
-    Blocking, BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, Start, SubscribeOptions,
-};
+use rocketbufs::{BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, Start, SubscribeOptions};
 
 #[path = "../sim/rng.rs"]
 mod rng;
@@ -101,7 +99,9 @@ fn run(seed: u64, config: &Config, addr: &str) {
         }
         write(&out, &mut rng, seed, &written);
     });
-    out.drain(BUFFER, WAIT).unwrap_or_else(|error| panic!("seed {seed}: not drained: {error}"));
+    out.buffer(BUFFER)
+        .map_or(Ok(()), |buffer| buffer.drain(Some(WAIT)))
+        .unwrap_or_else(|error| panic!("seed {seed}: not drained: {error}"));
     readers.iter().for_each(Reader::leave);
 }
 
@@ -110,15 +110,15 @@ fn write(out: &ROut, rng: &mut Rng, seed: u64, written: &Written) {
     let mut left = rng.between(100_000, 1_500_000).min(most * 20_000);
     while left > 0 {
         let size = rng.between(1, most).min(left);
-        let mut segment = out.get_output_segment(BUFFER, size, Blocking::For(WAIT)).unwrap();
+        let mut segment = out.buffer(BUFFER).unwrap().segment(size, Some(WAIT)).unwrap();
         let at = segment.position();
         segment.bytes_mut().copy_from_slice(&pattern(at, size as usize));
         written.ends.lock().unwrap().insert(at + size);
         assert_eq!(out.deliver(segment, size, None).unwrap(), at + size, "seed {seed}");
         left -= size;
         if rng.percent(2) {
-            let head = out.buffer_info(BUFFER).unwrap().head;
-            let told = out.confirmed(BUFFER).unwrap();
+            let head = out.buffer(BUFFER).unwrap().info().unwrap().head;
+            let told = out.buffer(BUFFER).unwrap().confirmed();
             let in_order = told.consumed <= told.delivered && told.delivered <= told.landed;
             assert!(in_order && told.landed <= head, "seed {seed}: {told:?}, head {head}");
         }

@@ -33,10 +33,10 @@ impl World<'_> {
             App::Waiting | App::Subscriber(_) => return self.memory(at),
         };
         for (bid, buffer) in bids {
-            let Some(info) = out.buffer_info(bid) else { continue };
+            let Some(info) = out.buffer(bid).and_then(|buffer| buffer.info()) else { continue };
             let flow_control = self.plan.buffers[buffer].flow_control;
             self.ring(at, bid, &info, flow_control);
-            for sub in out.subscribers(bid) {
+            for sub in out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers()) {
                 self.subscription(at, (bid, buffer), &info, &sub);
             }
         }
@@ -97,12 +97,12 @@ impl World<'_> {
         match &self.nodes[child].process.as_ref()?.app {
             App::Broker(broker) => {
                 let sub = broker.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
-                let below = broker.out.buffer_info(sub.plan.out_bid)?;
+                let below = broker.out.buffer(sub.plan.out_bid).and_then(|buffer| buffer.info())?;
                 (below.epoch == info.epoch).then_some(below.head)
             }
             App::Subscriber(subscriber) => {
                 let sub = subscriber.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
-                let (epoch, boundary) = subscriber.rin.position(sub.plan.up_bid)?;
+                let (epoch, boundary) = subscriber.rin.subscription(sub.plan.up_bid)?.position()?;
                 // What has landed of an incomplete delivery, and of a transfer that ends it, cannot be seen.
                 let most = boundary + 3 * info.max_delivery_bytes;
                 (sub.times == 1 && epoch == info.epoch).then_some(most)
@@ -130,9 +130,9 @@ impl World<'_> {
             );
             self.env.note("confirmed", [u64::from(bid), context, 0, 0]);
             let Some((_, end)) = expected else { continue };
-            let Some(info) = out.buffer_info(bid) else { continue };
+            let Some(info) = out.buffer(bid).and_then(|buffer| buffer.info()) else { continue };
             let buffer = (bid - 1) as usize;
-            for sub in out.subscribers(bid) {
+            for sub in out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers()) {
                 let Some(process) = &self.nodes[0].process else { return };
                 let Some(child) = process.child_of(sub.conn) else { continue };
                 // Who came with this very turn does not count yet.
@@ -147,8 +147,14 @@ impl World<'_> {
         }
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let bids = publisher.sources.iter().map(|source| source.plan.bid);
-        let subs =
-            bids.flat_map(|bid| publisher.out.subscribers(bid).into_iter().map(move |s| (bid, s.conn)));
+        let subs = bids.flat_map(|bid| {
+            publisher
+                .out
+                .buffer(bid)
+                .map_or(Vec::new(), |buffer| buffer.subscribers())
+                .into_iter()
+                .map(move |s| (bid, s.conn))
+        });
         self.present = subs.collect();
     }
 
@@ -161,11 +167,11 @@ impl World<'_> {
             App::Waiting | App::Subscriber(_) => return,
         };
         for (bid, buffer) in bids {
-            for sub in out.subscribers(bid) {
+            for sub in out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers()) {
                 let Some(child) = process.child_of(sub.conn) else { continue };
                 let key = (child, buffer);
                 if self.joined.get(&key).is_none_or(|joined| joined.conn != sub.conn) {
-                    let head = out.buffer_info(bid).map_or(0, |info| info.head);
+                    let head = out.buffer(bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);
                     self.joined.insert(key, Joined { conn: sub.conn, head, start: sub.start });
                 }
             }
@@ -180,8 +186,13 @@ impl World<'_> {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
         for (buffer, source) in publisher.sources.iter().enumerate() {
-            let Some(confirmed) = publisher.out.confirmed(source.plan.bid) else { continue };
-            let Some(info) = publisher.out.buffer_info(source.plan.bid) else { continue };
+            let Some(confirmed) = publisher.out.buffer(source.plan.bid).map(|buffer| buffer.confirmed())
+            else {
+                continue;
+            };
+            let Some(info) = publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()) else {
+                continue;
+            };
             let nodes = self.plan.nodes.iter();
             let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
             let Coverage { covered_from, parts, .. } = confirmed.coverage;
@@ -218,7 +229,10 @@ impl World<'_> {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
         for (buffer, source) in publisher.sources.iter().enumerate() {
-            let Some(confirmed) = publisher.out.confirmed(source.plan.bid) else { continue };
+            let Some(confirmed) = publisher.out.buffer(source.plan.bid).map(|buffer| buffer.confirmed())
+            else {
+                continue;
+            };
             if !self.plan.buffers[buffer].flow_control {
                 // What is overwritten in a receiver's own memory had been delivered.
                 continue;

@@ -88,7 +88,7 @@ impl Acceptor {
             None => true,
         });
         let mut fresh = VecDeque::new();
-        while let Some(conn) = self.listener.accept(Some(Duration::ZERO)) {
+        while let Some(conn) = self.listener.accept(Some(Duration::ZERO)).unwrap() {
             let edge = usize::from(conn.peer_hello()[0]);
             env.event("connections accepted");
             self.conns.push((conn.clone(), edge));

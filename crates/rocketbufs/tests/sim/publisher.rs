@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use rocketbufs::{
-    Blocking, BufferOptions, ConfirmLevel, Context, DeliverError, OutSegment, OutWriter, Position, ROut,
-    SegmentError,
+    BufferOptions, ConfirmLevel, Context, DeliverError, OutSegment, OutWriter, Position, ROut, SegmentError,
 };
 
 use super::oracle::{Env, Log, fill};
@@ -76,7 +75,7 @@ impl Source {
             .keep_until_delivered(plan.keep)
             .start(plan.start);
         out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
-        let info = out.buffer_info(plan.bid).expect("it was just made");
+        let info = out.buffer(plan.bid).and_then(|buffer| buffer.info()).expect("it was just made");
         let log = Log {
             start: info.head,
             flow_control: plan.flow_control,
@@ -85,7 +84,7 @@ impl Source {
             closed: None,
         };
         env.logs.insert(info.epoch, log);
-        let writer = plan.appends.then(|| out.writer(plan.bid).expect("nobody took it"));
+        let writer = plan.appends.then(|| out.buffer(plan.bid).unwrap().writer().expect("nobody took it"));
         Self {
             plan: plan.clone(),
             epoch: info.epoch,
@@ -118,14 +117,17 @@ impl Source {
     pub fn stuck(&self, out: &ROut) -> String {
         let Self { open, next, wanted, .. } = self;
         let (bid, open) = (self.plan.bid, open.len());
-        let info = out.buffer_info(bid);
-        let subs = out.subscribers(bid);
+        let info = out.buffer(bid).and_then(|buffer| buffer.info());
+        let subs = out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers());
         format!("the writer of buffer {bid} is at {next}, {open} open, wants {wanted:?}: {info:?} {subs:?}")
     }
 
     fn act(&mut self, env: &mut Env, out: &ROut) -> bool {
         if self.done() {
-            let subscribed = || env.calm || !out.subscribers(self.plan.bid).is_empty();
+            let subscribed = || {
+                env.calm
+                    || !out.buffer(self.plan.bid).map_or(Vec::new(), |buffer| buffer.subscribers()).is_empty()
+            };
             let ends = self.plan.ends_early && self.closed.is_none() && subscribed();
             if ends {
                 env.event("buffers destroyed while they are read");
@@ -156,7 +158,7 @@ impl Source {
     }
 
     fn horizon(&self, out: &ROut) -> Position {
-        out.buffer_info(self.plan.bid).map_or(0, |info| info.horizon)
+        out.buffer(self.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.horizon)
     }
 
     fn size(&mut self, env: &mut Env) -> u64 {
@@ -197,7 +199,7 @@ impl Source {
 
     fn claim(&mut self, env: &mut Env, out: &ROut) -> bool {
         let size = self.size(env);
-        match out.get_output_segment(self.plan.bid, size, Blocking::No) {
+        match out.get_output_segment(self.plan.bid, size, false) {
             Ok(mut segment) => {
                 let begin = segment.position();
                 let marks = self.marks();
@@ -274,7 +276,7 @@ impl Source {
 
     /// Remembers what is confirmed now.
     pub fn see(&mut self, out: &ROut) {
-        let Some(confirmed) = out.confirmed(self.plan.bid) else { return };
+        let Some(confirmed) = out.buffer(self.plan.bid).map(|buffer| buffer.confirmed()) else { return };
         for (reached, level) in self.reached.iter_mut().zip(ConfirmLevel::ALL) {
             *reached = confirmed.at(level).max(*reached);
         }
@@ -285,7 +287,7 @@ impl Source {
         if self.asking.percent(self.plan.asks) {
             self.see(out);
             let level = self.asking.one_of(&ConfirmLevel::ALL);
-            out.ask(self.plan.bid, level, end);
+            out.buffer(self.plan.bid).into_iter().for_each(|buffer| buffer.request_confirm(level, end));
             let asked = &mut self.asked[level as usize];
             *asked = end.max(*asked);
         }

@@ -139,7 +139,9 @@ impl World<'_> {
     fn unconfirmed(&self, publisher: &Publisher) -> Option<String> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
-            let Some(confirmed) = publisher.out.confirmed(bid) else { continue };
+            let Some(confirmed) = publisher.out.buffer(bid).map(|buffer| buffer.confirmed()) else {
+                continue;
+            };
             if waits_for_kept(publisher, source) || self.waits_for_ended(bid as usize - 1) {
                 continue;
             }
@@ -177,8 +179,9 @@ impl World<'_> {
                 _ => None,
             });
         brokers.into_iter().any(|(broker, sub)| {
-            let head = broker.out.buffer_info(sub.out_bid).map_or(0, |info| info.head);
-            broker.out.durable_cursors(sub.out_bid).iter().any(|cursor| cursor.consumed < head)
+            let Some(out) = broker.out.buffer(sub.out_bid) else { return false };
+            let head = out.info().map_or(0, |info| info.head);
+            out.durable_cursors().iter().any(|cursor| cursor.consumed < head)
         })
     }
 
@@ -190,7 +193,11 @@ impl World<'_> {
             _ => return "nobody above".into(),
         };
         let name = &self.plan.nodes[node].name;
-        format!("{name} has {:?} for {:?}", out.buffer_info(bid), out.subscribers(bid))
+        format!(
+            "{name} has {:?} for {:?}",
+            out.buffer(bid).and_then(|buffer| buffer.info()),
+            out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers())
+        )
     }
 
     /// Whether a broker above never had anything of this buffer: its connection never was up.
@@ -198,7 +205,7 @@ impl World<'_> {
         while let Some(sub) = self.plan.nodes[node].subs.iter().find(|sub| sub.buffer == buffer) {
             let app = self.nodes[node].process.as_ref().map(|process| &process.app);
             let Some(App::Broker(broker)) = app else { return true };
-            if broker.out.buffer_info(sub.out_bid).is_none() {
+            if broker.out.buffer(sub.out_bid).and_then(|buffer| buffer.info()).is_none() {
                 return true;
             }
             node = self.plan.nodes[node].parent;
@@ -384,10 +391,12 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
 /// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept. One that
 /// was told the end does not come back.
 fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
-    let head = publisher.out.buffer_info(source.plan.bid).map_or(0, |info| info.head);
+    let head =
+        publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);
     publisher
         .out
-        .durable_cursors(source.plan.bid)
+        .buffer(source.plan.bid)
+        .map_or(Vec::new(), |buffer| buffer.durable_cursors())
         .iter()
         .any(|place| place.landed < head || (source.closed.is_some() && place.consumed < head))
 }

@@ -158,8 +158,8 @@ impl<'p> World<'p> {
             return;
         };
         let bid = self.plan.buffers[buffer].bid;
-        let subscribers = publisher.out.subscribers(bid);
-        let durable = publisher.out.durable_cursors(bid);
+        let subscribers = publisher.out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers());
+        let durable = publisher.out.buffer(bid).map_or(Vec::new(), |buffer| buffer.durable_cursors());
         for &child in &self.plan.nodes[0].children {
             let name = self.plan.nodes[child].name.as_bytes();
             let here = subscribers.iter().any(|sub| self.nodes[0].child_of(sub.conn) == Some(child));

@@ -6,15 +6,14 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::{transmute, zeroed};
-use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 
 use rocketring::{PinGuard, Position, Ring};
 
 use super::abi::*;
-use super::connect::{Id, set_nonblocking};
-use super::load::Functions;
+use super::completions::{Completions, device_of};
+use super::connect::Id;
 use super::memory::{Buffer, Domain, RingRegion};
 
 /// Marks the number of a receive among the numbers of completions.
@@ -23,74 +22,6 @@ const RECEIVE: u64 = 1 << 63;
 const BATCH: usize = 32;
 /// Sizes of inline data that are tried, the largest first: a device refuses more than it has.
 const INLINE: [u32; 6] = [512, 256, 220, 128, 64, 0];
-
-/// Where the completion queues of one worker on one device tell that they have something.
-#[derive(Debug)]
-pub struct Completions {
-    functions: &'static Functions,
-    raw: *mut IbvCompChannel,
-    /// Goes after the channel, and whatever else holds this.
-    _device: Id,
-}
-
-// SAFETY: the library's functions may be called from any thread.
-unsafe impl Send for Completions {}
-// SAFETY: as above.
-unsafe impl Sync for Completions {}
-
-impl Completions {
-    /// For connections of this one's device. When that goes away an event comes under this number, and everything that
-    /// holds this is to be dropped: the kernel waits for it.
-    ///
-    /// # Errors
-    /// The device refuses, or descriptors have run out.
-    pub fn new(id: &Id, number: u64) -> io::Result<Arc<Self>> {
-        let device = id.beside(number)?;
-        // SAFETY: the id is there and has a device, of which a null pointer is refused below.
-        let raw = unsafe {
-            let context = (*id.raw).verbs;
-            if context.is_null() { ptr::null_mut() } else { (id.functions.ibv_create_comp_channel)(context) }
-        };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
-        let completions = Self { functions: id.functions, raw, _device: device };
-        // SAFETY: just made.
-        set_nonblocking(unsafe { (*raw).fd })?;
-        Ok(Arc::new(completions))
-    }
-
-    /// Readable while a queue has something to tell.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`, and its descriptor with it.
-        unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
-    }
-
-    /// The number of a connection whose queue has something; it tells no more until it is armed again.
-    pub fn next(&self) -> Option<u64> {
-        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is there; the two take what it gives.
-        if unsafe { (self.functions.ibv_get_cq_event)(self.raw, &mut queue, &mut context) } != 0 {
-            return None;
-        }
-        // SAFETY: the queue is destroyed only after its events are acknowledged.
-        unsafe { (self.functions.ibv_ack_cq_events)(queue, 1) };
-        Some(context.addr() as u64)
-    }
-}
-
-impl Drop for Completions {
-    fn drop(&mut self) {
-        // SAFETY: every queue of it holds it, so none is left.
-        unsafe { (self.functions.ibv_destroy_comp_channel)(self.raw) };
-    }
-}
-
-/// The device of a connection, to tell one from another.
-pub fn device_of(id: &Id) -> usize {
-    // SAFETY: the id is there.
-    unsafe { (*id.raw).verbs }.addr()
-}
 
 /// How large a connection's queues are.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rocketring::{PinGuard, Position, Ring};
 
 use super::abi::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IbvContext, IbvMr, IbvPd};
-use super::link::Completions;
+use super::completions::Completions;
 use super::load::Functions;
 
 /// A protection domain: what is registered in it can be reached by its queue pair and by no other. One for each

@@ -1,7 +1,8 @@
 //! Cases about control messages.
 
 use super::flow::Flow;
-use super::{Kit, Lab};
+use super::kit::Kit;
+use super::lab::Lab;
 use crate::contract::{Down, Event, QueueFull, Transport};
 
 /// Messages of all sizes go both ways, whole and in order, the empty one too.

@@ -1,7 +1,8 @@
 //! Cases about ranges.
 
 use super::flow::{Flow, ring};
-use super::{Kit, Lab};
+use super::kit::Kit;
+use super::lab::Lab;
 use crate::contract::{Down, NotWritten, SourceRange, Transport};
 
 /// Capacity of rings in cases where it does not matter.

@@ -2,7 +2,8 @@
 
 use rocketring::{Hold, Pool, PoolConfig, Position, Ring, RingConfig, Writer};
 
-use super::{Kit, Lab};
+use super::kit::Kit;
+use super::lab::Lab;
 use crate::contract::{ConnId, SourceRange, Transport, WireId};
 
 /// The byte at a position of the flow with this seed.

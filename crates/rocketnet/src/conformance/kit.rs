@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rocketring::PeerRing;
 
-use super::Lab;
+use super::lab::Lab;
 use crate::contract::{ConnId, Down, Event, Promises, SourceRange, Transport, WireId};
 
 /// Long enough for a close that is to deliver what is queued.

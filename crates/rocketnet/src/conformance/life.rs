@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::flow::{Flow, ring};
-use super::kit::LINGER;
-use super::{Kit, Lab};
+use super::kit::{Kit, LINGER};
+use super::lab::Lab;
 use crate::contract::{ConnId, Down, Event, SourceRange, Transport, TransportError};
 
 const CAPACITY: u64 = 64 << 10;

@@ -21,54 +21,14 @@ pub mod control;
 pub mod data;
 pub mod flow;
 pub mod kit;
+mod lab;
 pub mod life;
 pub mod proxy;
 pub mod random;
 
 pub use flow::Flow;
 pub use kit::{End, Kit};
-
-use crate::contract::{Event, Transport};
-
-/// Makes transports of one kind for the suite.
-pub trait Lab {
-    /// The transport under test.
-    type Link: Transport;
-
-    /// A fresh transport. Called twice per case: all transports of one lab can reach each other.
-    fn transport(&mut self) -> Self::Link;
-
-    /// An address to listen on, free for each call.
-    fn listen_address(&mut self) -> String;
-
-    /// Where to connect to reach a listener, given the address that `listen` returned: another one if something stands
-    /// between.
-    fn dial_address(&mut self, listening: &str) -> String {
-        listening.into()
-    }
-
-    /// A well-formed address where nobody listens.
-    fn dead_address(&mut self) -> String;
-
-    /// Polls one transport once. `idle`: the last round brought nothing, so that it may wait for about a millisecond
-    /// (or let virtual time pass).
-    fn poll(&mut self, link: &mut Self::Link, idle: bool, events: &mut Vec<Event>);
-
-    /// Whether rings are offered to the peer, which then maps them.
-    fn maps(&self) -> bool {
-        false
-    }
-
-    /// About how many bytes the largest case may move. Lower it where each byte is expensive.
-    fn bytes(&self) -> u64 {
-        4 << 20
-    }
-
-    /// How many rounds without any event a case may wait.
-    fn patience(&self) -> usize {
-        10_000
-    }
-}
+pub use lab::Lab;
 
 /// Makes one `#[test]` of each case of the suite, in a module `$name`, on the [`Lab`](crate::conformance::Lab) that the
 /// expression makes.

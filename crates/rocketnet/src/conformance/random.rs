@@ -1,7 +1,8 @@
 //! Random traffic against what the positions say.
 
 use super::flow::Flow;
-use super::{Kit, Lab};
+use super::kit::Kit;
+use super::lab::Lab;
 use crate::contract::Transport;
 
 /// A small generator; the same seed gives the same case.

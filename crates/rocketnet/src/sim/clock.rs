@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use super::config::SimConfig;
 use super::rng::Rng;
 use super::trace::Trace;
-use crate::sim::SimConfig;
 
 /// Something that will happen. `side` is the end that sends, or that the event is for where nobody sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,97 +1,12 @@
 //! One simulated connection: two ends, and a lane in each direction.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use rocketring::{Position, RingReceiver};
-
 use super::clock::{Clock, Kind};
+use super::config::Mode;
+use super::end::{Direction, End, Phase, end_id};
 use super::fabric::Fabric;
 use super::outbox::Outbox;
 use super::stream::Stream;
-use crate::contract::{ConnId, Down, Event, WireId};
-use crate::sim::Mode;
-
-/// Where an end is in its life.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Asked for, not answered.
-    Connecting,
-    /// Told as Incoming, adopted by nobody yet.
-    Pending,
-    /// Both ways work.
-    Up,
-    /// Closed here for this reason; what is queued still leaves.
-    Closing(String),
-    /// Down was told, or will be by the next poll.
-    Down,
-    /// Forgotten, or its host is dead.
-    Gone,
-}
-
-/// A ring receiver, bound to a wire id.
-pub(super) struct Bound {
-    pub(super) receiver: RingReceiver,
-    /// Changes when what one-sided writes have put ahead of the head does not belong there any more.
-    pub(super) era: u64,
-}
-
-/// What one host has of a connection.
-pub(super) struct End {
-    pub(super) host: u32,
-    pub(super) owner: Option<u64>,
-    pub(super) phase: Phase,
-    pub(super) paused: bool,
-    pub(super) receivers: BTreeMap<WireId, Bound>,
-    /// Events that do not come from arriving bytes. At most one Landed per wire.
-    pub(super) events: VecDeque<Event>,
-    /// The connection broke; what has arrived may still be read.
-    pub(super) breaking: bool,
-    eras: u64,
-}
-
-impl End {
-    pub(super) fn new(host: u32, owner: Option<u64>, phase: Phase) -> Self {
-        Self {
-            host,
-            owner,
-            phase,
-            paused: false,
-            receivers: BTreeMap::new(),
-            events: VecDeque::new(),
-            breaking: false,
-            eras: 0,
-        }
-    }
-
-    pub(super) fn next_era(&mut self) -> u64 {
-        self.eras += 1;
-        self.eras
-    }
-
-    pub(super) fn over(&self) -> bool {
-        matches!(self.phase, Phase::Down | Phase::Gone)
-    }
-
-    pub(super) fn may_send(&self) -> bool {
-        matches!(self.phase, Phase::Up | Phase::Closing(_))
-    }
-
-    /// Landed is cumulative: a queued event is moved on instead of another being queued.
-    pub(super) fn tell_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
-        if self.phase != Phase::Up {
-            return;
-        }
-        for event in &mut self.events {
-            if let Event::Landed(_, w, told) = event
-                && *w == wire
-            {
-                *told = to.max(*told);
-                return;
-            }
-        }
-        self.events.push_back(Event::Landed(id, wire, to));
-    }
-}
+use crate::contract::{ConnId, Down, Event};
 
 /// How a lane carries bytes.
 pub(super) enum Pipe {
@@ -161,15 +76,27 @@ impl Conn {
     }
 
     pub(super) fn id(&self, side: usize) -> ConnId {
-        ConnId(self.no * 2 + side as u64)
+        end_id(self.no, side)
+    }
+
+    fn direction(&self, side: usize) -> Direction {
+        Direction { no: self.no, side, cut: self.cut }
     }
 
     /// The network takes what it can of what `side` has flushed.
     pub(super) fn pump(&mut self, clock: &mut Clock, side: usize) {
         if self.ends[side].may_send() {
-            match self.lanes[side].pipe {
-                Pipe::Stream(_) => super::stream::take(clock, self, side),
-                Pipe::Fabric(_) => super::fabric::post(clock, self, side),
+            let direction = self.direction(side);
+            let lane = &mut self.lanes[side];
+            let more = match &mut lane.pipe {
+                Pipe::Stream(stream) => stream.take(clock, &mut lane.out, direction),
+                Pipe::Fabric(fabric) => {
+                    fabric.post(clock, &mut lane.out, direction);
+                    false
+                }
+            };
+            if more {
+                self.pump_soon(clock, side);
             }
             let lane = &mut self.lanes[side];
             if self.ends[side].phase == Phase::Up && lane.out.becomes_writable(&clock.config) {
@@ -293,15 +220,78 @@ impl Conn {
     }
 
     fn read(&mut self, clock: &mut Clock, side: usize, events: &mut Vec<Event>) {
-        let lane = &mut self.lanes[1 - side];
-        let read = match &mut lane.pipe {
-            Pipe::Stream(_) => super::stream::read(clock, self, side, events),
-            Pipe::Fabric(_) => super::fabric::read(clock, self, side, events),
+        let direction = self.direction(1 - side);
+        let end = &mut self.ends[side];
+        let read = match &mut self.lanes[1 - side].pipe {
+            Pipe::Stream(stream) => stream.read(clock, end, direction, events),
+            Pipe::Fabric(fabric) => fabric.read(clock, end, direction, events),
         };
-        if let Err(reason) = read {
-            return self.fail(clock, side, reason);
+        match read {
+            Ok(read) => self.after_read(clock, 1 - side, read),
+            Err(reason) => return self.fail(clock, side, reason),
         }
         self.end_of_reading(clock, side);
+    }
+
+    /// The other end has made room for what `side` sends, if it read anything.
+    fn after_read(&mut self, clock: &mut Clock, side: usize, read: bool) {
+        if !read || self.ends[side].phase == Phase::Gone {
+            return;
+        }
+        match &self.lanes[side].pipe {
+            Pipe::Stream(_) => self.pump_soon(clock, side),
+            Pipe::Fabric(fabric) if fabric.is_due(clock.config.reorder) => {
+                clock.soon(Kind::Retry { conn: self.no, side });
+            }
+            Pipe::Fabric(_) => {}
+        }
+    }
+
+    /// A piece of a stream reaches the receiver's machine.
+    pub(super) fn arrive(&mut self, clock: &mut Clock, side: usize) {
+        let (direction, over) = (self.direction(side), self.ends[1 - side].over());
+        let lane = &mut self.lanes[side];
+        if let Pipe::Stream(stream) = &mut lane.pipe {
+            lane.fin |= stream.arrive(clock, direction, over);
+        }
+    }
+
+    /// A one-sided write or message reaches the receiver's adapter.
+    pub(super) fn land(&mut self, clock: &mut Clock, side: usize, seq: u64) {
+        let direction = self.direction(side);
+        if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe {
+            fabric.arrive(clock, &mut self.ends[1 - side], direction, seq);
+        }
+    }
+
+    /// The receiver's adapter has receives again.
+    pub(super) fn retry(&mut self, clock: &mut Clock, side: usize) {
+        let direction = self.direction(side);
+        if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe {
+            fabric.land_due(clock, &mut self.ends[1 - side], direction);
+        }
+    }
+
+    /// The receiver's completion queue gets to know. At an end that is down the write fails with the connection.
+    pub(super) fn notify(&mut self, clock: &mut Clock, side: usize, seq: u64) {
+        let direction = self.direction(side);
+        if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe
+            && !self.ends[1 - side].over()
+        {
+            fabric.notify(clock, direction, seq);
+        }
+    }
+
+    /// The sender's completion queue gets to know.
+    pub(super) fn complete(&mut self, clock: &mut Clock, side: usize, seq: u64) {
+        let direction = self.direction(side);
+        let completed = match &mut self.lanes[side].pipe {
+            Pipe::Stream(_) => false,
+            Pipe::Fabric(fabric) => fabric.complete(clock, &mut self.ends[side], direction, seq),
+        };
+        if completed {
+            self.pump(clock, side);
+        }
     }
 
     /// Down follows the last that can be read.

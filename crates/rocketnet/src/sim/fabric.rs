@@ -21,9 +21,8 @@
 use std::collections::VecDeque;
 
 use super::clock::{Clock, Kind};
-use super::conn::{Bound, Conn, End, Phase, Pipe};
-use super::outbox::Item;
-use super::stream::{Reading, check_room, copy_in};
+use super::end::{Bound, Direction, End, Reading, check_room, copy_in, end_id};
+use super::outbox::{Item, Outbox};
 use crate::contract::{Down, Event, WireId};
 use crate::wire::CONTROL_WIRE;
 
@@ -164,59 +163,129 @@ impl Fabric {
     }
 }
 
-/// Takes flushed items into the send queue.
-pub(super) fn post(clock: &mut Clock, conn: &mut Conn, side: usize) {
-    let (no, id, cut) = (conn.no, conn.id(side), conn.cut);
-    let lane = &mut conn.lanes[side];
-    let Pipe::Fabric(fabric) = &mut lane.pipe else { return };
-    while fabric.posted.len() < clock.config.send_depth {
-        let Some(item) = lane.out.pop() else { break };
-        fabric.next_seq += 1;
-        let seq = fabric.next_seq;
-        clock.note("post", id.0, item.wire, item.from, item.len);
+impl Fabric {
+    /// Takes flushed items into the send queue.
+    pub(super) fn post(&mut self, clock: &mut Clock, out: &mut Outbox, direction: Direction) {
+        let Direction { no, side, cut } = direction;
+        while self.posted.len() < clock.config.send_depth {
+            let Some(item) = out.pop() else { break };
+            self.next_seq += 1;
+            let seq = self.next_seq;
+            clock.note("post", direction.id().0, item.wire, item.from, item.len);
+            let mut time = clock.now.saturating_add(clock.delay());
+            if !clock.config.reorder {
+                time = time.max(self.last_land);
+                self.last_land = time;
+            }
+            self.posted.push_back(Posted { seq, item, state: State::Flying, notice: None });
+            // On a cut connection the send queue fills up and nothing ever completes.
+            if !cut {
+                clock.at(time, Kind::Land { conn: no, side, seq });
+            }
+        }
+    }
+
+    /// A write reaches the receiver's adapter.
+    pub(super) fn arrive(&mut self, clock: &mut Clock, end: &mut End, direction: Direction, seq: u64) {
+        if let Some(posted) = self.find(seq) {
+            posted.state = State::Due;
+            self.land_due(clock, end, direction);
+        }
+    }
+
+    /// Lands what is due, as long as there are receives.
+    pub(super) fn land_due(&mut self, clock: &mut Clock, end: &mut End, direction: Direction) {
+        let (id, reorder) = (direction.id(), clock.config.reorder);
+        while let Some(at) = self.next_due(reorder) {
+            let wire = self.posted[at].item.wire;
+            if self.receives == 0 {
+                clock.note("rnr", id.0, wire, 0, 0);
+                return; // the receiver gives receives back and retries
+            }
+            self.receives -= 1;
+            let mut time = clock.now.saturating_add(clock.delay());
+            time = time.max(self.not_before(&self.posted[at].item, reorder));
+            let bytes = self.posted[at].item.body();
+            let placed = place(self, end, wire, &bytes, reorder);
+            let posted = &mut self.posted[at];
+            clock.note("land", id.0, wire, posted.item.from, u64::from(placed.is_some()));
+            posted.state = State::Landed(time);
+            posted.notice = Some(Notice { wire, more: posted.item.more, bytes, placed });
+            clock.at(time, Kind::Notify { conn: direction.no, side: direction.side, seq: posted.seq });
+        }
+    }
+
+    /// Whether a write waits for a receive that is there again.
+    pub(super) fn is_due(&self, reorder: bool) -> bool {
+        self.next_due(reorder).is_some()
+    }
+
+    /// The receiver's completion queue gets to know.
+    pub(super) fn notify(&mut self, clock: &mut Clock, direction: Direction, seq: u64) {
+        let Some(posted) = self.find(seq) else { return };
+        posted.state = State::Notified;
+        let wire = posted.item.wire;
+        let notice = posted.notice.take();
+        self.completions.extend(notice);
+        clock.note("notify", direction.id().0, wire, seq, 0);
         let mut time = clock.now.saturating_add(clock.delay());
         if !clock.config.reorder {
-            time = time.max(fabric.last_land);
-            fabric.last_land = time;
+            time = time.max(self.last_complete);
+            self.last_complete = time;
         }
-        fabric.posted.push_back(Posted { seq, item, state: State::Flying, notice: None });
-        // On a cut connection the send queue fills up and nothing ever completes.
-        if !cut {
-            clock.at(time, Kind::Land { conn: no, side, seq });
-        }
+        clock.at(time, Kind::Complete { conn: direction.no, side: direction.side, seq });
     }
-}
 
-/// A write reaches the receiver's adapter.
-pub(super) fn arrive(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
-    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
-    if let Some(posted) = fabric.find(seq) {
-        posted.state = State::Due;
-        land_due(clock, conn, side);
-    }
-}
-
-/// Lands what is due, as long as there are receives.
-pub(super) fn land_due(clock: &mut Clock, conn: &mut Conn, side: usize) {
-    let (no, id) = (conn.no, conn.id(side));
-    let reorder = clock.config.reorder;
-    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
-    while let Some(at) = fabric.next_due(reorder) {
-        let wire = fabric.posted[at].item.wire;
-        if fabric.receives == 0 {
-            clock.note("rnr", id.0, wire, 0, 0);
-            return; // the receiver gives receives back and retries
+    /// The sender gets to know. False if the write is no longer under way.
+    pub(super) fn complete(
+        &mut self,
+        clock: &mut Clock,
+        sender: &mut End,
+        direction: Direction,
+        seq: u64,
+    ) -> bool {
+        let id = direction.id();
+        let Some(at) = self.posted.iter().position(|p| p.seq == seq) else { return false };
+        let Some(Posted { item, .. }) = self.posted.remove(at) else { return false };
+        clock.note("complete", id.0, item.wire, item.from, item.len);
+        if !item.is_control() {
+            sender.report_landed(id, item.wire, item.to());
         }
-        fabric.receives -= 1;
-        let mut time = clock.now.saturating_add(clock.delay());
-        time = time.max(fabric.not_before(&fabric.posted[at].item, reorder));
-        let bytes = fabric.posted[at].item.body();
-        let placed = place(fabric, &mut conn.ends[1 - side], wire, &bytes, reorder);
-        let posted = &mut fabric.posted[at];
-        clock.note("land", id.0, wire, posted.item.from, u64::from(placed.is_some()));
-        posted.state = State::Landed(time);
-        posted.notice = Some(Notice { wire, more: posted.item.more, bytes, placed });
-        clock.at(time, Kind::Notify { conn: no, side, seq: posted.seq });
+        true
+    }
+
+    /// Polls the completion queue at the receiving end: some notices, at least one if there is any. True if receives were
+    /// posted again.
+    pub(super) fn read(
+        &mut self,
+        clock: &mut Clock,
+        end: &mut End,
+        direction: Direction,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, Down> {
+        let id = end_id(direction.no, 1 - direction.side);
+        let max_control = clock.config.max_control_bytes;
+        let mut reading = Reading { id, max_control, arrived: Vec::new(), events };
+        let most = self.completions.len();
+        if most == 0 {
+            return Ok(false);
+        }
+        for _ in 0..clock.rng.cut(most) {
+            let Some(notice) = self.completions.pop_front() else { break };
+            self.receives += 1;
+            clock.note("read", id.0, notice.wire, notice.bytes.len() as u64, 0);
+            if notice.wire == CONTROL_WIRE {
+                let size = notice.bytes.len();
+                if size > max_control {
+                    return Err(Down::ControlTooLarge { size: size as u64, max: max_control as u64 });
+                }
+                reading.events.push(Event::Control(id, notice.bytes));
+                break;
+            }
+            take_in(end, &notice)?;
+            reading.arrived(notice.wire);
+        }
+        Ok(true)
     }
 }
 
@@ -228,76 +297,6 @@ fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bo
     }
     let ahead = fabric.ahead(wire, *era, reorder)?;
     super::memory::put(receiver, ahead, bytes).then_some(*era)
-}
-
-/// The receiver's completion queue has it.
-pub(super) fn notify(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
-    let (no, id) = (conn.no, conn.id(side));
-    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
-    if conn.ends[1 - side].over() {
-        return; // the write fails with the connection
-    }
-    let Some(posted) = fabric.find(seq) else { return };
-    posted.state = State::Notified;
-    let wire = posted.item.wire;
-    let notice = posted.notice.take();
-    fabric.completions.extend(notice);
-    clock.note("notify", id.0, wire, seq, 0);
-    let mut time = clock.now.saturating_add(clock.delay());
-    if !clock.config.reorder {
-        time = time.max(fabric.last_complete);
-        fabric.last_complete = time;
-    }
-    clock.at(time, Kind::Complete { conn: no, side, seq });
-}
-
-/// The sender gets to know.
-pub(super) fn complete(clock: &mut Clock, conn: &mut Conn, side: usize, seq: u64) {
-    let id = conn.id(side);
-    let Pipe::Fabric(fabric) = &mut conn.lanes[side].pipe else { return };
-    let Some(at) = fabric.posted.iter().position(|p| p.seq == seq) else { return };
-    let Some(Posted { item, .. }) = fabric.posted.remove(at) else { return };
-    clock.note("complete", id.0, item.wire, item.from, item.len);
-    if !item.is_control() {
-        conn.ends[side].tell_landed(id, item.wire, item.to());
-    }
-    conn.pump(clock, side);
-}
-
-/// Polls the completion queue at `side`: some notices, at least one if there is any.
-pub(super) fn read(
-    clock: &mut Clock,
-    conn: &mut Conn,
-    side: usize,
-    events: &mut Vec<Event>,
-) -> Result<(), Down> {
-    let id = conn.id(side);
-    let Pipe::Fabric(fabric) = &mut conn.lanes[1 - side].pipe else { return Ok(()) };
-    let max_control = clock.config.max_control_bytes;
-    let mut reading = Reading { id, max_control, arrived: Vec::new(), events };
-    let most = fabric.completions.len();
-    if most == 0 {
-        return Ok(());
-    }
-    for _ in 0..clock.rng.cut(most) {
-        let Some(notice) = fabric.completions.pop_front() else { break };
-        fabric.receives += 1;
-        clock.note("read", id.0, notice.wire, notice.bytes.len() as u64, 0);
-        if notice.wire == CONTROL_WIRE {
-            let size = notice.bytes.len();
-            if size > max_control {
-                return Err(Down::ControlTooLarge { size: size as u64, max: max_control as u64 });
-            }
-            reading.events.push(Event::Control(id, notice.bytes));
-            break;
-        }
-        take_in(&mut conn.ends[side], &notice)?;
-        reading.arrived(notice.wire);
-    }
-    if conn.ends[1 - side].phase != Phase::Gone && fabric.next_due(clock.config.reorder).is_some() {
-        clock.soon(Kind::Retry { conn: conn.no, side: 1 - side });
-    }
-    Ok(())
 }
 
 /// Moves head over what the notice announces.

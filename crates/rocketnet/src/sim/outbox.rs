@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use rocketring::{Position, Ring};
 
+use super::config::{SimConfig, planted};
 use crate::contract::{SourceRange, WireId};
-use crate::sim::SimConfig;
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
 /// Where the bytes of an item lie.
@@ -99,7 +99,7 @@ impl Item {
         self.detached = true;
         let done = self.body_taken();
         let left = self.len - done;
-        if !super::planted(9) {
+        if !planted(9) {
             let mut bytes = Vec::with_capacity(left as usize);
             self.read(done, left as usize, &mut bytes);
             self.source = Source::Owned(done, bytes);

@@ -10,8 +10,10 @@
 use std::collections::VecDeque;
 
 use super::clock::{Clock, Kind};
-use super::conn::{Conn, End, Phase, Pipe};
-use crate::contract::{ConnId, Down, Event, WireId};
+use super::config::planted;
+use super::end::{Direction, End, Reading, check_room, copy_in, end_id};
+use super::outbox::Outbox;
+use crate::contract::{Down, Event, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
 /// What one arrival brings.
@@ -55,95 +57,70 @@ impl Stream {
     }
 }
 
-/// Moves flushed bytes into the window, as many as the seed says.
-pub(super) fn take(clock: &mut Clock, conn: &mut Conn, side: usize) {
-    let (no, id, cut) = (conn.no, conn.id(side), conn.cut);
-    let lane = &mut conn.lanes[side];
-    let Pipe::Stream(stream) = &mut lane.pipe else { return };
-    let free = clock.config.window_bytes.saturating_sub(stream.flight_bytes + stream.inbox.len());
-    let most = free.min(lane.out.ready_bytes() as usize);
-    if most == 0 {
-        return; // the reader makes room and pumps
-    }
-    if !clock.rng.one_in(16) {
-        let size = clock.rng.cut(most);
-        let bytes = lane.out.take(size);
-        clock.note("take", id.0, 0, bytes.len() as u64, free as u64);
-        stream.flight_bytes += bytes.len();
-        // On a cut connection the window fills up and nobody ever empties it.
-        if !cut {
-            stream.send(clock, no, side, Piece::Bytes(bytes));
+impl Stream {
+    /// Moves flushed bytes into the window, as many as the seed says. True if there may be more to move.
+    pub(super) fn take(&mut self, clock: &mut Clock, out: &mut Outbox, direction: Direction) -> bool {
+        let free = clock.config.window_bytes.saturating_sub(self.flight_bytes + self.inbox.len());
+        let most = free.min(out.ready_bytes() as usize);
+        if most == 0 {
+            return false; // the reader makes room and pumps
         }
-    }
-    if most > 0 {
-        conn.pump_soon(clock, side);
-    }
-}
-
-/// A piece reaches the receiver's machine.
-pub(super) fn arrive(clock: &mut Clock, conn: &mut Conn, side: usize) {
-    let id = conn.id(side);
-    let lane = &mut conn.lanes[side];
-    let Pipe::Stream(stream) = &mut lane.pipe else { return };
-    match stream.flight.pop_front() {
-        Some(Piece::Bytes(bytes)) => {
-            clock.note("arrive", id.0, 0, bytes.len() as u64, 0);
-            stream.flight_bytes -= bytes.len();
-            // Nobody reads any more at an end that is down; the bytes are lost as on a closed socket.
-            if !conn.ends[1 - side].over() {
-                stream.inbox.extend(bytes);
+        if !clock.rng.one_in(16) {
+            let size = clock.rng.cut(most);
+            let bytes = out.take(size);
+            clock.note("take", direction.id().0, 0, bytes.len() as u64, free as u64);
+            self.flight_bytes += bytes.len();
+            // On a cut connection the window fills up and nobody ever empties it.
+            if !direction.cut {
+                self.send(clock, direction.no, direction.side, Piece::Bytes(bytes));
             }
         }
-        Some(Piece::Fin) => lane.fin = true,
-        None => {}
+        true
     }
-}
 
-/// Reads at `side` what has arrived: a few pieces cut by the seed, and on until something comes of it.
-pub(super) fn read(
-    clock: &mut Clock,
-    conn: &mut Conn,
-    side: usize,
-    events: &mut Vec<Event>,
-) -> Result<(), Down> {
-    let id = conn.id(side);
-    let Pipe::Stream(stream) = &mut conn.lanes[1 - side].pipe else { return Ok(()) };
-    let before = events.len();
-    let mut pieces = clock.rng.between(1, 4);
-    let mut reading =
-        Reading { id, max_control: clock.config.max_control_bytes, arrived: Vec::new(), events };
-    while !stream.inbox.is_empty() && (pieces > 0 || reading.events.len() == before) {
-        pieces = pieces.saturating_sub(1);
-        let size = clock.rng.cut(stream.inbox.len());
-        let bytes = &stream.inbox.make_contiguous()[..size];
-        let (used, control) = stream.parser.feed(&mut conn.ends[side], &mut reading, bytes)?;
-        clock.note("read", id.0, 0, used as u64, u64::from(control));
-        stream.inbox.drain(..used);
-        if control {
-            break;
+    /// A piece reaches the receiver's machine. True if it is the end of the stream. `over`: the receiving end is down, and
+    /// the bytes are lost as on a closed socket.
+    pub(super) fn arrive(&mut self, clock: &mut Clock, direction: Direction, over: bool) -> bool {
+        match self.flight.pop_front() {
+            Some(Piece::Bytes(bytes)) => {
+                clock.note("arrive", direction.id().0, 0, bytes.len() as u64, 0);
+                self.flight_bytes -= bytes.len();
+                if !over {
+                    self.inbox.extend(bytes);
+                }
+                false
+            }
+            Some(Piece::Fin) => true,
+            None => false,
         }
     }
-    if conn.ends[1 - side].phase != Phase::Gone {
-        conn.pump_soon(clock, 1 - side);
-    }
-    Ok(())
-}
 
-/// Where one poll of one connection puts what it finds.
-pub(super) struct Reading<'e> {
-    pub(super) id: ConnId,
-    pub(super) max_control: usize,
-    pub(super) arrived: Vec<WireId>,
-    pub(super) events: &'e mut Vec<Event>,
-}
-
-impl Reading<'_> {
-    /// Tells [`Event::Arrived`], once for each wire.
-    pub(super) fn arrived(&mut self, wire: WireId) {
-        if !self.arrived.contains(&wire) {
-            self.arrived.push(wire);
-            self.events.push(Event::Arrived(self.id, wire));
+    /// Reads at the receiving end what has arrived: a few pieces cut by the seed, and on until something comes of it. True:
+    /// there may be room in the window again.
+    pub(super) fn read(
+        &mut self,
+        clock: &mut Clock,
+        end: &mut End,
+        direction: Direction,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, Down> {
+        let id = end_id(direction.no, 1 - direction.side);
+        let before = events.len();
+        let mut pieces = clock.rng.between(1, 4);
+        let mut reading =
+            Reading { id, max_control: clock.config.max_control_bytes, arrived: Vec::new(), events };
+        while !self.inbox.is_empty() && (pieces > 0 || reading.events.len() == before) {
+            pieces = pieces.saturating_sub(1);
+            let size = clock.rng.cut(self.inbox.len());
+            let bytes = &self.inbox.make_contiguous()[..size];
+            let (used, control) = self.parser.feed(end, &mut reading, bytes)?;
+            clock.note("read", id.0, 0, used as u64, u64::from(control));
+            self.inbox.drain(..used);
+            if control {
+                break;
+            }
         }
+        Ok(true)
     }
 }
 
@@ -178,7 +155,7 @@ impl Parser {
         if let Some(late) = self.late.take() {
             late.write();
         }
-        let mut used = usize::from(self.have > 0 && super::planted(8));
+        let mut used = usize::from(self.have > 0 && planted(8));
         loop {
             if self.body.is_none() {
                 used += self.take_header(&bytes[used..]);
@@ -197,7 +174,7 @@ impl Parser {
                 body.control.extend_from_slice(piece);
             } else if n > 0 {
                 #[cfg(feature = "planted-bugs")]
-                if body.left > 0 && super::planted(10) {
+                if body.left > 0 && planted(10) {
                     self.late = land_early(end, body, piece)?;
                     reading.arrived(body.wire);
                     return Ok((used, false));
@@ -241,33 +218,6 @@ fn open(end: &mut End, reading: &Reading<'_>, header: Header) -> Result<Body, Do
         check_room(&bound.receiver, wire, left)?;
     }
     Ok(Body { wire, more, left, control })
-}
-
-/// A write past what the ring has granted is the peer's fault. Without flow control nothing is granted.
-pub(super) fn check_room(receiver: &rocketring::RingReceiver, wire: WireId, size: u64) -> Result<(), Down> {
-    let room = receiver.room();
-    if receiver.ring().flow_control() && size > room {
-        return Err(Down::Overrun { wire, at: receiver.ring().head(), size, over: size - room });
-    }
-    Ok(())
-}
-
-/// Copies everything to the ring receiver's head: without flow control in chunks, each announced before it is written.
-pub(super) fn copy_in(
-    receiver: &mut rocketring::RingReceiver,
-    wire: WireId,
-    bytes: &[u8],
-) -> Result<(), Down> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let n = receiver.copy_in(rest);
-        if n == 0 {
-            let (at, size) = (receiver.ring().head(), rest.len() as u64);
-            return Err(Down::Overrun { wire, at, size, over: size });
-        }
-        rest = &rest[n..];
-    }
-    Ok(())
 }
 
 fn land(end: &mut End, body: &Body, piece: &[u8]) -> Result<(), Down> {

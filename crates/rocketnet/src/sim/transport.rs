@@ -6,8 +6,10 @@ use std::time::Duration;
 use rocketring::{Position, RingReceiver, Trimmed};
 
 use super::clock::{Clock, Kind};
-use super::conn::{Bound, Conn, Phase, Pipe};
-use super::{Mode, SimNet};
+use super::config::Mode;
+use super::conn::{Conn, Pipe};
+use super::end::{Bound, Phase};
+use super::net::SimNet;
 use crate::contract::{
     Accepted, ConnId, Down, Event, NotWritten, Promises, QueueFull, SourceRange, Transport, TransportError,
     WireId,
@@ -17,8 +19,8 @@ use crate::contract::{
 ///
 /// Dropping it is the end of a process: its listeners go and its connections break.
 pub struct SimTransport {
-    pub(super) net: SimNet,
-    pub(super) endpoint: u64,
+    net: SimNet,
+    endpoint: u64,
 }
 
 impl fmt::Debug for SimTransport {
@@ -41,6 +43,15 @@ impl SimTransport {
         let mut world = self.net.lock();
         let (clock, conn, side) = world.end(self.endpoint, conn)?;
         Some(act(clock, conn, side))
+    }
+}
+
+impl SimNet {
+    /// The transport of a new worker at this host. Workers of the same name share a host: they can adopt each
+    /// other's connections and die together. After [`SimNet::kill`] the name may be used again.
+    pub fn host(&self, name: &str) -> SimTransport {
+        let endpoint = self.lock().endpoint(name);
+        SimTransport { net: self.clone(), endpoint }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::clock::{Clock, Kind, pair};
-use super::conn::{Conn, Phase};
+use super::config::{ORPHAN_NS, SimConfig};
+use super::conn::Conn;
+use super::end::Phase;
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event, TransportError};
-use crate::sim::{ORPHAN_NS, SimConfig};
 
 /// One transport: a worker of a host.
 pub(super) struct Endpoint {
@@ -296,11 +297,11 @@ impl World {
                 conn.lanes[side].pump_due = false;
                 conn.pump(clock, side);
             }
-            Kind::Arrive { side, .. } => super::stream::arrive(clock, conn, side),
-            Kind::Land { side, seq, .. } => super::fabric::arrive(clock, conn, side, seq),
-            Kind::Notify { side, seq, .. } => super::fabric::notify(clock, conn, side, seq),
-            Kind::Complete { side, seq, .. } => super::fabric::complete(clock, conn, side, seq),
-            Kind::Retry { side, .. } => super::fabric::land_due(clock, conn, side),
+            Kind::Arrive { side, .. } => conn.arrive(clock, side),
+            Kind::Land { side, seq, .. } => conn.land(clock, side, seq),
+            Kind::Notify { side, seq, .. } => conn.notify(clock, side, seq),
+            Kind::Complete { side, seq, .. } => conn.complete(clock, side, seq),
+            Kind::Retry { side, .. } => conn.retry(clock, side),
             Kind::Fin { side, .. } => conn.lanes[side].fin = true,
             Kind::Break { side, .. } => conn.broken(clock, side),
             Kind::Linger { side, .. } => {

@@ -8,8 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Weak;
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ use rustix::net::Shutdown;
 use super::config::TcpConfig;
 use super::receive::Intake;
 use super::send::Outgoing;
-use super::socket;
+use super::socket::{self, Socket, Target};
 use super::spares::Spares;
 use crate::contract::{ConnId, Down};
 
@@ -39,22 +38,6 @@ pub(super) enum State {
         shut: bool,
     },
     Down,
-}
-
-/// Where to connect to.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Target {
-    Inet(SocketAddr),
-    Local(SocketAddr),
-}
-
-/// The socket of a connection.
-pub(super) struct Socket {
-    pub fd: OwnedFd,
-    /// Of this machine: descriptors can be passed over it.
-    pub local: bool,
-    /// Why it is what it is.
-    pub why: String,
 }
 
 /// The moments at which something is to be done, with the epoll token of what it is to be done for.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
-use super::ready::Told;
+use super::ready::{DOORBELL, LISTENER, Told, WAKER};
 use super::receive::{Progress, Turn};
-use super::{DOORBELL, LISTENER, Tcp, WAKER, local, socket};
+use super::{Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
 /// Connections taken from one listener in one poll.

@@ -17,6 +17,7 @@ use rustix::net::{
 };
 
 use super::config::TcpConfig;
+use super::inet;
 
 /// Descriptors of one message; one is sent with each offer.
 const MAX_FILES: usize = 4;
@@ -45,7 +46,7 @@ impl Listener {
     pub(super) fn new(addr: &SocketAddr, config: &TcpConfig) -> Result<Self, Errno> {
         for _ in 0..PORT_TRIES {
             let (addr, port) = match addr.port() {
-                0 => super::socket::take_port(addr).map(|(port, addr)| (addr, Some(port)))?,
+                0 => inet::take_port(addr).map(|(port, addr)| (addr, Some(port)))?,
                 _ => (*addr, None),
             };
             let socket = open()?;

@@ -35,6 +35,8 @@ mod config;
 mod conn;
 mod drive;
 mod follow;
+mod follows;
+mod inet;
 mod local;
 mod mapped;
 mod ready;
@@ -54,9 +56,10 @@ use rocketring::{PeerDoorbell, PeerMapper, Position, Ring, RingReceiver, Trimmed
 use rustix::event::epoll;
 
 pub use config::{Carry, TcpConfig};
-use conn::{Conn, Deadlines, Socket, State};
-use follow::Follows;
-use ready::{Ready, Told};
+use conn::{Conn, Deadlines, State};
+use follows::Follows;
+use ready::{LISTENER, Ready, Told, WAKER};
+use socket::Socket;
 use spares::Spares;
 
 use crate::LogLimiter;
@@ -67,12 +70,6 @@ use crate::contract::{
 use crate::slots::Slots;
 use crate::wire::{Header, LOCAL_UNWATCH};
 
-/// The token of the waker in the epoll set; connections have their ids, which are below [`LISTENER`].
-const WAKER: u64 = u64::MAX;
-/// The token of the doorbell by which writers of followed rings wake this end.
-const DOORBELL: u64 = u64::MAX - 1;
-/// The bit that marks the token of a listener.
-const LISTENER: u64 = 1 << 63;
 /// What a transport maps that was not told how much it may: as much as the layer above allows by default.
 const DEFAULT_MAPPED_RINGS: usize = 16_384;
 const DEFAULT_MAPPED_BYTES: u64 = 16 << 30;

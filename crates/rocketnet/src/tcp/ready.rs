@@ -19,6 +19,12 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 
 use crate::contract::Pollable;
 
+/// The token of the waker in the epoll set; connections have their ids, which are below [`LISTENER`].
+pub(super) const WAKER: u64 = u64::MAX;
+/// The token of the doorbell by which writers of followed rings wake this end.
+pub(super) const DOORBELL: u64 = u64::MAX - 1;
+/// The bit that marks the token of a listener.
+pub(super) const LISTENER: u64 = 1 << 63;
 /// Ready descriptors handled in one poll.
 const READY_PER_POLL: usize = 256;
 

@@ -5,12 +5,27 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt;
 
 use super::config::{Carry, TcpConfig};
-use super::conn::{Socket, Target};
-use super::local;
+use super::{inet, local};
 use crate::contract::TransportError;
+
+/// Where to connect to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Target {
+    Inet(SocketAddr),
+    Local(SocketAddr),
+}
+
+/// The socket of a connection.
+pub(super) struct Socket {
+    pub fd: OwnedFd,
+    /// Of this machine: descriptors can be passed over it.
+    pub local: bool,
+    /// Why it is what it is.
+    pub why: String,
+}
 
 const ALLOWED_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
@@ -26,12 +41,6 @@ pub(super) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, TransportError> {
         .map_err(|e| bad(format!("{e}; it is written host:port, 192.0.2.1:port or [2001:db8::1]:port")))?
         .collect();
     if found.is_empty() { Err(bad("the name has no address".into())) } else { Ok(found) }
-}
-
-fn open(addr: &SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
 /// Sets what must be known before the handshake: the buffers decide the window's scale.
@@ -70,7 +79,7 @@ pub(super) fn set_local_options(fd: BorrowedFd<'_>, config: &TcpConfig) -> Resul
 
 /// Tries the options on a socket that is thrown away, so that a wrong setting is found at construction.
 pub(super) fn try_options(config: &TcpConfig) -> Result<(), TransportError> {
-    let fd = open(&SocketAddr::from(([127, 0, 0, 1], 0))).map_err(os("opening a socket"))?;
+    let fd = inet::open(&SocketAddr::from(([127, 0, 0, 1], 0))).map_err(os("opening a socket"))?;
     set_options(fd.as_fd(), config)
 }
 
@@ -88,7 +97,7 @@ pub(super) fn listen(addr: &str, config: &TcpConfig) -> Result<TcpListener, Tran
 
 /// The inner error is of this address alone.
 fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener, Errno>, TransportError> {
-    let fd = match open(addr) {
+    let fd = match inet::open(addr) {
         Ok(fd) => fd,
         Err(e) => return Ok(Err(e)),
     };
@@ -98,14 +107,6 @@ fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener
         // Checked by `TcpConfig::check` to be at most i32::MAX.
         .and_then(|()| rustix::net::listen(&fd, config.backlog as i32));
     Ok(bound.map(|()| TcpListener::from(fd)))
-}
-
-/// A free port of this machine, and the socket that has it and does not listen.
-pub(super) fn take_port(addr: &SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let socket = open(addr)?;
-    rustix::net::bind(&socket, addr)?;
-    let bound = rustix::net::getsockname(&socket)?;
-    Ok((socket, SocketAddr::try_from(bound)?))
 }
 
 /// Where an address can be reached, what is preferred first.
@@ -118,7 +119,7 @@ pub(super) fn targets(addr: &str, config: &TcpConfig) -> Result<Vec<Target>, Tra
 
 /// Begins to connect to one address, or says why that cannot be reached.
 pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, String> {
-    let fd = open(addr).map_err(|e| e.to_string())?;
+    let fd = inet::open(addr).map_err(|e| e.to_string())?;
     set_options(fd.as_fd(), config).map_err(|e| e.to_string())?;
     match rustix::net::connect(&fd, addr) {
         Ok(()) | Err(Errno::INPROGRESS) => {

@@ -140,7 +140,7 @@ impl ReceivedLogs {
         };
         self.heard.touch(slot, now);
         self.notes += 1;
-        let log = self.logs.get_mut(slot).expect("it was just found");
+        let log = self.logs.get_mut(slot).expect("the slot was just found");
         log.heard = self.notes;
         let (missing, dropped) = (log.missing, log.dropped);
         let noted = note(log);
@@ -165,7 +165,7 @@ impl ReceivedLogs {
             let ReceivedLogs { logs, by_addr, heard, .. } = self;
             let silent = heard.first().map(|(slot, _)| slot);
             let victim = by_addr.victim(addr, self.limit, silent, |slot| {
-                let log = logs.get_mut(slot).expect("it has a place");
+                let log = logs.get_mut(slot).expect("a counted slot has an entry");
                 (log.heard, log.peer.0.addr)
             });
             victim.into_iter().for_each(|slot| self.evict(slot));
@@ -173,7 +173,7 @@ impl ReceivedLogs {
         let next = if self.has_evicted { first } else { 0 };
         let slot = self.logs.insert(ReceivedLog::new(peer, next));
         let at = self.by_addr.add(addr, slot);
-        self.logs.get_mut(slot).expect("it was just put there").at = at;
+        self.logs.get_mut(slot).expect("the entry was just inserted").at = at;
         self.by_peer.insert(peer, slot);
         slot
     }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_noted_and_filled() {
+    fn gaps_are_noted_and_filled() {
         let mut log = ReceivedLog::new(peer(1), 0);
         assert!(log.arrived(0) && log.arrived(4) && !log.arrived(4) && !log.arrived(0));
         assert_eq!(log.gaps.front(), Some(&(1..4)));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_asked_for_at_once_and_then_with_patience() {
+    fn missing_messages_are_requested_at_once_and_then_at_intervals() {
         let request_interval = Duration::from_millis(100);
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(10, request_interval));
         assert!(senders.arrived(peer(1), 0, false, now));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_request_interval_is_some() {
+    fn the_request_interval_has_a_minimum() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(10, Duration::ZERO));
         assert!(senders.arrived(peer(1), 1, false, now));
         assert!(
@@ -357,7 +357,7 @@ mod tests {
 
     /// Each retransmission restarts the interval, so a request is not repeated while it is answered.
     #[test]
-    fn a_question_is_not_repeated_while_it_is_answered() {
+    fn a_request_is_not_repeated_while_it_is_answered() {
         let request_interval = Duration::from_millis(100);
         let (began, mut senders) = (Instant::now(), ReceivedLogs::new(10, request_interval));
         assert!(senders.arrived(peer(1), 3, false, began) && senders.next_request(began).is_some());
@@ -373,9 +373,9 @@ mod tests {
     /// A retransmission fills a gap or says nothing: earlier messages are received or given up, and its
     /// sender may be far ahead.
     #[test]
-    fn what_was_sent_again_and_is_not_missing_is_nothing() {
+    fn an_unexpected_retransmission_is_ignored() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(1, Duration::ZERO));
-        assert!(!senders.arrived(peer(1), 5, true, now), "nobody requested_at for it");
+        assert!(!senders.arrived(peer(1), 5, true, now), "the message was not requested");
         assert!(senders.arrived(peer(1), 1, false, now) && senders.arrived(peer(1), 0, true, now));
         assert!(!senders.arrived(peer(1), 0, true, now) && !senders.arrived(peer(1), 9, true, now));
         assert_eq!(senders.missing(), 0);
@@ -388,7 +388,7 @@ mod tests {
 
     /// The report that messages are unavailable may overtake the messages after them.
     #[test]
-    fn what_will_not_come_is_not_asked_for() {
+    fn unavailable_messages_are_not_requested() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(10, Duration::ZERO));
         assert!(senders.arrived(peer(1), 0, false, now));
         senders.mark_unavailable(peer(1), &(3..6), now);
@@ -404,7 +404,7 @@ mod tests {
 
     /// An evicted sender is not asked.
     #[test]
-    fn nobody_else_is_asked_for_one_who_was_forgotten() {
+    fn an_evicted_sender_is_not_asked() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(1, Duration::ZERO));
         assert!(senders.arrived(peer(1), 1, false, now));
         assert!(senders.arrived(peer(2), 0, false, now));
@@ -413,7 +413,7 @@ mod tests {
 
     /// An address with many senders evicts its own, and not those of others.
     #[test]
-    fn one_address_forgets_its_own() {
+    fn one_address_evicts_only_its_own_senders() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(64, Duration::ZERO));
         for port in 1..=8 {
             assert!(senders.arrived(peer(port), 1, false, now));
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_senders_take_turns() {
+    fn too_many_senders_evict_each_other() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(2, Duration::ZERO));
         for port in 1..=3 {
             assert!(senders.arrived(peer(port), 5, false, now));

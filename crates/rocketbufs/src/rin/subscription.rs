@@ -1,0 +1,234 @@
+//! Handles of the subscriptions of an rIn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Deadline, RIn};
+use crate::error::RecvError;
+use crate::events::InEvent;
+use crate::lock::lock;
+use crate::proto::Coverage;
+use crate::state::{Command, InboundShared, Queue, may_wait};
+use crate::types::{Bid, Epoch, Position};
+use crate::view::InView;
+
+/// A subscription of an [`RIn`]. [`RIn::subscribe`] and [`RIn::subscription`] give one. Cloning gives another handle of the
+/// same subscription; no call looks the subscription up.
+///
+/// Dropping a handle ends nothing: the subscription lives until [`Subscription::unsubscribe`], until its log has ended, or
+/// until its rIn is gone. A handle keeps its rIn alive. After the end, calls fail with [`RecvError::NotSubscribed`].
+///
+/// ```
+/// use std::time::Duration;
+/// use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let ctx = Context::new(Config::default())?;
+/// # let out = ROut::new(&ctx);
+/// let mut writer = out.create_buffer(7, 1 << 20)?.writer()?;
+/// # let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
+/// # let subscribers = out.clone();
+/// # listener.set_conn_cb(move |conn| subscribers.add_conn(&conn));
+/// let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
+/// let subscription = input.subscribe(7, 1 << 20)?;
+/// let wait = Some(Duration::from_secs(5));
+/// assert!(matches!(subscription.recv(wait)?, Some(InEvent::Subscribed { .. })));
+/// writer.append(&[b"hello"])?;
+/// let Some(InEvent::Data(view)) = subscription.recv(wait)? else { panic!("nothing came") };
+/// assert_eq!(view.to_vec()?, b"hello");
+/// view.consume();
+/// subscription.unsubscribe();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Subscription {
+    rin: RIn,
+    inbound: Arc<InboundShared>,
+}
+
+/// A subscription, as [`Subscription::info`] shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriptionInfo {
+    /// The writer's log.
+    pub epoch: Epoch,
+    /// The end of the complete data received so far.
+    pub boundary: Position,
+    /// Bytes of the ring into which data is received.
+    pub capacity_bytes: u64,
+    /// Bytes that were copied to where they are received: none where the ring is the sender's memory (transport `shm`) or an
+    /// adapter writes there (`rdma`), else all since the log began here, with its holes. What an application copies out
+    /// of a view is not counted.
+    pub copied_bytes: u64,
+}
+
+impl Subscription {
+    pub(super) fn new(rin: &RIn, inbound: Arc<InboundShared>) -> Self {
+        Self { rin: rin.clone(), inbound }
+    }
+
+    /// The id of the buffer.
+    pub fn bid(&self) -> Bid {
+        self.inbound.bid
+    }
+
+    /// The subscription, while the application has not left it.
+    fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
+        match lock(&self.inbound.state).done {
+            true => Err(RecvError::NotSubscribed(self.inbound.bid)),
+            false => Ok(&self.inbound),
+        }
+    }
+
+    /// Events of a buffer are those of its current subscription: not of an earlier one, which is over.
+    fn is_current(&self) -> Result<(), RecvError> {
+        let current = self.rin.shared.inbound(self.inbound.bid);
+        match current.is_none_or(|current| Arc::ptr_eq(&current, &self.inbound)) {
+            true => Ok(()),
+            false => Err(RecvError::NotSubscribed(self.inbound.bid)),
+        }
+    }
+
+    /// The next data or event of this subscription, waiting at most `timeout` (`None`: no limit); none if nothing came in
+    /// time. Other subscriptions of the rIn, the events of its connection and control messages wait for their own
+    /// [`Subscription::recv`] or for [`RIn::recv`]. Not together with a data callback.
+    ///
+    /// # Errors
+    /// [`RecvError::NotSubscribed`] after the subscription has ended and its end was received. Otherwise as [`RIn::recv`].
+    pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
+        if self.rin.has_reader() {
+            return Err(RecvError::ReaderTaken);
+        }
+        may_wait(timeout)?;
+        let shared = &self.rin.shared;
+        let of_this = |queue: &Queue| {
+            queue.ready.iter().any(|ready| Arc::ptr_eq(ready, &self.inbound))
+                || queue.notices.iter().any(|notice| notice.bid() == Some(self.inbound.bid))
+        };
+        let mut deadline = Deadline::new(timeout);
+        loop {
+            let inbound = self.live()?;
+            let mut queue = lock(&shared.queue);
+            if let Some(at) = queue.notices.iter().position(|notice| notice.bid() == Some(inbound.bid)) {
+                self.is_current()?;
+                let notice = queue.notices.remove(at);
+                shared.settle(&queue);
+                return Ok(notice);
+            }
+            queue.ready.retain(|ready| !Arc::ptr_eq(ready, inbound));
+            shared.settle(&queue);
+            drop(queue);
+            if let Some(event) = self.rin.take_from(inbound) {
+                return Ok(Some(event));
+            }
+            if inbound.is_over() {
+                return Err(RecvError::NotSubscribed(inbound.bid));
+            }
+            let left = deadline.left();
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let queue = lock(&shared.queue);
+            if !of_this(&queue) {
+                drop(self.rin.wait(queue, left, &of_this, false));
+            }
+        }
+    }
+
+    /// Gives back the oldest `size_bytes`: the writer may use their space again.
+    ///
+    /// # Errors
+    /// More than was received, or the subscription has ended.
+    pub fn consume(&self, size_bytes: u64) -> Result<(), RecvError> {
+        self.live()?.consume(size_bytes)
+    }
+
+    /// Everything that was received and not given back, whole deliveries.
+    ///
+    /// # Errors
+    /// The subscription was not answered yet, has ended, or is spliced (its data is its subscribers').
+    pub fn buf_ref(&self) -> Result<InView, RecvError> {
+        let inbound = self.live()?;
+        let (view, epoch, pin) = inbound.buf_ref().ok_or(RecvError::NotSubscribed(inbound.bid))?;
+        let end = view.to();
+        Ok(InView::new(view, inbound.clone(), epoch, Some(pin), end))
+    }
+
+    /// The log, and the end of the complete data received so far: what [`Start::Position`](crate::Start::Position) takes to
+    /// continue elsewhere. None before the subscription was answered.
+    pub fn position(&self) -> Option<(Epoch, Position)> {
+        let state = lock(&self.inbound.state);
+        let log = &state.log.as_ref()?.log;
+        Some((log.epoch, log.ring.boundary()))
+    }
+
+    /// The state of the subscription. None before it was answered.
+    pub fn info(&self) -> Option<SubscriptionInfo> {
+        let state = lock(&self.inbound.state);
+        let log = &state.log.as_ref()?.log;
+        let ring = &log.ring;
+        let copies = !ring.is_peer_written() && !ring.is_exposed();
+        Some(SubscriptionInfo {
+            epoch: log.epoch,
+            boundary: ring.boundary(),
+            capacity_bytes: ring.capacity(),
+            copied_bytes: if copies { ring.head().saturating_sub(ring.start()) } else { 0 },
+        })
+    }
+
+    /// Reports how far received and forwarded data is confirmed, in positions of the buffer, and for which receivers: for
+    /// subscriptions with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed). The sender is told when it asked, or by
+    /// the quarter window. Never more than was given back.
+    ///
+    /// # Errors
+    /// The subscription was not answered yet, has ended, or does not relay.
+    pub fn confirm(
+        &self,
+        delivered: Position,
+        consumed: Position,
+        coverage: Coverage,
+    ) -> Result<(), RecvError> {
+        let inbound = self.live()?;
+        let relays = inbound.confirm(delivered, consumed, coverage);
+        relays.then_some(()).ok_or(RecvError::NotSubscribed(inbound.bid))
+    }
+
+    /// After [`RIn::resume_elsewhere`]: the id of the buffer at the new peer. The subscription continues where it stopped, or
+    /// is told what it lost. A spliced subscription that cannot continue in its memory, as that is another process's,
+    /// ends with `Gone`.
+    pub fn continue_as(&self, remote_id: Bid) {
+        self.inbound.there.is(remote_id);
+        let conn = self.rin.shared.conn();
+        conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
+    }
+
+    /// Ends the subscription. What was received and not read is gone, and so are events that were not received: what
+    /// [`RIn::recv`] returns from now on is of the buffer's next subscription. A buffer spliced from it ends with `Gone`. A
+    /// second call changes nothing.
+    pub fn unsubscribe(&self) {
+        let (shared, is_current) = (&self.rin.shared, self.is_current().is_ok());
+        shared.forget(&self.inbound);
+        // From here on nothing of the subscription is told.
+        let mut state = lock(&self.inbound.state);
+        let left_before = std::mem::replace(&mut state.done, true);
+        if let Some(in_log) = &state.log {
+            in_log.ring().stop_following();
+        }
+        drop(state);
+        if left_before {
+            return;
+        }
+        if is_current {
+            // Also of one that is over: it has made place, and its end may not have been received.
+            shared.untell(self.inbound.bid);
+        }
+        let conn = shared.conn();
+        conn.send(Command::Unsubscribe { conn: conn.id, inbound: self.inbound.clone() });
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").field("bid", &self.inbound.bid).finish()
+    }
+}

@@ -1,0 +1,43 @@
+//! What a transport's own tests provide for the suite.
+
+use crate::contract::{Event, Transport};
+
+/// Makes transports of one kind for the suite.
+pub trait Lab {
+    /// The transport under test.
+    type Link: Transport;
+
+    /// A fresh transport. Called twice per case: all transports of one lab can reach each other.
+    fn transport(&mut self) -> Self::Link;
+
+    /// An address to listen on, free for each call.
+    fn listen_address(&mut self) -> String;
+
+    /// Where to connect to reach a listener, given the address that `listen` returned: another one if something stands
+    /// between.
+    fn dial_address(&mut self, listening: &str) -> String {
+        listening.into()
+    }
+
+    /// A well-formed address where nobody listens.
+    fn dead_address(&mut self) -> String;
+
+    /// Polls one transport once. `idle`: the last round brought nothing, so that it may wait for about a millisecond
+    /// (or let virtual time pass).
+    fn poll(&mut self, link: &mut Self::Link, idle: bool, events: &mut Vec<Event>);
+
+    /// Whether rings are offered to the peer, which then maps them.
+    fn maps(&self) -> bool {
+        false
+    }
+
+    /// About how many bytes the largest case may move. Lower it where each byte is expensive.
+    fn bytes(&self) -> u64 {
+        4 << 20
+    }
+
+    /// How many rounds without any event a case may wait.
+    fn patience(&self) -> usize {
+        10_000
+    }
+}

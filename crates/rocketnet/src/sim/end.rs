@@ -1,0 +1,153 @@
+//! One end of a connection: what its host has of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rocketring::{Position, RingReceiver};
+
+use crate::contract::{ConnId, Down, Event, WireId};
+
+/// One direction of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Direction {
+    /// The connection.
+    pub(super) no: u64,
+    /// The end that sends.
+    pub(super) side: usize,
+    /// Nothing crosses any more.
+    pub(super) cut: bool,
+}
+
+impl Direction {
+    /// The sender's id of the connection.
+    pub(super) fn id(self) -> ConnId {
+        end_id(self.no, self.side)
+    }
+}
+
+/// The id by which one end knows a connection.
+pub(super) fn end_id(no: u64, side: usize) -> ConnId {
+    ConnId(no * 2 + side as u64)
+}
+
+/// Where an end is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Asked for, not answered.
+    Connecting,
+    /// Told as Incoming, adopted by nobody yet.
+    Pending,
+    /// Both ways work.
+    Up,
+    /// Closed here for this reason; what is queued still leaves.
+    Closing(String),
+    /// Down was told, or will be by the next poll.
+    Down,
+    /// Forgotten, or its host is dead.
+    Gone,
+}
+
+/// A ring receiver, bound to a wire id.
+pub(super) struct Bound {
+    pub(super) receiver: RingReceiver,
+    /// Changes when what one-sided writes have put ahead of the head does not belong there any more.
+    pub(super) era: u64,
+}
+
+/// What one host has of a connection.
+pub(super) struct End {
+    pub(super) host: u32,
+    pub(super) owner: Option<u64>,
+    pub(super) phase: Phase,
+    pub(super) paused: bool,
+    pub(super) receivers: BTreeMap<WireId, Bound>,
+    /// Events that do not come from arriving bytes. At most one Landed per wire.
+    pub(super) events: VecDeque<Event>,
+    /// The connection broke; what has arrived may still be read.
+    pub(super) breaking: bool,
+    eras: u64,
+}
+
+impl End {
+    pub(super) fn new(host: u32, owner: Option<u64>, phase: Phase) -> Self {
+        Self {
+            host,
+            owner,
+            phase,
+            paused: false,
+            receivers: BTreeMap::new(),
+            events: VecDeque::new(),
+            breaking: false,
+            eras: 0,
+        }
+    }
+
+    pub(super) fn next_era(&mut self) -> u64 {
+        self.eras += 1;
+        self.eras
+    }
+
+    pub(super) fn over(&self) -> bool {
+        matches!(self.phase, Phase::Down | Phase::Gone)
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        matches!(self.phase, Phase::Up | Phase::Closing(_))
+    }
+
+    /// Landed is cumulative: a queued event is moved on instead of another being queued.
+    pub(super) fn report_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
+        if self.phase != Phase::Up {
+            return;
+        }
+        for event in &mut self.events {
+            if let Event::Landed(_, w, told) = event
+                && *w == wire
+            {
+                *told = to.max(*told);
+                return;
+            }
+        }
+        self.events.push_back(Event::Landed(id, wire, to));
+    }
+}
+
+/// Where one poll of one connection puts what it finds.
+pub(super) struct Reading<'e> {
+    pub(super) id: ConnId,
+    pub(super) max_control: usize,
+    pub(super) arrived: Vec<WireId>,
+    pub(super) events: &'e mut Vec<Event>,
+}
+
+impl Reading<'_> {
+    /// Reports [`Event::Arrived`], once for each wire.
+    pub(super) fn arrived(&mut self, wire: WireId) {
+        if !self.arrived.contains(&wire) {
+            self.arrived.push(wire);
+            self.events.push(Event::Arrived(self.id, wire));
+        }
+    }
+}
+
+/// A write past what the ring has granted is the peer's fault. Without flow control nothing is granted.
+pub(super) fn check_room(receiver: &RingReceiver, wire: WireId, size: u64) -> Result<(), Down> {
+    let room = receiver.room();
+    if receiver.ring().flow_control() && size > room {
+        return Err(Down::Overrun { wire, at: receiver.ring().head(), size, over: size - room });
+    }
+    Ok(())
+}
+
+/// Copies everything to the ring receiver's head: without flow control in chunks, each announced before it is written.
+pub(super) fn copy_in(receiver: &mut RingReceiver, wire: WireId, bytes: &[u8]) -> Result<(), Down> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let n = receiver.copy_in(rest);
+        if n == 0 {
+            let (at, size) = (receiver.ring().head(), rest.len() as u64);
+            return Err(Down::Overrun { wire, at, size, over: size });
+        }
+        rest = &rest[n..];
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The handle of a simulated network.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::clock::pair;
+use super::config::SimConfig;
+use super::world::World;
+use crate::contract::ConnId;
+
+/// A simulated network; clones are handles of the same one.
+#[derive(Clone)]
+pub struct SimNet(Arc<Mutex<World>>);
+
+impl fmt::Debug for SimNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimNet").field("now_ns", &self.now()).finish_non_exhaustive()
+    }
+}
+
+impl SimNet {
+    /// A network without hosts at time 0.
+    ///
+    /// # Panics
+    ///
+    /// If the configuration contradicts itself.
+    pub fn new(seed: u64, config: SimConfig) -> Self {
+        config.check();
+        Self(Arc::new(Mutex::new(World::new(seed, config))))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, World> {
+        // A test that panicked still wants its trace, and its transports to drop.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The virtual time in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.lock().clock.now
+    }
+
+    /// Moves the clock to the next event and lets it happen. False, with nothing done, if there is none.
+    ///
+    /// The end of a close's linger and of the 10 s for which an incoming connection waits to be adopted are events too:
+    /// who steps on without polling a listener refuses its peers.
+    pub fn step(&self) -> bool {
+        self.lock().step()
+    }
+
+    /// When the next event is; None if nothing is left to happen.
+    pub fn next_event_at(&self) -> Option<u64> {
+        self.lock().next_event_at()
+    }
+
+    /// Lets everything happen up to and at `time`, and moves the clock there if it is not later already.
+    pub fn advance_to(&self, time: u64) {
+        let mut world = self.lock();
+        while world.next_event_at().is_some_and(|at| at <= time) {
+            world.step();
+        }
+        world.clock.now = world.clock.now.max(time);
+    }
+
+    /// Breaks a connection: what is on its way is lost, and each end gets to know after a delay of its own.
+    pub fn cut(&self, conn: ConnId) {
+        self.lock().cut(conn);
+    }
+
+    /// Nothing crosses between these two hosts until the virtual time `until` (`u64::MAX`: until [`SimNet::heal`]);
+    /// nothing is lost, it waits. Another call for the same two replaces the first.
+    pub fn partition(&self, a: &str, b: &str, until: u64) {
+        let mut world = self.lock();
+        let pair = pair(world.host_no(a), world.host_no(b));
+        world.clock.part(pair, until);
+    }
+
+    /// Ends a partition now.
+    pub fn heal(&self, a: &str, b: &str) {
+        let mut world = self.lock();
+        let pair = pair(world.host_no(a), world.host_no(b));
+        world.clock.heal(pair);
+    }
+
+    /// The host is gone at once, with its memory: its transports do and say nothing any more, what they had queued or
+    /// on its way is lost, their ring receivers are dropped. Their peers learn of it after a delay.
+    pub fn kill(&self, host: &str) {
+        self.lock().kill_host(host);
+    }
+
+    /// The last events as text, one a line: time, connection, what, wire id, and two numbers that depend on what.
+    pub fn trace(&self) -> String {
+        self.lock().clock.trace.text()
+    }
+
+    /// A hash of everything that has happened: equal for two runs of the same seed and calls.
+    pub fn fingerprint(&self) -> u64 {
+        self.lock().clock.trace.hash()
+    }
+}
