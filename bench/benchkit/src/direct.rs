@@ -182,9 +182,9 @@ fn await_same(
     (sent, after): (Instant, u64),
 ) -> Result<Instant, Error> {
     loop {
-        let mut came = None;
-        port.receive(&mut |back| came = Some(back == message))?;
-        match came {
+        let mut matches = None;
+        port.receive(&mut |back| matches = Some(back == message))?;
+        match matches {
             Some(true) => return Ok(Instant::now()),
             Some(false) => return Err(Error::Wrong { after }),
             None => control.end_if_over(sent, || vec![after])?,

@@ -51,21 +51,43 @@ pub enum ConnError {
     CalledFromWorker,
 }
 
-/// An address cannot be listened on.
+/// A listener cannot use its address.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The system refused.
+    /// Another socket listens on the address.
+    #[error("cannot listen on {addr}: {reason}")]
+    AddressInUse {
+        /// The address.
+        addr: String,
+        /// The text of the transport's error.
+        reason: String,
+    },
+    /// The address is invalid, or the system refuses it.
     #[error("cannot listen on {addr}: {reason}")]
     Refused {
         /// The address.
         addr: String,
-        /// What the system said.
+        /// The text of the error.
         reason: String,
     },
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,
+}
+
+impl ListenError {
+    pub(crate) fn of_transport(addr: &str, error: &rocketnet::TransportError) -> Self {
+        let (addr, reason) = (addr.to_owned(), error.to_string());
+        match error {
+            rocketnet::TransportError::Listen { source, .. }
+                if source.kind() == std::io::ErrorKind::AddrInUse =>
+            {
+                Self::AddressInUse { addr, reason }
+            }
+            _ => Self::Refused { addr, reason },
+        }
+    }
 }
 
 /// A control message was not sent.

@@ -171,6 +171,15 @@ fn bursts_of_control_messages_wait_for_their_turn() {
 }
 
 #[test]
+fn an_address_in_use_is_an_error_of_its_own() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let again = Listener::bind(&ctx, &listener.local_addr());
+    assert!(matches!(&again, Err(ListenError::AddressInUse { .. })), "{again:?}");
+    assert!(matches!(Listener::bind(&ctx, "nowhere"), Err(ListenError::Refused { .. })));
+}
+
+#[test]
 fn who_asks_a_context_that_was_shut_down_is_told() {
     let ctx = Context::new(Config::default()).unwrap();
     let (_out, listener) = sender(&ctx);

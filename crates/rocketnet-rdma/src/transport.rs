@@ -210,10 +210,10 @@ impl Transport for Rdma {
         let wanted = resolve(addr)?;
         let entry = self.listeners.vacant_entry();
         let number = LISTENER | entry.key() as u64;
-        let (id, bound) = Id::listen(&self.events, wanted, self.config.backlog, number).map_err(|error| {
-            let reason = format!("cannot listen there over RDMA: {error}");
-            TransportError::Address { addr: addr.into(), reason }
-        })?;
+        let (id, bound) =
+            Id::listen(&self.events, wanted, self.config.backlog, number).map_err(|source| {
+                TransportError::Listen { addr: addr.into(), what: "cannot listen there over RDMA", source }
+            })?;
         let addr = bound.to_string();
         entry.insert(Listening { id: Some(id), bound, addr: addr.clone() });
         Ok(addr)

@@ -202,6 +202,16 @@ pub enum TransportError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The operating system refuses to listen on the address.
+    #[error("cannot use the address {addr}: {what}: {source}")]
+    Listen {
+        /// The address as it was given.
+        addr: String,
+        /// The transport's attempt, as a text.
+        what: &'static str,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
     /// A setting is outside its range, or the system does not have what it asks for: the configuration's fault.
     #[error("{field} = {value}: {reason}")]
     Config {

@@ -9,6 +9,7 @@ use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
 use super::{Core, Link, LinkPhase};
+use crate::error::ListenError;
 use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
@@ -21,13 +22,13 @@ impl<T: Transport> Core<T> {
         &mut self,
         listener: Weak<ListenerShared>,
         addr: &str,
-        reply: &SyncSender<Result<String, String>>,
+        reply: &SyncSender<Result<String, ListenError>>,
     ) {
-        let result = self.transport.listen(addr).map_err(|error| error.to_string());
+        let result = self.transport.listen(addr).map_err(|error| ListenError::of_transport(addr, &error));
         if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
             self.listeners.push((shared.id, local.clone(), listener));
         }
-        // Nobody may wait any more for the answer.
+        // The caller may have given up waiting for the answer.
         let _ = reply.send(result);
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rocketnet::Accepted;
 
 use super::{Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared, Roused};
+use crate::error::ListenError;
 use crate::proto::{ByeCode, Subscribe};
 use crate::types::Nanos;
 
@@ -15,7 +16,7 @@ pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
         addr: String,
-        reply: SyncSender<Result<String, String>>,
+        reply: SyncSender<Result<String, ListenError>>,
     },
     Unlisten {
         listener: u64,

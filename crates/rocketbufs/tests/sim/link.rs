@@ -63,7 +63,7 @@ impl Dialer {
 /// The end of edges that is connected to.
 pub struct Acceptor {
     listener: Listener,
-    bound: Option<Receiver<Result<String, String>>>,
+    bound: Option<Receiver<Result<String, rocketbufs::ListenError>>>,
     /// Those that are up, and the edge.
     pub conns: Vec<(Conn, usize)>,
 }

@@ -224,8 +224,8 @@ impl Tcp {
                 Err(e) => last = e,
             }
         }
-        let reason = format!("cannot listen there for shared memory: {last}");
-        Err(TransportError::Address { addr: addr.into(), reason })
+        let what = "cannot listen there for shared memory";
+        Err(TransportError::Listen { addr: addr.into(), what, source: last.into() })
     }
 
     fn watch_listener(&mut self, socket: Listener, addr: &str) -> Result<(), TransportError> {

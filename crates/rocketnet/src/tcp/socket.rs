@@ -92,7 +92,7 @@ pub(super) fn listen(addr: &str, config: &TcpConfig) -> Result<TcpListener, Tran
             Err(e) => last = e,
         }
     }
-    Err(TransportError::Address { addr: addr.into(), reason: format!("cannot listen there: {last}") })
+    Err(TransportError::Listen { addr: addr.into(), what: "cannot listen there", source: last.into() })
 }
 
 /// The inner error is of this address alone.
