@@ -231,7 +231,7 @@ fn control_messages_wait_for_the_callback_or_the_queue_of_an_rout() {
             // The answer comes after the messages were read.
             subscribe(input, BID, ring_of(1 << 16));
         }
-        let (tells, told) = mpsc::channel();
+        let (tells, told) = mpsc::sync_channel(100);
         if by_callback {
             out.set_control_msg_cb(move |conn, message| tells.send((conn.id(), message.to_vec())).unwrap());
         }

@@ -49,8 +49,7 @@ impl<T: Transport> Core<T> {
         }
         let wire = link.next_wire;
         link.next_wire += 1;
-        state.wire = Some((number, wire));
-        state.gone_at = None;
+        (state.wire, state.gone_at) = (Some((number, wire)), None);
         let goes_on = |in_log: &InLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
         let resumed_at = state.log.as_ref().map(goes_on);
         let start = match &state.log {
