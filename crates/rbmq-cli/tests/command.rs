@@ -220,7 +220,7 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
     );
     fails(
         client("pub", &broker.addr, "first --ring-bytes 4M"),
-        &["a ring of 4194304 bytes was asked for", "1048576", "broker.max_ring_bytes"],
+        &["a ring of 4194304 bytes was requested", "1048576", "broker.max_ring_bytes"],
     );
     fails(client("pub", &broker.addr, "x --file /does/not/exist"), &["cannot read /does/not/exist"]);
     let here = dir.path().join("out");
