@@ -312,7 +312,7 @@ fn a_publisher_says_that_its_broker_is_away() {
     drop(broker);
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
-    assert!(line.contains("is away") && line.contains("trying again"), "{line}");
+    assert!(line.contains("is down") && line.contains("trying again"), "{line}");
 }
 
 #[test]

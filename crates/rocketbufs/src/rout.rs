@@ -14,9 +14,9 @@ use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::options::{BufferOptions, SubscribeOptions};
 use crate::out_buffer::OutBuffer;
+use crate::out_segment::OutSegment;
 use crate::proto::End;
 use crate::rin::RIn;
-use crate::segment::OutSegment;
 use crate::state::{Buffer, ConnShared, InboundShared, Log, ROutShared, Role, SubscriberProgress, may_wait};
 use crate::types::{Bid, ConfirmLevel, Epoch, Position};
 
@@ -79,7 +79,7 @@ impl ROut {
     }
 
     fn handle(&self, buffer: Arc<Buffer>) -> OutBuffer {
-        OutBuffer { out: self.clone(), buffer }
+        OutBuffer::new(buffer, &self.shared, &self.context)
     }
 
     /// The buffer of this id.

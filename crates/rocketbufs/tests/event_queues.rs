@@ -85,7 +85,10 @@ fn one_event_loop_serves_both_ends_without_a_callback() {
         taken.close("that was all");
         wait_for(conn.pollable().unwrap(), "the end of the connection");
         let down = conn.recv_event(NOTHING).unwrap();
-        assert!(matches!(&down, Some(ConnEvent::Down { why }) if why.contains("that was all")), "{down:?}");
+        assert!(
+            matches!(&down, Some(ConnEvent::Down { reason }) if reason.to_string().contains("that was all")),
+            "{down:?}"
+        );
         let (unsubscribed, gone) = (next_event(&out), next_event(&out));
         assert!(matches!(unsubscribed, OutEvent::Unsubscribed { bid: BID, .. }), "{unsubscribed:?}");
         assert!(matches!(gone, OutEvent::ConnDown { .. }), "{gone:?}");

@@ -5,7 +5,7 @@ mod raw;
 use std::net::TcpListener;
 
 use raw::{Frame, Raw, WAIT, answer, frame, hello, subscribe};
-use rocketbufs::proto::{ByeCode, Message, RefuseCode};
+use rocketbufs::proto::{CloseCode, Message, RefuseCode};
 use rocketbufs::{
     Budget, Config, Conn, Context, InEvent, Listener, RIn, ROut, RefusedError, SubscribeOptions,
 };
@@ -32,8 +32,8 @@ fn subscribed(input: &RIn, raw: &mut Raw, start: u64, flow_control: bool) -> u32
 fn conn_down(input: &RIn) -> String {
     loop {
         let received = input.recv(Some(WAIT)).unwrap().expect("the connection goes down");
-        if let InEvent::ConnDown { why } = received {
-            return why;
+        if let InEvent::ConnDown { reason: why } = received {
+            return why.to_string();
         }
     }
 }
@@ -94,7 +94,7 @@ fn what_does_not_follow_the_protocol_ends_the_connection() {
 #[test]
 fn what_a_peer_says_last_is_one_line() {
     let ctx = Context::new(Config::default()).unwrap();
-    for code in [ByeCode::Normal, ByeCode::NotAccepted, ByeCode::Limit] {
+    for code in [CloseCode::Normal, CloseCode::NotAccepted, CloseCode::Limit] {
         let (input, mut raw) = pair(&ctx);
         raw.say(&Message::Bye { code, text: "bye\r\n INFO all is well\x1b[2J".into() });
         let why = conn_down(&input);
@@ -116,7 +116,7 @@ fn logs_may_begin_and_end_anywhere() {
             raw.say(&Message::Lost { wire, from: 0, to: u64::MAX - (1 << 17) });
             raw.say(&Message::Lost { wire, from: 0, to: u64::MAX });
             raw.data(wire, false, &[5; 100]);
-            raw.say(&Message::Bye { code: ByeCode::Normal, text: "done".into() });
+            raw.say(&Message::Bye { code: CloseCode::Normal, text: "done".into() });
             conn_down(&input);
         }
     }
@@ -217,7 +217,7 @@ fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
         loop {
             match leaf.recv(Some(WAIT)).unwrap().expect("the honest buffer's data") {
                 InEvent::Data(view) if view.bid() == 71 => break,
-                InEvent::ConnDown { why } => panic!("{start} {lost:?}: {why}"),
+                InEvent::ConnDown { reason: why } => panic!("{start} {lost:?}: {why}"),
                 _ => {}
             }
         }

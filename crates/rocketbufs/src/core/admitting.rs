@@ -12,7 +12,7 @@ use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
 use crate::lock::lock;
 use crate::proto::{
-    ByeCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
+    CloseCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
 };
 use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
 use crate::types::{Nanos, Policy, Position, WireId};
@@ -121,7 +121,7 @@ impl<T: Transport> Core<T> {
         let placeless = self.add_out(conn, out, buffer, subscribe, (outbound, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
-            self.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
+            self.inner.workers[worker].send(Command::Close { conn, code: CloseCode::TakenOver, why });
         }
         let subscribed = Subscribed {
             wire: subscribe.wire,

@@ -11,7 +11,7 @@ use crate::events::InEvent;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::options::ConfirmMode;
-use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
+use crate::proto::{CloseCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::state::{Ending, InLog, InboundShared, Loan, Log};
 use crate::types::{Bid, Position, WireId};
 
@@ -79,11 +79,11 @@ impl<T: Transport> Core<T> {
     pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
         let wire = subscribed.wire;
         let Some(in_sub) = self.in_sub(conn, wire) else {
-            self.close(conn, ByeCode::Protocol, "SUBSCRIBED for an id that was not asked for");
+            self.close(conn, CloseCode::Protocol, "SUBSCRIBED for an id that was not asked for");
             return;
         };
         if std::mem::replace(&mut in_sub.answered, true) {
-            self.close(conn, ByeCode::Protocol, "SUBSCRIBED twice");
+            self.close(conn, CloseCode::Protocol, "SUBSCRIBED twice");
             return;
         }
         let (inbound, leaving, resumed_at) = (in_sub.inbound.clone(), in_sub.leaving, in_sub.resumed_at);
@@ -101,7 +101,7 @@ impl<T: Transport> Core<T> {
                 self.resume_log(conn, &inbound, subscribed, offered);
             }
             Some(epoch) if epoch == subscribed.epoch => {
-                self.close(conn, ByeCode::Protocol, "SUBSCRIBED with another position than was asked for");
+                self.close(conn, CloseCode::Protocol, "SUBSCRIBED with another position than was asked for");
             }
             Some(_) => {
                 self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));

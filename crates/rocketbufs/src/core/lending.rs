@@ -8,7 +8,7 @@ use rocketring::{PoolError, Ring, RingConfig};
 use super::Core;
 use crate::error::RefusedError;
 use crate::lock::lock;
-use crate::proto::{ByeCode, Message, Subscribed};
+use crate::proto::{CloseCode, Message, Subscribed};
 use crate::state::{Ending, InboundShared, Loan, LoanStep, Share, page_bytes};
 use crate::types::{Position, WireId};
 
@@ -128,13 +128,13 @@ impl<T: Transport> Core<T> {
         let mut state = lock(&inbound.state);
         let Some(in_log) = state.log.as_mut().filter(|in_log| in_log.loan.is_some()) else {
             drop(state);
-            return self.close(conn, ByeCode::Protocol, "RECALLED for a grant that was not called back");
+            return self.close(conn, CloseCode::Protocol, "RECALLED for a grant that was not called back");
         };
         let answers = in_log.recalled(at);
         let step = in_log.loan_at_rest();
         drop(state);
         if !answers {
-            return self.close(conn, ByeCode::Protocol, "RECALLED unasked, or for more than was granted");
+            return self.close(conn, CloseCode::Protocol, "RECALLED unasked, or for more than was granted");
         }
         if step == LoanStep::Release {
             self.swap_ring(conn, wire, &inbound, None);

@@ -35,7 +35,7 @@ use rocketnet::{ConnId, Event, Offered, Transport};
 use rustc_hash::FxHashMap;
 
 use crate::events::OutEvent;
-use crate::proto::{ByeCode, Message, Outbound, Session};
+use crate::proto::{CloseCode, Message, Outbound, Session};
 use crate::state::{
     Buffer, Command, ConnShared, ContextInner, InboundShared, ListenerShared, Role, SubShared, WorkerShared,
 };
@@ -371,7 +371,7 @@ impl<T: Transport> Core<T> {
     fn shutdown(&mut self, grace: Duration) {
         let connections: Vec<_> = self.links.keys().copied().collect();
         for conn in connections {
-            self.close(conn, ByeCode::ShuttingDown, "shutting down");
+            self.close(conn, CloseCode::ShuttingDown, "shutting down");
         }
         let grace_ns = Nanos::try_from(grace.as_nanos()).unwrap_or(Nanos::MAX);
         self.stop_at = Some(self.now.saturating_add(grace_ns));

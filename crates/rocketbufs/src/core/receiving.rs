@@ -8,7 +8,7 @@ use super::{Command, Core};
 use crate::error::RefusedError;
 use crate::limits::millis;
 use crate::lock::lock;
-use crate::proto::{ByeCode, End, Message, RefuseCode};
+use crate::proto::{CloseCode, End, Message, RefuseCode};
 use crate::state::{Ending, InLog, InboundShared};
 use crate::types::{Nanos, Position, WireId};
 
@@ -84,7 +84,7 @@ impl<T: Transport> Core<T> {
     fn is_after_end(&mut self, conn: ConnId, inbound: &InboundShared) -> bool {
         let ended = lock(&inbound.state).ending.is_some();
         if ended {
-            self.close(conn, ByeCode::Protocol, "a log goes on after its end was told");
+            self.close(conn, CloseCode::Protocol, "a log goes on after its end was told");
         }
         ended
     }
@@ -168,7 +168,7 @@ impl<T: Transport> Core<T> {
             return;
         }
         if from > to {
-            return self.close(conn, ByeCode::Protocol, "LOST ends before it begins");
+            return self.close(conn, CloseCode::Protocol, "LOST ends before it begins");
         }
         let skipped = self.transport.skip(conn, wire, to);
         let mut state = lock(&inbound.state);
@@ -179,7 +179,7 @@ impl<T: Transport> Core<T> {
             _ => {
                 drop(state);
                 let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
-                return self.close(conn, ByeCode::Protocol, why);
+                return self.close(conn, CloseCode::Protocol, why);
             }
         }
         drop(state);
@@ -208,7 +208,7 @@ impl<T: Transport> Core<T> {
                 End::Gone(boundary)
             }
             _ => {
-                self.close(conn, ByeCode::Protocol, "the log ends where its data does not");
+                self.close(conn, CloseCode::Protocol, "the log ends where its data does not");
                 return;
             }
         };
@@ -298,7 +298,7 @@ impl<T: Transport> Core<T> {
                 let receiver = self.transport.unbind(conn, wire);
                 self.keep_receiver(gone.map(|in_sub| in_sub.inbound), receiver);
             }
-            _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
+            _ => self.close(conn, CloseCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
         }
     }
 

@@ -8,7 +8,7 @@ use rocketring::Ring;
 
 use super::{Command, Core, LinkPhase, OutSub};
 use crate::events::OutEvent;
-use crate::proto::{ByeCode, Credit, Message, Outbound, RefuseCode, Step};
+use crate::proto::{CloseCode, Credit, Message, Outbound, RefuseCode, Step};
 use crate::state::{Held, Leaving, SubShared, tell_subscriber_progress};
 use crate::types::{ConfirmLevel, Nanos, Policy, Position, WireId};
 
@@ -203,7 +203,7 @@ impl<T: Transport> Core<T> {
             Err(NotWritten::Overwritten) => out.outbound.take_back(),
             Err(NotWritten::QueueFull) => {
                 // `room` said that there is place: the transport broke its word.
-                self.close(conn, ByeCode::Protocol, "the transport took no write where it had room");
+                self.close(conn, CloseCode::Protocol, "the transport took no write where it had room");
             }
         }
     }
@@ -251,7 +251,7 @@ impl<T: Transport> Core<T> {
         // Credit for a subscription that just ended may still be under way.
         let Some(out) = self.links.get_mut(&conn).and_then(|link| link.outs.get_mut(&wire)) else { return };
         if let Err(error) = out.outbound.on_credit(&credit, self.now) {
-            self.close(conn, ByeCode::Protocol, &error.to_string());
+            self.close(conn, CloseCode::Protocol, &error.to_string());
             return;
         }
         self.moved_on(conn, wire);
@@ -387,7 +387,7 @@ impl<T: Transport> Core<T> {
         self.transport.detach(conn, wire);
         self.drop_out(conn, wire, &why, false);
         self.send(conn, &Message::Refused { wire, code: RefuseCode::TooSlow, a: lag, b: 0 });
-        self.close(conn, ByeCode::Timeout, &why);
+        self.close(conn, CloseCode::Timeout, &why);
     }
 
     fn tell_too_slow(&self, conn: ConnId, wire: WireId, lag_bytes: u64) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rocketnet::Accepted;
 
 use super::{Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared, Roused};
-use crate::error::ListenError;
-use crate::proto::{ByeCode, Subscribe};
+use crate::error::{DownReason, ListenError};
+use crate::proto::{CloseCode, Subscribe};
 use crate::types::Nanos;
 
 /// What an application's thread leaves with a worker.
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     },
     Close {
         conn: u64,
-        code: ByeCode,
+        code: CloseCode,
         why: String,
     },
     Control {
@@ -77,7 +77,8 @@ impl Command {
     pub(crate) fn refuse(self) {
         match self {
             Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
-                conn.set_phase(Phase::Down("the context was shut down".into()));
+                let (code, text) = (CloseCode::ShuttingDown, "the context was shut down".into());
+                conn.set_phase(Phase::Down(DownReason::Local { code, text }));
             }
             _ => {}
         }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::{Buffer, Command, ConnShared, ContextInner, DurableSlots, SubscriberProgress, Traffic};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::error::BufferError;
+use crate::error::{BufferError, DownReason};
 use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
 use crate::lock::lock;
-use crate::proto::ByeCode;
+use crate::proto::CloseCode;
 use crate::types::Bid;
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
@@ -87,7 +87,7 @@ impl ROutShared {
         let ran = self.event_cb.run(event, |callback, event| callback(event))?;
         if let (Ran::Panicked, Some(conn)) = (ran, conn) {
             let worker = self.inner.worker_of(conn);
-            let (code, why) = (ByeCode::Normal, CALLBACK_PANICKED.to_owned());
+            let (code, why) = (CloseCode::Normal, CALLBACK_PANICKED.to_owned());
             self.inner.workers[worker].send(Command::Close { conn, code, why });
         }
         Ok(())
@@ -125,7 +125,7 @@ impl ROutShared {
 
     pub(crate) fn on_control(&self, conn: &Arc<ConnShared>, message: &[u8]) {
         match self.control_cb.run(message, |callback, message| callback(conn, message)) {
-            Ok(Ran::Panicked) => conn.close(ByeCode::Normal, CALLBACK_PANICKED),
+            Ok(Ran::Panicked) => conn.close(CloseCode::Normal, CALLBACK_PANICKED),
             Err(message) if self.reads_events() => {
                 self.queue_event(OutEvent::Control { conn: conn.id, message: message.to_vec() });
             }
@@ -148,9 +148,9 @@ impl ROutShared {
         }
     }
 
-    pub(crate) fn conn_down(&self, conn: u64, why: &str) {
+    pub(crate) fn conn_down(&self, conn: u64, reason: DownReason) {
         lock(&self.conns).remove(&conn);
-        self.tell(OutEvent::ConnDown { conn, why: why.to_owned() });
+        self.tell(OutEvent::ConnDown { conn, reason });
     }
 
     /// A destroyed buffer goes when nobody needs it any more.
