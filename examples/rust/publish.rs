@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The first event decides: the broker has subscribed, or refuses the topic.
         let _ = match event {
             OutEvent::Subscribed { .. } => send.try_send(Ok(())),
-            OutEvent::ConnDown { why, .. } => send.try_send(Err(why)),
+            OutEvent::ConnDown { reason, .. } => send.try_send(Err(reason.to_string())),
             _ => Ok(()),
         };
     });

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 input.subscribe_with(bid, from_oldest.clone())?;
             }
             Some(InEvent::Closed { .. } | InEvent::Gone { .. }) => return Ok(()),
-            Some(InEvent::ConnDown { why }) => return Err(why.into()),
+            Some(InEvent::ConnDown { reason: why }) => return Err(why.into()),
             _ => {}
         }
     }

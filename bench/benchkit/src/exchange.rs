@@ -273,14 +273,14 @@ pub fn answer(
     let mut answered = 0_u32;
     let wait = Duration::from_millis(50);
     loop {
-        let came = if every <= 1 {
+        let handled = if every <= 1 {
             let len = link.receive(&mut buffer, wait)?;
             len.map(|len| link.send(&buffer[..len])).transpose()?
         } else {
             let number = link.receive_number(&mut buffer, wait)?;
             number.map(|number| answer_some(link, number, every, &mut answered)).transpose()?
         };
-        match came {
+        match handled {
             Some(()) => received += 1,
             None if stopped() => return Ok(received),
             None => {}

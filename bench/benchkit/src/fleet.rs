@@ -12,7 +12,7 @@ use crate::{Error, sys};
 /// A worker that answers later has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// A process that is told to end has this long to clean up.
+/// A process that must end has this long to clean up.
 const CLEAN_UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// A started worker. Dropping it ends the process and waits for it.

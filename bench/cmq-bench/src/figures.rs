@@ -97,7 +97,7 @@ pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
             for point in in_turn(load, rep) {
                 match point::measure(point, rep) {
                     Ok(row) => {
-                        progress.one(&told(&row));
+                        progress.one(&describe(&row));
                         rows.push(row);
                     }
                     // One system failed. Measure the others.
@@ -126,7 +126,7 @@ fn verdict(failed: usize, all: usize) -> Result<(), BenchError> {
     if failed > 0 { Err(BenchError::Failed { failed, all }) } else { Ok(()) }
 }
 
-fn told(row: &Row) -> String {
+fn describe(row: &Row) -> String {
     format!(
         "{:>6} B  {:<8} {:<14} #{}  {:>8} msg/s  {:9.3} ± {:.3} ms  lost {} of {}{}",
         row.size_bytes,

@@ -174,7 +174,7 @@ struct Batched {
     segment: usize,
     out: Vec<u8>,
     /// The bytes of one receive call, the position of the next datagram, and the size of the datagrams.
-    came: Vec<u8>,
+    received: Vec<u8>,
     at: usize,
     filled: usize,
     stride: usize,
@@ -192,7 +192,7 @@ impl Batched {
         // Answers may be shorter than messages, and both ends must cut in the same way.
         let segments = end.size.div_ceil(FRAME);
         let segment = end.size.div_ceil(segments);
-        let came = vec![0; 65_536];
+        let received = vec![0; 65_536];
         let wait = Duration::ZERO;
         Ok(Batched {
             socket,
@@ -201,7 +201,7 @@ impl Batched {
             segments,
             segment,
             out: Vec::new(),
-            came,
+            received,
             at: 0,
             filled: 0,
             stride: 0,
@@ -252,7 +252,7 @@ impl Link for Batched {
         loop {
             while self.at < self.filled {
                 let end = (self.at + self.stride).min(self.filled);
-                let datagram = &self.came[self.at..end];
+                let datagram = &self.received[self.at..end];
                 self.at = end;
                 if datagram.len() < self.segment {
                     return copy(datagram, into).map(Some);
@@ -268,7 +268,7 @@ impl Link for Batched {
             self.flush()?;
             wait_at_most(&self.socket, &mut self.wait, wait)?;
             let mut metas = [RecvMeta::default()];
-            let mut slices = [IoSliceMut::new(&mut self.came)];
+            let mut slices = [IoSliceMut::new(&mut self.received)];
             match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas) {
                 Ok(_) => (self.at, self.filled, self.stride) = (0, metas[0].len, metas[0].stride.max(1)),
                 Err(error) if nothing_came(&error) => return Ok(None),

@@ -269,6 +269,6 @@ mod tests {
         assert_eq!(delivered_per_s(1000.0, 1_000_000, 500, 500), 1e6);
         assert_eq!(delivered_per_s(1000.0, 1_000_000, 250, 500), 5e5);
         assert_eq!(delivered_per_s(1000.0, 1_000_000, 0, 0), 0.0);
-        assert_eq!(delivered_per_s(1000.0, 1_000_000, 501, 500), 1e6, "one that came twice is one");
+        assert_eq!(delivered_per_s(1000.0, 1_000_000, 501, 500), 1e6, "a duplicate counts once");
     }
 }

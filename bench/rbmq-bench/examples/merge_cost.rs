@@ -43,7 +43,7 @@ fn measure(ingest: Ingest, publishers: usize, time: Duration) -> Result<Measured
     config.broker.topics = vec![rule].into();
     let broker = Broker::start(config)?;
     let ctx = Context::new(Config::default())?;
-    let options = TopicOptions { ring_bytes: Some(64 << 10), timeout: LONG, ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10).open_timeout(Some(LONG));
     let mut writers = Vec::new();
     for _ in 0..publishers {
         let publisher = Publisher::builder().context(&ctx).connect(&broker.addr())?;
@@ -53,7 +53,7 @@ fn measure(ingest: Ingest, publishers: usize, time: Duration) -> Result<Measured
     let mut subscriber = Subscriber::builder().ring_bytes(64 << 10).connect(&broker.addr())?;
     subscriber.subscribe("tiny")?;
     for (_, writer) in &writers {
-        writer.wait_subscribers(1, LONG)?;
+        writer.wait_subscribers(1, Some(LONG))?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -67,7 +67,7 @@ fn measure(ingest: Ingest, publishers: usize, time: Duration) -> Result<Measured
     });
     let (mut messages, begin, cpu) = (0_u64, Instant::now(), cpu_s()?);
     while begin.elapsed() < time {
-        if let Some(batch) = subscriber.next_batch(LONG)? {
+        if let Some(batch) = subscriber.next_batch(Some(LONG))? {
             messages += batch.records().count() as u64;
         }
     }
@@ -80,7 +80,7 @@ fn measure(ingest: Ingest, publishers: usize, time: Duration) -> Result<Measured
     };
     stop.store(true, Ordering::Relaxed);
     while !publishing.is_finished() {
-        subscriber.next_batch(Duration::from_millis(10))?;
+        subscriber.next_batch(Some(Duration::from_millis(10)))?;
     }
     publishing.join().expect("the publishers ended well");
     Ok(measured)

@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use rbmq::{Confirmation, Level, TopicWriter};
+use rbmq::{ConfirmLevel, Confirmation, TopicWriter};
 use rocketbufs::Position;
 
 use super::{BenchError, Confirm, control::Control};
@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// What was published and what of it is confirmed.
 pub struct Counted {
-    level: Option<Level>,
+    level: Option<ConfirmLevel>,
     waiting: VecDeque<(u64, Confirmation)>,
     published: u64,
     last: Option<Position>,
@@ -32,8 +32,8 @@ impl Counted {
     pub fn new(confirm: Confirm) -> Counted {
         let level = match confirm {
             Confirm::None => None,
-            Confirm::Accepted => Some(Level::Accepted),
-            Confirm::Consumed => Some(Level::Consumed),
+            Confirm::Accepted => Some(ConfirmLevel::Accepted),
+            Confirm::Consumed => Some(ConfirmLevel::Consumed),
         };
         Counted { level, waiting: VecDeque::new(), published: 0, last: None, unasked_bytes: 0 }
     }
@@ -76,7 +76,7 @@ impl Counted {
         }
         while self.waiting.len() > under_way {
             let Some((messages, confirmation)) = self.waiting.pop_front() else { break };
-            confirmation.wait(WITHIN).map_err(|error| BenchError::System(Box::new(error)))?;
+            confirmation.wait(Some(WITHIN)).map_err(|error| BenchError::System(Box::new(error)))?;
             control.set_messages(messages);
         }
         Ok(())

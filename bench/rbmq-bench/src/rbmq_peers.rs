@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rbmq::{
-    Item, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
+    Event, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
     wire::{RECORD_HEADER_BYTES, push_record},
 };
 use rbmq_broker::{Broker, BrokerConfig};
@@ -93,11 +93,10 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
     let record_bytes = pattern.record_bytes();
     let ring_bytes = topic_ring_bytes(load, record_bytes as u64, config.buffers.size_bytes);
     let publisher = Publisher::builder().config(config).connect(&load.addr).map_err(failed)?;
-    let max_delivery_bytes = Some((ring_bytes / 4).max(record_bytes as u64));
-    let options =
-        TopicOptions { ring_bytes: Some(ring_bytes), max_delivery_bytes, ..TopicOptions::default() };
+    let max_delivery_bytes = (ring_bytes / 4).max(record_bytes as u64);
+    let options = TopicOptions::default().ring_bytes(ring_bytes).max_delivery_bytes(max_delivery_bytes);
     let mut writer = publisher.topic_with(&topic_name(topic), options).map_err(failed)?;
-    writer.wait_subscribers(load.subscribers, SET_UP_WITHIN).map_err(failed)?;
+    writer.wait_subscribers(load.subscribers, Some(SET_UP_WITHIN)).map_err(failed)?;
     control.ready("");
     control.wait_for_go();
     let mut cursor = Cursor::new(&pattern);
@@ -201,7 +200,7 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
 }
 
 fn receive_batch(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Result<bool, BenchError> {
-    let Some(batch) = subscriber.next_batch(LOOK).map_err(failed)? else { return Ok(false) };
+    let Some(batch) = subscriber.next_batch(Some(LOOK)).map_err(failed)? else { return Ok(false) };
     let (topic, stream) = stream_of(streams, batch.topic())?;
     match stream.cursor.check(batch.as_slice()) {
         Some(records) if stream.cursor.rest_of_record() == 0 => {
@@ -215,7 +214,7 @@ fn receive_batch(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Res
 fn receive_messages(subscriber: &mut Subscriber, streams: &mut [Stream<'_>]) -> Result<bool, BenchError> {
     let mut arrived = false;
     for _ in 0..IN_A_ROW {
-        let Some(message) = subscriber.recv_ref(LOOK).map_err(failed)? else { break };
+        let Some(message) = subscriber.recv_ref(Some(LOOK)).map_err(failed)? else { break };
         let (topic, stream) = stream_of(streams, message.topic)?;
         if !stream.cursor.check_message(message.bytes) {
             return Err(BenchError::WrongByte { topic, after_messages: stream.messages });
@@ -253,7 +252,7 @@ pub fn one_sender(whom: &Whom, topic: u8) -> Result<OneSender, BenchError> {
     let config = config(whom.transport.of_publishers(), whom.congestion.as_deref())?;
     let publisher = Publisher::builder().config(config).connect(&whom.addr).map_err(failed)?;
     let writer = publisher.topic(&topic_name(topic)).map_err(failed)?;
-    writer.wait_subscribers(1, SET_UP_WITHIN).map_err(failed)?;
+    writer.wait_subscribers(1, Some(SET_UP_WITHIN)).map_err(failed)?;
     Ok(OneSender { writer, due: Vec::new(), _publisher: publisher })
 }
 
@@ -298,12 +297,12 @@ pub fn one_receiver(whom: &Whom, topic: u8) -> Result<OneReceiver, BenchError> {
 impl Receives for OneReceiver {
     /// What is lost shows in what arrives; a connection that is lost is made again by the library.
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
-        match self.subscriber.next(LOOK).map_err(failed)? {
-            Some(Item::Batch(batch)) => {
+        match self.subscriber.next_event(Some(LOOK)).map_err(failed)? {
+            Some(Event::Batch(batch)) => {
                 batch.records().for_each(each);
                 Ok(())
             }
-            Some(Item::Notice(Notice::Refused(reason))) => Err(BenchError::Refused { reason }),
+            Some(Event::Notice(Notice::Refused { reason, .. })) => Err(BenchError::Refused { reason }),
             _ => Ok(()),
         }
     }

@@ -232,7 +232,10 @@ impl<'a> Bench<'a> {
     }
 
     fn open(&self, publisher: &Publisher, name: &str) -> Result<TopicWriter, BenchError> {
-        let options = TopicOptions { ring_bytes: self.args.ring_bytes, ..TopicOptions::default() };
+        let options = self
+            .args
+            .ring_bytes
+            .map_or_else(TopicOptions::default, |bytes| TopicOptions::default().ring_bytes(bytes));
         publisher.topic_with(name, options).map_err(failed)
     }
 
@@ -251,7 +254,7 @@ impl<'a> Bench<'a> {
         let builder = Subscriber::builder().context(&self.context);
         let mut subscriber = builder.connect(&self.addr).map_err(failed)?;
         subscriber.subscribe(ACTIVE).map_err(failed)?;
-        writer.wait_subscribers(1, PATIENCE).map_err(failed)?;
+        writer.wait_subscribers(1, Some(PATIENCE)).map_err(failed)?;
         for step in steps {
             let started = Instant::now();
             while topics.len() < step as usize {
@@ -262,7 +265,7 @@ impl<'a> Bench<'a> {
                 topics.push(self.open(publisher, &name_of(topics.len() as u32))?);
             }
             for topic in topics.iter() {
-                topic.wait_subscribers(1, PATIENCE).map_err(failed)?;
+                topic.wait_subscribers(1, Some(PATIENCE)).map_err(failed)?;
             }
             scale.create_s += started.elapsed().as_secs_f64();
             thread::sleep(Duration::from_secs(1));
@@ -284,7 +287,7 @@ impl<'a> Bench<'a> {
         let payload = [7; 34];
         let mut once = || -> Result<(), BenchError> {
             w.publish(&payload).map_err(failed)?;
-            match s.recv(PATIENCE).map_err(failed)? {
+            match s.recv(Some(PATIENCE)).map_err(failed)? {
                 Some(message) if message.bytes == payload => Ok(()),
                 Some(_) => Err(BenchError::WrongByte { topic: 0, after_messages: 0 }),
                 None => Err(benchkit::Error::WorkerSilent { role: "broker" }.into()),
@@ -379,7 +382,7 @@ pub fn subscribe(args: &All) -> Result<(), BenchError> {
     control.ready("");
     let mut came = 0;
     while came < args.bytes {
-        if let Some(batch) = subscriber.next_batch(PATIENCE).map_err(failed)? {
+        if let Some(batch) = subscriber.next_batch(Some(PATIENCE)).map_err(failed)? {
             if !batch.records().all(|record| record == FILLING) {
                 return Err(BenchError::WrongByte { topic: 0, after_messages: came / FILL_BYTES as u64 });
             }

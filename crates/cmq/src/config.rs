@@ -55,8 +55,8 @@ pub enum Delivery {
         ///
         /// The wait adapts to the path. Each loss halves it for that sender, down to a 64th, and `window` too, down to
         /// three datagrams. After 32 losses in a row the receiver does not wait at all: a datagram that was only
-        /// overtaken is then lost. A late or reordered datagram restores both. A path that only loses therefore delays
-        /// nobody.
+        /// overtaken is then lost. A late or reordered datagram restores both. A path that only loses therefore
+        /// causes no delay.
         wait: Duration,
         /// The datagrams of one sender that may wait: 1 to 1,024.
         window: usize,

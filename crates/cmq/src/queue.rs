@@ -1,4 +1,4 @@
-//! The queue: the paper's calls, and the calls that Rust users expect beside them.
+//! The queue: the paper's calls, and the calls that Rust users also expect.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Drop for Handle<T> {
 /// here.
 ///
 /// Every call may be made from any thread at any time. When the queue and all its mailboxes are dropped,
-/// pending messages are sent at once, and the receivers are told how many messages there were.
+/// pending messages are sent at once, and each receiver learns the number of messages.
 pub struct Cmq<T: Send + 'static> {
     handle: Arc<Handle<T>>,
 }
@@ -233,7 +233,7 @@ impl<T: Send + 'static> Cmq<T> {
 
     /// Sends all pending messages now and closes all streams.
     ///
-    /// Each receiver is told how many messages there were, so that it notices the loss of the last ones.
+    /// Each receiver learns the number of messages, so that it notices the loss of the last ones.
     /// Later messages begin new streams. Dropping the queue does the same.
     pub fn finish(&self) {
         self.engine().send_half.close();

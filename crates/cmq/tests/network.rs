@@ -1,4 +1,4 @@
-//! What a network does to a queue: loss, duplication, reordering; restarts; and what strangers send.
+//! Queues on a bad network: loss, duplication and reordering; restarts; hostile datagrams.
 
 mod common;
 
@@ -15,12 +15,13 @@ fn queue(config: Config) -> Cmq<u64> {
     new_rq_with("127.0.0.1:0", config).expect("a queue on loopback")
 }
 
-/// Enough for all that a test sends at once.
+/// A receive buffer for everything that a test sends at once.
 fn roomy() -> Config {
     Config::default().receive_buffer(Some(4 << 20))
 }
 
-/// Sends so many messages through a proxy; what was popped, what was counted, and what the proxy did.
+/// Sends messages through a proxy. Returns the popped messages, the receiver's counts, and the deeds of the
+/// proxy.
 fn exchange(
     config: Config,
     count: u64,
@@ -29,7 +30,7 @@ fn exchange(
     let receiver = queue(config);
     let proxy = Proxy::start(receiver.local_addr(), fate);
     let from = proxy.addr();
-    // Small batches: many datagrams for the proxy to decide about.
+    // Small batches make many datagrams.
     let sender = queue(Config::paper());
     let mut popped = Vec::new();
     for number in 0..count {
@@ -48,7 +49,7 @@ fn exchange(
 
 #[test]
 fn loss_is_reported_exactly() {
-    // 1.4 %, as in the paper, the first datagram, and the last with messages.
+    // Lose 1.4 % as in the paper, the first datagram, and the last datagram with messages.
     let fate = |number, bytes: &[u8]| match number {
         0 => Fate::Lost,
         n if n % 71 == 70 || (messages(bytes) > 0 && messages(bytes) < 10) => Fate::Lost,
@@ -77,20 +78,20 @@ fn ordered_delivery_restores_the_order() {
         3 if messages(bytes) > 0 => Fate::After(4),
         _ => Fate::Passes,
     };
-    // Long enough that only the number of datagrams decides.
+    // The wait is so long that only the window decides.
     let delivery = Delivery::Ordered { wait: LONG, window: 16 };
     let (popped, counts, done) = exchange(roomy().delivery(delivery), 20_000, turn);
     assert_eq!(popped, (0..20_000).collect::<Vec<u64>>());
     assert_eq!((counts.reordered, counts.lost, counts.late), (done.after, 0, 0));
 
-    // Who comes after the window is late, and was lost before.
+    // A datagram beyond the window is late: its messages were declared lost before.
     let delivery = Delivery::Ordered { wait: LONG, window: 2 };
     let (popped, counts, done) = exchange(roomy().delivery(delivery), 20_000, turn);
     assert!(popped.is_sorted());
     assert_eq!((counts.late, counts.lost), (done.after, done.after));
     assert_eq!(popped.len() as u64, 20_000 - counts.lost);
 
-    // Or nobody waits, and messages are popped as they arrive.
+    // With unordered delivery messages are popped as they arrive.
     let delivery = Delivery::Unordered { wait: LONG, window: 16 };
     let (mut popped, counts, done) = exchange(roomy().delivery(delivery), 20_000, turn);
     assert!(!popped.is_sorted());
@@ -109,7 +110,7 @@ fn a_restarted_receiver_reports_missed_messages() {
     }
     assert_eq!(first.pop_timeout(LONG).expect("loopback").0, 0);
     drop(first);
-    // Nobody is there: the sender does not mind.
+    // The receiver is gone, which the sender does not notice.
     sender.cw_push((at, 0), &100).expect("room");
     let second: Cmq<u64> = new_rq_with(at, roomy()).expect("the address is free again");
     sender.cw_push((at, 0), &101).expect("room");
@@ -160,8 +161,7 @@ fn a_full_mailbox_drops_and_reports() {
     }
 }
 
-/// Every beginning of real datagrams, with every byte changed, and noise: nothing is answered, nothing is believed that
-/// was not meant, and a real message still comes.
+/// Every truncated and every changed datagram, and noise: none is answered, and a real message still arrives.
 #[test]
 fn hostile_datagrams_are_not_answered() {
     let receiver = queue(roomy());
@@ -218,7 +218,7 @@ fn messages_of_another_type_are_counted() {
     assert_eq!(receiver.stats().counts.undecodable, 1);
 }
 
-/// Wall clocks are set, and jump; time here is only ever the monotonic clock, which does not.
+/// The wall clock may jump, so only the monotonic clock may be read.
 #[test]
 fn nothing_reads_the_wall_clock() {
     fn look(folder: &std::path::Path, read: &mut usize) {
@@ -238,7 +238,7 @@ fn nothing_reads_the_wall_clock() {
     assert!(read > 10, "{read} files");
 }
 
-/// IPv6 and IPv4 by one socket, and the addresses by which answers find back.
+/// One socket for IPv6 and IPv4, whose source addresses can be answered.
 #[test]
 fn both_versions_of_ip() {
     let Ok(both) = new_rq_with::<u64>("[::]:0", Config::immediate()) else {
@@ -256,7 +256,7 @@ fn both_versions_of_ip() {
     }
 }
 
-/// For a shorter line above.
+/// An abbreviation.
 trait IntoKey {
     fn into_key(self) -> cmq::Key;
 }

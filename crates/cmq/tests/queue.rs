@@ -57,7 +57,7 @@ fn a_batch_leaves_when_it_is_old_or_large() {
     let to = (receiver.local_addr(), 0);
     sender.cw_push(to, &1).expect("room");
     assert_eq!(sender.stats().sent, 0, "it waits for others");
-    assert_eq!(receiver.pop_timeout(LONG).expect("its time came").0, 1);
+    assert_eq!(receiver.pop_timeout(LONG).expect("its time-out passed").0, 1);
     let slow = queue(Config::default().qthresh(100).timeout(Duration::from_secs(1_000_000)));
     for number in 0..100 {
         slow.cw_push(to, &number).expect("room");
@@ -251,9 +251,9 @@ fn a_hundred_thousand_keys() {
         (last, received) = (Some(number), received + 1);
     }
     let counts = receiver.senders_at(sender.local_addr())[0].counts;
-    let told = counts.received + counts.lost + counts.missed;
+    let accounted = counts.received + counts.lost + counts.missed;
     assert!(
-        (100_001..=100_000 + ends).contains(&told) && counts.received > received,
+        (100_001..=100_000 + ends).contains(&accounted) && counts.received > received,
         "{counts:?}, {received}"
     );
 }

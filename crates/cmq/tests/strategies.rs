@@ -175,12 +175,12 @@ fn a_response_from_a_mapped_address_is_accepted() {
 #[test]
 fn outstanding_calls_are_limited() {
     let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_outstanding(2));
-    let nobody = (queue::<u32>().local_addr(), 0);
-    let one = caller.call(nobody, 1).expect("room");
-    let _other = caller.call(nobody, 2).expect("room");
-    assert_eq!(caller.call(nobody, 3).expect_err("no room"), CallError::Outstanding(2));
+    let unused = (queue::<u32>().local_addr(), 0);
+    let one = caller.call(unused, 1).expect("room");
+    let _other = caller.call(unused, 2).expect("room");
+    assert_eq!(caller.call(unused, 3).expect_err("no room"), CallError::Outstanding(2));
     drop(one);
-    caller.call(nobody, 3).expect("room again");
+    caller.call(unused, 3).expect("room again");
 }
 
 /// Runs receiver and sender until no message is missing and nothing more arrives.
@@ -272,7 +272,7 @@ fn requests_have_no_more_bytes_than_the_address_sent() {
         let Repairable::Missing { token: 0..100, gaps } = question else { panic!("{question:?}") };
         assert_eq!(*gaps, [(0, 100)], "each request has a gap");
     }
-    let came = stranger.senders_at(to)[0].bytes + 48 * stranger.stats().datagrams;
-    assert!(came <= sent, "{came} bytes for {sent}");
-    assert!(came > sent * 3 / 4, "{came} bytes where {sent} were allowed: {} questions", asked.len());
+    let received = stranger.senders_at(to)[0].bytes + 48 * stranger.stats().datagrams;
+    assert!(received <= sent, "{received} bytes for {sent}");
+    assert!(received > sent * 3 / 4, "{received} bytes where {sent} were allowed: {} requests", asked.len());
 }

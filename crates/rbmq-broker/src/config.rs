@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cannot_listen_in_one_place() {
+    fn the_broker_and_its_http_endpoint_need_different_addresses() {
         let both = |one: &str, other: &str| {
             load(&format!("[broker]\nlisten = '{one}'\n[http]\nlisten = '{other}'\n"))
         };
@@ -183,7 +183,7 @@ mod tests {
             assert!(error.contains("it must be another address than broker.listen"), "{error}");
             assert!(error.ends_with("rbmq.toml, line 4)"), "{error}");
         }
-        // Of several addresses the one that is not said is the default.
+        // The broker's address has its default here.
         assert!(load("[http]\nlisten = '127.0.0.1:7411'\n").is_err());
         for (one, other) in
             [("127.0.0.1:0", "127.0.0.1:0"), ("127.0.0.1:1", "127.0.0.2:1"), ("here:1", "127.0.0.1:1")]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_problem_and_its_line() {
         let text = |result: Result<BrokerConfig, BrokerConfigError>| result.unwrap_err().to_string();
         assert!(
             text(load("[broker]\nmax_topic = 3\n"))

@@ -94,7 +94,7 @@ impl Shared {
 
     /// Pauses before the next attempt. Returns whether the thread is to stop.
     fn pause(&self, backoff: &mut Backoff) -> bool {
-        wait_while(&self.state, &self.changed, backoff.pause(), |state| !state.stop)
+        wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| !state.stop)
     }
 
     /// Connects, with as many attempts as necessary. Returns none if the thread is to stop. The same failure is logged once,

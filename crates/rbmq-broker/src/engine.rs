@@ -245,8 +245,8 @@ impl Engine {
 
     fn on_publisher_event(&mut self, key: SessionKey, event: InEvent) {
         let mut fx = Effects::new();
-        if let InEvent::ConnDown { why } = &event {
-            self.on_publisher_down(key, why, &mut fx);
+        if let InEvent::ConnDown { reason: why } = &event {
+            self.on_publisher_down(key, &why.to_string(), &mut fx);
         } else if !self.merged.on_event(&mut self.tables, key, &event, &mut fx) {
             let parts = (&mut self.federation, &mut self.migration);
             publishers::on_event(&mut self.tables, parts, (key, event), &mut fx);
@@ -300,8 +300,8 @@ impl Engine {
                 warn!("buffer {bid}: a slow subscriber lost {lost} bytes ({from} to {to})");
             }
             OutEvent::TooSlow { policy, .. } => self.tables.accounts.too_slow(policy),
-            OutEvent::ConnDown { conn, why } => {
-                self.subscribers.disconnected(&mut self.tables, conn, &why);
+            OutEvent::ConnDown { conn, reason: why } => {
+                self.subscribers.disconnected(&mut self.tables, conn, &why.to_string());
             }
             OutEvent::Ended { bid } => debug!("buffer {bid}: all subscribers have all of it"),
             _ => {}

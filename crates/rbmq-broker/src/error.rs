@@ -23,7 +23,7 @@ pub enum BrokerError {
 /// What to do about an address.
 fn advice(error: &ListenError) -> &'static str {
     match error {
-        ListenError::Refused { reason, .. } if reason.contains("Address already in use") => {
+        ListenError::AddressInUse { .. } => {
             "; is another broker running there? Choose another address with --listen"
         }
         _ => "",

@@ -73,8 +73,8 @@ impl Observers {
         });
         let ends = events.clone();
         out.set_event_cb(move |event| {
-            if let OutEvent::ConnDown { conn, why } = event {
-                ends.event(Event::Observer(ObserverEvent::Down { conn, why }));
+            if let OutEvent::ConnDown { conn, reason: why } = event {
+                ends.event(Event::Observer(ObserverEvent::Down { conn, why: why.to_string() }));
             }
         });
         Self { out, names: HashMap::new(), waiting, started: Instant::now() }

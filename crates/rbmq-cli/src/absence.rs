@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use rbmq::{Level, PublisherWaitError, TopicWriter};
+use rbmq::{ConfirmLevel, PublisherWaitError, TopicWriter};
 
 use super::failure::Failure;
 
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Absence {
     limit: Duration,
     /// At which level it is told what is confirmed; none: what the broker has.
-    level: Option<Level>,
+    level: Option<ConfirmLevel>,
     /// When it was last there, or took something.
     since: Cell<Instant>,
     looked: Cell<Instant>,
@@ -24,7 +24,7 @@ pub(super) struct Absence {
 }
 
 impl Absence {
-    pub(super) fn new(limit: Duration, level: Option<Level>) -> Self {
+    pub(super) fn new(limit: Duration, level: Option<ConfirmLevel>) -> Self {
         let now = Instant::now();
         Self { limit, level, since: Cell::new(now), looked: Cell::new(now), had: Cell::new(0) }
     }
@@ -34,7 +34,7 @@ impl Absence {
         if self.looked.get().elapsed() < LOOK {
             return Ok(());
         }
-        let flushed = writer.flush(Duration::ZERO);
+        let flushed = writer.flush(Some(Duration::ZERO));
         self.looked.set(Instant::now());
         match flushed {
             Err(error) => self.check(writer, error),
@@ -47,7 +47,7 @@ impl Absence {
 
     /// What a flush that was not done says about the broker. A refusal is for those to tell who wait for something.
     pub(super) fn check(&self, writer: &TopicWriter, error: PublisherWaitError) -> Result<(), Failure> {
-        let PublisherWaitError::NotLanded { topic, confirmed, end, last_error, .. } = error else {
+        let PublisherWaitError::NotAccepted { topic, confirmed, end, last_error, .. } = error else {
             return Ok(());
         };
         let had = self.had.get().max(confirmed);
@@ -60,6 +60,6 @@ impl Absence {
         // A broker that is not there has nothing; what was confirmed by one that was is confirmed all the same.
         let confirmed = self.level.map_or(confirmed, |level| writer.confirmed(level));
         let waited = self.limit;
-        Err(Failure::failed(PublisherWaitError::NotLanded { topic, confirmed, end, waited, last_error }))
+        Err(Failure::failed(PublisherWaitError::NotAccepted { topic, confirmed, end, waited, last_error }))
     }
 }

@@ -5,7 +5,7 @@ use rocketbufs::config::parse_bytes;
 /// An argument that is a size.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     parse_bytes(text).ok_or_else(|| {
-        format!("'{text}' is no number of bytes: write one alone, or with k, M, G (of 1024) or kB, MB, GB (of 1000)")
+        format!("'{text}' is not a number of bytes: write one alone, or with k, M, G (of 1024) or kB, MB, GB (of 1000)")
     })
 }
 

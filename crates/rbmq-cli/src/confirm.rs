@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rbmq::{ConfirmError, Confirmation, Confirmed, Level};
+use rbmq::{ConfirmError, ConfirmLevel, Confirmation, Confirmed};
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -36,12 +36,12 @@ pub(super) enum Confirm {
 }
 
 impl Confirm {
-    pub(super) fn level(self) -> Option<Level> {
+    pub(super) fn level(self) -> Option<ConfirmLevel> {
         match self {
             Self::None => None,
-            Self::Accepted => Some(Level::Accepted),
-            Self::Delivered => Some(Level::Delivered),
-            Self::Consumed => Some(Level::Consumed),
+            Self::Accepted => Some(ConfirmLevel::Accepted),
+            Self::Delivered => Some(ConfirmLevel::Delivered),
+            Self::Consumed => Some(ConfirmLevel::Consumed),
         }
     }
 }
@@ -106,7 +106,7 @@ struct Shared {
 
 /// Confirmations of one topic, waited for in order by a thread.
 pub(super) struct Confirming {
-    level: Level,
+    level: ConfirmLevel,
     sender: Option<SyncSender<Published>>,
     shared: Arc<Mutex<Shared>>,
     thread: JoinHandle<()>,
@@ -117,7 +117,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Confirming {
-    pub(super) fn start(level: Level, telling: Telling) -> Result<Self, Failure> {
+    pub(super) fn start(level: ConfirmLevel, telling: Telling) -> Result<Self, Failure> {
         let (sender, receiver) = sync_channel(WINDOW);
         let shared = Arc::<Mutex<Shared>>::default();
         let theirs = shared.clone();
@@ -128,7 +128,7 @@ impl Confirming {
         Ok(Self { level, sender: Some(sender), shared, thread })
     }
 
-    pub(super) fn level(&self) -> Level {
+    pub(super) fn level(&self) -> ConfirmLevel {
         self.level
     }
 
@@ -187,7 +187,8 @@ impl Confirming {
             return Err(self.failure());
         }
         let summary = lock(&self.shared).summary;
-        if let Some(summary) = summary.filter(|s| self.level != Level::Accepted && s.subscribers == 0) {
+        if let Some(summary) = summary.filter(|s| self.level != ConfirmLevel::Accepted && s.subscribers == 0)
+        {
             warn!("some messages are {} by 0 subscribers: {}", self.level, summary.nobody());
         }
         Ok(summary.map_or(Value::Null, |s| {
@@ -203,7 +204,7 @@ impl Confirming {
 fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, telling: Telling) {
     for published in receiver {
         let confirmed = loop {
-            match published.confirmation.wait(LOOK) {
+            match published.confirmation.wait(Some(LOOK)) {
                 Ok(confirmed) => break confirmed,
                 Err(ConfirmError::TimedOut { .. })
                     if lock(shared).until.is_none_or(|(until, _)| Instant::now() < until) => {}
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn who_was_there_and_lost_it_is_not_said_to_have_been_away() {
         let nobody = |left, lost| {
-            let last = Confirmed { level: Level::Consumed, position: 9, subscribers: 0, left, lost };
+            let last = Confirmed { level: ConfirmLevel::Consumed, position: 9, subscribers: 0, left, lost };
             Summary { last, messages: 1, subscribers: 0, left, lost }.nobody()
         };
         assert!(nobody(0, 0).starts_with("nobody was there"));

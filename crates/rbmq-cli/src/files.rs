@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rbmq::{Kept, OutputState, TopicName};
+use rbmq::{DeferredBatch, OutputState, TopicName};
 use rocketbufs::{Epoch, Position};
 use sha2::{Digest, Sha256};
 
@@ -43,7 +43,7 @@ struct Pending {
     logs: HashMap<Epoch, Position>,
     /// Of which logs nothing more comes.
     ended: Vec<Epoch>,
-    kept: HashMap<Epoch, Kept>,
+    kept: HashMap<Epoch, DeferredBatch>,
     since: Option<Instant>,
 }
 
@@ -182,7 +182,7 @@ impl OutputFile {
         epoch: Epoch,
         position: Position,
         loose: u64,
-        kept: Kept,
+        kept: DeferredBatch,
     ) -> Result<(), Failure> {
         self.pending.logs.insert(epoch, position);
         self.pending.kept.insert(epoch, kept);
@@ -217,8 +217,8 @@ impl OutputFile {
         written.map_err(|e| cannot("write", &self.state_path, &e))?;
         for (epoch, kept) in pending.kept {
             match self.recorded.position(epoch) {
-                Some(position) => kept.release_up_to(position),
-                None => kept.release(),
+                Some(position) => kept.consume_up_to(position),
+                None => kept.consume(),
             }
         }
         Ok(())

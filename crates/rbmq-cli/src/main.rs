@@ -37,7 +37,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use failure::Failure;
 
-/// Where options stand in a list that every command has: behind its own.
+/// The position of global options in a list: behind the command's own.
 const LAST: usize = 900;
 
 /// Publish and subscribe in memory: a broker and its clients.
@@ -50,10 +50,10 @@ const LAST: usize = 900;
 
 Exit status: 0 done; 1 failed; 2 wrong usage; 3 done, but messages are missing (sub).")]
 struct Cli {
-    /// Tell more on standard error (-vv: everything)
+    /// Log more to standard error (-vv: everything)
     #[arg(short, long, global = true, display_order = LAST, action = ArgAction::Count)]
     verbose: u8,
-    /// Tell only errors
+    /// Log only errors
     #[arg(short, long, global = true, display_order = LAST, conflicts_with = "verbose")]
     quiet: bool,
     #[command(subcommand)]
@@ -72,9 +72,9 @@ enum Command {
     Top(top::Args),
     /// List the topics of a broker
     Topics(top::ListArgs),
-    /// Show what a broker would work with, and who set it
+    /// Show the configuration of a broker, and where each setting comes from
     Config(config::Args),
-    /// Say what of this machine will hurt a broker, and how to mend it
+    /// Check this machine for what would slow a broker down or stop it, and show remedies
     Check(check::Args),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
@@ -89,7 +89,7 @@ enum Command {
     Man(man::Args),
 }
 
-/// Runs the command that the arguments name. Arguments that are wrong end the process with status 2.
+/// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let wishes = log::Wishes { verbose: cli.verbose, quiet: cli.quiet };
@@ -111,14 +111,14 @@ fn main() -> ExitCode {
 /// Ends with the usage of a subcommand.
 fn wrong_usage(name: &str, message: String) -> ! {
     let mut all = Cli::command();
-    // Before that a subcommand does not know whose it is.
+    // The usage of a subcommand has the name of the program only after this.
     all.build();
-    let command = all.find_subcommand_mut(name).expect("it is running");
+    let command = all.find_subcommand_mut(name).expect("the subcommand is running");
     command.error(ErrorKind::ArgumentConflict, message).exit()
 }
 
 fn run(cli: Cli, wishes: log::Wishes) -> Result<(), Failure> {
-    // A broker's log is a matter of its configuration.
+    // The log of a broker is set up with its configuration.
     if !matches!(cli.command, Command::Serve(_)) {
         wishes.start_client();
     }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use rbmq::{Kept, OutputState, TopicFilter, TopicName};
+use rbmq::{DeferredBatch, OutputState, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 
 use super::failure::Failure;
@@ -145,7 +145,7 @@ impl Outputs {
         topic: &TopicName,
         (epoch, position): (Epoch, Position),
         loose: u64,
-        kept: Kept,
+        kept: DeferredBatch,
     ) -> Result<(), Failure> {
         let file = self.file(topic)?;
         file.reached(epoch, position, loose, kept)?;

@@ -17,10 +17,10 @@ use super::stop::Stop;
 use super::terminal::is_dumb;
 use super::{bytes, client, times};
 
-/// How long one wait lasts before the command looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(200);
+/// The longest wait before the command checks whether it was asked to end.
+const STEP: Duration = Duration::from_millis(200);
 
-/// Most bytes of one raw delivery: enough for large reads, small enough to be on its way while the next is read.
+/// The largest raw delivery: large enough for efficient reads, and small enough to be sent while the next one is read.
 const RAW_BYTES: u64 = 256 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -30,56 +30,56 @@ const RAW_BYTES: u64 = 256 << 10;
   rbmq pub users --file /etc/passwd --wait-subscribers 1
   tar c /etc | rbmq pub backup --raw --wait-subscribers 1 --progress
 
-Each line without its newline is a message. The topic is closed at the end of the input, when the \
-broker has everything; SIGINT ends the input.")]
+Each line, without its newline, is a message. At the end of the input, the command waits until the broker has \
+everything, and closes the topic. SIGINT ends the input.")]
 pub(super) struct Args {
     /// The topic: 1 to 255 bytes, without control characters, '+' and '#'
     topic: TopicName,
-    /// What to publish; '-' is standard input
+    /// The file to publish; '-' is standard input
     #[arg(short, long, default_value = "-", value_name = "FILE")]
     file: PathBuf,
-    /// Publish the bytes as they are, not as lines
+    /// Publish plain bytes instead of lines
     #[arg(long)]
     raw: bool,
-    /// Wait until the topic has so many subscribers before publishing: they get everything
+    /// Before publishing, wait until the topic has this many subscribers, which then receive everything
     #[arg(long, value_name = "N", default_value_t = 0)]
     wait_subscribers: u32,
-    /// Publish only while the topic has so many subscribers, and confirm only what so many have; waits while it has fewer
+    /// Publish only while the topic has this many subscribers, and confirm only what this many have
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_subscribers: u32,
-    /// With --wait-subscribers or --min-subscribers: give up waiting for them after so long; 0: wait for ever
+    /// With --wait-subscribers or --min-subscribers: fail after waiting this long; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = times::parse)]
     wait_timeout: Duration,
-    /// Show how much is published
+    /// Show the progress
     #[arg(long)]
     progress: bool,
-    /// Print what was published as a JSON object at the end
+    /// At the end, print the totals as a JSON object
     #[arg(long)]
     json: bool,
     /// Name of this publisher in the broker's log
     #[arg(long, default_value = "rbmq pub", value_name = "NAME")]
     name: String,
-    /// Ring of the topic, here and at the broker; default 1 MiB
+    /// Size of the topic's ring, here and at the broker; default 1 MiB
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     ring_bytes: Option<u64>,
-    /// Largest message; the ring has room for two at least. Default a quarter of the ring
+    /// Largest message; the ring has room for at least two. Default: a quarter of the ring
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     max_message_bytes: Option<u64>,
-    /// How long the broker may take to accept the topic, and to confirm its end; also how long it may be away when the
-    /// input has ended. While it is there, slow subscribers may take as long as they do
+    /// How long the broker may take to accept the topic and its end, and how long it may be offline after the end of the
+    /// input. Slow subscribers of a broker that is online may take any time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = times::parse)]
     timeout: Duration,
-    /// Wait until everything is confirmed: exits 0 only then
+    /// Wait until everything is confirmed, and exit with 0 only then
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Confirm::None)]
     confirm: Confirm,
-    /// With --confirm: print a line for each delivery when it is confirmed: how many messages are
+    /// With --confirm: print the number of confirmed messages after each delivery
     #[arg(long, requires = "confirm")]
     confirm_each: bool,
     #[command(flatten)]
     client: client::ClientArgs,
 }
 
-/// What was published so far.
+/// The published messages and bytes so far.
 #[derive(Debug, Default)]
 struct Totals {
     messages: u64,
@@ -87,7 +87,7 @@ struct Totals {
 }
 
 impl Args {
-    /// What waits for confirmations, if any are wanted.
+    /// Starts to wait for confirmations, if the arguments ask for them.
     fn confirming(&self) -> Result<Option<Confirming>, Failure> {
         let telling = Telling { each: self.confirm_each, json: self.json };
         match self.confirm.level() {
@@ -97,25 +97,27 @@ impl Args {
     }
 
     fn topic_options(&self) -> TopicOptions {
-        let with_header = |bytes: u64| bytes.saturating_add(RECORD_HEADER_BYTES as u64);
-        TopicOptions {
-            ring_bytes: self.ring_bytes,
-            max_delivery_bytes: self.max_message_bytes.map(with_header),
-            framing: if self.raw { Framing::Raw } else { Framing::Records },
-            timeout: self.timeout,
-            // Whoever wants to know that it arrives wants it sent again where a broker died with it.
-            keep_until_delivered: self.confirm != Confirm::None || self.min_subscribers > 0,
-            min_subscribers: self.min_subscribers,
-            ..TopicOptions::default()
+        let mut options = TopicOptions::default()
+            .framing(if self.raw { Framing::Raw } else { Framing::Records })
+            .open_timeout(Some(self.timeout))
+            // A publisher that waits for confirmations sends again what a broker loses when it dies.
+            .keep_until_delivered(self.confirm != Confirm::None || self.min_subscribers > 0)
+            .min_subscribers(self.min_subscribers);
+        if let Some(bytes) = self.ring_bytes {
+            options = options.ring_bytes(bytes);
         }
+        if let Some(bytes) = self.max_message_bytes {
+            options = options.max_delivery_bytes(bytes.saturating_add(RECORD_HEADER_BYTES as u64));
+        }
+        options
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    // Before a broker hears of it.
+    // Before the command connects.
     if args.confirm_each && args.confirm == Confirm::None {
         let text =
-            "--confirm-each tells of nothing without --confirm LEVEL, one of accepted, delivered, consumed";
+            "--confirm-each needs --confirm LEVEL, with one of the levels accepted, delivered, consumed";
         return Err(Failure::Usage("pub", text.into()));
     }
     let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
@@ -129,7 +131,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let writer = publisher.topic_with(args.topic.as_str(), args.topic_options()).map_err(Failure::failed)?;
     let waited = wait_subscribers(&writer, args, &stop)?;
     let mut job = Job {
-        patience: Patience::of(args),
+        too_few: TooFewTimer::new(args),
         writer,
         stop,
         totals: Totals::default(),
@@ -158,16 +160,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     unfinished.map_or(Ok(()), |text| Err(Failure::Failed(text)))
 }
 
-/// Waits for `--wait-subscribers`; false if the command was asked to end before they came.
+/// Waits for `--wait-subscribers`. False if the command was asked to end before.
 fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bool, Failure> {
     let started = Instant::now();
     let limit = (!args.wait_timeout.is_zero()).then_some(args.wait_timeout);
     while !stop.asked() {
-        match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), LOOK) {
+        match writer.wait_subscribers(args.wait_subscribers.max(args.min_subscribers), Some(STEP)) {
             Ok(()) => return Ok(true),
-            Err(PublisherWaitError::Subscribers { .. })
+            Err(PublisherWaitError::TooFewSubscribers { .. })
                 if limit.is_none_or(|limit| started.elapsed() < limit) => {}
-            Err(PublisherWaitError::Subscribers { present, wanted, .. }) => {
+            Err(PublisherWaitError::TooFewSubscribers { present, wanted, .. }) => {
                 let waited = args.wait_timeout;
                 return Err(Failure::Failed(format!(
                     "topic '{}' has {present} of {wanted} subscribers after {waited:?} (--wait-timeout)",
@@ -180,36 +182,36 @@ fn wait_subscribers(writer: &TopicWriter, args: &Args, stop: &Stop) -> Result<bo
     Ok(false)
 }
 
-/// What was not published when the command was asked to end.
+/// The input that was not published when the command was asked to end.
 #[derive(Debug, Default)]
 struct Rest {
-    /// Whether the subscribers that were waited for came.
+    /// Whether the topic had the required subscribers.
     waited: bool,
     /// Whether the input was read to its end.
     ended: bool,
-    /// Bytes of lines that were read and not published.
+    /// The bytes of lines that were read and not published.
     bytes: usize,
 }
 
-/// How long it may go on with fewer subscribers than `--min-subscribers`.
-struct Patience {
-    least: u32,
+/// The limit for the time with fewer subscribers than `--min-subscribers`.
+struct TooFewTimer {
+    min: u32,
     limit: Option<Duration>,
     since: Cell<Option<Instant>>,
 }
 
-impl Patience {
-    fn of(args: &Args) -> Self {
+impl TooFewTimer {
+    fn new(args: &Args) -> Self {
         let limit = (!args.wait_timeout.is_zero()).then_some(args.wait_timeout);
-        Self { least: args.min_subscribers, limit, since: Cell::new(None) }
+        Self { min: args.min_subscribers, limit, since: Cell::new(None) }
     }
 
-    /// Fails if there are fewer now and have been for too long.
+    /// Fails if the topic has had too few subscribers for too long.
     fn check(&self, writer: &TopicWriter) -> Result<(), Failure> {
-        if self.least == 0 {
+        if self.min == 0 {
             return Ok(());
         }
-        let (present, wanted) = (writer.subscribers(), self.least);
+        let (present, wanted) = (writer.subscribers(), self.min);
         if present >= wanted {
             self.since.set(None);
             return Ok(());
@@ -228,7 +230,7 @@ impl Patience {
 
 /// A topic being published.
 struct Job {
-    patience: Patience,
+    too_few: TooFewTimer,
     writer: TopicWriter,
     stop: Stop,
     totals: Totals,
@@ -241,12 +243,12 @@ impl Job {
     fn publish_raw(&mut self, input: &Input, args: &Args) -> Result<(), Failure> {
         let piece = self.writer.max_delivery_bytes().min(RAW_BYTES);
         while !self.stop.asked() {
-            self.patience.check(&self.writer)?;
+            self.too_few.check(&self.writer)?;
             let (writer, stop, ended) = (&mut self.writer, &self.stop, &mut self.rest.ended);
-            let read = match writer.fill_raw(piece, Some(LOOK), |room| {
+            let read = match writer.fill_raw(piece, Some(STEP), |room| {
                 let read = input.read(room, stop)?;
                 *ended = read == Some(0);
-                // Asked to end is the end of the input.
+                // A request to end is the end of the input.
                 Ok::<_, io::Error>(read.unwrap_or_default())
             }) {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
@@ -287,14 +289,14 @@ impl Job {
         Ok(())
     }
 
-    /// Publishes lines, as many as fit into a delivery at a time; the last may lack its newline.
+    /// Publishes lines, with as many as fit in each delivery. The last line may lack its newline.
     fn publish_whole(&mut self, mut lines: &[u8]) -> Result<(), Failure> {
         let max = self.writer.max_delivery_bytes();
         while !lines.is_empty() && !self.stop.asked() {
-            self.patience.check(&self.writer)?;
+            self.too_few.check(&self.writer)?;
             let count = lines.iter().filter(|b| **b == b'\n').count() as u64 + 1;
             let size = (lines.len() as u64 + 4 * count).min(max);
-            let mut batch = match self.writer.batch_timeout(size, LOOK) {
+            let mut batch = match self.writer.batch_timeout(size, Some(STEP)) {
                 Err(PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. }) => continue,
                 other => other.map_err(Failure::failed)?,
             };
@@ -318,8 +320,8 @@ impl Job {
         Ok(())
     }
 
-    /// What to say if the command was asked to end before it had published what it was to publish. Standard input that
-    /// somebody types, or that never ends, is ended so: there only what was read counts.
+    /// The failure if the command was asked to end before everything was published. A request to end is the normal end of
+    /// standard input that is typed or endless. Only lines that were read count there.
     fn unfinished(&self, args: &Args) -> Option<String> {
         let Rest { waited, ended, bytes } = self.rest;
         let Totals { messages, bytes: published } = self.totals;
@@ -351,11 +353,11 @@ impl Job {
         ))
     }
 
-    /// Another delivery is on its way.
+    /// Another delivery was published.
     fn published(&self, position: u64) -> Result<(), Failure> {
         let Some(confirming) = &self.confirming else { return Ok(()) };
         let confirmation = self.writer.confirmation(position, confirming.level());
-        let look = || self.patience.check(&self.writer);
+        let look = || self.too_few.check(&self.writer);
         confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop, look)
     }
 
@@ -364,18 +366,18 @@ impl Job {
     fn finish(mut self, timeout: Duration) -> Result<(Totals, u64, Option<serde_json::Value>), Failure> {
         let absence = Absence::new(timeout, self.confirming.as_ref().map(Confirming::level));
         let look = || {
-            self.patience.check(&self.writer)?;
+            self.too_few.check(&self.writer)?;
             absence.look(&self.writer)
         };
         let confirming = self.confirming.take();
         let confirmed = confirming.map(|all| all.finish(timeout, &self.stop, look)).transpose()?;
         let position = self.writer.position();
         loop {
-            match self.writer.flush(LOOK) {
+            match self.writer.flush(Some(STEP)) {
                 Ok(()) => break,
                 // Asked to end: not longer than closing takes.
-                Err(PublisherWaitError::NotLanded { .. }) if self.stop.asked() => break,
-                Err(error @ PublisherWaitError::NotLanded { .. }) => {
+                Err(PublisherWaitError::NotAccepted { .. }) if self.stop.asked() => break,
+                Err(error @ PublisherWaitError::NotAccepted { .. }) => {
                     absence.check(&self.writer, error)?;
                     self.progress.show(&self.totals, false);
                 }
@@ -383,7 +385,7 @@ impl Job {
             }
         }
         self.progress.show(&self.totals, true);
-        self.writer.close_timeout(timeout).map_err(Failure::failed)?;
+        self.writer.close_timeout(Some(timeout)).map_err(Failure::failed)?;
         Ok((self.totals, position, confirmed))
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rbmq::wire::UnpackError;
-use rbmq::{Batch, Framing, Kept, ReceiveError, TopicFilter, TopicName};
+use rbmq::{Batch, DeferredBatch, Framing, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use serde::Serialize;
 use tracing::warn;
@@ -45,7 +45,7 @@ pub(super) struct Sink<'a> {
     /// Lines that are not written yet; those of files are of one batch.
     lines: Vec<u8>,
     /// Whose lines those of standard output are, and up to where: given back when they are written.
-    unwritten: Vec<(Kept, Position)>,
+    unwritten: Vec<(DeferredBatch, Position)>,
 }
 
 enum To<'a> {
@@ -119,10 +119,10 @@ impl<'a> Sink<'a> {
         }
         match &mut self.to {
             To::Stdout(_) if self.lines.is_empty() => batch.consume_up_to(written.end),
-            To::Stdout(_) => self.unwritten.push((batch.keep(), written.end)),
+            To::Stdout(_) => self.unwritten.push((batch.defer(), written.end)),
             To::Files(outputs) => {
                 let (topic, epoch) = (batch.topic().clone(), batch.epoch());
-                outputs.reached(&topic, (epoch, written.end), written.loose, batch.keep())?;
+                outputs.reached(&topic, (epoch, written.end), written.loose, batch.defer())?;
             }
         }
         Ok(written.count)
@@ -220,7 +220,7 @@ impl<'a> Sink<'a> {
         self.unwritten
             .drain(..)
             .filter(|_| written)
-            .for_each(|(kept, position)| kept.release_up_to(position));
+            .for_each(|(kept, position)| kept.consume_up_to(position));
     }
 
     /// Writes the lines that were gathered.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
-use rbmq::{Item, Notice, StartFrom, Subscriber, TopicFilter};
-use rocketbufs::{Epoch, Policy, Position};
+use rbmq::{Event, Notice, SlowPolicy, StartFrom, Subscriber, TopicFilter};
+use rocketbufs::{Epoch, Position};
 use tracing::{debug, info, warn};
 
 use super::begin::Beginnings;
@@ -16,8 +16,8 @@ use super::stop::Stop;
 use super::terminal::print_error;
 use super::{bytes, client, times};
 
-/// How long one wait lasts before the command looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(200);
+/// The longest wait before the command checks whether it was asked to end.
+const STEP: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -29,60 +29,60 @@ const LOOK: Duration = Duration::from_millis(200);
   rbmq sub news --policy drop --max-lag 1M
   rbmq sub backup --output etc.tar --until-closed --name attic --hold 1m
 
-With --output, FILE.rbmq-state says which bytes are in FILE: started again after any end, it cuts FILE to \
-those and goes on exactly there. Give it a --name and a --hold so that the broker keeps its place meanwhile.
+With --output, FILE.rbmq-state records the positions of the messages in FILE. When the command is started again, it \
+truncates FILE to the recorded length and continues there. Use --name and --hold so that the broker keeps the place meanwhile.
 
-A topic need not exist yet. One that was closed stays readable for a while (broker.closed_linger_ms, a minute): \
-it counts for --from oldest, and for --until-closed.")]
+A topic need not exist yet. A closed topic stays readable for a minute (broker.closed_linger_ms): --from oldest reads \
+it, and --until-closed counts it.")]
 pub(super) struct Args {
-    /// The topics, or filters of topics: + is any one level, # the rest, as in 'sensors/+/temp' and 'sensors/#'
+    /// Topics or filters: + is any one level, # the rest, as in 'sensors/+/temp' and 'sensors/#'
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<TopicFilter>,
-    /// Where to begin: newest, oldest (of what the broker still has), last (the last delivery: a last value), how
-    /// long ago (-30s, -1h), a time (2026-11-21T10:00:00Z, in UTC), a position at which a message begins, or
-    /// EPOCH:POSITION, as --json tells them; publishers that come later are received from their beginning
+    /// Where to begin: newest, oldest (that the broker still has), last (the last delivery, a last value), an age (-30s,
+    /// -1h), a time (2026-11-21T10:00:00Z, in UTC), the position of a message, or EPOCH:POSITION, as printed by --json.
+    /// Publishers that appear later are received from their first message
     #[arg(long, default_value = "newest", value_parser = From, allow_hyphen_values = true, hide_possible_values = true)]
     from: StartFrom,
-    /// End after so many messages
+    /// End after this many messages
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
-    /// End when every topic was closed by its publishers; with a pattern, every topic that it has matched by then, and
-    /// at least one
+    /// End when the publishers have closed every topic; with a pattern, every topic that it has matched so far, at least
+    /// one
     #[arg(long)]
     until_closed: bool,
-    /// Write to this file, and go on where it stopped; with several topics or a pattern, to files in this directory
+    /// Write to this file, and continue it when started again; with several topics or a pattern, write to files in this
+    /// directory
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// With --output: have everything on the disk before it counts as received, so that also a crash of the machine costs
-    /// nothing; slower
+    /// With --output: sync the file to disk before its messages count as received. Survives a crash of the machine; slower
     #[arg(long, requires = "output")]
     sync: bool,
-    /// Name of this subscriber: in the broker's log, and for --hold
+    /// Name of this subscriber in the broker's log, and for --hold
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
-    /// With --name: how long the broker keeps this subscriber's place when it is away
+    /// With --name: how long the broker keeps the place of this subscriber while it is offline
     #[arg(long, value_name = "TIME", requires = "name", default_value = "0", value_parser = times::parse)]
     hold: Duration,
     /// What happens when this subscriber is slow
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = WhenSlow::Block)]
     policy: WhenSlow,
-    /// With --policy drop or disconnect: the lag at which it acts; 0, as without it: the broker's default
+    /// With --policy drop or disconnect: the lag at which the policy acts; 0: the broker's default
     #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes::parse)]
     max_lag: Option<u64>,
-    /// Read so many bytes per second at most
+    /// Read at most this many bytes per second
     #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
     rate: Option<u64>,
-    /// One JSON object per message
+    /// Print one JSON object per message
     #[arg(long)]
     json: bool,
-    /// Write the topic and a tab before each message
+    /// Print the topic and a tab before each message
     #[arg(long, conflicts_with = "json")]
     print_topic: bool,
-    /// Ring for each publisher's messages here
+    /// Size of the ring for each publisher's messages in this process
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     ring_bytes: Option<u64>,
-    /// What the rings of all topics that only patterns match take together, 64 MiB unless it is said; a slow reader holds
-    /// back publishers when they are full of it
+    /// Memory for the rings of all topics that only patterns match; default 64 MiB. When a slow reader fills it, publishers
+    /// wait
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
     budget: Option<u64>,
     #[command(flatten)]
@@ -93,39 +93,41 @@ fn parse_count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(0) => Err("at least 1".into()),
         Ok(count) => Ok(count),
-        Err(_) => Err(format!("'{text}' is no number of messages")),
+        Err(_) => Err(format!("'{text}' is not a number of messages")),
     }
 }
 
 fn parse_rate(text: &str) -> Result<u64, String> {
     match bytes::parse(text)? {
-        0 => Err("at least 1 byte per second; without --rate it reads as fast as it can".into()),
+        0 => Err("at least 1 byte per second; without --rate there is no limit".into()),
         rate => Ok(rate),
     }
 }
 
-/// What `--policy` may say. The framework has a policy more, which needs a buffer made for it: the broker's are not.
+/// The values of `--policy`. The framework's policy `overwrite` needs other buffers than the broker's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum WhenSlow {
-    /// Publishers wait for it
+    /// Publishers wait for the subscriber
     Block,
-    /// It loses what it is too late for, and is told how much
+    /// The subscriber skips messages, and reports how many bytes it lost
     Drop,
-    /// The broker ends its subscription
+    /// The broker ends the subscription
     Disconnect,
 }
 
-impl WhenSlow {
-    fn policy(self) -> Policy {
-        match self {
-            Self::Block => Policy::Block,
-            Self::Drop => Policy::Drop,
-            Self::Disconnect => Policy::Disconnect,
+impl Args {
+    fn slow_policy(&self) -> SlowPolicy {
+        // Zero is the broker's default.
+        let max_lag_bytes = self.max_lag.filter(|lag| *lag > 0);
+        match self.policy {
+            WhenSlow::Block => SlowPolicy::Block,
+            WhenSlow::Drop => SlowPolicy::Drop { max_lag_bytes },
+            WhenSlow::Disconnect => SlowPolicy::Disconnect { max_lag_bytes },
         }
     }
 }
 
-/// A time, or how long ago it is: `-30s`, `2026-11-21T10:00:00Z`.
+/// Parses a time or an age: `2026-11-21T10:00:00Z`, `-30s`.
 fn parse_time(text: &str) -> Result<StartFrom, String> {
     let time = match text.strip_prefix('-') {
         Some(ago) => {
@@ -133,12 +135,12 @@ fn parse_time(text: &str) -> Result<StartFrom, String> {
             SystemTime::now().checked_sub(ago).ok_or_else(|| format!("'{text}' is too long ago"))?
         }
         None => humantime::parse_rfc3339_weak(text)
-            .map_err(|error| format!("'{text}' is no time in UTC, as 2026-11-21T10:00:00Z: {error}"))?,
+            .map_err(|error| format!("'{text}' is not a time in UTC, as 2026-11-21T10:00:00Z: {error}"))?,
     };
     Ok(StartFrom::Time(time))
 }
 
-/// Reads `--from`, and names to shells those of its values that are words.
+/// Parses `--from`, and offers the values that are words to shell completions.
 #[derive(Debug, Clone, Copy)]
 struct From;
 
@@ -151,7 +153,7 @@ impl TypedValueParser for From {
         argument: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<StartFrom, clap::Error> {
-        // A function is a parser too, and words its error as clap does everywhere.
+        // The error then has the same form as the others of clap.
         TypedValueParser::parse_ref(&parse_from, command, argument, value)
     }
 
@@ -161,7 +163,7 @@ impl TypedValueParser for From {
 }
 
 fn parse_from(text: &str) -> Result<StartFrom, String> {
-    let position = |text: &str| text.parse::<Position>().map_err(|_| format!("'{text}' is no position"));
+    let position = |text: &str| text.parse::<Position>().map_err(|_| format!("'{text}' is not a position"));
     match text {
         "newest" => Ok(StartFrom::Newest),
         "oldest" => Ok(StartFrom::Oldest),
@@ -169,11 +171,11 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
         _ if text.contains('-') => parse_time(text),
         _ => match text.split_once(':') {
             None => position(text).map(StartFrom::Position).map_err(|_| {
-                format!("'{text}' is none of newest, oldest, last, -AGO, TIME, POSITION, EPOCH:POSITION")
+                format!("'{text}' must be newest, oldest, last, -AGE, TIME, POSITION or EPOCH:POSITION")
             }),
             Some((epoch, at)) => {
                 let epoch = u128::from_str_radix(epoch, 16)
-                    .map_err(|_| format!("'{epoch}' is no epoch: 32 hexadecimal digits"))?;
+                    .map_err(|_| format!("'{epoch}' is not an epoch, which has 32 hexadecimal digits"))?;
                 Ok(StartFrom::Positions(vec![(Epoch(epoch), position(at)?)]))
             }
         },
@@ -182,13 +184,11 @@ fn parse_from(text: &str) -> Result<StartFrom, String> {
 
 fn connect(args: &Args) -> Result<Subscriber, Failure> {
     let mut builder = Subscriber::builder()
-        .name(args.name.as_deref().unwrap_or("rbmq sub"))
-        .hold(if args.name.is_some() { args.hold } else { Duration::ZERO })
-        .policy(args.policy.policy())
-        .max_lag_bytes(args.max_lag.unwrap_or(0))
-        .confirm_released(args.output.is_some());
+        .durable(args.name.as_deref().unwrap_or("rbmq sub"), args.hold)
+        .slow(args.slow_policy())
+        .confirm_consumed(args.output.is_some());
     let config = args.client.config()?;
-    // Written as slowly as whoever reads it takes it: no publisher waits for more than a little of all others.
+    // The reader of the output may be slow. With small batches, no publisher waits long for the batches of others.
     let ring_bytes = args.ring_bytes.unwrap_or(config.buffers.size_bytes);
     builder = builder.batch_bytes(ring_bytes / 16).config(config);
     if let Some(bytes) = args.ring_bytes {
@@ -202,7 +202,7 @@ fn connect(args: &Args) -> Result<Subscriber, Failure> {
 
 pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     if args.max_lag.is_some() && args.policy == WhenSlow::Block {
-        let text = "--max-lag needs --policy drop or --policy disconnect: with block nothing acts at a lag";
+        let text = "--max-lag needs --policy drop or --policy disconnect: the policy block has no lag";
         return Err(Failure::Usage("sub", text.into()));
     }
     let stop = Stop::install()?;
@@ -213,18 +213,18 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     };
     let mut subscriber = connect(args)?;
     if !quiet && matches!(args.from, StartFrom::Time(time) if time > SystemTime::now()) {
-        print_error("--from: that time is still to come (times are in UTC); begins about now");
+        print_error("--from: this time is in the future (times are in UTC); begins about now");
     }
     let mut beginnings = Beginnings::new();
     for topic in &args.topics {
         let from = match sink.positions(topic) {
             Some(positions) => {
-                info!("'{topic}': going on where the output ends");
+                info!("'{topic}': continuing at the end of the output");
                 beginnings.add(topic, None);
                 StartFrom::Positions(positions)
             }
             None => {
-                // A place that the broker keeps counts more than --from.
+                // A place that the broker keeps takes precedence over --from.
                 beginnings.add(topic, args.hold.is_zero().then(|| args.from.clone()));
                 beginnings.expect(&args.from);
                 args.from.clone()
@@ -232,7 +232,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
         };
         subscriber.subscribe_from(topic.as_str(), from).map_err(Failure::failed)?;
     }
-    // A position that somebody gave may be none at which a message begins.
+    // A position from the command line need not be the start of a message.
     let resumable = !matches!(args.from, StartFrom::Position(_) | StartFrom::Positions(_));
     let mut job = Job { sink, beginnings, resumable, received: 0, missing: 0, gone: 0, quiet };
     let result = job.receive(&mut subscriber, args, &stop);
@@ -242,7 +242,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     let settled = job.sink.settle();
     result.and(settled)?;
     drop(job.sink);
-    subscriber.close(Duration::from_secs(2));
+    subscriber.close_timeout(Some(Duration::from_secs(2)));
     if job.missing > 0 || job.gone > 0 {
         return Err(Failure::Lost(missing_text(job.missing, job.gone)));
     }
@@ -251,24 +251,24 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
 
 fn missing_text(bytes: u64, gone: u64) -> String {
     match (bytes, gone) {
-        (0, _) => "not complete: a publisher went away without closing its topic".into(),
+        (0, _) => "not complete: a publisher ended without closing its topic".into(),
         (bytes, 0) => format!("not complete: {bytes} bytes were lost"),
         (bytes, _) => {
-            format!("not complete: {bytes} bytes were lost, and a publisher went away without closing")
+            format!("not complete: {bytes} bytes were lost, and a publisher ended without closing its topic")
         }
     }
 }
 
-/// What is received so far.
+/// The state of receiving.
 struct Job<'a> {
     sink: Sink<'a>,
     beginnings: Beginnings,
-    /// Whether receiving can go on where a log begins here, before anything of it came.
+    /// Whether a later run can resume at the start of a log of which nothing was received.
     resumable: bool,
     received: u64,
-    /// Bytes that were lost.
+    /// The number of lost bytes.
     missing: u64,
-    /// Publishers that went away without closing.
+    /// The number of publishers that ended without closing.
     gone: u64,
     quiet: bool,
 }
@@ -284,14 +284,14 @@ impl Job<'_> {
             if let Some(text) = self.beginnings.overdue(subscriber.is_connected()) {
                 self.report(&text);
             }
-            // What is written is pushed out as soon as nothing more is there.
-            let wait = if self.sink.is_pending() { Duration::ZERO } else { LOOK };
-            match subscriber.next(wait).map_err(Failure::failed)? {
-                Some(Item::Batch(batch)) => {
+            // Output is flushed as soon as no message waits.
+            let wait = if self.sink.is_pending() { Duration::ZERO } else { STEP };
+            match subscriber.next_event(Some(wait)).map_err(Failure::failed)? {
+                Some(Event::Batch(batch)) => {
                     self.beginnings.check(&batch).map_err(Failure::Failed)?;
                     self.received += self.sink.write(batch, most, &mut pace)?;
                 }
-                Some(Item::Notice(notice)) => self.on_notice(notice)?,
+                Some(Event::Notice(notice)) => self.on_notice(notice)?,
                 Some(_) => {}
                 None => {
                     self.sink.settle()?;
@@ -331,16 +331,19 @@ impl Job<'_> {
                 self.sink.end(&topic, epoch);
                 self.report(&format!("topic '{topic}': its publisher is gone; its log ends at {end}"));
             }
-            Notice::Lowered(text) => self.report(&text),
-            Notice::Disconnected(why) => warn!("the broker is away ({why}); trying again"),
-            Notice::Reconnected => info!("the broker is back"),
-            Notice::Refused(reason) => return Err(Failure::Failed(reason)),
+            Notice::OptionClamped(text) => self.report(&text),
+            Notice::Disconnected(why) => warn!("the connection to the broker is down ({why}); trying again"),
+            Notice::Reconnected => info!("connected again"),
+            Notice::Refused { topic: Some(topic), reason } => {
+                return Err(Failure::Failed(format!("topic '{topic}': {reason}")));
+            }
+            Notice::Refused { topic: None, reason } => return Err(Failure::Failed(reason)),
             other => debug!("{other:?}"),
         }
         Ok(())
     }
 
-    /// What is missing or waited for is told whatever the level of logging, but for --quiet.
+    /// Prints a message about missing or awaited data at any log level, but not with --quiet.
     fn report(&self, text: &str) {
         if !self.quiet {
             print_error(text);

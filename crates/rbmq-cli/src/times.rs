@@ -7,7 +7,7 @@ use rocketbufs::config::{TIME_UNITS, parse_time};
 /// An argument that is a time; a number alone counts seconds.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     parse_time(text, Duration::from_secs(1))
-        .ok_or_else(|| format!("'{text}' is no time: write seconds alone, or with a unit: {TIME_UNITS}"))
+        .ok_or_else(|| format!("'{text}' is not a time: write seconds alone, or with a unit: {TIME_UNITS}"))
 }
 
 /// One at whose end something happens again and again.

@@ -7,19 +7,19 @@ use common::proxy::Proxy;
 use common::raw::Raw;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::{Control, Hello, Role};
-use rbmq::{Item, Notice, Observer, Publisher, StartFrom, Subscriber, TopicWriter};
+use rbmq::{Event, Notice, Observer, Publisher, StartFrom, Subscriber, TopicWriter};
 use rocketbufs::proto::Message;
 
 /// A topic that the broker has, with a message in it.
 fn published(publisher: &Publisher, topic: &str, message: &str) -> TopicWriter {
     let mut writer = publisher.topic(topic).unwrap();
     writer.publish(message.as_bytes()).unwrap();
-    writer.flush(LONG).unwrap();
+    writer.flush(Some(LONG)).unwrap();
     writer
 }
 
 fn named(addr: &str, filters: &[&str]) -> Subscriber {
-    let mut subscriber = Subscriber::builder().until_ended(true).name("n").hold(LONG).connect(addr).unwrap();
+    let mut subscriber = Subscriber::builder().until_ended(true).durable("n", LONG).connect(addr).unwrap();
     for filter in filters {
         subscriber.subscribe(filter).unwrap();
     }
@@ -28,7 +28,7 @@ fn named(addr: &str, filters: &[&str]) -> Subscriber {
 
 /// The next message, as "topic message".
 fn next(subscriber: &mut Subscriber) -> String {
-    let message = subscriber.recv(LONG).unwrap().expect("a message");
+    let message = subscriber.recv(Some(LONG)).unwrap().expect("a message");
     format!("{} {}", message.topic, String::from_utf8(message.bytes).unwrap())
 }
 
@@ -36,16 +36,16 @@ fn next(subscriber: &mut Subscriber) -> String {
 fn lowered(subscriber: &mut Subscriber) -> Vec<String> {
     let mut told = Vec::new();
     loop {
-        match subscriber.next(LONG).unwrap().expect("a message") {
-            Item::Notice(Notice::Lowered(text)) => told.push(text),
-            Item::Batch(_) => return told,
+        match subscriber.next_event(Some(LONG)).unwrap().expect("a message") {
+            Event::Notice(Notice::OptionClamped(text)) => told.push(text),
+            Event::Batch(_) => return told,
             _ => {}
         }
     }
 }
 
 fn leave(subscriber: Subscriber, observer: &mut Observer) {
-    subscriber.close(LONG);
+    subscriber.close_timeout(Some(LONG));
     until("it is gone", || observer.summary().unwrap().subscribers == 0);
 }
 
@@ -86,7 +86,7 @@ fn numbered(publisher: &Publisher, topic: &str, count: usize) -> TopicWriter {
     for n in 0..count {
         writer.publish(format!("{n:01000}").as_bytes()).unwrap();
     }
-    writer.flush(LONG).unwrap();
+    writer.flush(Some(LONG)).unwrap();
     writer
 }
 
@@ -101,9 +101,9 @@ fn what_is_gone_of_a_topic_that_appeared_meanwhile_is_told_as_lost() {
     let mut subscriber = named(&broker.addr(), &["y/#"]);
     let mut gone = None;
     while gone.is_none() {
-        match subscriber.next(LONG).unwrap().expect("what is lost") {
-            Item::Notice(Notice::Lost { from, to, .. }) => gone = Some((from, to)),
-            Item::Notice(_) => {}
+        match subscriber.next_event(Some(LONG)).unwrap().expect("what is lost") {
+            Event::Notice(Notice::Lost { from, to, .. }) => gone = Some((from, to)),
+            Event::Notice(_) => {}
             _ => panic!("a message before it was told what is lost"),
         }
     }
@@ -125,9 +125,9 @@ fn what_is_asked_for_after_a_reconnect_begins_where_it_was_asked_to() {
     assert_eq!(next(&mut subscriber), "known 1");
     proxy.cut();
     proxy.restore();
-    while !matches!(subscriber.next(LONG).unwrap(), Some(Item::Notice(Notice::Reconnected))) {}
+    while !matches!(subscriber.next_event(Some(LONG)).unwrap(), Some(Event::Notice(Notice::Reconnected))) {}
     subscriber.subscribe("other").unwrap();
-    other.wait_subscribers(1, LONG).unwrap();
+    other.wait_subscribers(1, Some(LONG)).unwrap();
     other.publish(b"new").unwrap();
     assert_eq!(next(&mut subscriber), "other new");
 }
@@ -138,7 +138,7 @@ fn the_command_has_what_appeared_while_it_was_stopped() {
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let old = publisher.topic("y/old").unwrap();
     let sub = broker.sub("y/# --name n --hold 60");
-    old.wait_subscribers(1, LONG).unwrap();
+    old.wait_subscribers(1, Some(LONG)).unwrap();
     sub.signal("TERM");
     sub.finish().good();
     until("it is gone", || old.subscribers() == 0);
@@ -158,7 +158,7 @@ fn who_gets_no_place_is_told_so_once_and_who_comes_back_has_its_own() {
     let mut writers = ["a", "b", "c"].map(|topic| published(&publisher, topic, "1"));
     let from = |filter: &str| {
         let mut subscriber =
-            Subscriber::builder().until_ended(true).name("n").hold(LONG).connect(&broker.addr()).unwrap();
+            Subscriber::builder().until_ended(true).durable("n", LONG).connect(&broker.addr()).unwrap();
         subscriber.subscribe_from(filter, StartFrom::Oldest).unwrap();
         subscriber
     };
@@ -169,7 +169,7 @@ fn who_gets_no_place_is_told_so_once_and_who_comes_back_has_its_own() {
         writers[0].publish(b"2").unwrap();
     }
     let mut other =
-        Subscriber::builder().until_ended(true).name("m").hold(LONG).connect(&broker.addr()).unwrap();
+        Subscriber::builder().until_ended(true).durable("m", LONG).connect(&broker.addr()).unwrap();
     other.subscribe_from("#", StartFrom::Oldest).unwrap();
     let mut told = Vec::new();
     (0..3).for_each(|_| told.extend(lowered(&mut other)));

@@ -59,7 +59,7 @@ fn publish(topic: &mut TopicWriter, numbers: std::ops::Range<u32>) {
 fn expect(subscriber: &mut Subscriber, numbers: std::ops::Range<u32>) {
     for n in numbers {
         let message =
-            subscriber.recv(LONG).unwrap().unwrap_or_else(|| panic!("nothing came in place of {n}"));
+            subscriber.recv(Some(LONG)).unwrap().unwrap_or_else(|| panic!("nothing came in place of {n}"));
         assert_eq!(message.bytes, n.to_le_bytes(), "in place of {n}");
     }
 }
@@ -71,18 +71,18 @@ fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
     let c = broker(&[&b.addr()]);
     let mut news = topic(&a, "news");
     let mut end = subscriber(&c, "news");
-    news.wait_subscribers(1, LONG).unwrap();
+    news.wait_subscribers(1, Some(LONG)).unwrap();
     assert_eq!(news.subscribers(), 1);
     let mut near = subscriber(&a, "news");
-    news.wait_subscribers(2, LONG).unwrap();
+    news.wait_subscribers(2, Some(LONG)).unwrap();
     let writer = std::thread::spawn(move || {
         publish(&mut news, 0..50_000);
         news.close().unwrap();
     });
     expect(&mut end, 0..50_000);
     expect(&mut near, 0..50_000);
-    assert_eq!(end.recv(LONG).unwrap(), None);
-    assert!(end.ended() && near.recv(LONG).unwrap().is_none());
+    assert_eq!(end.recv(Some(LONG)).unwrap(), None);
+    assert!(end.ended() && near.recv(Some(LONG)).unwrap().is_none());
     writer.join().unwrap();
 }
 
@@ -92,9 +92,9 @@ fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other
     let b = broker(&[&a.addr()]);
     let _ends = [(); 2].map(|()| subscriber(&b, "news"));
     let first = topic(&a, "news");
-    first.wait_subscribers(2, LONG).unwrap();
+    first.wait_subscribers(2, Some(LONG)).unwrap();
     let second = topic(&a, "news");
-    second.wait_subscribers(2, LONG).unwrap();
+    second.wait_subscribers(2, Some(LONG)).unwrap();
     assert_eq!(second.subscribers(), 2);
 }
 
@@ -105,11 +105,11 @@ fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
     let first = topic(&a, "news");
     until("both brokers have it", || a.topics()[0].subscribers == 2);
     let second = topic(&a, "news");
-    let waited = second.wait_subscribers(1, Duration::from_millis(200));
+    let waited = second.wait_subscribers(1, Some(Duration::from_millis(200)));
     assert!(waited.is_err(), "there are {} subscribers", second.subscribers());
     let _end = subscriber(&c, "news");
     for writer in [first, second] {
-        writer.wait_subscribers(1, LONG).unwrap();
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
         assert_eq!(writer.subscribers(), 1);
     }
 }
@@ -122,7 +122,7 @@ fn subscribers_behind_that_come_while_a_merged_topic_is_opened_are_counted() {
         let name = format!("news/{n}");
         let wait = || {
             let writer = topic(&a, &name);
-            writer.wait_subscribers(3, LONG).unwrap();
+            writer.wait_subscribers(3, Some(LONG)).unwrap();
             writer
         };
         std::thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn brokers_may_start_in_any_order() {
     let mut end = subscriber(&b, "news");
     let a = broker_at(&addr, &[]);
     let mut news = topic(&a, "news");
-    news.wait_subscribers(1, LONG).unwrap();
+    news.wait_subscribers(1, Some(LONG)).unwrap();
     publish(&mut news, 0..100);
     expect(&mut end, 0..100);
 }
@@ -164,7 +164,7 @@ fn a_ring_of_brokers_is_no_loop() {
     let mut everywhere: Vec<Subscriber> = [&a, &b, &c].map(|at| subscriber(at, "news")).into();
     let mut writers: Vec<TopicWriter> = [&a, &b, &c].map(|at| topic(at, "news")).into();
     for writer in &writers {
-        writer.wait_subscribers(3, LONG).unwrap();
+        writer.wait_subscribers(3, Some(LONG)).unwrap();
     }
     for (n, writer) in (0_u32..).zip(&mut writers) {
         publish(writer, n * 1000..(n + 1) * 1000);
@@ -172,13 +172,13 @@ fn a_ring_of_brokers_is_no_loop() {
     for subscriber in &mut everywhere {
         let mut next = [0_u32, 1000, 2000];
         for _ in 0..3000 {
-            let message = subscriber.recv(LONG).unwrap().expect("three thousand");
+            let message = subscriber.recv(Some(LONG)).unwrap().expect("three thousand");
             let n = u32::from_le_bytes(message.bytes.as_slice().try_into().unwrap());
             let expected = &mut next[n as usize / 1000];
             assert_eq!(n, *expected);
             *expected += 1;
         }
-        assert_eq!(subscriber.recv(Duration::from_millis(50)).unwrap(), None, "one too many");
+        assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None, "one too many");
     }
 }
 
@@ -190,7 +190,7 @@ fn a_lost_way_is_replaced_by_another_without_a_gap_or_a_repetition() {
     let d = broker(&[&b.addr(), &c.addr()]);
     let mut news = topic(&a, "news");
     let mut end = subscriber(&d, "news");
-    news.wait_subscribers(1, LONG).unwrap();
+    news.wait_subscribers(1, Some(LONG)).unwrap();
     let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(1);
     let writer = std::thread::spawn(move || {
         for part in 0..40 {
@@ -215,7 +215,7 @@ fn a_lost_way_is_replaced_by_another_without_a_gap_or_a_repetition() {
     drop(c);
     go_on.send(()).unwrap();
     expect(&mut end, 15_000..40_000);
-    assert_eq!(end.recv(LONG).unwrap(), None);
+    assert_eq!(end.recv(Some(LONG)).unwrap(), None);
     writer.join().unwrap();
     drop((a, b, d));
 }
@@ -227,7 +227,7 @@ fn a_cut_between_brokers_loses_nothing() {
     let b = broker(&[&proxy.addr]);
     let mut news = topic(&a, "news");
     let mut end = subscriber(&b, "news");
-    news.wait_subscribers(1, LONG).unwrap();
+    news.wait_subscribers(1, Some(LONG)).unwrap();
     let writer = std::thread::spawn(move || {
         for part in 0..30 {
             publish(&mut news, part * 1000..(part + 1) * 1000);
@@ -251,10 +251,10 @@ fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
     let b = broker(&[&a.addr()]);
     let mut news = topic(&a, "news");
     let mut first = subscriber(&b, "news");
-    news.wait_subscribers(1, LONG).unwrap();
+    news.wait_subscribers(1, Some(LONG)).unwrap();
     publish(&mut news, 0..1000);
     expect(&mut first, 0..499);
-    let last = first.recv(LONG).unwrap().expect("number 499");
+    let last = first.recv(Some(LONG)).unwrap().expect("number 499");
     drop(first);
     let mut second = Subscriber::builder().until_ended(true).connect(&a.addr()).unwrap();
     second.subscribe_from("news", StartFrom::Positions(vec![(last.epoch, last.end)])).unwrap();
@@ -336,7 +336,7 @@ fn nobody_takes_the_place_of_another_broker() {
     let b = broker(&[&a.addr()]);
     let mut writer = topic(&a, "news");
     let mut reader = subscriber(&b, "news");
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     // Everything that can be known: the process of the one, and the id of the other.
     let ctx = Context::new(Config::default()).unwrap();
     let hello = Hello { role: Role::Subscriber, client: 1, name: "curious".into() };

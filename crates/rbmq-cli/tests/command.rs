@@ -220,7 +220,7 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
     );
     fails(
         client("pub", &broker.addr, "first --ring-bytes 4M"),
-        &["a ring of 4194304 bytes was asked for", "1048576", "broker.max_ring_bytes"],
+        &["a ring of 4194304 bytes was requested", "1048576", "broker.max_ring_bytes"],
     );
     fails(client("pub", &broker.addr, "x --file /does/not/exist"), &["cannot read /does/not/exist"]);
     let here = dir.path().join("out");
@@ -312,7 +312,7 @@ fn a_publisher_says_that_its_broker_is_away() {
     drop(broker);
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
-    assert!(line.contains("is away") && line.contains("trying again"), "{line}");
+    assert!(line.contains("is down") && line.contains("trying again"), "{line}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use rbmq::{ConfirmError, Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::Broker;
 
 use common::inside::broker_with;
@@ -54,37 +54,37 @@ fn each_level_is_what_it_says() {
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     // Without a subscriber nobody has to have it.
     let first = topic.publish(b"for nobody").unwrap();
-    let confirmed = topic.confirm(first, Level::Consumed, LONG).unwrap();
+    let confirmed = topic.confirm(first, ConfirmLevel::Consumed, Some(LONG)).unwrap();
     assert_eq!((confirmed.position, confirmed.subscribers, confirmed.left), (first, 0, 0));
     let mut subscribers = [subscriber(&broker.addr()), subscriber(&broker.addr())];
-    topic.wait_subscribers(2, LONG).unwrap();
+    topic.wait_subscribers(2, Some(LONG)).unwrap();
     let position = topic.publish(b"for two").unwrap();
-    assert!(topic.confirm(position, Level::Accepted, LONG).unwrap().position >= position);
+    assert!(topic.confirm(position, ConfirmLevel::Accepted, Some(LONG)).unwrap().position >= position);
     // It lands with them whether or not they read.
-    let delivered = topic.confirm(position, Level::Delivered, LONG).unwrap();
+    let delivered = topic.confirm(position, ConfirmLevel::Delivered, Some(LONG)).unwrap();
     assert_eq!((delivered.subscribers, delivered.left, delivered.lost), (2, 0, 0));
-    assert_eq!(subscribers[0].recv(LONG).unwrap().unwrap().bytes, b"for two");
-    let error = topic.confirm(position, Level::Consumed, SHORT).unwrap_err();
+    assert_eq!(subscribers[0].recv(Some(LONG)).unwrap().unwrap().bytes, b"for two");
+    let error = topic.confirm(position, ConfirmLevel::Consumed, Some(SHORT)).unwrap_err();
     assert!(matches!(error, ConfirmError::TimedOut { confirmed, .. } if confirmed == first), "{error}");
-    let consumed = topic.confirmation(position, Level::Consumed);
-    assert_eq!(subscribers[1].recv(LONG).unwrap().unwrap().bytes, b"for two");
+    let consumed = topic.confirmation(position, ConfirmLevel::Consumed);
+    assert_eq!(subscribers[1].recv(Some(LONG)).unwrap().unwrap().bytes, b"for two");
     // What was received is released when the next is asked for.
     for subscriber in &mut subscribers {
-        assert!(subscriber.recv(SHORT).unwrap().is_none());
+        assert!(subscriber.recv(Some(SHORT)).unwrap().is_none());
     }
-    assert_eq!(consumed.wait(LONG).unwrap().subscribers, 2);
+    assert_eq!(consumed.wait(Some(LONG)).unwrap().subscribers, 2);
     // One that leaves with what it has not read counts no more.
     let [stays, leaves] = subscribers;
     let last = topic.publish(b"for one").unwrap();
-    let waiting = topic.confirmation(last, Level::Consumed);
-    leaves.close(LONG);
+    let waiting = topic.confirmation(last, ConfirmLevel::Consumed);
+    leaves.close_timeout(Some(LONG));
     assert_eq!(waiting.try_get(), None);
     let mut stays = stays;
-    assert_eq!(stays.recv(LONG).unwrap().unwrap().bytes, b"for one");
-    assert!(stays.recv(SHORT).unwrap().is_none());
-    let confirmed = waiting.wait(LONG).unwrap();
+    assert_eq!(stays.recv(Some(LONG)).unwrap().unwrap().bytes, b"for one");
+    assert!(stays.recv(Some(SHORT)).unwrap().is_none());
+    let confirmed = waiting.wait(Some(LONG)).unwrap();
     assert_eq!((confirmed.position, confirmed.left), (last, confirmed.left.max(1)));
-    assert_eq!(topic.confirmed(Level::Consumed), last);
+    assert_eq!(topic.confirmed(ConfirmLevel::Consumed), last);
 }
 
 /// It gives back far less than what makes it tell by itself.
@@ -96,10 +96,10 @@ fn one_that_leaves_in_order_says_what_it_consumed() {
         let mut leaves = subscriber(&broker.addr());
         until("it is there", || broker.topics()[0].subscribers == 1);
         let position = topic.publish(b"read").unwrap();
-        assert_eq!(leaves.recv(LONG).unwrap().unwrap().bytes, b"read");
-        let consumed = topic.confirmation(position, Level::Consumed);
-        leaves.close(LONG);
-        let confirmed = consumed.wait(LONG).unwrap();
+        assert_eq!(leaves.recv(Some(LONG)).unwrap().unwrap().bytes, b"read");
+        let consumed = topic.confirmation(position, ConfirmLevel::Consumed);
+        leaves.close_timeout(Some(LONG));
+        let confirmed = consumed.wait(Some(LONG)).unwrap();
         assert_eq!((confirmed.position, confirmed.subscribers), (position, 1), "{confirmed:?}");
         until("it is gone", || broker.topics()[0].subscribers == 0);
     }
@@ -111,25 +111,25 @@ fn one_that_leaves_in_order_says_what_it_consumed() {
 fn a_named_one_goes_on_behind_what_it_took() {
     let broker = broker();
     let connect =
-        || Subscriber::builder().until_ended(true).name("me").hold(LONG).connect(&broker.addr()).unwrap();
+        || Subscriber::builder().until_ended(true).durable("me", LONG).connect(&broker.addr()).unwrap();
     let mut first = connect();
     first.subscribe("t").unwrap();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     // The broker knows where a delivery ended in each 4 KiB of a ring, and these one by one.
     let message = |n: u8| [n; 5000];
     for n in 0..5 {
         let position = topic.publish(&message(n)).unwrap();
-        topic.confirm(position, Level::Accepted, LONG).unwrap();
+        topic.confirm(position, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     }
     for n in 0..3 {
-        assert_eq!(first.recv(LONG).unwrap().unwrap().bytes, message(n));
+        assert_eq!(first.recv(Some(LONG)).unwrap().unwrap().bytes, message(n));
     }
-    first.close(LONG);
+    first.close_timeout(Some(LONG));
     let mut second = connect();
     second.subscribe("t").unwrap();
     for n in 3..5 {
-        assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, message(n));
+        assert_eq!(second.recv(Some(LONG)).unwrap().unwrap().bytes, message(n));
     }
 }
 
@@ -138,21 +138,21 @@ fn one_that_came_later_is_not_taken_to_have_what_was_before() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     let mut early = subscriber(&broker.addr());
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     let before = topic.publish(b"for one").unwrap();
-    topic.confirm(before, Level::Accepted, LONG).unwrap();
+    topic.confirm(before, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     let mut late = subscriber(&broker.addr());
-    topic.wait_subscribers(2, LONG).unwrap();
+    topic.wait_subscribers(2, Some(LONG)).unwrap();
     let after = topic.publish(b"for two").unwrap();
     for expected in ["for one", "for two"] {
-        assert_eq!(early.recv(LONG).unwrap().unwrap().bytes, expected.as_bytes());
+        assert_eq!(early.recv(Some(LONG)).unwrap().unwrap().bytes, expected.as_bytes());
     }
-    assert_eq!(late.recv(LONG).unwrap().unwrap().bytes, b"for two");
+    assert_eq!(late.recv(Some(LONG)).unwrap().unwrap().bytes, b"for two");
     for subscriber in [&mut early, &mut late] {
-        assert!(subscriber.recv(SHORT).unwrap().is_none());
+        assert!(subscriber.recv(Some(SHORT)).unwrap().is_none());
     }
     for (position, subscribers) in [(after, 2), (before, 1)] {
-        let confirmed = topic.confirm(position, Level::Consumed, LONG).unwrap();
+        let confirmed = topic.confirm(position, ConfirmLevel::Consumed, Some(LONG)).unwrap();
         assert_eq!((confirmed.subscribers, confirmed.left, confirmed.lost), (subscribers, 0, 0));
     }
 }
@@ -162,12 +162,12 @@ fn futures_need_no_runtime_and_come_in_order() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     let reader = subscriber(&broker.addr());
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     let reading = std::thread::spawn(move || reader.into_iter().map(Result::unwrap).count());
     let mut waiting = Vec::new();
     for n in 0..20_000_u32 {
         let position = topic.publish(&n.to_le_bytes()).unwrap();
-        waiting.push(topic.confirmation(position, Level::ALL[n as usize % 3]));
+        waiting.push(topic.confirmation(position, ConfirmLevel::ALL[n as usize % 3]));
     }
     for confirmation in waiting {
         let position = confirmation.position();
@@ -180,21 +180,21 @@ fn futures_need_no_runtime_and_come_in_order() {
 #[test]
 fn limits_and_misuse_are_told() {
     let broker = broker();
-    let mut topic = topic(&broker.addr(), TopicOptions { max_confirmations: 3, ..TopicOptions::default() });
+    let mut topic = topic(&broker.addr(), TopicOptions::default().max_confirmations(3));
     let _reader = subscriber(&broker.addr());
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     let position = topic.publish(b"unread").unwrap();
-    let error = topic.confirm(position + 1, Level::Accepted, LONG).unwrap_err();
+    let error = topic.confirm(position + 1, ConfirmLevel::Accepted, Some(LONG)).unwrap_err();
     assert!(matches!(error, ConfirmError::NotPublished { end, .. } if end == position), "{error}");
-    let mut waiting: Vec<_> = (0..3).map(|_| topic.confirmation(position, Level::Consumed)).collect();
-    let error = topic.confirm(position, Level::Consumed, LONG).unwrap_err();
+    let mut waiting: Vec<_> = (0..3).map(|_| topic.confirmation(position, ConfirmLevel::Consumed)).collect();
+    let error = topic.confirm(position, ConfirmLevel::Consumed, Some(LONG)).unwrap_err();
     assert!(matches!(error, ConfirmError::TooMany { waiting: 3, limit: 3, .. }), "{error}");
     // Who does not want to know any more makes room.
     waiting.pop();
-    let error = topic.confirm(position, Level::Consumed, SHORT).unwrap_err();
+    let error = topic.confirm(position, ConfirmLevel::Consumed, Some(SHORT)).unwrap_err();
     assert!(matches!(error, ConfirmError::TimedOut { .. }), "{error}");
     drop(topic);
-    let error = waiting.remove(0).wait(LONG).unwrap_err();
+    let error = waiting.remove(0).wait(Some(LONG)).unwrap_err();
     assert!(matches!(error, ConfirmError::Closed { confirmed: 0, .. }), "{error}");
 }
 
@@ -202,34 +202,36 @@ fn limits_and_misuse_are_told() {
 fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, u64) {
     let first = BrokerProcess::start();
     let addr = first.addr.clone();
-    let small = TopicOptions { ring_bytes: Some(64 << 10), keep_until_delivered, ..TopicOptions::default() };
+    let small = TopicOptions::default().ring_bytes(64 << 10).keep_until_delivered(keep_until_delivered);
     let mut topic = topic(&addr, small);
     let mut reader = Subscriber::builder()
         .until_ended(true)
-        .name("slow")
-        .hold(LONG)
+        .durable("slow", LONG)
         .ring_bytes(64 << 10)
         .connect(&addr)
         .unwrap();
     reader.subscribe_from("t", StartFrom::Oldest).unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     // The publisher's own ring, and before it the broker's if what it has is not kept.
     let full: u64 = if keep_until_delivered { 64 << 10 } else { 128 << 10 };
     until("the rings are full", || {
-        let _ = topic.publish_timeout(&[7; 1000], SHORT);
+        let _ = topic.publish_timeout(&[7; 1000], Some(SHORT));
         topic.position() + 1004 > full
     });
     let end = topic.position();
-    topic.confirm(if keep_until_delivered { 1004 } else { end / 2 }, Level::Accepted, LONG).unwrap();
-    assert!(topic.confirmed(Level::Delivered) < end / 2);
-    let (accepted, waiting) = (topic.confirmed(Level::Accepted), topic.confirmation(end, Level::Delivered));
+    topic
+        .confirm(if keep_until_delivered { 1004 } else { end / 2 }, ConfirmLevel::Accepted, Some(LONG))
+        .unwrap();
+    assert!(topic.confirmed(ConfirmLevel::Delivered) < end / 2);
+    let (accepted, waiting) =
+        (topic.confirmed(ConfirmLevel::Accepted), topic.confirmation(end, ConfirmLevel::Delivered));
     first.process.signal("KILL");
     first.process.finish();
     let second = BrokerProcess::start_at(&addr, &[]);
-    assert!(topic.confirmed(Level::Accepted) >= accepted, "a position goes back");
+    assert!(topic.confirmed(ConfirmLevel::Accepted) >= accepted, "a position goes back");
     if !keep_until_delivered {
-        let error = waiting.wait(LONG).unwrap_err();
-        assert!(matches!(error, ConfirmError::Lost { level: Level::Delivered, .. }), "{error}");
+        let error = waiting.wait(Some(LONG)).unwrap_err();
+        assert!(matches!(error, ConfirmError::Lost { level: ConfirmLevel::Delivered, .. }), "{error}");
     }
     (topic, reader, second, end)
 }
@@ -239,14 +241,14 @@ fn what_a_broker_took_with_it_is_told_as_lost() {
     let (mut topic, reader, _broker, end) = dies(false);
     drop(reader);
     // The next one has all the rest, and has said so, before the application knows what is lost.
-    topic.flush(LONG).unwrap();
-    let (from, to) = topic.accept_lost(Level::Delivered).unwrap();
+    topic.flush(Some(LONG)).unwrap();
+    let (from, to) = topic.accept_lost(ConfirmLevel::Delivered).unwrap();
     assert!(from < to && to < end, "{from} to {to} of {end}");
     // Each level stops by itself: of a delivery that the broker had half the rest is of no use.
-    topic.accept_lost(Level::Accepted);
-    topic.confirm(end, Level::Accepted, LONG).unwrap();
+    topic.accept_lost(ConfirmLevel::Accepted);
+    topic.confirm(end, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     let more = topic.publish(b"more").unwrap();
-    topic.confirm(more, Level::Delivered, LONG).unwrap();
+    topic.confirm(more, ConfirmLevel::Delivered, Some(LONG)).unwrap();
 }
 
 #[test]
@@ -254,16 +256,16 @@ fn what_is_kept_until_delivered_survives_its_broker() {
     let (mut topic, mut reader, _broker, end) = dies(true);
     let reading = std::thread::spawn(move || {
         let mut count = 0_u64;
-        while reader.recv(LONG).unwrap().is_some() {
+        while reader.recv(Some(LONG)).unwrap().is_some() {
             count += 1;
         }
         count
     });
-    topic.confirm(end, Level::Delivered, LONG).unwrap();
-    assert_eq!(topic.accept_lost(Level::Delivered), None);
+    topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
+    assert_eq!(topic.accept_lost(ConfirmLevel::Delivered), None);
     until("the subscriber is back", || topic.subscribers() == 1);
     let last = topic.publish(b"last").unwrap();
-    topic.confirm(last, Level::Consumed, LONG).unwrap();
+    topic.confirm(last, ConfirmLevel::Consumed, Some(LONG)).unwrap();
     topic.close().unwrap();
     assert_eq!(reading.join().unwrap(), end / 1004 + 1);
 }

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{BrokerProcess, LONG, Process, client, lines, piped, rbmq, until};
-use rbmq::{Level, Observer, Publisher, Subscriber};
+use rbmq::{ConfirmLevel, Observer, Publisher, Subscriber};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -153,8 +153,8 @@ fn a_publisher_whose_broker_is_there_waits_for_slow_subscribers_at_its_end() {
     // Longer than the time-out, which is for the broker.
     std::thread::sleep(Duration::from_millis(5500));
     assert!(publisher.is_running());
-    assert_eq!(slow.recv(common::LONG).unwrap().unwrap().bytes, b"one");
-    assert!(slow.recv(Duration::from_millis(10)).unwrap().is_none());
+    assert_eq!(slow.recv(Some(common::LONG)).unwrap().unwrap().bytes, b"one");
+    assert!(slow.recv(Some(Duration::from_millis(10))).unwrap().is_none());
     publisher.finish().good();
 }
 
@@ -276,13 +276,13 @@ fn what_a_named_subscriber_could_not_write_comes_again() {
     let mut output = sub.stdout();
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let mut topic = publisher.topic("t").unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     // It is known where each line ends, and each is written as soon as it is there.
     let mut text = String::new();
     for n in 0..100 {
         let line = format!("{n:04000}");
         let position = topic.publish(line.as_bytes()).unwrap();
-        topic.confirm(position, Level::Accepted, LONG).unwrap();
+        topic.confirm(position, ConfirmLevel::Accepted, Some(LONG)).unwrap();
         text += &format!("{line}\n");
     }
     topic.close().unwrap();
@@ -317,7 +317,7 @@ fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
     let mut slow = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     slow.subscribe("t").unwrap();
     let publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
-    assert_eq!(slow.recv(common::LONG).unwrap().unwrap().bytes, b"one");
+    assert_eq!(slow.recv(Some(common::LONG)).unwrap().unwrap().bytes, b"one");
     (broker, publisher, slow)
 }
 

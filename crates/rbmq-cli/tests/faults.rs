@@ -52,17 +52,17 @@ fn thousands_of_long_names_are_asked_for_and_told_again_after_a_cut() {
         subscriber.subscribe(&name(n)).unwrap();
     }
     let publisher = Publisher::connect(&proxy.addr).unwrap();
-    let options = || TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = || TopicOptions::default().ring_bytes(64 << 10);
     let wanted: Vec<usize> = (0..MANY).step_by(MANY / 100).chain([MANY - 1]).collect();
     let mut writers: Vec<_> =
         wanted.iter().map(|n| publisher.topic_with(&name(*n), options()).unwrap()).collect();
     for part in [&b"before"[..], b"after"] {
         for writer in &mut writers {
-            writer.wait_subscribers(1, LONG).unwrap();
+            writer.wait_subscribers(1, Some(LONG)).unwrap();
             writer.publish(part).unwrap();
         }
         for _ in &wanted {
-            assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, part);
+            assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, part);
         }
         proxy.cut();
         until("the publisher knows", || !publisher.is_connected());
@@ -79,15 +79,15 @@ fn what_is_published_while_the_broker_is_away_arrives() {
     let mut topic = publisher.topic("t").unwrap();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     topic.publish(b"before").unwrap();
-    topic.flush(LONG).unwrap();
+    topic.flush(Some(LONG)).unwrap();
     proxy.cut();
     until("the publisher knows", || !publisher.is_connected());
     topic.publish(b"meanwhile").unwrap();
-    assert!(topic.flush(Duration::from_millis(50)).is_err(), "nobody has it yet");
+    assert!(topic.flush(Some(Duration::from_millis(50))).is_err(), "nobody has it yet");
     proxy.restore();
-    topic.flush(LONG).unwrap();
+    topic.flush(Some(LONG)).unwrap();
     topic.close().unwrap();
     let messages: Vec<Vec<u8>> = subscriber.into_iter().map(|m| m.unwrap().bytes).collect();
     assert_eq!(messages, [&b"before"[..], b"meanwhile"]);
@@ -101,12 +101,12 @@ fn a_broker_that_restarts_is_gone_on_with() {
     let mut topic = publisher.topic("t").unwrap();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     for n in 0..100_u32 {
         topic.publish(&n.to_le_bytes()).unwrap();
     }
     for n in 0..50_u32 {
-        assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, n.to_le_bytes());
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, n.to_le_bytes());
     }
     // It takes what it has with it; the publisher still keeps it, and the subscriber knows where it was.
     first.process.signal("KILL");
@@ -117,10 +117,10 @@ fn a_broker_that_restarts_is_gone_on_with() {
     }
     let second = BrokerProcess::start_at(&addr, &[]);
     for n in 50..150_u32 {
-        assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, n.to_le_bytes());
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, n.to_le_bytes());
     }
     topic.close().unwrap();
-    assert!(subscriber.recv(LONG).unwrap().is_none());
+    assert!(subscriber.recv(Some(LONG)).unwrap().is_none());
     assert!(subscriber.ended());
     drop(second);
 }
@@ -139,7 +139,7 @@ fn a_subscriber_of_many_topics_comes_back_to_a_broker_that_takes_only_small_mess
     for name in [&names[0], &names[99]] {
         let mut topic = publisher.topic(name).unwrap();
         topic.publish(b"x").unwrap();
-        assert_eq!(subscriber.recv(LONG).unwrap().expect("a message").topic.as_str(), *name);
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("a message").topic.as_str(), *name);
     }
     assert_eq!(proxy.connections(), 2, "it comes back once");
 }
@@ -152,15 +152,15 @@ fn a_broker_that_is_told_to_end_lets_subscribers_finish() {
     let mut subscriber =
         Subscriber::builder().until_ended(true).ring_bytes(512 << 10).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    publisher.wait_subscribers(1, LONG).unwrap();
+    publisher.wait_subscribers(1, Some(LONG)).unwrap();
     for line in text.lines() {
         publisher.publish(line.as_bytes()).unwrap();
     }
-    publisher.flush(LONG).unwrap();
+    publisher.flush(Some(LONG)).unwrap();
     broker.process.signal("TERM");
     let mut got = String::new();
     while got.len() < text.len() {
-        let batch = subscriber.next_batch(LONG).unwrap().expect("all of it");
+        let batch = subscriber.next_batch(Some(LONG)).unwrap().expect("all of it");
         for record in batch.records() {
             got.push_str(std::str::from_utf8(record).unwrap());
             got.push('\n');
@@ -184,7 +184,7 @@ fn nonsense_on_the_port_leaves_others_alone() {
     let broker = BrokerProcess::start();
     let sub = broker.sub("t --until-closed");
     let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
-    publisher.wait_subscribers(1, LONG).unwrap();
+    publisher.wait_subscribers(1, Some(LONG)).unwrap();
     for seed in 0..30 {
         publisher.publish(format!("{seed}").as_bytes()).unwrap();
         let mut stranger = TcpStream::connect(&broker.addr).unwrap();
@@ -223,7 +223,7 @@ fn a_publisher_that_talks_nonsense_is_disconnected_with_the_reason() {
         rocketbufs::ROut::new(&ctx).add_conn(&conn);
         conn.send_control(b"\xee\xee").unwrap();
         let why = conn.wait_down(Some(LONG)).expect("it is disconnected");
-        assert!(why.contains("type of message"), "{why}");
+        assert!(why.to_string().contains("type of message"), "{why}");
     }
     broker.publish_all("still", b"there\n");
 }
@@ -256,19 +256,19 @@ fn a_place_is_kept_for_a_name() {
     let broker = BrokerProcess::start();
     let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
     let connect =
-        || Subscriber::builder().until_ended(true).name("me").hold(LONG).connect(&broker.addr).unwrap();
+        || Subscriber::builder().until_ended(true).durable("me", LONG).connect(&broker.addr).unwrap();
     let mut subscriber = connect();
     subscriber.subscribe("t").unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     topic.publish(b"1").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"1");
-    subscriber.close(LONG);
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"1");
+    subscriber.close_timeout(Some(LONG));
     until("it is gone", || topic.subscribers() == 0);
     topic.publish(b"2").unwrap();
     let mut again = connect();
     again.subscribe_from("t", StartFrom::Newest).unwrap();
     // What it had not released may come again; what came meanwhile does.
-    let mut next = || again.recv(LONG).unwrap().unwrap().bytes;
+    let mut next = || again.recv(Some(LONG)).unwrap().unwrap().bytes;
     let first = next();
     assert!(first == b"2" || (first == b"1" && next() == b"2"));
 }
@@ -279,17 +279,17 @@ fn a_place_has_one_owner() {
     let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
     let connect = || {
         let mut subscriber =
-            Subscriber::builder().until_ended(true).name("me").hold(LONG).connect(&broker.addr).unwrap();
+            Subscriber::builder().until_ended(true).durable("me", LONG).connect(&broker.addr).unwrap();
         subscriber.subscribe("t").unwrap();
         subscriber
     };
     let mut first = connect();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     let mut second = connect();
-    let error = first.recv(LONG).unwrap_err();
+    let error = first.recv(Some(LONG)).unwrap_err();
     assert!(error.to_string().contains("taken over"), "{error}");
     topic.publish(b"1").unwrap();
-    assert_eq!(second.recv(LONG).unwrap().unwrap().bytes, b"1");
+    assert_eq!(second.recv(Some(LONG)).unwrap().unwrap().bytes, b"1");
 }
 
 /// Of a publisher that went before it had answered there is nothing to read: its topic is not kept for a while.

@@ -2,17 +2,15 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::inside::broker_with;
 use common::proxy::Proxy;
 use common::raw::Raw;
 use common::{LONG, until};
 use rbmq::wire::{Hello, Role};
-use rbmq::{Item, Notice, Publisher, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{Event, Notice, Publisher, SlowPolicy, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::Broker;
 use rocketbufs::Config;
-use rocketbufs::proto::{ByeCode, Message};
+use rocketbufs::proto::{CloseCode, Message};
 
 /// A broker that announces no heartbeat itself, and whose subscribers may hold their publishers for ever: nothing but
 /// their silence ends them.
@@ -32,7 +30,7 @@ fn wordless() -> Config {
 }
 
 fn topic(publisher: &Publisher, name: &str) -> TopicWriter {
-    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10);
     publisher.topic_with(name, options).unwrap()
 }
 
@@ -41,16 +39,19 @@ fn a_subscriber_that_vanished_stops_holding_its_publisher() {
     let broker = broker(3000);
     let proxy = Proxy::to(&broker.addr());
     let mut writer = topic(&Publisher::connect(&broker.addr()).unwrap(), "t");
-    let builder = Subscriber::builder().until_ended(true).block_timeout(Duration::ZERO).ring_bytes(64 << 10);
+    let builder = Subscriber::builder()
+        .until_ended(true)
+        .slow(SlowPolicy::BlockFor { timeout: None })
+        .ring_bytes(64 << 10);
     let mut subscriber = builder.config(wordless()).connect(&proxy.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     writer.publish(b"there").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"there");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"there");
     proxy.vanish();
     // Far more than all rings on the way have room for.
     for _ in 0..1000 {
-        writer.publish_timeout(&[7; 1020], LONG).unwrap();
+        writer.publish_timeout(&[7; 1020], Some(LONG)).unwrap();
     }
     until("it is gone", || writer.subscribers() == 0);
 }
@@ -65,19 +66,21 @@ fn the_topic_of_a_publisher_that_vanished_ends_and_others_go_on() {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     for (writer, name) in [(&mut lost, "lost"), (&mut stays, "stays")] {
         subscriber.subscribe(name).unwrap();
-        writer.wait_subscribers(1, LONG).unwrap();
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
         writer.publish(b"before").unwrap();
-        assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"before");
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"before");
     }
     proxy.vanish();
     loop {
-        if let Item::Notice(Notice::Gone { topic, .. }) = subscriber.next(LONG).unwrap().expect("a notice") {
+        if let Event::Notice(Notice::Gone { topic, .. }) =
+            subscriber.next_event(Some(LONG)).unwrap().expect("a notice")
+        {
             assert_eq!(topic.as_str(), "lost");
             break;
         }
     }
     stays.publish(b"after").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"after");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"after");
 }
 
 #[test]
@@ -88,15 +91,15 @@ fn a_client_that_only_answers_is_kept() {
     let mut subscriber =
         Subscriber::builder().until_ended(true).config(wordless()).connect(&proxy.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     writer.publish(b"before").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"before");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"before");
     // A PING goes out after a third of the time without a word: seven answered ones are more than two whole times.
     let passed = proxy.passed();
     let both = 2 * (8 + Message::Ping(0).encode().len() as u64);
     until("it was asked and answered", || proxy.passed() >= passed + 7 * both);
     writer.publish(b"after").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"after");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"after");
     assert_eq!(proxy.connections(), 1, "it was kept");
 }
 
@@ -110,6 +113,6 @@ fn a_client_that_does_not_answer_is_told_why_it_is_closed() {
         Message::Bye { code, text } => Some((code, text)),
         _ => None,
     });
-    assert_eq!(code, ByeCode::Timeout);
+    assert_eq!(code, CloseCode::Timeout);
     assert!(text.contains("session.max_silence_ms = 600"), "{text}");
 }

@@ -11,7 +11,7 @@ use common::raw::{Raw, introduction};
 use common::{LONG, Process, client};
 use rbmq::wire::{Control, Framing, Observe, RefuseCode, Topic};
 use rbmq::{
-    Item, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicName, TopicOpenError,
+    Event, Notice, ObserveError, Observer, Publisher, ReceiveError, Subscriber, TopicName, TopicOpenError,
     TopicStats,
 };
 use rocketbufs::proto::Message;
@@ -93,9 +93,9 @@ fn a_flood_of_refusals_is_told_as_what_it_is() {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
     let mut refused = 0;
-    while let Some(item) = subscriber.next(Duration::from_secs(1)).unwrap() {
+    while let Some(item) = subscriber.next_event(Some(Duration::from_secs(1))).unwrap() {
         match item {
-            Item::Notice(Notice::Refused(_)) => refused += 1,
+            Event::Notice(Notice::Refused { .. }) => refused += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -124,11 +124,13 @@ fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
     });
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    match subscriber.recv(LONG) {
-        Err(ReceiveError::Refused(why)) => assert!(why.contains("cannot subscribe to topic 't'"), "{why}"),
+    match subscriber.recv(Some(LONG)) {
+        Err(ReceiveError::Refused { topic: Some(topic), reason }) => {
+            assert!(topic.as_str() == "t" && reason.contains("cannot subscribe"), "{reason}");
+        }
         other => panic!("{other:?}"),
     }
-    assert_eq!(subscriber.recv(Duration::from_millis(100)), Ok(None));
+    assert_eq!(subscriber.recv(Some(Duration::from_millis(100))), Ok(None));
     assert!(subscriber.is_connected());
 }
 
@@ -137,8 +139,10 @@ fn what_the_broker_cannot_be_told_is_a_refusal_and_no_reason_to_come_back() {
     let addr = terse(20);
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("a/topic/with/a/long/name").unwrap();
-    match subscriber.next(LONG).unwrap() {
-        Some(Item::Notice(Notice::Refused(why))) => assert!(why.contains("at most 19"), "{why}"),
+    match subscriber.next_event(Some(LONG)).unwrap() {
+        Some(Event::Notice(Notice::Refused { reason, .. })) => {
+            assert!(reason.contains("at most 19"), "{reason}")
+        }
         other => panic!("{other:?}"),
     }
     assert!(subscriber.is_connected());
@@ -153,8 +157,8 @@ fn nonsense_ends_the_connection_and_names_the_broker() {
     let broker = Impostor::start(|conn, _| drop(conn.send_control(b"\xee nonsense")));
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    match subscriber.next(LONG).unwrap() {
-        Some(Item::Notice(Notice::Disconnected(why))) => {
+    match subscriber.next_event(Some(LONG)).unwrap() {
+        Some(Event::Notice(Notice::Disconnected(why))) => {
             assert!(why.contains("0xee is no valid type"), "{why}")
         }
         other => panic!("{other:?}"),
@@ -162,8 +166,8 @@ fn nonsense_ends_the_connection_and_names_the_broker() {
     let broker = Impostor::start(|conn, _| flood(conn, std::iter::once(Control::Created { bid: 0 })));
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    match subscriber.next(LONG).unwrap() {
-        Some(Item::Notice(Notice::Disconnected(why))) => {
+    match subscriber.next_event(Some(LONG)).unwrap() {
+        Some(Event::Notice(Notice::Disconnected(why))) => {
             assert!(why.contains("not for subscribers"), "{why}")
         }
         other => panic!("{other:?}"),
@@ -210,7 +214,7 @@ fn a_broker_that_dies_before_its_last_word_has_had_everything() {
         rin.subscribe(bid, 1 << 20).unwrap();
     });
     let publisher = Publisher::connect(&broker.addr).unwrap();
-    publisher.topic("t").unwrap().close_timeout(LONG).unwrap();
+    publisher.topic("t").unwrap().close_timeout(Some(LONG)).unwrap();
 }
 
 #[test]
@@ -227,8 +231,8 @@ fn an_observer_is_kept_no_longer_than_its_patience() {
             }
         });
     });
-    let mut observer = Observer::connect(&broker.addr).unwrap();
-    observer.set_patience(Duration::from_millis(300));
+    let timeout = Some(Duration::from_millis(300));
+    let mut observer = Observer::builder().timeout(timeout).connect(&broker.addr).unwrap();
     assert!(matches!(observer.topics(None), Err(ObserveError::TimedOut { .. })));
 }
 
@@ -258,7 +262,7 @@ fn an_observer_takes_no_more_of_an_endless_list_than_it_has_room_for() {
     assert!((32 << 20..66 << 20).contains(&said), "{said} bytes");
     // Pages without anything take time instead.
     let (broker, _) = endless(0);
-    let mut observer = Observer::connect(&broker.addr).unwrap();
-    observer.set_patience(Duration::from_millis(20));
+    let timeout = Some(Duration::from_millis(20));
+    let mut observer = Observer::builder().timeout(timeout).connect(&broker.addr).unwrap();
     assert!(matches!(observer.topics(None), Err(ObserveError::TimedOut { .. })));
 }

@@ -176,14 +176,14 @@ fn the_table_of_a_merged_topic_is_told_with_its_limit() {
     let publisher = rbmq::Publisher::connect(&broker.addr).unwrap();
     let mut writer = publisher.topic("m").unwrap();
     let _other = publisher.topic("spliced").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     let of = |all: &BTreeMap<String, f64>, what: &str| {
         all.get(&format!("rbmq_topic_merge_table_{what}{{topic=\"m\"}}")).copied()
     };
     assert_eq!(of(&metrics(&http), "entries"), Some(0.0));
     until("it is full", || {
-        let _ = writer.publish_timeout(b"x", Duration::ZERO);
-        let _ = writer.flush(Duration::from_millis(1));
+        let _ = writer.publish_timeout(b"x", Some(Duration::ZERO));
+        let _ = writer.flush(Some(Duration::from_millis(1)));
         of(&metrics(&http), "entries") == Some(8.0)
     });
     let all = metrics(&http);

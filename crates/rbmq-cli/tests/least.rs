@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use rbmq::{
-    ConfirmError, Level, Observer, PublishError, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter,
+    ConfirmError, ConfirmLevel, Observer, PublishError, Publisher, StartFrom, Subscriber, TopicOptions,
+    TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest};
 
@@ -20,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(40);
 const TRANSPORTS: [&str; 2] = ["tcp", "auto"];
 
 fn topic(addr: &str, min_subscribers: u32) -> TopicWriter {
-    let options = TopicOptions { min_subscribers, keep_until_delivered: true, ..TopicOptions::default() };
+    let options = TopicOptions::default().min_subscribers(min_subscribers).keep_until_delivered(true);
     Publisher::connect(addr).unwrap().topic_with("t", options).unwrap()
 }
 
@@ -36,8 +37,8 @@ fn broker() -> Broker {
 
 /// Reads everything that comes soon, and releases it.
 fn drain(subscriber: &mut Subscriber, count: usize) -> Vec<Vec<u8>> {
-    let all = (0..count).map(|_| subscriber.recv(LONG).unwrap().unwrap().bytes.to_vec()).collect();
-    assert!(subscriber.recv(SHORT).unwrap().is_none());
+    let all = (0..count).map(|_| subscriber.recv(Some(LONG)).unwrap().unwrap().bytes.to_vec()).collect();
+    assert!(subscriber.recv(Some(SHORT)).unwrap().is_none());
     all
 }
 
@@ -46,8 +47,8 @@ fn a_publisher_is_held_while_there_are_too_few_and_told_why() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), 2);
     let mut first = subscriber(&broker.addr(), StartFrom::Newest);
-    topic.wait_subscribers(1, LONG).unwrap();
-    let error = topic.publish_timeout(b"early", SHORT).unwrap_err();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
+    let error = topic.publish_timeout(b"early", Some(SHORT)).unwrap_err();
     assert!(matches!(error, PublishError::TooFewSubscribers { present: 1, wanted: 2, .. }), "{error}");
     assert_eq!(topic.position(), 0, "nothing of it is published");
     let addr = broker.addr();
@@ -57,7 +58,7 @@ fn a_publisher_is_held_while_there_are_too_few_and_told_why() {
     });
     let position = topic.publish(b"for two").unwrap();
     let mut second = joins.join().unwrap();
-    let confirmed = topic.confirm(position, Level::Delivered, LONG).unwrap();
+    let confirmed = topic.confirm(position, ConfirmLevel::Delivered, Some(LONG)).unwrap();
     assert_eq!((confirmed.subscribers, confirmed.left), (2, 0));
     assert_eq!(drain(&mut first, 1), drain(&mut second, 1));
 }
@@ -68,31 +69,34 @@ fn what_is_under_way_waits_for_whoever_comes_instead() {
     let mut topic = topic(&broker.addr(), 1);
     let only = subscriber(&broker.addr(), StartFrom::Newest);
     let first = topic.publish(b"unread").unwrap();
-    topic.confirm(first, Level::Delivered, LONG).unwrap();
+    topic.confirm(first, ConfirmLevel::Delivered, Some(LONG)).unwrap();
     // What it has not released it takes with it.
-    only.close(LONG);
+    only.close_timeout(Some(LONG));
     until("it is gone", || topic.subscribers() == 0);
-    let error = topic.confirm(first, Level::Consumed, SHORT).unwrap_err();
+    let error = topic.confirm(first, ConfirmLevel::Consumed, Some(SHORT)).unwrap_err();
     assert!(matches!(error, ConfirmError::TimedOut { confirmed: 0, missing: 1, .. }), "{error}");
     let mut next = subscriber(&broker.addr(), StartFrom::Oldest);
     assert_eq!(drain(&mut next, 1), [b"unread"]);
-    let confirmed = topic.confirm(first, Level::Consumed, LONG).unwrap();
+    let confirmed = topic.confirm(first, ConfirmLevel::Consumed, Some(LONG)).unwrap();
     assert_eq!((confirmed.subscribers, confirmed.left), (1, 1));
     // Who begins behind it does not have it, and that is told.
     let second = topic.publish(b"for nobody").unwrap();
-    next.close(LONG);
+    next.close_timeout(Some(LONG));
     until("it is gone", || topic.subscribers() == 0);
     let mut last = subscriber(&broker.addr(), StartFrom::Newest);
-    let error = topic.confirm(second, Level::Consumed, LONG).unwrap_err();
+    let error = topic.confirm(second, ConfirmLevel::Consumed, Some(LONG)).unwrap_err();
     assert!(
         matches!(error, ConfirmError::TooFew { from, to, subscribers: 0, wanted: 1, .. } if (from, to) == (first, second)),
         "{error}"
     );
     let third = topic.publish(b"again").unwrap();
     assert_eq!(drain(&mut last, 1), [b"again"]);
-    assert!(matches!(topic.confirm(third, Level::Consumed, LONG), Err(ConfirmError::TooFew { .. })));
-    assert_eq!(topic.accept_lost(Level::Consumed), Some((first, second)));
-    assert_eq!(topic.confirm(third, Level::Consumed, LONG).unwrap().subscribers, 1);
+    assert!(matches!(
+        topic.confirm(third, ConfirmLevel::Consumed, Some(LONG)),
+        Err(ConfirmError::TooFew { .. })
+    ));
+    assert_eq!(topic.accept_lost(ConfirmLevel::Consumed), Some((first, second)));
+    assert_eq!(topic.confirm(third, ConfirmLevel::Consumed, Some(LONG)).unwrap().subscribers, 1);
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn merged_topics_refuse_it() {
     let broker = broker_with(|config| {
         config.broker.topics = vec![rule("t", |rule| rule.ingest = Ingest::Merge)].into();
     });
-    let options = TopicOptions { min_subscribers: 1, ..TopicOptions::default() };
+    let options = TopicOptions::default().min_subscribers(1);
     let error = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap_err();
     assert!(error.to_string().contains("min_subscribers"), "{error}");
 }
@@ -111,12 +115,12 @@ fn subscribers_at_the_ends_of_chains_count() {
     let first = BrokerProcess::start();
     let second = BrokerProcess::start_with(&["--upstream", &first.addr]);
     let mut topic = topic(&first.addr, 1);
-    let error = topic.publish_timeout(b"early", SHORT).unwrap_err();
+    let error = topic.publish_timeout(b"early", Some(SHORT)).unwrap_err();
     assert!(matches!(error, PublishError::TooFewSubscribers { present: 0, .. }), "{error}");
     let mut end = subscriber(&second.addr, StartFrom::Oldest);
-    let position = topic.publish_timeout(b"there", LONG).unwrap();
+    let position = topic.publish_timeout(b"there", Some(LONG)).unwrap();
     assert_eq!(drain(&mut end, 1), [b"there"]);
-    assert_eq!(topic.confirm(position, Level::Consumed, LONG).unwrap().subscribers, 1);
+    assert_eq!(topic.confirm(position, ConfirmLevel::Consumed, Some(LONG)).unwrap().subscribers, 1);
 }
 
 /// Two subscribers that nobody reads from, of which one loses something again and again, all told before anything more is

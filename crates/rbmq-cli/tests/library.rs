@@ -8,8 +8,8 @@ use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::RefuseCode;
 use rbmq::{
-    Framing, Item, Level, Notice, Observer, PublishError, Publisher, PublisherWaitError, ReceiveError,
-    StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
+    ConfirmLevel, Event, Framing, Notice, Observer, PublishError, Publisher, PublisherWaitError,
+    ReceiveError, StartFrom, Subscriber, TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest};
 use rocketbufs::config::TransportKind;
@@ -20,7 +20,7 @@ fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
     let topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe("t").unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     (broker, topic, subscriber)
 }
 
@@ -41,7 +41,7 @@ fn batches_go_in_and_come_out() {
     topic.publish(&pushed.to_le_bytes()).unwrap();
     topic.close().unwrap();
     let mut next = 0_u64;
-    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+    while let Some(batch) = subscriber.next_batch(Some(LONG)).unwrap() {
         for record in batch.records() {
             assert_eq!(record, next.to_le_bytes());
             next += 1;
@@ -64,19 +64,19 @@ fn topics_take_turns_in_batches_of_a_bounded_size() {
         subscriber.subscribe(name).unwrap();
     }
     for topic in &mut topics {
-        topic.wait_subscribers(1, LONG).unwrap();
+        topic.wait_subscribers(1, Some(LONG)).unwrap();
         for n in 0..300 {
             // What is published in a row may come as one delivery.
             let end = topic.publish(&[7; 1020]).unwrap();
             if n % 20 == 19 {
-                topic.confirm(end, Level::Delivered, LONG).unwrap();
+                topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
             }
         }
         assert!(topic.publish(&[8; 2 * MOST as usize]).is_ok());
     }
     topics.into_iter().for_each(|topic| topic.close().unwrap());
     let mut turns = Vec::new();
-    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+    while let Some(batch) = subscriber.next_batch(Some(LONG)).unwrap() {
         let bytes = batch.end() - batch.position();
         assert!(bytes <= MOST || batch.records().count() == 1, "{bytes} bytes at once");
         turns.push(batch.topic().to_string());
@@ -99,8 +99,8 @@ fn messages_come_copied_or_borrowed_in_one_order() {
     loop {
         // Now one, now the other, across the ends of batches.
         let next = match seen.len() % 3 {
-            0 => subscriber.recv(LONG).unwrap().map(|m| (m.bytes, m.end)),
-            _ => subscriber.recv_ref(LONG).unwrap().map(|m| (m.bytes.to_vec(), m.end)),
+            0 => subscriber.recv(Some(LONG)).unwrap().map(|m| (m.bytes, m.end)),
+            _ => subscriber.recv_ref(Some(LONG)).unwrap().map(|m| (m.bytes.to_vec(), m.end)),
         };
         let Some((bytes, end)) = next else { break };
         assert_eq!(bytes, (seen.len() as u32).to_le_bytes());
@@ -111,8 +111,7 @@ fn messages_come_copied_or_borrowed_in_one_order() {
 
 #[test]
 fn messages_may_be_as_large_as_half_a_ring() {
-    let (ring_bytes, max_delivery_bytes) = (Some(4096), Some(32 << 10));
-    let options = TopicOptions { ring_bytes, max_delivery_bytes, ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(4096).max_delivery_bytes(32 << 10);
     let (_broker, mut topic, mut subscriber) = joined(options);
     let largest = vec![7; (32 << 10) - 4];
     let too_large = PublishError::TooLarge { size: (32 << 10) - 3, max: 32 << 10 };
@@ -126,7 +125,7 @@ fn messages_may_be_as_large_as_half_a_ring() {
         topic.close().unwrap();
     });
     let mut sizes = Vec::new();
-    while let Some(message) = subscriber.recv(LONG).unwrap() {
+    while let Some(message) = subscriber.recv(Some(LONG)).unwrap() {
         sizes.push(message.bytes.len());
     }
     writer.join().unwrap();
@@ -135,24 +134,24 @@ fn messages_may_be_as_large_as_half_a_ring() {
 
 #[test]
 fn what_is_kept_is_not_overwritten_until_it_is_released() {
-    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10);
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
     let mut subscriber =
         Subscriber::builder().until_ended(true).ring_bytes(64 << 10).connect(&broker.addr()).unwrap();
     subscriber.subscribe("t").unwrap();
-    topic.wait_subscribers(1, LONG).unwrap();
+    topic.wait_subscribers(1, Some(LONG)).unwrap();
     topic.publish(b"first").unwrap();
-    let kept = subscriber.next_batch(LONG).unwrap().unwrap().keep();
+    let kept = subscriber.next_batch(Some(LONG)).unwrap().unwrap().defer();
     // Everybody's rings fill up behind it.
     let full = loop {
-        match topic.publish_timeout(&[7; 1000], Duration::from_millis(100)) {
+        match topic.publish_timeout(&[7; 1000], Some(Duration::from_millis(100))) {
             Ok(_) => {}
             Err(error) => break error,
         }
     };
     assert_eq!(full, PublishError::TimedOut { last_error: None });
-    kept.release();
+    kept.consume();
     let writer = std::thread::spawn(move || {
         for _ in 0..1000 {
             topic.publish(&[8; 1000]).unwrap();
@@ -160,7 +159,7 @@ fn what_is_kept_is_not_overwritten_until_it_is_released() {
         topic.close().unwrap();
     });
     let mut eights = 0;
-    while let Some(message) = subscriber.recv(LONG).unwrap() {
+    while let Some(message) = subscriber.recv(Some(LONG)).unwrap() {
         eights += usize::from(message.bytes == [8; 1000]);
     }
     assert_eq!(eights, 1000);
@@ -169,7 +168,7 @@ fn what_is_kept_is_not_overwritten_until_it_is_released() {
 
 #[test]
 fn raw_bytes_are_a_stream() {
-    let raw = TopicOptions { framing: Framing::Raw, ..TopicOptions::default() };
+    let raw = TopicOptions::default().framing(Framing::Raw);
     let (_broker, mut topic, mut subscriber) = joined(raw);
     assert!(matches!(topic.publish(b"x"), Err(PublishError::WrongFraming { .. })));
     assert!(matches!(topic.batch(10), Err(PublishError::WrongFraming { .. })));
@@ -180,7 +179,7 @@ fn raw_bytes_are_a_stream() {
         topic.close().unwrap();
     });
     let mut got = Vec::new();
-    while let Some(batch) = subscriber.next_batch(LONG).unwrap() {
+    while let Some(batch) = subscriber.next_batch(Some(LONG)).unwrap() {
         assert_eq!(batch.framing(), Framing::Raw);
         assert_eq!(batch.records().count(), 0);
         got.extend_from_slice(batch.as_slice());
@@ -213,10 +212,10 @@ fn what_is_no_record_is_an_error_of_the_publisher() {
         topic: "t".parse().unwrap(),
     };
     conn.send_control(&create.encode()).unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"abc");
-    assert!(matches!(subscriber.recv(LONG), Err(ReceiveError::Malformed { .. })));
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"abc");
+    assert!(matches!(subscriber.recv(Some(LONG)), Err(ReceiveError::Malformed { .. })));
     writer.append(&[b"\x02\0\0\0ok"]).unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"ok");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"ok");
 }
 
 #[test]
@@ -226,10 +225,10 @@ fn notices_come_in_order_with_messages() {
     topic.close().unwrap();
     let mut seen = Vec::new();
     while !subscriber.ended() {
-        match subscriber.next(LONG).unwrap().unwrap() {
-            Item::Batch(batch) => seen.push(format!("batch to {}", batch.end())),
-            Item::Notice(Notice::Joined { start, .. }) => seen.push(format!("joined at {start}")),
-            Item::Notice(Notice::Closed { end, .. }) => seen.push(format!("closed at {end}")),
+        match subscriber.next_event(Some(LONG)).unwrap().unwrap() {
+            Event::Batch(batch) => seen.push(format!("batch to {}", batch.end())),
+            Event::Notice(Notice::Joined { start, .. }) => seen.push(format!("joined at {start}")),
+            Event::Notice(Notice::Closed { end, .. }) => seen.push(format!("closed at {end}")),
             other => panic!("{other:?}"),
         }
     }
@@ -266,9 +265,9 @@ fn limits_are_refused_with_their_numbers() {
         subscriber.subscribe(topic).unwrap();
     }
     let refused = loop {
-        match subscriber.recv(LONG) {
+        match subscriber.recv(Some(LONG)) {
             Ok(_) => {}
-            Err(ReceiveError::Refused(reason)) => break reason,
+            Err(ReceiveError::Refused { reason, .. }) => break reason,
             Err(other) => panic!("{other}"),
         }
     };
@@ -304,7 +303,7 @@ fn a_limit_on_all_rings_is_refused_as_such() {
         config.framework.buffers.max_ring_bytes = 4 << 20;
     });
     let publisher = Publisher::connect(&broker.addr()).unwrap();
-    let asked = |ring_bytes| TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    let asked = |ring_bytes| TopicOptions::default().ring_bytes(ring_bytes);
     let _first = publisher.topic_with("a", asked(4 << 20)).unwrap();
     // Of the second only the sum is too large, of the third each by itself.
     for ring_bytes in [1 << 20, 8 << 20] {
@@ -322,11 +321,11 @@ fn a_limit_on_all_rings_is_refused_as_such() {
 fn a_publishers_own_limit_is_said_to_be_its_own() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
-    let options = TopicOptions { ring_bytes: Some(100 << 30), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(100 << 30);
     let error = publisher.topic_with("a", options).unwrap_err().to_string();
     assert!(error.contains("here at the publisher") && error.contains("none of the broker's"), "{error}");
     // What it rounds up to is asked of the broker, which says so once.
-    let options = TopicOptions { ring_bytes: Some(300 << 20), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(300 << 20);
     let error = publisher.topic_with("a", options).unwrap_err().to_string();
     assert!(error.contains("a ring of 536870912 bytes was requested; the limit of this broker"), "{error}");
 }
@@ -336,7 +335,7 @@ fn what_a_ring_takes_is_compared_with_the_limit() {
     // No power of two.
     let broker = broker_with(|config| config.broker.max_ring_bytes = 100_000);
     let publisher = Publisher::connect(&broker.addr()).unwrap();
-    let asked = |ring_bytes| TopicOptions { ring_bytes: Some(ring_bytes), ..TopicOptions::default() };
+    let asked = |ring_bytes| TopicOptions::default().ring_bytes(ring_bytes);
     publisher.topic_with("a", asked(65_536)).unwrap();
     match publisher.topic_with("b", asked(70_000)) {
         Err(TopicOpenError::Refused { reason, .. }) => {
@@ -373,7 +372,7 @@ fn one_after_the_other(merged: bool) {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
     let mut said: Vec<u8> =
-        (0..5).map(|_| subscriber.recv(LONG).unwrap().expect("it is kept").bytes[0]).collect();
+        (0..5).map(|_| subscriber.recv(Some(LONG)).unwrap().expect("it is kept").bytes[0]).collect();
     said.sort_unstable();
     assert_eq!(said, [0, 1, 2, 3, 4]);
 }
@@ -392,8 +391,8 @@ fn publishers_of_merged_topics_that_are_done_take_nobodys_place() {
 fn waits_tell_what_is_missing() {
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
-    let error = topic.wait_subscribers(2, Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, PublisherWaitError::Subscribers { present: 0, wanted: 2, .. }));
+    let error = topic.wait_subscribers(2, Some(Duration::from_millis(20))).unwrap_err();
+    assert!(matches!(error, PublisherWaitError::TooFewSubscribers { present: 0, wanted: 2, .. }));
     let too_large = topic.publish(&vec![0; 1 << 20]).unwrap_err();
     assert_eq!(too_large, PublishError::TooLarge { size: 1 << 20, max: 256 << 10 });
     assert!(topic.publish(&vec![0; (256 << 10) - 4]).is_ok());
@@ -402,14 +401,13 @@ fn waits_tell_what_is_missing() {
 #[test]
 fn waits_may_be_for_ever() {
     let (broker, mut topic, mut subscriber) = joined(TopicOptions::default());
-    let end = topic.publish_timeout(b"x", Duration::MAX).unwrap();
-    assert_eq!(subscriber.recv(Duration::MAX).unwrap().unwrap().bytes, b"x");
-    topic.confirm(end, Level::Accepted, Duration::MAX).unwrap();
-    topic.flush(Duration::MAX).unwrap();
-    topic.close_timeout(Duration::MAX).unwrap();
-    assert_eq!(subscriber.recv(Duration::MAX).unwrap(), None);
-    let mut observer = Observer::connect(&broker.addr()).unwrap();
-    observer.set_patience(Duration::MAX);
+    let end = topic.publish_timeout(b"x", Some(Duration::MAX)).unwrap();
+    assert_eq!(subscriber.recv(Some(Duration::MAX)).unwrap().unwrap().bytes, b"x");
+    topic.confirm(end, ConfirmLevel::Accepted, Some(Duration::MAX)).unwrap();
+    topic.flush(Some(Duration::MAX)).unwrap();
+    topic.close_timeout(Some(Duration::MAX)).unwrap();
+    assert_eq!(subscriber.recv(Some(Duration::MAX)).unwrap(), None);
+    let mut observer = Observer::builder().timeout(Some(Duration::MAX)).connect(&broker.addr()).unwrap();
     assert_eq!(observer.summary().unwrap().topics, 1);
 }
 
@@ -432,5 +430,5 @@ fn positions_of_other_logs_do_no_harm() {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     let other = vec![(rocketbufs::Epoch(77), 1_000_000)];
     subscriber.subscribe_from("t", StartFrom::Positions(other)).unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"x");
 }

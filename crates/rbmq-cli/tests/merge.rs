@@ -10,8 +10,8 @@ use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::UnpackError;
 use rbmq::{
-    Framing, Level, Message, PublishError, Publisher, ReceiveError, StartFrom, Subscriber, TopicOpenError,
-    TopicOptions, TopicWriter,
+    ConfirmLevel, Framing, Message, PublishError, Publisher, ReceiveError, StartFrom, Subscriber,
+    TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, BrokerConfig, Ingest};
 use rocketbufs::{Config, Context};
@@ -30,7 +30,7 @@ fn broker() -> Broker {
 }
 
 fn tiny() -> TopicOptions {
-    TopicOptions { ring_bytes: Some(16 << 10), timeout: LONG, ..TopicOptions::default() }
+    TopicOptions::default().ring_bytes(16 << 10).open_timeout(Some(LONG))
 }
 
 /// Publishers in one process, which share its threads.
@@ -90,7 +90,7 @@ impl Seen {
 }
 
 fn next(subscriber: &mut Subscriber) -> Message {
-    subscriber.recv(LONG).unwrap().expect("a message")
+    subscriber.recv(Some(LONG)).unwrap().expect("a message")
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn all_records_of_200_publishers_come_once_and_in_order_to_slow_and_fast_subscri
             let mut subscriber = subscriber(&addr, "m/many");
             let mut seen = Seen::default();
             while seen.total < 200 * EACH {
-                let batch = subscriber.next_batch(LONG).unwrap().expect("more comes");
+                let batch = subscriber.next_batch(Some(LONG)).unwrap().expect("more comes");
                 assert_eq!(batch.framing(), Framing::Merged);
                 let before = seen.total;
                 for record in batch.published_records() {
@@ -124,7 +124,7 @@ fn all_records_of_200_publishers_come_once_and_in_order_to_slow_and_fast_subscri
         })
     };
     let receivers = [receive(true), receive(false)];
-    writers[0].1.wait_subscribers(2, LONG).unwrap();
+    writers[0].1.wait_subscribers(2, Some(LONG)).unwrap();
     for which in 0..EACH {
         for (who, (_, writer)) in writers.iter_mut().enumerate() {
             writer.publish(&record(who as u32, which)).unwrap();
@@ -136,7 +136,7 @@ fn all_records_of_200_publishers_come_once_and_in_order_to_slow_and_fast_subscri
         writer.close().unwrap();
     }
     for subscriber in &mut subscribers {
-        assert!(subscriber.recv(LONG).unwrap().is_none(), "nothing more comes");
+        assert!(subscriber.recv(Some(LONG)).unwrap().is_none(), "nothing more comes");
         assert!(subscriber.ended());
     }
     until("the topic is over", || broker.topics().is_empty());
@@ -160,7 +160,7 @@ fn memory_is_a_small_ring_each_and_one_for_the_topic() {
         writer.close().unwrap();
         publisher.close();
     }
-    assert!(receiver.recv(LONG).unwrap().is_none());
+    assert!(receiver.recv(Some(LONG)).unwrap().is_none());
     until("everything is given back", || broker.memory_in_use() == 0);
 }
 
@@ -176,9 +176,9 @@ fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
         (publisher, writer)
     };
     let mut receiver = subscriber(&broker.addr(), "m/x");
-    other.wait_subscribers(1, LONG).unwrap();
+    other.wait_subscribers(1, Some(LONG)).unwrap();
     stalled.publish(b"whole").unwrap();
-    stalled.flush(LONG).unwrap();
+    stalled.flush(Some(LONG)).unwrap();
     assert_eq!(next(&mut receiver).bytes, b"whole");
     proxy.stall_after(1000);
     stalled.publish(&[7; 3000]).unwrap();
@@ -194,7 +194,7 @@ fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
     other.publish(b"last").unwrap();
     other.close().unwrap();
     assert_eq!(next(&mut receiver).bytes, b"last");
-    assert!(receiver.recv(LONG).unwrap().is_none());
+    assert!(receiver.recv(Some(LONG)).unwrap().is_none());
     drop((publisher, stalled));
 }
 
@@ -207,7 +207,7 @@ fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped(
     let publisher = Publisher::connect(&proxy.addr).unwrap();
     let mut writer = publisher.topic_with("m/x", tiny()).unwrap();
     let mut receiver = subscriber(&broker.addr(), "m/x");
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     let publishing = std::thread::spawn(move || {
         for which in 0..ALL {
             writer.publish(&record(1, which)).unwrap();
@@ -225,7 +225,7 @@ fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped(
     }
     publishing.join().unwrap();
     assert_eq!((cuts, seen.numbers.len()), (5, 1));
-    assert!(receiver.recv(LONG).unwrap().is_none());
+    assert!(receiver.recv(Some(LONG)).unwrap().is_none());
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_publisher_that_was_gone_comes_back_under_its_number_and_goes_on_where_it_st
     let publisher = Publisher::connect(&proxy.addr).unwrap();
     let mut writer = publisher.topic_with("m/x", tiny()).unwrap();
     let mut receiver = subscriber(&broker.addr(), "m/x");
-    other.wait_subscribers(1, LONG).unwrap();
+    other.wait_subscribers(1, Some(LONG)).unwrap();
     let mut seen = Seen::default();
     for round in 0..3 {
         for which in round * 50..(round + 1) * 50 {
@@ -254,7 +254,7 @@ fn a_publisher_that_was_gone_comes_back_under_its_number_and_goes_on_where_it_st
     assert_eq!(seen.numbers.len(), 1);
     writer.close().unwrap();
     other.close().unwrap();
-    assert!(receiver.recv(LONG).unwrap().is_none());
+    assert!(receiver.recv(Some(LONG)).unwrap().is_none());
 }
 
 #[test]
@@ -264,18 +264,18 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
     let (_publisher, mut writer) = crowd.join("m/x");
     let (_other, mut other) = crowd.join("m/x");
     let mut receiver = subscriber(&broker.addr(), "m/x");
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     other.publish(&record(2, 0)).unwrap();
     // Nothing of what is kept is given back, so the table fills up long before the topic's ring does.
-    let kept = receiver.next_batch(LONG).unwrap().unwrap().keep();
+    let kept = receiver.next_batch(Some(LONG)).unwrap().unwrap().defer();
     let mut published = 0;
     let full = loop {
-        match writer.publish_timeout(&record(1, published), Duration::from_millis(300)) {
+        match writer.publish_timeout(&record(1, published), Some(Duration::from_millis(300))) {
             Ok(_) => {
                 published += 1;
                 if published < 100 {
                     // A run each.
-                    let _ = writer.flush(Duration::from_millis(5));
+                    let _ = writer.flush(Some(Duration::from_millis(5)));
                 }
             }
             Err(error) => break error,
@@ -286,7 +286,7 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
         u64::from(published) * 60 < 200 << 10,
         "its own ring and the small one at the broker: {published}"
     );
-    kept.release();
+    kept.consume();
     let publishing = std::thread::spawn(move || {
         for which in published..published + 1000 {
             writer.publish(&record(1, which)).unwrap();
@@ -312,10 +312,13 @@ fn a_slow_subscriber_makes_publishers_wait_and_all_go_on_when_it_does() {
     let crowd = Crowd::of(&broker);
     let mut writers: Vec<_> = (0..4_u32).map(|_| crowd.join("m/x")).collect();
     let mut receiver = subscriber(&broker.addr(), "m/x");
-    writers[0].1.wait_subscribers(1, LONG).unwrap();
+    writers[0].1.wait_subscribers(1, Some(LONG)).unwrap();
     let mut counts = [0_u32; 4];
     for (who, (_, writer)) in writers.iter_mut().enumerate() {
-        while writer.publish_timeout(&record(who as u32, counts[who]), Duration::from_millis(100)).is_ok() {
+        while writer
+            .publish_timeout(&record(who as u32, counts[who]), Some(Duration::from_millis(100)))
+            .is_ok()
+        {
             counts[who] += 1;
         }
     }
@@ -328,7 +331,7 @@ fn a_slow_subscriber_makes_publishers_wait_and_all_go_on_when_it_does() {
         writers.into_iter().for_each(|(_, writer)| writer.close().unwrap());
     });
     let mut seen = Seen::default();
-    while let Some(message) = receiver.recv(LONG).unwrap() {
+    while let Some(message) = receiver.recv(Some(LONG)).unwrap() {
         seen.message(&message);
     }
     publishing.join().unwrap();
@@ -342,13 +345,13 @@ fn garbage_of_one_publisher_is_told_and_the_others_are_whole() {
     let (_good, mut good) = crowd.join("m/x");
     let (_bad, mut bad) = crowd.join("m/x");
     let mut receiver = subscriber(&broker.addr(), "m/x");
-    good.wait_subscribers(1, LONG).unwrap();
+    good.wait_subscribers(1, Some(LONG)).unwrap();
     let mut batch = bad.batch(9).unwrap();
     assert!(batch.push_encoded(&[1, 0, 0, 0, b'x', 0xff, 0xff, 0xff, 0xff]));
     batch.deliver().unwrap();
     let first = next(&mut receiver);
     assert_eq!((first.bytes.as_slice(), first.publisher), (&b"x"[..], Some(1)));
-    let error = receiver.recv(LONG).unwrap_err();
+    let error = receiver.recv(Some(LONG)).unwrap_err();
     assert!(
         matches!(&error, ReceiveError::Malformed { error: UnpackError::Publisher { publisher: 1, .. }, .. }),
         "{error}"
@@ -369,11 +372,11 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
         Err(TopicOpenError::Refused { reason, .. }) => reason,
         other => panic!("{other:?}"),
     };
-    let raw = refusal(TopicOptions { framing: Framing::Raw, ..tiny() });
+    let raw = refusal(tiny().framing(Framing::Raw));
     assert!(raw.contains("must write records"), "{raw}");
-    let merged = refusal(TopicOptions { framing: Framing::Merged, ..tiny() });
+    let merged = refusal(tiny().framing(Framing::Merged));
     assert!(merged.contains("must write records"), "{merged}");
-    let large = refusal(TopicOptions { ring_bytes: Some(1 << 20), ..tiny() });
+    let large = refusal(tiny().ring_bytes(1 << 20));
     assert!(large.contains("broker.merge_ring_bytes"), "{large}");
     assert!(broker.topics().is_empty(), "a topic is opened by who was refused");
     let two = [publisher.topic_with("m/x", tiny()).unwrap(), publisher.topic_with("m/x", tiny()).unwrap()];
@@ -381,9 +384,9 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
     assert!(many.contains("broker.merge_max_publishers) is 2"), "{many}");
     drop(two);
     // Elsewhere nothing changes, but that nobody may pretend to be a broker.
-    let options = TopicOptions { framing: Framing::Merged, ..tiny() };
+    let options = tiny().framing(Framing::Merged);
     assert!(matches!(publisher.topic_with("x", options), Err(TopicOpenError::Refused { .. })));
-    publisher.topic_with("x", TopicOptions { framing: Framing::Raw, ..tiny() }).unwrap();
+    publisher.topic_with("x", tiny().framing(Framing::Raw)).unwrap();
 }
 
 #[test]
@@ -405,7 +408,7 @@ fn publishers_that_come_and_go_use_one_log() {
     epochs.dedup();
     assert_eq!(epochs.len(), 1);
     let waited = Instant::now();
-    assert!(receiver.recv(LONG).unwrap().is_none(), "the topic ends some time after the last");
+    assert!(receiver.recv(Some(LONG)).unwrap().is_none(), "the topic ends some time after the last");
     assert!(receiver.ended() && waited.elapsed() < LONG);
 }
 
@@ -420,11 +423,11 @@ fn a_broker_that_restarts_takes_what_publishers_still_have() {
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writer = publisher.topic_with("x", tiny()).unwrap();
     let mut receiver = subscriber(&addr, "x");
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     for which in 0..100 {
         writer.publish(&record(1, which)).unwrap();
     }
-    writer.flush(LONG).unwrap();
+    writer.flush(Some(LONG)).unwrap();
     first.process.signal("KILL");
     first.process.finish();
     until("it knows", || !publisher.is_connected());
@@ -435,7 +438,7 @@ fn a_broker_that_restarts_takes_what_publishers_still_have() {
     // What the old broker took comes from it or not at all; what it did not have comes in order, from somewhere before.
     let mut last = None;
     while last != Some(149) {
-        let message = match receiver.recv(LONG) {
+        let message = match receiver.recv(Some(LONG)) {
             Ok(message) => message.expect("more comes"),
             // The old log is over, and what it had is not known of the new one.
             Err(_) => continue,
@@ -459,17 +462,17 @@ fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     let mut broker = BrokerProcess::start_with(&config);
     let addr = broker.addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();
-    let options = TopicOptions { keep_until_delivered: true, ..tiny() };
+    let options = tiny().keep_until_delivered(true);
     let mut writer = publisher.topic_with("x", options).unwrap();
     // It gives nothing back, so nothing counts as delivered.
-    let mut absent = Subscriber::builder().until_ended(true).name("slow").hold(LONG).connect(&addr).unwrap();
+    let mut absent = Subscriber::builder().until_ended(true).durable("slow", LONG).connect(&addr).unwrap();
     absent.subscribe("x").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     let mut last = 0;
     for which in 0..100 {
         last = writer.publish(&record(1, which)).unwrap();
     }
-    writer.confirm(last, Level::Accepted, LONG).unwrap();
+    writer.confirm(last, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     broker.process.signal("KILL");
     until("it is dead", || !broker.process.is_running());
     drop(absent);
@@ -478,10 +481,10 @@ fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     let mut receiver = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     receiver.subscribe_from("x", StartFrom::Oldest).unwrap();
     for which in 0..100 {
-        let message = receiver.recv(LONG).unwrap().unwrap();
+        let message = receiver.recv(Some(LONG)).unwrap().unwrap();
         assert_eq!(message.bytes[4..8], u32::to_le_bytes(which));
     }
-    let confirmed = writer.confirm(last, Level::Delivered, LONG).unwrap();
+    let confirmed = writer.confirm(last, ConfirmLevel::Delivered, Some(LONG)).unwrap();
     assert_eq!((confirmed.position, confirmed.lost), (last, 0));
     drop(broker);
 }

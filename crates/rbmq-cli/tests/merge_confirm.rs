@@ -10,9 +10,9 @@ use std::time::Duration;
 use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Framing, Hello, Role, push_record};
-use rbmq::{Level, Observer, Publisher, Subscriber, SubscriberBuilder, TopicOptions};
+use rbmq::{ConfirmLevel, Observer, Publisher, SlowPolicy, Subscriber, SubscriberBuilder, TopicOptions};
 use rbmq_broker::Ingest;
-use rocketbufs::{Config, ConfirmLevel, Conn, Context, OutBuffer, Policy, Position, ROut, WaitError};
+use rocketbufs::{Config, ConfirmLevel as Confirm, Conn, Context, OutBuffer, Position, ROut, WaitError};
 
 /// A publisher made of the framework alone, which sees how far it is confirmed.
 struct Bare {
@@ -65,7 +65,7 @@ fn a_place_that_is_given_up_is_waited_for_no_more() {
     });
     let ctx = Context::new(Config::default()).unwrap();
     let publisher = Bare::join(&ctx, &broker.addr(), 1, "m");
-    let named = Subscriber::builder().until_ended(true).name("gone").hold(Duration::from_millis(500));
+    let named = Subscriber::builder().until_ended(true).durable("gone", Duration::from_millis(500));
     let mut away = named.connect(&broker.addr()).unwrap();
     away.subscribe("m").unwrap();
     let mut there = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
@@ -73,8 +73,8 @@ fn a_place_that_is_given_up_is_waited_for_no_more() {
     until("both subscribe", || broker.topics()[0].subscribers == 2);
     drop(away);
     let end = publisher.publish(b"a");
-    assert!(there.next_batch(LONG).unwrap().is_some());
-    publisher.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    assert!(there.next_batch(Some(LONG)).unwrap().is_some());
+    publisher.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     let [first, second] = [1, 2].map(|client| Bare::join(&ctx, &broker.addr(), client, "m/x"));
     // With nobody there everything is confirmed at once, for nobody.
     let end = first.publish(b"nobody");
-    first.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    first.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     assert_eq!(first.buffer().confirmed().coverage.receivers, 0);
 
     let mut receivers =
@@ -96,37 +96,37 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
     until("both subscribe", || broker.topics()[0].subscribers == 2);
     let ends = [first.publish(b"a"), second.publish(b"bb")];
     let [_, end] = [
-        first.buffer().wait(ConfirmLevel::Delivered, ends[0], Some(LONG)).map(|()| ends[0]).unwrap(),
-        second.buffer().wait(ConfirmLevel::Delivered, ends[1], Some(LONG)).map(|()| ends[1]).unwrap(),
+        first.buffer().wait(Confirm::Delivered, ends[0], Some(LONG)).map(|()| ends[0]).unwrap(),
+        second.buffer().wait(Confirm::Delivered, ends[1], Some(LONG)).map(|()| ends[1]).unwrap(),
     ];
     let short = Duration::from_millis(100);
-    let waited = second.buffer().wait(ConfirmLevel::Consumed, end, Some(short));
+    let waited = second.buffer().wait(Confirm::Consumed, end, Some(short));
     assert!(matches!(waited, Err(WaitError::TimedOut { confirmed }) if confirmed < end), "{waited:?}");
     for (n, receiver) in receivers.iter_mut().enumerate() {
         let mut seen = 0;
         while seen < 2 {
-            seen += receiver.next_batch(LONG).unwrap().unwrap().records().count();
+            seen += receiver.next_batch(Some(LONG)).unwrap().unwrap().records().count();
         }
         if n == 0 {
             assert!(
-                second.buffer().wait(ConfirmLevel::Consumed, end, Some(short)).is_err(),
+                second.buffer().wait(Confirm::Consumed, end, Some(short)).is_err(),
                 "the other one has it still"
             );
         }
     }
-    second.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    second.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     assert_eq!(second.buffer().confirmed().coverage.receivers, 2);
-    first.buffer().wait(ConfirmLevel::Consumed, ends[0], Some(LONG)).unwrap();
+    first.buffer().wait(Confirm::Consumed, ends[0], Some(LONG)).unwrap();
     // One that leaves counts no more.
     let [one, mut other] = receivers;
     let end = first.publish(b"for one");
-    one.close(LONG);
-    assert!(other.next_batch(LONG).unwrap().is_some());
-    first.buffer().wait(ConfirmLevel::Consumed, end, Some(LONG)).unwrap();
+    one.close_timeout(Some(LONG));
+    assert!(other.next_batch(Some(LONG)).unwrap().is_some());
+    first.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     // What is destroyed ends when all of it is consumed, and its ring goes.
     second.publish(b"last");
     second.out.destroy_buffer(BARE_BID).unwrap();
-    assert!(other.next_batch(LONG).unwrap().is_some());
+    assert!(other.next_batch(Some(LONG)).unwrap().is_some());
     until("its ring is gone", || second.out.buffers().is_empty());
 }
 
@@ -142,12 +142,13 @@ fn one_subscriber_that_loses_takes_no_other_from_the_count() {
             subscriber
         };
         let reader = subscriber(Subscriber::builder().until_ended(true));
-        let lossy =
-            subscriber(Subscriber::builder().until_ended(true).policy(Policy::Drop).max_lag_bytes(8 << 10));
-        let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+        let lossy = subscriber(
+            Subscriber::builder().until_ended(true).slow(SlowPolicy::Drop { max_lag_bytes: Some(8 << 10) }),
+        );
+        let options = TopicOptions::default().ring_bytes(64 << 10);
         let publisher = Publisher::connect(&broker.addr()).unwrap();
         let mut topic = publisher.topic_with(name, options).unwrap();
-        topic.wait_subscribers(2, LONG).unwrap();
+        topic.wait_subscribers(2, Some(LONG)).unwrap();
         let stop = Arc::<AtomicBool>::default();
         let reader = read_until(&stop, reader);
         let mut observer = Observer::connect(&broker.addr()).unwrap();
@@ -162,10 +163,10 @@ fn one_subscriber_that_loses_takes_no_other_from_the_count() {
         while !lost(&mut observer) {
             assert!(waiting.len() < 1000, "nothing is lost");
             let position = topic.publish(&[7; 4000]).unwrap();
-            waiting.push(topic.confirmation(position, Level::Consumed));
+            waiting.push(topic.confirmation(position, ConfirmLevel::Consumed));
         }
         let lossy = read_until(&stop, lossy);
-        let told: Vec<_> = waiting.into_iter().map(|waiting| waiting.wait(LONG).unwrap()).collect();
+        let told: Vec<_> = waiting.into_iter().map(|waiting| waiting.wait(Some(LONG)).unwrap()).collect();
         assert!(told.iter().any(|confirmed| confirmed.lost > 0), "{name}: {told:?}");
         for confirmed in &told {
             assert!(confirmed.subscribers + confirmed.lost >= 2, "{name}: {confirmed:?} of {told:?}");
@@ -181,7 +182,7 @@ fn read_until(stop: &Arc<AtomicBool>, mut subscriber: Subscriber) -> JoinHandle<
     let stop = stop.clone();
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            subscriber.next(Duration::from_millis(20)).unwrap();
+            subscriber.next_event(Some(Duration::from_millis(20))).unwrap();
         }
     })
 }

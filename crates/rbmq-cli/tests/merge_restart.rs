@@ -7,7 +7,7 @@ use std::path::Path;
 use common::inside::broker_with;
 use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, until};
-use rbmq::{Item, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, UpstreamSettings};
 use rocketbufs::{Epoch, Position};
 
@@ -40,7 +40,7 @@ impl Merging {
     /// A publisher that had its one message received before this broker.
     fn publisher(&self) -> (Publisher, TopicWriter) {
         let publisher = Publisher::connect(&self.addr).unwrap();
-        let options = TopicOptions { ring_bytes: Some(65_536), ..TopicOptions::default() };
+        let options = TopicOptions::default().ring_bytes(65_536);
         let writer = publisher.topic_with("x", options).unwrap();
         (publisher, writer)
     }
@@ -54,19 +54,19 @@ fn publish(writer: &mut TopicWriter) {
     for n in 0..MANY {
         writer.publish(format!("{n:01000}").as_bytes()).unwrap();
     }
-    writer.flush(LONG).unwrap();
+    writer.flush(Some(LONG)).unwrap();
 }
 
 /// What comes until the last message: what was lost before anything else of its log, and the first message.
 fn all(subscriber: &mut Subscriber) -> ((Position, Position), usize) {
     let (mut lost, mut first) = (None, None);
     loop {
-        match subscriber.next(LONG).unwrap().expect("more comes") {
-            Item::Notice(Notice::Lost { from, to, .. }) => {
+        match subscriber.next_event(Some(LONG)).unwrap().expect("more comes") {
+            Event::Notice(Notice::Lost { from, to, .. }) => {
                 assert!(lost.is_none() && first.is_none());
                 lost = Some((from, to));
             }
-            Item::Batch(batch) => {
+            Event::Batch(batch) => {
                 for bytes in batch.records() {
                     let number: usize = std::str::from_utf8(bytes).unwrap().parse().unwrap();
                     first = first.or(Some(number));
@@ -88,7 +88,7 @@ fn check(subscriber: &mut Subscriber) {
 
 fn first_message(subscriber: &mut Subscriber, writer: &mut TopicWriter) {
     writer.publish(b"before").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"before");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"before");
 }
 
 /// More is published than is kept, by a broker that was restarted, while nothing passes the proxy.

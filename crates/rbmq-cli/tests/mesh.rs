@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rbmq::{
-    Confirmed, Item, Level, Notice, Observer, Publisher, Subscriber, TopicOptions, TopicStats, TopicWriter,
+    ConfirmLevel, Confirmed, Event, Notice, Observer, Publisher, Subscriber, TopicOptions, TopicStats,
+    TopicWriter,
 };
 
 use common::proxy::Proxy;
@@ -79,15 +80,15 @@ impl<const N: usize> Mesh<N> {
 
 /// A subscriber with a name and a place, or one without.
 fn subscriber(addr: &str, name: &str) -> Subscriber {
-    let builder = Subscriber::builder().until_ended(true).ring_bytes(RING_BYTES).name(name);
     let hold = if name.is_empty() { Duration::ZERO } else { LONG };
-    let mut subscriber = builder.hold(hold).connect(addr).unwrap();
+    let builder = Subscriber::builder().until_ended(true).ring_bytes(RING_BYTES).durable(name, hold);
+    let mut subscriber = builder.connect(addr).unwrap();
     subscriber.subscribe("news").unwrap();
     subscriber
 }
 
 fn topic(addr: &str, min_subscribers: u32) -> TopicWriter {
-    let options = TopicOptions { ring_bytes: Some(RING_BYTES), min_subscribers, ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(RING_BYTES).min_subscribers(min_subscribers);
     Publisher::connect(addr).unwrap().topic_with("news", options).unwrap()
 }
 
@@ -102,7 +103,7 @@ fn publisher(mut topic: TopicWriter) -> (SyncSender<u32>, JoinHandle<Confirmed>)
             }
             next = end;
         }
-        let confirmed = topic.confirm(topic.position(), Level::Consumed, LONG).unwrap();
+        let confirmed = topic.confirm(topic.position(), ConfirmLevel::Consumed, Some(LONG)).unwrap();
         topic.close().unwrap();
         confirmed
     });
@@ -113,7 +114,7 @@ fn publisher(mut topic: TopicWriter) -> (SyncSender<u32>, JoinHandle<Confirmed>)
 fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
     for n in numbers {
         for (which, subscriber) in subscribers.iter_mut().enumerate() {
-            let message = subscriber.recv(LONG).unwrap();
+            let message = subscriber.recv(Some(LONG)).unwrap();
             let message = message.unwrap_or_else(|| panic!("nothing came to {which} in place of {n}"));
             assert_eq!(message.bytes, n.to_le_bytes(), "at {which} in place of {n}");
         }
@@ -123,7 +124,7 @@ fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
 /// Waits until a subscriber has joined a log.
 fn joins(subscriber: &mut Subscriber) {
     until("it joins", || {
-        matches!(subscriber.next(SHORT).unwrap(), Some(Item::Notice(Notice::Joined { .. })))
+        matches!(subscriber.next_event(Some(SHORT)).unwrap(), Some(Event::Notice(Notice::Joined { .. })))
     });
 }
 
@@ -144,7 +145,7 @@ fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], 
     let proxy = Proxy::to(&mesh.addrs[0]);
     let mut near = [subscriber(&mesh.addrs[0], ""), subscriber(&mesh.addrs[0], "named")];
     let topic = topic(&proxy.addr, min_subscribers);
-    topic.wait_subscribers(2, LONG).unwrap();
+    topic.wait_subscribers(2, Some(LONG)).unwrap();
     until("it is everywhere", || (0..N).all(|n| mesh.topic(n).is_some()));
     let (up_to, thread) = publisher(topic);
     up_to.send(1000).unwrap();
@@ -179,7 +180,7 @@ fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], 
 /// The publisher ends, and everybody has everything.
 fn ends(near: &mut [Subscriber], publisher: JoinHandle<Confirmed>) {
     until("it has ended", || {
-        near.iter_mut().for_each(|near| assert_eq!(near.recv(SHORT).unwrap(), None, "one too many"));
+        near.iter_mut().for_each(|near| assert_eq!(near.recv(Some(SHORT)).unwrap(), None, "one too many"));
         near.iter().all(Subscriber::ended)
     });
     let Confirmed { subscribers, lost, .. } = publisher.join().unwrap();

@@ -8,15 +8,15 @@ use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Hello, Observe, Role};
 use rbmq::{
-    BufferStage, Framing, Holds, Observer, Publisher, StartFrom, Subscriber, TopicDetail, TopicFilter,
-    TopicOptions, TopicWriter,
+    BufferStage, Framing, Holds, Observer, Publisher, SlowPolicy, StartFrom, Subscriber, TopicDetail,
+    TopicFilter, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest};
 use rocketbufs::{Config, Conn, Context, Policy, RIn};
 
 fn topic(broker: &Broker, name: &str) -> TopicWriter {
     let publisher = Publisher::builder().name("camera").connect(&broker.addr()).unwrap();
-    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10);
     publisher.topic_with(name, options).unwrap()
 }
 
@@ -40,18 +40,17 @@ fn an_empty_broker() {
 fn sees_who_is_slow_and_whom_that_holds() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
-    let slow =
-        Subscriber::builder().until_ended(true).name("slow").policy(Policy::Block).ring_bytes(64 << 10);
+    let slow = Subscriber::builder().until_ended(true).name("slow").ring_bytes(64 << 10);
     // However long this takes.
-    let slow = slow.block_timeout(Duration::ZERO);
+    let slow = slow.slow(SlowPolicy::BlockFor { timeout: None });
     let mut slow = slow.connect(&broker.addr()).unwrap();
     slow.subscribe("t").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let mut seen = None;
     // Nobody takes anything: the rings fill, and the publisher stands still.
     until("the slow one holds the writer", || {
-        let _ = writer.publish_timeout(&[7; 1000], Duration::ZERO);
+        let _ = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO));
         let all = observer.topics(None).unwrap();
         let holds = all[0].slowest.as_ref().is_some_and(|slowest| slowest.holds);
         seen = holds.then(|| all[0].clone());
@@ -77,7 +76,7 @@ fn sees_who_is_slow_and_whom_that_holds() {
     assert_eq!(sub.lag_bytes(stats.head), stats.head - sub.landed);
     // Once it reads, all of it comes.
     until("nothing is held", || {
-        while slow.recv(Duration::ZERO).unwrap().is_some() {}
+        while slow.recv(Some(Duration::ZERO)).unwrap().is_some() {}
         observer.topics(None).unwrap()[0].slowest.as_ref().is_none_or(|s| !s.holds)
     });
 }
@@ -86,11 +85,14 @@ fn sees_who_is_slow_and_whom_that_holds() {
 fn sees_what_a_dropping_subscriber_lost() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
-    let lossy =
-        Subscriber::builder().until_ended(true).name("lossy").policy(Policy::Drop).ring_bytes(64 << 10);
+    let lossy = Subscriber::builder()
+        .until_ended(true)
+        .name("lossy")
+        .slow(SlowPolicy::Drop { max_lag_bytes: None })
+        .ring_bytes(64 << 10);
     let mut lossy = lossy.connect(&broker.addr()).unwrap();
     lossy.subscribe("t").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     for _ in 0..1000 {
         writer.publish(&[7; 1000]).unwrap();
     }
@@ -109,11 +111,11 @@ fn sees_what_a_dropping_subscriber_lost() {
 fn sees_places_of_those_who_are_away() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
-    let named = Subscriber::builder().until_ended(true).name("attic").hold(LONG).connect(&broker.addr());
+    let named = Subscriber::builder().until_ended(true).durable("attic", LONG).connect(&broker.addr());
     let mut named = named.unwrap();
     named.subscribe_from("t", StartFrom::Oldest).unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
-    named.close(LONG);
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
+    named.close_timeout(Some(LONG));
     writer.publish(b"unseen").unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     until("it is away", || observer.topics(None).unwrap()[0].absent == 1);
@@ -163,7 +165,7 @@ fn many_subscriptions_come_in_pages_the_slowest_first() {
             subscriber
         })
         .collect();
-    writer.wait_subscribers(60, LONG).unwrap();
+    writer.wait_subscribers(60, Some(LONG)).unwrap();
     writer.publish(b"x").unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let subs = detail(&mut observer, "t").buffers.remove(0).subscriptions;
@@ -187,7 +189,7 @@ fn raw_observer(ctx: &Context, broker: &Broker) -> (Conn, RIn) {
 fn ended(conn: &Conn, others: &mut Observer) -> String {
     let why = conn.wait_down(Some(LONG)).expect("it is disconnected");
     others.summary().unwrap();
-    why
+    why.to_string()
 }
 
 #[test]
@@ -258,7 +260,7 @@ fn an_observer_that_takes_only_small_messages_gets_more_of_them() {
     let topics: Vec<_> = (0..100).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
     let mut config = Config::default();
     config.limits.max_control_bytes = 2048;
-    let mut observer = Observer::connect_with(&broker.addr(), "small", config).unwrap();
+    let mut observer = Observer::builder().name("small").config(config).connect(&broker.addr()).unwrap();
     assert_eq!(observer.topics(None).unwrap().len(), topics.len());
 }
 
@@ -301,13 +303,13 @@ fn a_full_merge_table_is_what_holds_its_publishers() {
     let mut writer = topic(&broker, "t");
     let mut reader = Subscriber::builder().until_ended(true).name("dash").connect(&broker.addr()).unwrap();
     reader.subscribe("t").unwrap();
-    writer.wait_subscribers(1, LONG).unwrap();
+    writer.wait_subscribers(1, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     assert_eq!(observer.topics(None).unwrap()[0].holds, None);
     // Everything comes into its memory, and nothing of it is given back.
     until("the table is full", || {
-        let _ = writer.publish_timeout(b"x", Duration::ZERO);
-        let _ = writer.flush(Duration::from_millis(1));
+        let _ = writer.publish_timeout(b"x", Some(Duration::ZERO));
+        let _ = writer.flush(Some(Duration::from_millis(1)));
         observer.topics(None).unwrap()[0].holds == Some(Holds::TableFull)
     });
     let stats = detail(&mut observer, "t").buffers[0].buffer.clone();
@@ -315,7 +317,7 @@ fn a_full_merge_table_is_what_holds_its_publishers() {
     assert_eq!((stats.holds(), stats.min_subscribers), (Some(Holds::TableFull), 0));
     // With everything given back the table is empty, whether or not anything more comes.
     until("the table is empty", || {
-        while reader.recv(Duration::ZERO).unwrap().is_some() {}
+        while reader.recv(Some(Duration::ZERO)).unwrap().is_some() {}
         detail(&mut observer, "t").buffers[0].buffer.table_entries == 0
     });
     assert_eq!(observer.topics(None).unwrap()[0].holds, None);
@@ -324,16 +326,19 @@ fn a_full_merge_table_is_what_holds_its_publishers() {
 #[test]
 fn a_least_number_of_subscribers_is_what_holds_a_publisher() {
     let broker = broker_with(|_| {});
-    let options = TopicOptions { min_subscribers: 2, ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().min_subscribers(2).ring_bytes(64 << 10);
     let mut writer = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
     let reader = || {
-        let mut reader =
-            Subscriber::builder().until_ended(true).policy(Policy::Drop).connect(&broker.addr()).unwrap();
+        let mut reader = Subscriber::builder()
+            .until_ended(true)
+            .slow(SlowPolicy::Drop { max_lag_bytes: None })
+            .connect(&broker.addr())
+            .unwrap();
         reader.subscribe("t").unwrap();
         reader
     };
     let (first, _second) = (reader(), reader());
-    writer.wait_subscribers(2, LONG).unwrap();
+    writer.wait_subscribers(2, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     until("both count", || detail(&mut observer, "t").buffers[0].buffer.receivers == 2);
     assert_eq!(observer.topics(None).unwrap()[0].holds, None);

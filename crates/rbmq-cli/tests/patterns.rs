@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rbmq::{Publisher, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, TopicOptions};
+use rbmq::{ConnectError, Publisher, ReceiveError, StartFrom, SubscribeTopicError, Subscriber, TopicOptions};
 use rbmq_broker::Broker;
 
 use common::inside::{broker_with, rule};
@@ -14,7 +14,7 @@ use common::{BrokerProcess, LONG, lines, until};
 /// How many of the messages of 1,000 bytes that a topic was filled with are there for who comes later.
 fn kept(broker: &Broker, topic: &str) -> usize {
     let publisher = Publisher::connect(&broker.addr()).unwrap();
-    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10);
     let mut writer = publisher.topic_with(topic, options).unwrap();
     for _ in 0..1000 {
         writer.publish(&[1; 1000]).unwrap();
@@ -82,9 +82,9 @@ fn a_filter_that_adds_nothing_ends_with_the_others() {
     publish(&publisher, "a/b", "x");
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("+/b", StartFrom::Oldest).unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"x");
     subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
-    assert!(subscriber.recv(LONG).unwrap().is_none());
+    assert!(subscriber.recv(Some(LONG)).unwrap().is_none());
     assert!(subscriber.ended());
 }
 
@@ -113,18 +113,18 @@ fn topics_that_appear_later_come_by_themselves_from_their_beginning() {
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let mut old = publisher.topic("a/old").unwrap();
     old.publish(b"before").unwrap();
-    old.flush(LONG).unwrap();
+    old.flush(Some(LONG)).unwrap();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe("a/+").unwrap();
-    old.wait_subscribers(1, LONG).unwrap();
+    old.wait_subscribers(1, Some(LONG)).unwrap();
     // The first is long written when the subscriber hears of the second.
     let mut first = publisher.topic("a/first").unwrap();
     for n in 0..100 {
         first.publish(format!("{n}").as_bytes()).unwrap();
     }
-    first.flush(LONG).unwrap();
+    first.flush(Some(LONG)).unwrap();
     let mut next = |expected: &str| {
-        let message = subscriber.recv(LONG).unwrap().unwrap();
+        let message = subscriber.recv(Some(LONG)).unwrap().unwrap();
         assert_eq!(format!("{} {}", message.topic, String::from_utf8(message.bytes).unwrap()), expected);
     };
     (0..100).for_each(|n| next(&format!("a/first {n}")));
@@ -135,7 +135,7 @@ fn topics_that_appear_later_come_by_themselves_from_their_beginning() {
     publish(&publisher, "b/other", "x");
     first.close().unwrap();
     old.close().unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap(), None);
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap(), None);
     assert!(subscriber.ended());
 }
 
@@ -148,12 +148,12 @@ fn every_filter_must_have_matched_before_all_has_ended() {
     assert!(!subscriber.ended());
     subscriber.subscribe_from("a/+", StartFrom::Oldest).unwrap();
     subscriber.subscribe_from("c/#", StartFrom::Oldest).unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().topic.as_str(), "a/b");
-    assert_eq!(subscriber.recv(Duration::from_millis(50)).unwrap(), None);
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().topic.as_str(), "a/b");
+    assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None);
     assert!(!subscriber.ended(), "nothing matched c/# yet");
     publish(&publisher, "c", "x");
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().topic.as_str(), "c");
-    assert_eq!(subscriber.recv(LONG).unwrap(), None);
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().topic.as_str(), "c");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap(), None);
     assert!(subscriber.ended());
 }
 
@@ -163,14 +163,16 @@ fn wrong_filters_and_too_many_of_them_are_refused() {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     let error = subscriber.subscribe("a/#/b").unwrap_err();
     assert!(matches!(error, SubscribeTopicError::Filter(_)), "{error}");
-    let held = Subscriber::builder().until_ended(true).name("").hold(LONG);
-    let error = held.connect(&broker.addr()).unwrap().subscribe("a").unwrap_err();
-    assert!(matches!(error, SubscribeTopicError::SubscriberName { bytes: 0, .. }), "{error}");
+    let held = Subscriber::builder().until_ended(true).durable("", LONG);
+    let error = held.connect(&broker.addr()).unwrap_err();
+    assert!(matches!(error, ConnectError::DurableName { bytes: 0, .. }), "{error}");
     for filter in ["a/+", "a/+", "b/#", "c"] {
         subscriber.subscribe(filter).unwrap();
     }
-    match subscriber.recv(LONG).unwrap_err() {
-        ReceiveError::Refused(why) => assert!(why.contains("3 topics and filters were requested"), "{why}"),
+    match subscriber.recv(Some(LONG)).unwrap_err() {
+        ReceiveError::Refused { reason, .. } => {
+            assert!(reason.contains("3 topics and filters were requested"), "{reason}")
+        }
         other => panic!("{other}"),
     }
 }
@@ -182,9 +184,9 @@ fn too_many_patterns_are_refused_though_names_would_be_taken() {
     for filter in ["a", "b", "c", "a/+", "b/#", "c/+"] {
         subscriber.subscribe(filter).unwrap();
     }
-    match subscriber.recv(LONG).unwrap_err() {
-        ReceiveError::Refused(why) => {
-            assert!(why.contains("(broker.max_patterns_per_subscriber) is 2"), "{why}")
+    match subscriber.recv(Some(LONG)).unwrap_err() {
+        ReceiveError::Refused { reason, .. } => {
+            assert!(reason.contains("(broker.max_patterns_per_subscriber) is 2"), "{reason}")
         }
         other => panic!("{other}"),
     }
@@ -199,11 +201,11 @@ fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("t/#").unwrap();
     for writer in &mut writers {
-        writer.wait_subscribers(1, LONG).unwrap();
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
         writer.publish(b"1").unwrap();
     }
     for _ in 0..3 {
-        subscriber.recv(LONG).unwrap().unwrap();
+        subscriber.recv(Some(LONG)).unwrap().unwrap();
     }
     drop(broker);
     let _broker = broker_with(|config| config.broker.listen.clone_from(&addr));
@@ -212,7 +214,7 @@ fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
         writer.close().unwrap();
     }
     let mut left = BTreeSet::new();
-    while let Some(message) = subscriber.recv(LONG).unwrap() {
+    while let Some(message) = subscriber.recv(Some(LONG)).unwrap() {
         assert_eq!(message.bytes, b"2");
         assert!(left.insert(message.topic.to_string()), "each once");
     }
@@ -232,7 +234,7 @@ fn more_topics_than_may_wait_in_a_connection_are_all_told() {
     });
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let name = |n: usize| format!("t/{n:0>250}");
-    let options = TopicOptions { ring_bytes: Some(4096), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(4096);
     let mut writers: Vec<_> =
         (0..TOPICS).map(|n| publisher.topic_with(&name(n), options.clone()).unwrap()).collect();
     for (n, writer) in writers.iter_mut().enumerate() {
@@ -243,7 +245,7 @@ fn more_topics_than_may_wait_in_a_connection_are_all_told() {
         Subscriber::builder().until_ended(true).ring_bytes(4096).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("t/+", StartFrom::Oldest).unwrap();
     let mut numbers = BTreeSet::new();
-    while let Some(message) = subscriber.recv(LONG).unwrap() {
+    while let Some(message) = subscriber.recv(Some(LONG)).unwrap() {
         let n: usize = String::from_utf8(message.bytes).unwrap().parse().unwrap();
         assert_eq!(message.topic.as_str(), name(n));
         numbers.insert(n);

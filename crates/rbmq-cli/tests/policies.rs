@@ -7,8 +7,8 @@ use std::time::Duration;
 use common::inside::{broker_with, rule};
 use common::{BrokerProcess, LONG, lines, piped, rbmq, until};
 use rbmq::{
-    Item, Notice, PublishError, Publisher, ReceiveError, Subscriber, SubscriberBuilder, TopicOptions,
-    TopicWriter,
+    Event, Notice, PublishError, Publisher, ReceiveError, SlowPolicy, Subscriber, SubscriberBuilder,
+    TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, Rule};
 use rocketbufs::Policy;
@@ -21,7 +21,7 @@ fn broker_of(rules: Vec<Rule>) -> Broker {
 
 /// A topic whose deliveries are small, so that its subscriber's ring can be.
 fn topic(broker: &Broker, name: &str) -> TopicWriter {
-    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10);
     Publisher::connect(&broker.addr()).unwrap().topic_with(name, options).unwrap()
 }
 
@@ -33,13 +33,13 @@ fn subscriber(broker: &Broker, name: &str, builder: SubscriberBuilder) -> Subscr
 
 /// Publishes kilobytes; the error of the first that found no room for a while.
 fn fill(writer: &mut TopicWriter, kilobytes: usize, patience: Duration) -> Result<(), PublishError> {
-    (0..kilobytes).try_for_each(|_| writer.publish_timeout(&[7; 1020], patience).map(drop))
+    (0..kilobytes).try_for_each(|_| writer.publish_timeout(&[7; 1020], Some(patience)).map(drop))
 }
 
 /// The next notice that is `wanted`; messages and other notices are passed over.
 fn notice<T>(subscriber: &mut Subscriber, mut wanted: impl FnMut(Notice) -> Option<T>) -> T {
     loop {
-        if let Item::Notice(notice) = subscriber.next(LONG).unwrap().expect("something comes")
+        if let Event::Notice(notice) = subscriber.next_event(Some(LONG)).unwrap().expect("something comes")
             && let Some(found) = wanted(notice)
         {
             return found;
@@ -47,8 +47,8 @@ fn notice<T>(subscriber: &mut Subscriber, mut wanted: impl FnMut(Notice) -> Opti
     }
 }
 
-fn lowered(notice: Notice) -> Option<String> {
-    if let Notice::Lowered(text) = notice { Some(text) } else { None }
+fn clamped(notice: Notice) -> Option<String> {
+    if let Notice::OptionClamped(text) = notice { Some(text) } else { None }
 }
 
 #[test]
@@ -56,15 +56,19 @@ fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
     let broker =
         broker_of(vec![rule("fast/#", |rule| rule.policies = vec![Policy::Drop, Policy::Disconnect])]);
     let (mut fast, mut other) = (topic(&broker, "fast/a"), topic(&broker, "other"));
-    for (policy, allowed) in [(Policy::Block, false), (Policy::Drop, true), (Policy::Disconnect, true)] {
+    let drop_late = SlowPolicy::Drop { max_lag_bytes: None };
+    let disconnect = SlowPolicy::Disconnect { max_lag_bytes: None };
+    for (policy, allowed) in [(SlowPolicy::Block, false), (drop_late, true), (disconnect, true)] {
         let mut subscriber =
-            subscriber(&broker, "fast/a", Subscriber::builder().until_ended(true).policy(policy));
+            subscriber(&broker, "fast/a", Subscriber::builder().until_ended(true).slow(policy));
         if allowed {
-            fast.wait_subscribers(1, LONG).unwrap();
+            fast.wait_subscribers(1, Some(LONG)).unwrap();
             fast.publish(b"x").unwrap();
-            assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"x");
+            assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"x");
         } else {
-            let ReceiveError::Refused(why) = subscriber.recv(LONG).unwrap_err() else { panic!() };
+            let error = subscriber.recv(Some(LONG)).unwrap_err();
+            assert!(matches!(error, ReceiveError::Refused { topic: Some(_), .. }), "{error:?}");
+            let why = error.to_string();
             assert!(why.contains("'fast/a'") && why.contains("allowed: drop, disconnect"), "{why}");
             assert_eq!(fast.subscribers(), 0);
         }
@@ -72,9 +76,9 @@ fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
         until("it is gone", || fast.subscribers() == 0);
     }
     let mut subscriber = subscriber(&broker, "other", Subscriber::builder().until_ended(true));
-    other.wait_subscribers(1, LONG).unwrap();
+    other.wait_subscribers(1, Some(LONG)).unwrap();
     other.publish(b"y").unwrap();
-    assert_eq!(subscriber.recv(LONG).unwrap().unwrap().bytes, b"y");
+    assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"y");
 }
 
 #[test]
@@ -83,10 +87,10 @@ fn a_place_is_kept_no_longer_than_the_rule_says() {
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
         let mut subscriber =
-            subscriber(&broker, name, Subscriber::builder().until_ended(true).name("s").hold(HOUR));
-        writer.wait_subscribers(1, LONG).unwrap();
-        let told = notice(&mut subscriber, lowered);
-        let kept = if short { "kept for 50ms" } else { "kept for 600s" };
+            subscriber(&broker, name, Subscriber::builder().until_ended(true).durable("s", HOUR));
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
+        let told = notice(&mut subscriber, clamped);
+        let kept = if short { "for 50ms" } else { "for 600s" };
         assert!(told.contains(&format!("topic '{name}'")) && told.contains(kept), "{told}");
         drop(subscriber);
         // Its place holds the ring as long as it is kept.
@@ -98,11 +102,14 @@ fn a_place_is_kept_no_longer_than_the_rule_says() {
 #[test]
 fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
     let broker = broker_of(Vec::new());
-    for (name, policy) in [("drop", Policy::Drop), ("disconnect", Policy::Disconnect)] {
+    let drop_late = SlowPolicy::Drop { max_lag_bytes: None };
+    for (name, policy) in
+        [("drop", drop_late), ("disconnect", SlowPolicy::Disconnect { max_lag_bytes: None })]
+    {
         let mut writer = topic(&broker, name);
-        let builder = || Subscriber::builder().until_ended(true).name("s").hold(HOUR).policy(policy);
+        let builder = || Subscriber::builder().until_ended(true).durable("s", HOUR).slow(policy);
         let away = subscriber(&broker, name, builder());
-        writer.wait_subscribers(1, LONG).unwrap();
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
         drop(away);
         until("it is gone", || writer.subscribers() == 0);
         fill(&mut writer, 1000, LONG).unwrap();
@@ -111,7 +118,7 @@ fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
             Notice::Lost { from, to, .. } => Some(to - from),
             _ => None,
         });
-        assert!(lost > 0 && back.recv(LONG).unwrap().is_some(), "{name}: {lost} bytes are lost");
+        assert!(lost > 0 && back.recv(Some(LONG)).unwrap().is_some(), "{name}: {lost} bytes are lost");
     }
 }
 
@@ -127,9 +134,10 @@ fn a_lag_is_no_larger_than_the_rule_says() {
     ]);
     for (name, small) in [("small", true), ("large", false)] {
         let mut writer = topic(&broker, name);
-        let builder = Subscriber::builder().until_ended(true).policy(Policy::Drop).max_lag_bytes(400 << 10);
+        let builder =
+            Subscriber::builder().until_ended(true).slow(SlowPolicy::Drop { max_lag_bytes: Some(400 << 10) });
         let mut subscriber = subscriber(&broker, name, builder);
-        writer.wait_subscribers(1, LONG).unwrap();
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
         fill(&mut writer, 300, LONG).unwrap();
         writer.close().unwrap();
         let (mut lost, mut told) = (0, None);
@@ -138,7 +146,7 @@ fn a_lag_is_no_larger_than_the_rule_says() {
                 lost += to - from;
                 None
             }
-            Notice::Lowered(text) => {
+            Notice::OptionClamped(text) => {
                 told = Some(text);
                 None
             }
@@ -155,16 +163,16 @@ fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_says() {
     let broker = broker_of(vec![rule("short", |rule| rule.block_timeout_ms = Some(100))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
-        let builder = Subscriber::builder().until_ended(true).block_timeout(Duration::ZERO);
+        let builder = Subscriber::builder().until_ended(true).slow(SlowPolicy::BlockFor { timeout: None });
         let mut subscriber = subscriber(&broker, name, builder);
-        writer.wait_subscribers(1, LONG).unwrap();
+        writer.wait_subscribers(1, Some(LONG)).unwrap();
         let filled = fill(&mut writer, 1000, if short { LONG } else { Duration::from_millis(500) });
         assert_eq!(filled.is_ok(), short, "{name}: {filled:?}");
         if short {
-            let told = notice(&mut subscriber, lowered);
-            assert!(told.contains("for 100ms, not for ever"), "{told}");
+            let told = notice(&mut subscriber, clamped);
+            assert!(told.contains("for 100ms, not without a limit"), "{told}");
             let why = notice(&mut subscriber, |notice| match notice {
-                Notice::Refused(why) => Some(why),
+                Notice::Refused { reason, .. } => Some(reason),
                 _ => None,
             });
             assert!(why.contains("too slow"), "{why}");

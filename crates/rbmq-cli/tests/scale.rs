@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use common::{BrokerProcess, LONG, until};
-use rbmq::{Level, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context};
 
@@ -62,7 +62,7 @@ fn topics(context: &Context, addr: &str) -> (Vec<Publisher>, Vec<TopicWriter>) {
         if topic % 1000 == 0 {
             publishers.push(Publisher::builder().context(context).connect(addr).unwrap());
         }
-        let options = TopicOptions { ring_bytes: Some(RING_BYTES), ..TopicOptions::default() };
+        let options = TopicOptions::default().ring_bytes(RING_BYTES);
         topics.push(publishers.last().unwrap().topic_with(&name(topic), options).unwrap());
     }
     (publishers, topics)
@@ -75,7 +75,7 @@ fn hear_of_all(subscriber: &mut Subscriber, bytes: &mut usize) {
     while heard.len() < TOPICS {
         assert!(Instant::now() < deadline, "heard of {} topics only", heard.len());
         if let Some(batch) =
-            subscriber.next_batch(Duration::from_secs(1)).expect("nothing is lost or refused")
+            subscriber.next_batch(Some(Duration::from_secs(1))).expect("nothing is lost or refused")
         {
             heard.insert(batch.topic().clone());
             *bytes += batch.as_slice().len();
@@ -93,13 +93,13 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
         first.subscribe(&name(topic)).unwrap();
     }
     for topic in &topics {
-        topic.wait_subscribers(1, LONG).unwrap();
+        topic.wait_subscribers(1, Some(LONG)).unwrap();
     }
     let reader = std::thread::spawn(move || {
         let (mut left, deadline) = (TOPICS * DELIVERIES * (DELIVERY.len() + 4), Instant::now() + 2 * LONG);
         while left > 0 {
             assert!(Instant::now() < deadline, "{left} bytes did not come");
-            let batch = first.next_batch(Duration::from_secs(1)).expect("nothing is lost or refused");
+            let batch = first.next_batch(Some(Duration::from_secs(1))).expect("nothing is lost or refused");
             left -= batch.map_or(0, |batch| batch.as_slice().len());
         }
         first
@@ -124,13 +124,13 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     let mut bytes = 0;
     hear_of_all(&mut late, &mut bytes);
     assert!(bytes >= TOPICS * DELIVERY.len(), "{bytes} bytes of history");
-    late.close(LONG);
-    first.close(LONG);
+    late.close_timeout(Some(LONG));
+    first.close_timeout(Some(LONG));
     // What rested goes on.
     let mut again = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     again.subscribe_from(&name(0), StartFrom::Oldest).unwrap();
     topics[0].publish(b"after the rest").unwrap();
-    while again.recv(LONG).unwrap().expect("it goes on").bytes != b"after the rest" {}
+    while again.recv(Some(LONG)).unwrap().expect("it goes on").bytes != b"after the rest" {}
     drop((topics, publishers));
 }
 
@@ -152,7 +152,7 @@ fn a_subscriber_of_all_topics_that_takes_nothing_stays_within_its_budget() {
     let (publishers, mut topics) = topics(&context, &broker.addr);
     let mut subscriber = subscriber_of_all(&broker.addr, BUDGET_BYTES);
     for topic in &topics {
-        topic.wait_subscribers(1, LONG).unwrap();
+        topic.wait_subscribers(1, Some(LONG)).unwrap();
     }
     let held = |subscriber: &Subscriber| subscriber.context().memory_in_use();
     assert_eq!(held(&subscriber), 0, "a topic without data has no ring");
@@ -168,7 +168,7 @@ fn a_subscriber_of_all_topics_that_takes_nothing_stays_within_its_budget() {
     while got.values().sum::<usize>() < TOPICS * EACH {
         assert!(Instant::now() < deadline, "{} topics, {batches} batches", got.len());
         if let Some(batch) =
-            subscriber.next_batch(Duration::from_secs(1)).expect("nothing is lost or refused")
+            subscriber.next_batch(Some(Duration::from_secs(1))).expect("nothing is lost or refused")
         {
             *got.entry(batch.topic().clone()).or_insert(0) += batch.as_slice().len();
         }
@@ -188,7 +188,7 @@ fn a_budget_that_no_delivery_fits_is_refused_with_the_arithmetic() {
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let _topic = publisher.topic(&name(0)).unwrap();
     let mut subscriber = subscriber_of_all(&broker.addr, 100_000);
-    let error = subscriber.next_batch(LONG).unwrap_err().to_string();
+    let error = subscriber.next_batch(Some(LONG)).unwrap_err().to_string();
     assert!(error.contains("the budget has 100000") && error.contains("524288"), "{error}");
 }
 
@@ -225,14 +225,14 @@ fn publishers_that_are_merged_take_no_descriptors_for_rings_and_no_memory_at_res
                     [buffers]\nidle_trim_ms = 50\n";
     let (broker, _dir) = broker(settings);
     let context = Context::new(Config { transport: TransportKind::Auto, ..Config::default() }).unwrap();
-    let options = || TopicOptions { ring_bytes: Some(RING_BYTES), ..TopicOptions::default() };
+    let options = || TopicOptions::default().ring_bytes(RING_BYTES);
     let join = |deliveries| {
         let publisher = Publisher::builder().context(&context).connect(&broker.addr).unwrap();
         let mut topic = publisher.topic_with("all", options()).unwrap();
         for _ in 0..deliveries {
             topic.publish(&DELIVERY).unwrap();
         }
-        topic.confirm(topic.position(), Level::Accepted, LONG).unwrap();
+        topic.confirm(topic.position(), ConfirmLevel::Accepted, Some(LONG)).unwrap();
         (publisher, topic)
     };
     let pid = broker.process.id();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{BrokerProcess, Process, client, rbmq, until};
-use rbmq::{Observer, Publisher, Subscriber, TopicOptions, TopicWriter};
+use rbmq::{Observer, Publisher, SlowPolicy, Subscriber, TopicOptions, TopicWriter};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -19,22 +19,22 @@ use serde_json::Value;
 /// A broker, a topic with a subscriber that takes nothing, and more in its ring than the history.
 fn slow(topic: &str) -> (BrokerProcess, TopicWriter, Subscriber) {
     let broker = BrokerProcess::start();
-    let options = TopicOptions { ring_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let options = TopicOptions::default().ring_bytes(64 << 10);
     let publisher = Publisher::builder().name("camera").connect(&broker.addr).unwrap();
     let mut writer = publisher.topic_with(topic, options).unwrap();
     let slow = Subscriber::builder()
         .until_ended(true)
         .name("dash")
         .ring_bytes(64 << 10)
-        .block_timeout(Duration::ZERO);
+        .slow(SlowPolicy::BlockFor { timeout: None });
     let mut slow = slow.connect(&broker.addr).unwrap();
     slow.subscribe(topic).unwrap();
-    writer.wait_subscribers(1, common::LONG).unwrap();
+    writer.wait_subscribers(1, Some(common::LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr).unwrap();
     // How much that is depends on what the subscriber has told so far.
     let (mut received, mut looks) = (0, 0);
     until("its ring and the broker's are full", || {
-        let full = writer.publish_timeout(&[7; 1000], Duration::ZERO).is_err();
+        let full = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO)).is_err();
         let now = observer.topics(None).unwrap()[0].received_bytes;
         looks = if full && now == received && now > 64 << 10 { looks + 1 } else { 0 };
         received = now;

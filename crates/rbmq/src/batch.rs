@@ -1,54 +1,54 @@
-//! What a subscriber receives: several messages at once, where they landed, or one message copied.
+//! Received messages: several at once in the memory where they landed, or one as a copy.
 
 use rocketbufs::{Epoch, InView, Position};
 
 use super::error::ReceiveError;
 use crate::wire::{Framing, Piece, TopicName, Unpack};
 
-/// One message, copied.
+/// A copy of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its topic.
+    /// The topic.
     pub topic: TopicName,
-    /// Its bytes: a record, or (in a raw topic) whatever arrived together.
+    /// The content: a record, or in a raw topic the bytes that arrived together.
     pub bytes: Vec<u8>,
-    /// The log that it belongs to: its publisher's.
+    /// The log of its publisher.
     pub epoch: Epoch,
-    /// Where it ends in that log: to go on behind it, begin there. In a merged topic one can only begin at a run: it is
-    /// the end of its run for the last message in it, and the run's beginning for the others, which then come again.
+    /// The position at which to resume behind this message. In a merged topic, a subscriber can resume only at a run: the
+    /// position is the end of the run for its last message, and the start of the run for the others, which then come again.
     pub end: Position,
-    /// Who published it, in a merged topic: the number that the broker gave to the publisher in this log.
+    /// In a merged topic: the number of the publisher, which the broker assigned in this log.
     pub publisher: Option<u32>,
 }
 
-/// One message, borrowed where it landed until the subscriber is asked for the next one.
+/// One message in the memory where it landed. It is borrowed until the next call on the subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRef<'s> {
-    /// Its topic.
+    /// The topic.
     pub topic: &'s TopicName,
-    /// Its bytes: a record, or (in a raw topic) whatever arrived together.
+    /// The content: a record, or in a raw topic the bytes that arrived together.
     pub bytes: &'s [u8],
-    /// The log that it belongs to: its publisher's.
+    /// The log of its publisher.
     pub epoch: Epoch,
-    /// Where to go on behind it, as in [`Message::end`].
+    /// The position at which to resume, as [`Message::end`].
     pub end: Position,
-    /// Who published it, in a merged topic, as in [`Message::publisher`].
+    /// In a merged topic: the publisher, as [`Message::publisher`].
     pub publisher: Option<u32>,
 }
 
 impl MessageRef<'_> {
-    /// A copy that may be kept.
+    /// A copy of the message.
     pub fn to_message(self) -> Message {
         let Self { epoch, end, publisher, .. } = self;
         Message { topic: self.topic.clone(), bytes: self.bytes.to_vec(), epoch, end, publisher }
     }
 }
 
-/// The bytes of a view: where they landed, or copied out of memory that others may write, an overwritable buffer or
-/// another process's (transport `shm`): at the beginning of a vector as long as the longest view so far.
+/// The bytes of a view: in the memory where they landed, or as a copy if another process may write that memory (an
+/// overwritable buffer, or the transport `shm`). A copy is at the start of a vector that is as long as the longest view so far.
 pub(super) enum Bytes {
     Landed(InView),
-    /// The copy ends with what the view still shows.
+    /// The last `view.len()` bytes of the copy are the bytes that the view still has.
     Copied {
         copy: Vec<u8>,
         len: usize,
@@ -57,7 +57,7 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// Copies, if it must, into `spare`, which is given back by [`Bytes::consume`].
+    /// Copies the bytes, if necessary, into `spare`. [`Bytes::consume`] returns the vector to `spare`.
     pub(super) fn of(view: InView, spare: &mut Vec<u8>) -> Option<Self> {
         if view.as_slice().is_some() {
             return Some(Self::Landed(view));
@@ -65,7 +65,7 @@ impl Bytes {
         if spare.len() < view.len() {
             spare.resize(view.len(), 0);
         }
-        // Lapped between its arrival and now: the framework tells it as lost.
+        // The writer overwrote the bytes since they arrived. The framework reports the loss.
         view.copy_to(0, &mut spare[..view.len()]).ok()?;
         let (copy, len) = (std::mem::take(spare), view.len());
         Some(Self::Copied { copy, len, view })
@@ -98,19 +98,22 @@ impl Bytes {
         }
     }
 
-    /// Gives the space of the bytes back to their writer, and that of a copy to `spare`.
+    /// Returns the space in the ring to the writer, and the vector of a copy to `spare`.
     pub(super) fn consume(self, spare: &mut Vec<u8>) {
         self.into_view(spare).consume();
     }
 }
 
-/// Whole deliveries of one buffer, borrowed where they landed. Dropping it gives its space back to the publisher;
-/// [`Batch::keep`] does not.
+/// Only methods that end a batch take its bytes.
+const HAS_BYTES: &str = "a batch has its bytes until it is consumed or deferred";
+
+/// Whole deliveries of one buffer, borrowed in the memory where they landed. Dropping the batch consumes it: its space returns
+/// to the publisher, and it counts as consumed. [`Batch::defer`] postpones that.
 pub struct Batch<'s> {
     pub(super) bytes: Option<Bytes>,
     pub(super) topic: TopicName,
     pub(super) framing: Framing,
-    /// The subscriber's, for its next copy; and so there is one batch at a time.
+    /// The subscriber's vector for the next copy. The borrow also limits the application to one batch at a time.
     pub(super) spare: &'s mut Vec<u8>,
 }
 
@@ -120,7 +123,7 @@ impl Batch<'_> {
         &self.topic
     }
 
-    /// Whether there are records in it, or plain bytes.
+    /// The structure of the bytes.
     pub fn framing(&self) -> Framing {
         self.framing
     }
@@ -130,32 +133,31 @@ impl Batch<'_> {
     }
 
     fn bytes(&self) -> &Bytes {
-        // Taken only by `keep` and `drop`, which end the batch.
-        self.bytes.as_ref().expect("a batch has its bytes as long as it lives")
+        self.bytes.as_ref().expect(HAS_BYTES)
     }
 
-    /// The log: its publisher's.
+    /// The log of the publisher.
     pub fn epoch(&self) -> Epoch {
         self.view().epoch()
     }
 
-    /// Position of the first byte.
+    /// The position of the first byte.
     pub fn position(&self) -> Position {
         self.view().position()
     }
 
-    /// Position behind the last byte: where to go on.
+    /// The position behind the last byte, at which to resume.
     pub fn end(&self) -> Position {
         self.view().end()
     }
 
-    /// All bytes, with the records' headers if there are records.
+    /// All bytes, including the headers of records.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes().as_slice()
     }
 
-    /// The records, borrowed; in a merged topic those of all publishers. What is no record is passed over. In a raw
-    /// topic there are none: use [`Batch::as_slice`].
+    /// The records; in a merged topic those of all publishers. Malformed bytes are skipped. A raw topic has no records: use
+    /// [`Batch::as_slice`].
     pub fn records(&self) -> Unpack<'_> {
         match self.framing {
             Framing::Records => Unpack::records(self.as_slice()),
@@ -164,15 +166,15 @@ impl Batch<'_> {
         }
     }
 
-    /// As [`Batch::records`]; but what is no record is an error in its place.
+    /// As [`Batch::records`], with an error in the place of malformed bytes.
     ///
     /// # Errors
-    /// In the place of what is no record. In a merged topic that ends only the run that it is in.
+    /// [`ReceiveError::Malformed`]. In a merged topic, the error skips only the rest of its run.
     pub fn checked_records(&self) -> impl Iterator<Item = Result<&[u8], ReceiveError>> {
         self.pieces().map(|piece| piece.map(|piece| piece.record))
     }
 
-    /// The records of a merged topic, each with the number of its publisher; none of any other topic.
+    /// The records of a merged topic, each with the number of its publisher. Other topics have none.
     ///
     /// # Errors
     /// As [`Batch::checked_records`].
@@ -183,8 +185,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Every record with where it lies in [`Batch::as_slice`] and whose it is; positions are offsets behind
-    /// [`Batch::position`].
+    /// The records with their ranges in [`Batch::as_slice`] and their publishers. Offsets count from [`Batch::position`].
     ///
     /// # Errors
     /// As [`Batch::checked_records`].
@@ -193,26 +194,27 @@ impl Batch<'_> {
         self.records().checked().map(move |piece| piece.map_err(malformed))
     }
 
-    /// Gives back the space below `position` already, a place to go on at as for [`Batch::consume_up_to`]; the batch begins
-    /// there from now on. For those who take long for a batch: its publisher goes on meanwhile.
+    /// Consumes the messages below `position`, which must be as for [`Batch::consume_up_to`]. The batch begins there from now
+    /// on. An application that needs long for a batch lets its publisher continue meanwhile.
     pub fn consume_part(&mut self, position: Position) {
         if let Some(bytes) = &mut self.bytes {
             bytes.consume_part(position);
         }
     }
 
-    /// Gives back the space below `position` only, of a batch that was not taken to its end. A place to go on at is where a
-    /// record ends ([`Piece::to`]); a named subscriber that comes back later goes on where the delivery begins that it is in.
+    /// Consumes only the messages below `position`, which must be the end of a record ([`Piece::to`]). A durable subscriber
+    /// that returns later resumes at the start of the delivery that contains the position.
     pub fn consume_up_to(mut self, position: Position) {
         if let Some(bytes) = self.bytes.take() {
             bytes.into_view(self.spare).consume_up_to(position);
         }
     }
 
-    /// Keeps the space: what comes later is received, but nothing from here on is given back until
-    /// [`Kept::release`]. For those who work on data later, or confirm it only when it is safe elsewhere.
-    pub fn keep(mut self) -> Kept {
-        Kept(self.bytes.take().map(|bytes| bytes.into_view(self.spare)))
+    /// Ends the batch without consuming it. Later batches can be received, but no space from here on returns to the publisher
+    /// before [`DeferredBatch::consume`]. For applications that count messages as consumed only when they are safe elsewhere.
+    pub fn defer(mut self) -> DeferredBatch {
+        let bytes = self.bytes.take().expect(HAS_BYTES);
+        DeferredBatch(bytes.into_view(self.spare))
     }
 }
 
@@ -231,28 +233,24 @@ impl std::fmt::Debug for Batch<'_> {
     }
 }
 
-/// Space of a buffer that was received and is not given back yet. Dropping it gives nothing back; releasing a later
-/// one of the same buffer gives back all before it too.
+/// A received batch that is not consumed yet. Dropping it consumes nothing. Consuming a later batch of the same buffer
+/// consumes this one too.
 #[derive(Debug)]
-pub struct Kept(Option<InView>);
+pub struct DeferredBatch(InView);
 
-impl Kept {
-    /// The log.
-    pub fn epoch(&self) -> Option<Epoch> {
-        self.0.as_ref().map(InView::epoch)
+impl DeferredBatch {
+    /// The log of the publisher.
+    pub fn epoch(&self) -> Epoch {
+        self.0.epoch()
     }
 
-    /// Gives the space back, with all before it.
-    pub fn release(self) {
-        if let Some(view) = self.0 {
-            view.consume();
-        }
+    /// Consumes the batch, and all earlier ones of the buffer.
+    pub fn consume(self) {
+        self.0.consume();
     }
 
-    /// Gives back what lies below `position`, as [`Batch::consume_up_to`] does.
-    pub fn release_up_to(self, position: Position) {
-        if let Some(view) = self.0 {
-            view.consume_up_to(position);
-        }
+    /// Consumes only the messages below `position`, as [`Batch::consume_up_to`] does.
+    pub fn consume_up_to(self, position: Position) {
+        self.0.consume_up_to(position);
     }
 }

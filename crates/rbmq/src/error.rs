@@ -1,31 +1,39 @@
-//! What can go wrong at a client, one enum for each operation. Time-outs are outcomes that an application expects.
+//! Errors, one type for each operation. Time-outs are outcomes that an application expects.
 
 use std::time::Duration;
 
 use rocketbufs::{BufferError, ConnError, ContextError};
 
-use super::confirm::Level;
-use crate::wire::{DecodeError, FilterError, RefuseCode, TopicError, TopicName, UnpackError};
+use super::level::ConfirmLevel;
+use crate::wire::{DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError};
 
 /// A client could not connect to a broker.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Memory, threads or the configuration of this process.
+    /// This process lacks memory or threads, or its configuration is not valid.
     #[error(transparent)]
     Context(#[from] ContextError),
-    /// Nobody answered, or the broker did not want this client.
+    /// No broker answers at the address, or it does not accept this client.
     #[error("cannot connect to the broker at {addr}: {source}")]
     Broker {
-        /// Where to.
+        /// The address.
         addr: String,
-        /// Why.
+        /// The reason.
         source: ConnError,
     },
-    /// The system refused a thread.
+    /// The name of a durable subscriber is empty or too long.
+    #[error("the name of a durable subscriber has 1 to {max} bytes; this one has {bytes}")]
+    DurableName {
+        /// The length of the name.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The system refuses a thread.
     #[error("cannot start the thread that reconnects: {0}")]
     Thread(std::io::Error),
-    /// The system has no random numbers, of which a client needs one for its name.
+    /// The system has no random numbers. Every client has one as its identity.
     #[error("no random numbers: {0}")]
     Random(String),
 }
@@ -34,35 +42,35 @@ pub enum ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicOpenError {
-    /// No topic can have that name.
+    /// The name is not valid.
     #[error(transparent)]
     Name(#[from] TopicError),
-    /// No memory for its buffer, or too many buffers.
+    /// This process has no memory for the buffer, or too many buffers.
     #[error("no buffer for topic '{topic}' here at the publisher: {source}{}", whose(source))]
     Buffer {
         /// The topic.
         topic: TopicName,
-        /// Why.
+        /// The reason.
         source: BufferError,
     },
-    /// The broker does not take it.
+    /// The broker refuses the topic.
     #[error("the broker refused topic '{topic}': {reason}")]
     Refused {
         /// The topic.
         topic: TopicName,
-        /// Why.
+        /// The kind of the reason.
         code: RefuseCode,
-        /// The same in words, with numbers.
+        /// The reason, for people.
         reason: String,
     },
-    /// The broker did not answer.
-    #[error("the broker did not take topic '{topic}' within {waited:?}{}", why(.last_error))]
+    /// The broker did not answer in time.
+    #[error("the broker did not take topic '{topic}' within {waited:?}{}", not_connected(.last_error))]
     TimedOut {
         /// The topic.
         topic: TopicName,
-        /// How long it was waited for.
+        /// The time-out.
         waited: Duration,
-        /// Why there was no connection, if there was none.
+        /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
     },
 }
@@ -71,202 +79,199 @@ pub enum TopicOpenError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// It is larger than a delivery of this topic may be.
+    /// The record does not fit into a delivery of this topic.
     #[error(
         "a record of {size} bytes is too large: with its header of 4 a delivery of this topic has at most \
              {max}; open the topic with a larger max_delivery_bytes"
     )]
     TooLarge {
-        /// Its size.
+        /// The size of the record.
         size: u64,
-        /// Most bytes of a delivery.
+        /// The largest delivery in bytes.
         max: u64,
     },
-    /// The topic's buffer stayed full: subscribers with policy `block` are slow, or the broker is away. Nothing of
-    /// the record was published; the caller still has it.
-    #[error("the topic's buffer stayed full: a subscriber is slow, or the broker is away{}", why(.last_error))]
+    /// The topic's ring stayed full: a subscriber that blocks publishers is slow, or the broker is away. Nothing was published.
+    #[error("the topic's buffer stayed full: a subscriber is slow, or the broker is away{}", not_connected(.last_error))]
     TimedOut {
-        /// Why there is no connection, if there is none.
+        /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
     },
-    /// Fewer subscribers are there than [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers) asks for.
-    /// Nothing of the record was published; the caller still has it.
-    #[error("{present} subscribers are there; at least {wanted} must be (min_subscribers){}", why(.last_error))]
+    /// The topic has fewer subscribers than [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers). Nothing
+    /// was published.
+    #[error("the topic has {present} subscribers; at least {wanted} are required (min_subscribers){}", not_connected(.last_error))]
     TooFewSubscribers {
-        /// How many there are.
+        /// The number of subscribers.
         present: u32,
-        /// How many there must be.
+        /// The required number.
         wanted: u32,
-        /// Why there is no connection, if there is none.
+        /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
     },
-    /// The broker no longer takes the topic (after a reconnect).
+    /// The broker refuses the topic (after a reconnect).
     #[error("the broker refused the topic: {reason}")]
     Refused {
-        /// In words.
+        /// The reason, for people.
         reason: String,
     },
-    /// Records and raw bytes cannot be mixed in a topic.
+    /// A topic has either records or raw bytes.
     #[error("this topic was opened for {opened}; open it for {wanted} to publish them")]
     WrongFraming {
-        /// What it was opened for.
-        opened: crate::wire::Framing,
-        /// What was published.
-        wanted: crate::wire::Framing,
+        /// The framing of the topic.
+        opened: Framing,
+        /// The framing of the call.
+        wanted: Framing,
     },
-    /// The framework cannot write: the text says why.
+    /// The framework cannot write. The text has the reason.
     #[error("{0}")]
     Buffer(String),
 }
 
-/// Something that a publisher waited for did not come.
+/// A publisher waited in vain for subscribers or for its broker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublisherWaitError {
-    /// Fewer subscribers than wanted.
+    /// The topic has too few subscribers.
     #[error("topic '{topic}' has {present} of {wanted} subscribers after {waited:?}")]
-    Subscribers {
+    TooFewSubscribers {
         /// The topic.
         topic: TopicName,
-        /// How many there are.
+        /// The number of subscribers.
         present: u32,
-        /// How many were waited for.
+        /// The wanted number.
         wanted: u32,
-        /// How long.
+        /// The time-out.
         waited: Duration,
     },
     /// The broker does not have everything.
     #[error(
         "the broker does not have everything of topic '{topic}' after {waited:?}: confirmed up to position \
-         {confirmed} of {end}{}", why(.last_error)
+         {confirmed} of {end}{}", not_connected(.last_error)
     )]
-    NotLanded {
+    NotAccepted {
         /// The topic.
         topic: TopicName,
-        /// What it has.
+        /// The broker has everything below this position.
         confirmed: u64,
-        /// What was published.
+        /// The end of the published records.
         end: u64,
-        /// How long.
+        /// The time-out.
         waited: Duration,
-        /// Why there is no connection, if there is none.
+        /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
     },
-    /// The broker refused the topic after a reconnect.
+    /// The broker refuses the topic (after a reconnect).
     #[error("the broker refused topic '{topic}': {reason}")]
     Refused {
         /// The topic.
         topic: TopicName,
-        /// In words.
+        /// The reason, for people.
         reason: String,
     },
 }
 
-/// Something was not confirmed. `confirmed` says what is: everything below.
+/// Records were not confirmed. Everything below `confirmed` is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
-    /// Not yet: a subscriber is slow, or the broker is away. It may still come.
+    /// The confirmation did not come in time: a subscriber is slow, or the broker is away. It may still come.
     #[error(
         "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}{}",
-        still_missing(*.missing), why(.last_error)
+        still_missing(*.missing), not_connected(.last_error)
     )]
     TimedOut {
         /// The topic.
         topic: TopicName,
-        /// The level waited for.
-        level: Level,
-        /// The position waited for.
+        /// The level.
+        level: ConfirmLevel,
+        /// The position that was waited for.
         position: u64,
-        /// What is confirmed.
+        /// The confirmed position.
         confirmed: u64,
-        /// How long.
+        /// The time-out.
         waited: Duration,
         /// How many subscribers are missing to [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers).
         missing: u32,
-        /// Why there is no connection, if there is none.
+        /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
     },
-    /// So few subscribers had it when it was confirmed that it does not count
-    /// ([`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers)): some went for good, and those who came
-    /// instead began behind it. Nothing beyond is confirmed either, at this level, until
-    /// [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost). Publish it again if others are to have it.
+    /// Fewer subscribers have the records than [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers)
+    /// requires: some left for good, and their successors began later. This level confirms nothing beyond before
+    /// [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost). Publish the records again if others need them.
     #[error(
         "topic '{topic}': {} bytes (positions {from} to {to}) are {level} by {subscribers} subscribers, and {wanted} are \
-         wanted (min_subscribers): publish them again, or give subscribers a hold time. Confirmed up to {confirmed}",
+         required (min_subscribers): publish them again, or make subscribers durable. Confirmed up to {confirmed}",
         to - from
     )]
     TooFew {
         /// The topic.
         topic: TopicName,
         /// The level.
-        level: Level,
-        /// What is confirmed.
+        level: ConfirmLevel,
+        /// The confirmed position.
         confirmed: u64,
-        /// First position that too few have.
+        /// The first position that too few subscribers have.
         from: u64,
-        /// First position behind.
+        /// The end of the range.
         to: u64,
-        /// How many have it, as far as is known.
+        /// How many subscribers have the range, as far as is known.
         subscribers: u32,
-        /// How many must.
+        /// The required number.
         wanted: u32,
     },
-    /// A broker died with what it had taken, and the publisher does not have it any more: it will never be confirmed.
-    /// Nothing beyond is either, at this level, until [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost).
+    /// A broker died with accepted records that the publisher no longer keeps. They will never be confirmed. This level
+    /// confirms nothing beyond before [`TopicWriter::accept_lost`](crate::TopicWriter::accept_lost).
     #[error(
         "topic '{topic}': {} bytes were lost before they were {level} (positions {from} to {to}): the broker that had \
-         them is gone, and the ring here has gone on; keep_until_delivered keeps it here. Confirmed up to {confirmed}",
+         them died, and the publisher no longer keeps them; keep_until_delivered keeps them. Confirmed up to {confirmed}",
         to - from
     )]
     Lost {
         /// The topic.
         topic: TopicName,
         /// The level.
-        level: Level,
-        /// What is confirmed.
+        level: ConfirmLevel,
+        /// The confirmed position.
         confirmed: u64,
-        /// First position that is lost.
+        /// The first lost position.
         from: u64,
-        /// First position that is not.
+        /// The end of the loss.
         to: u64,
     },
-    /// The broker does not take the topic any more.
+    /// The broker refuses the topic.
     #[error("the broker refused topic '{topic}': {reason}; {level} up to {confirmed}")]
     Refused {
         /// The topic.
         topic: TopicName,
         /// The level.
-        level: Level,
-        /// What is confirmed.
+        level: ConfirmLevel,
+        /// The confirmed position.
         confirmed: u64,
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
-    /// The topic was closed before.
+    /// The topic was closed before the confirmation came.
     #[error("topic '{topic}' was closed; {level} up to {confirmed}: wait for confirmations before closing")]
     Closed {
         /// The topic.
         topic: TopicName,
         /// The level.
-        level: Level,
-        /// What is confirmed.
+        level: ConfirmLevel,
+        /// The confirmed position.
         confirmed: u64,
     },
-    /// Nothing was published up to there.
+    /// The position is behind the last published record.
     #[error("topic '{topic}': position {position} was not published; the topic ends at {end}")]
     NotPublished {
         /// The topic.
         topic: TopicName,
         /// The position.
         position: u64,
-        /// Where the topic ends now.
+        /// The end of the published records.
         end: u64,
     },
-    /// Too many wait; wait for some of them first, or for every tenth: confirmations are cumulative.
-    #[error(
-        "topic '{topic}': {waiting} confirmations are waited for; the limit (max_confirmations) is {limit}"
-    )]
+    /// Too many confirmations wait. Wait for some of them first, or confirm only every tenth record: confirmations are
+    /// cumulative.
+    #[error("topic '{topic}': {waiting} confirmations wait; the limit (max_confirmations) is {limit}")]
     TooMany {
         /// The topic.
         topic: TopicName,
@@ -278,7 +283,7 @@ pub enum ConfirmError {
 }
 
 impl ConfirmError {
-    /// The same, with the reason why there is no connection, and how many subscribers are missing.
+    /// Adds the state of the connection and the number of missing subscribers to a time-out.
     pub(super) fn explained(self, why: Option<String>, missing: u32) -> Self {
         match self {
             Self::TimedOut { topic, level, position, confirmed, waited, .. } => {
@@ -293,86 +298,90 @@ impl ConfirmError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeTopicError {
-    /// It is no topic's name, and no filter.
+    /// The text is neither the name of a topic nor a filter.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The name of the subscriber is too long to hold its place under, or it wants a place held and has none.
-    #[error("the subscriber's name has {bytes} bytes; with 1 to {max} its place can be held")]
-    SubscriberName {
-        /// Its bytes.
-        bytes: usize,
-        /// The limit.
-        max: usize,
-    },
 }
 
-/// Receiving ended, or something is missing.
+/// Receiving failed, or messages are missing. Unless [`ReceiveError::is_final`], the next call continues to receive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// Bytes of a topic are gone (this subscriber was too slow for its policy, or away for too long). Receiving goes
-    /// on behind them.
+    /// Messages of a topic are lost: this subscriber was too slow for its policy, or offline for too long.
     #[error("topic '{topic}': {} bytes were lost (positions {from} to {to}); read faster, use a larger ring, or the policy 'block'", to - from)]
     Lost {
         /// The topic.
         topic: TopicName,
-        /// First position that is missing.
+        /// The first lost position.
         from: u64,
-        /// First position that is there again.
+        /// The first position after the loss.
         to: u64,
     },
-    /// A publisher is gone without closing its topic: what it had not sent is missing. Other publishers go on.
+    /// A publisher died without closing its topic. Messages that it had not sent are missing. Only with
+    /// [`SubscriberBuilder::until_ended`](crate::SubscriberBuilder::until_ended).
     #[error(
         "topic '{topic}': a publisher is gone and did not close the topic; the last complete delivery ended at {end}"
     )]
     Gone {
         /// The topic.
         topic: TopicName,
-        /// Where its log ended.
+        /// The end of its log.
         end: u64,
     },
-    /// The broker refused, or ended a subscription.
-    #[error("{0}")]
-    Refused(String),
-    /// A publisher of records wrote something else, or (in a merged topic) the broker did. Receiving goes on behind it.
+    /// The broker refused a request or ended a subscription.
+    #[error("{}{reason}", of_topic(.topic))]
+    Refused {
+        /// The topic; none if the refusal is about a request for several.
+        topic: Option<TopicName>,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// A publisher of records wrote other bytes, or in a merged topic the broker did. The malformed bytes are skipped.
     #[error("topic '{topic}': {error}")]
     Malformed {
         /// The topic.
         topic: TopicName,
-        /// What it is.
+        /// The position and the kind of the malformed bytes.
         error: UnpackError,
     },
-    /// The connection is lost and is not made again: another subscriber of the same name took over the place.
+    /// Another subscriber took over the durable name of this one. The client does not reconnect.
     #[error("the connection to the broker is over: {0}")]
-    Down(String),
+    TakenOver(String),
     /// A call that waits was made from a callback.
     #[error(transparent)]
     Framework(#[from] rocketbufs::RecvError),
 }
 
-/// A broker could not be looked at.
+impl ReceiveError {
+    /// Whether every later call fails with the same error.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::TakenOver(_))
+    }
+}
+
+/// A broker could not be observed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// The connection is down; connect again.
+    /// The connection is down. Connect again.
     #[error("the connection to the broker is down: {0}")]
     Down(String),
-    /// The broker did not answer.
+    /// The broker did not answer in time.
     #[error("the broker did not answer within {waited:?}")]
     TimedOut {
-        /// How long it was waited for.
+        /// The time-out.
         waited: Duration,
     },
-    /// The broker's answer is none of this version.
+    /// The answer of the broker cannot be decoded.
     #[error("the broker's answer cannot be read ({0}); update the older of the two")]
     Malformed(DecodeError),
-    /// The broker's list does not end.
+    /// The list of the broker does not end.
     #[error("the broker's list does not end; it is another program, or broken")]
     Endless,
-    /// The broker answered another question.
+    /// The answer of the broker has another type than the request.
     #[error("the broker's answer to request {request} is of another kind; update the older of the two")]
     Unexpected {
-        /// The request.
+        /// The number of the request.
         request: u32,
     },
 }
@@ -385,7 +394,7 @@ fn still_missing(subscribers: u32) -> String {
     }
 }
 
-/// The broker has limits of the same names.
+/// The broker has limits with the same names as the publisher's.
 fn whose(error: &BufferError) -> &'static str {
     match error {
         BufferError::Memory(_) | BufferError::TooMany(_) => {
@@ -395,6 +404,10 @@ fn whose(error: &BufferError) -> &'static str {
     }
 }
 
-fn why(last_error: &Option<String>) -> String {
+fn of_topic(topic: &Option<TopicName>) -> String {
+    topic.as_ref().map_or_else(String::new, |topic| format!("topic '{topic}': "))
+}
+
+fn not_connected(last_error: &Option<String>) -> String {
     last_error.as_ref().map_or_else(String::new, |why| format!(" (not connected: {why})"))
 }

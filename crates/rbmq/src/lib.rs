@@ -1,18 +1,14 @@
-//! RBMQ: topic-based publish and subscribe in memory, on RocketBufs (paper 1, section 4.1).
+//! RBMQ's client library: publish and subscribe to topics, in memory, on RocketBufs (paper 1, section 4.1).
 //!
-//! A broker takes publishers' topics in and gives them to subscribers; its memory holds the last bytes of each topic,
-//! and it never looks at a message. This is the client library: [`Publisher`] and [`Subscriber`], which reconnect by
-//! themselves, and [`Observer`]. The broker is `rbmq serve`, or the crate `rbmq-broker` inside any program.
+//! A broker receives the topics of publishers and forwards them to subscribers. Its memory holds the newest bytes of each
+//! topic, and it never parses a message. This crate has [`Publisher`] and [`Subscriber`], which reconnect by themselves, and
+//! [`Observer`]. The broker is `rbmq serve`, or the crate `rbmq-broker` inside any program.
 //!
 //! ```text
-//!  publish ──▶ ring here ══════▶ broker ══════▶ ring here ──▶ next_batch, recv
+//!  publish ──▶ ring here ══════▶ broker ══════▶ ring here ──▶ recv, next_batch
 //!              stays when the                   stays when the
 //!              connection is lost               connection is lost
 //! ```
-//!
-//! A publisher's rOut and its buffers outlive its connections: on a new one the topics are named again and the broker
-//! goes on where it stopped. A subscriber's rIn resumes in the same way; at a broker that was itself restarted it
-//! subscribes anew, at the positions up to which it had handed out each publisher's log.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,34 +24,77 @@
 //! let mut subscriber = Subscriber::connect(&broker.addr())?;
 //! subscriber.subscribe("news")?;
 //!
-//! news.wait_subscribers(1, Duration::from_secs(10))?;
+//! news.wait_subscribers(1, Some(Duration::from_secs(10)))?;
 //! news.publish(b"hello")?;
-//! let message = subscriber.recv(Duration::from_secs(10))?.expect("it was published");
+//! let message = subscriber.recv(Some(Duration::from_secs(10)))?.expect("it was published");
 //! assert_eq!(message.bytes, b"hello");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Coming from Redis, NATS or MQTT
+//!
+//! | There | Here |
+//! |---|---|
+//! | A client publishes and subscribes. | A [`Publisher`] and a [`Subscriber`] have a connection each. |
+//! | `publish(topic, message)` | [`Publisher::topic`] opens a topic once; [`TopicWriter::publish`] has no topic. |
+//! | A full queue is an error, or grows. | The ring has a fixed size: `publish` waits, and [`TopicWriter::publish_timeout`] has a limit. |
+//! | Patterns: `news.*`, `news.>`, `news/+`, `news/#` | `news/+` and `news/#`, as in MQTT ([`Subscriber::subscribe`]) |
+//! | Messages before the subscription are lost. | The same, unless the subscription starts earlier ([`StartFrom`]). |
+//! | Retained message | [`StartFrom::Last`] |
+//! | Slow consumers are disconnected, or lose messages. | Publishers wait by default; [`SlowPolicy`] has the other ways. |
+//! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. |
+//! | Acknowledgements, quality of service | [`TopicWriter::confirm`]: accepted, delivered or consumed |
+//! | Manual acknowledgement | [`Batch::defer`] and [`DeferredBatch::consume`] |
+//! | Durable consumer, persistent session | [`SubscriberBuilder::durable`], while the broker lives |
+//! | `unsubscribe`, `flush`, `drain` | [`Subscriber::unsubscribe`], [`TopicWriter::flush`], [`TopicWriter::close`] |
+//!
+//! # What waits, and how long
+//!
+//! - Time-outs are `Option<Duration>`, for the whole call: `None` is no limit, and `Some(Duration::ZERO)` tries once.
+//! - `connect` waits for the broker's answer (`session.connect_timeout_ms`, 5 s), and fails at once if no broker listens.
+//!   Afterwards a lost connection is no error: the library reconnects, after 100 ms at first and 5 s at most.
+//! - `publish` waits only while the ring is full, `recv` only while no message is there. A call that succeeds without waiting
+//!   makes no system call, except to wake a sleeping thread.
+//! - `close` waits at most 10 s; `close_timeout` has another limit. Dropping never waits.
+//! - An event loop waits for [`Publisher::pollable`] and [`Subscriber::pollable`] and calls with a time-out of zero.
+//!
+//! # Threads
+//!
+//! All types are `Send`. [`Publisher`] and [`Confirmation`] are `Sync`. [`TopicWriter`] and [`Subscriber`] are used by one
+//! thread at a time. Each client has a thread that reconnects, and its context has worker threads; [`SubscriberBuilder::context`]
+//! shares a context among clients. None of them holds a lock while it waits for the network.
+//!
+//! # Reconnecting
+//!
+//! The buffers of a publisher outlive its connections: the topics are named again over a new one, and the broker resumes them.
+//! The subscriptions of a subscriber resume in the same way. At a broker that was restarted, a subscriber subscribes anew, at the
+//! positions up to which it had handed out each publisher's log.
 #![forbid(unsafe_code)]
 
 mod batch;
-mod builder;
+mod batch_cursor;
+mod buffers;
+mod clamped_options;
 mod confirm;
-mod current;
+mod confirm_tracker;
+mod connection;
+mod deadline;
 mod error;
-mod feed;
-mod ledger;
-mod link;
-mod lowered;
-mod notice;
+mod event;
+mod filters;
+mod level;
 mod observer;
+mod options;
 mod output_state;
-mod places;
 mod publisher;
+mod resume_positions;
 mod subscriber;
-mod wanted;
+mod subscription_set;
+mod topic_state;
 mod writer;
 
-/// RBMQ's own bytes on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
+/// RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
     pub use rbmq_wire::{
         BrokerSummary, BufferStage, BufferStats, Control, DecodeError, FilterError, Framing, Hello, Holds,
@@ -66,21 +105,21 @@ pub mod wire {
     };
 }
 
-pub use batch::{Batch, Kept, Message, MessageRef};
-pub use builder::SubscriberBuilder;
-pub use confirm::{Confirmation, Confirmed, Level};
+pub use batch::{Batch, DeferredBatch, Message, MessageRef};
+pub use confirm::{ConfirmResult, Confirmation};
 pub use error::{
     ConfirmError, ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError,
     SubscribeTopicError, TopicOpenError,
 };
-pub use feed::StartFrom;
-pub use notice::{Item, Notice};
-pub use observer::{BufferDetail, Observer, TopicDetail};
+pub use event::{Event, Notice, PublisherEvent};
+pub use level::{ConfirmLevel, Confirmed};
+pub use observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
+pub use options::{SlowPolicy, StartFrom, SubscriberBuilder};
 pub use output_state::OutputState;
 pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
 pub use subscriber::{Messages, Subscriber};
 pub use wire::{
-    BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Holds, Slowest, SubscriptionStats,
-    TopicError, TopicFilter, TopicName, TopicStats,
+    BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Holds, RefuseCode, Slowest,
+    SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
 };
-pub use writer::{Batch as WriteBatch, TopicWriter};
+pub use writer::{TopicWriter, WriteBatch};

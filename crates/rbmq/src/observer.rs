@@ -1,36 +1,36 @@
-//! Somebody who looks at a broker: what `rbmq top` is made of.
+//! An observer: asks a broker for its state, as `rbmq top` does.
 
 use std::time::Duration;
 
 use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn};
 
+use super::connection::random;
+use super::deadline::Deadline;
 use super::error::{ConnectError, ObserveError};
-use super::link::{Deadline, random};
 use crate::wire::{
     BrokerSummary, BufferStats, Hello, Observe, Place, Role, SubscriptionStats, TopicFilter, TopicName,
     TopicStats,
 };
 
-/// How long an answer is waited for, unless it is said otherwise.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a call waits for an answer by default.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of all the answers that one call takes: more than any broker has to tell, and an end where it tells nonsense
-/// for ever.
-const ROOM_BYTES: usize = 64 << 20;
+/// The most bytes of all answers to one call: more than any broker has, and a limit for a faulty one.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// A smaller answer counts for so many.
-const LEAST_BYTES: usize = 256;
+/// Smaller answers count as this many bytes.
+const MIN_ANSWER_BYTES: usize = 256;
 
-/// How many times as long as an answer a list of many may take.
-const LIST_PATIENCE: u32 = 30;
+/// A list of many answers may take this many times as long as one answer.
+const LIST_TIMEOUT_FACTOR: u32 = 30;
 
-/// How long one wait lasts before the connection is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// The longest wait before the observer checks the connection.
+const STEP: Duration = Duration::from_millis(50);
 
-/// Asks a broker what is going on: its topics, their buffers, who is slow and whom that holds.
+/// Asks a broker for its topics, their buffers, and the subscribers that are slow or hold publishers.
 ///
-/// Nothing is sent unless it is asked for, and nothing at the broker is slower because of it. It does not reconnect: a
-/// call that fails with [`ObserveError::Down`] fails from then on.
+/// The broker sends only answers. An observer does not reconnect: after [`ObserveError::Down`] every call fails. One thread uses
+/// it at a time.
 ///
 /// ```
 /// # use rbmq::Publisher;
@@ -57,22 +57,22 @@ pub struct Observer {
     rin: RIn,
     _ctx: Context,
     requests: u32,
-    patience: Duration,
+    timeout: Option<Duration>,
     call: Call,
 }
 
-/// What is left to a call that asks for one page after the other.
+/// What is left of a call that requests one page after the other.
 struct Call {
-    room: usize,
+    bytes: usize,
     deadline: Deadline,
 }
 
-/// A topic with everything that the broker knows of it.
+/// Everything that the broker knows about a topic.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct TopicDetail {
     /// The topic.
     pub topic: TopicName,
-    /// Its buffers, the oldest first; none: there is no such topic.
+    /// The buffers, the oldest first. A topic that does not exist has none.
     pub buffers: Vec<BufferDetail>,
 }
 
@@ -82,44 +82,81 @@ pub struct BufferDetail {
     /// The buffer.
     #[serde(flatten)]
     pub buffer: BufferStats,
-    /// Who subscribes to it, or has a place there: the slowest first.
+    /// The subscriptions, and the places of offline durable subscribers: the slowest first.
     pub subscriptions: Vec<SubscriptionStats>,
 }
 
-impl Observer {
-    /// Connects to a broker with the defaults.
-    ///
-    /// # Errors
-    /// Nobody answered, the broker refused, or this process lacks memory or threads.
-    pub fn connect(addr: &str) -> Result<Self, ConnectError> {
-        Self::connect_with(addr, "", Config::default())
+/// Options of an [`Observer`].
+#[derive(Debug, Clone)]
+pub struct ObserverBuilder {
+    name: String,
+    config: Config,
+    timeout: Option<Duration>,
+}
+
+impl Default for ObserverBuilder {
+    fn default() -> Self {
+        Self { name: String::new(), config: Config::default(), timeout: Some(TIMEOUT) }
+    }
+}
+
+impl ObserverBuilder {
+    /// The name in the broker's log.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
     }
 
-    /// Connects under a name that the broker logs, with the framework's configuration.
+    /// The framework's configuration.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// How long a call waits for an answer; none: no limit. Default: 10 s. A list takes several answers, and at most thirty times
+    /// as long.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
     ///
     /// # Errors
-    /// As [`Observer::connect`].
-    pub fn connect_with(addr: &str, name: &str, mut config: Config) -> Result<Self, ConnectError> {
-        // It waits for one answer at a time.
-        config.tcp.tcp_num_threads = 1;
-        let timeout = Duration::from_millis(config.session.connect_timeout_ms.into());
-        let ctx = Context::new(config)?;
-        let hello = Hello { role: Role::Observer, client: random()?, name: name.to_owned() };
+    /// No broker answers at the address, the broker refuses, or this process lacks memory or threads.
+    pub fn connect(mut self, addr: &str) -> Result<Observer, ConnectError> {
+        // An observer waits for one answer at a time.
+        self.config.tcp.tcp_num_threads = 1;
+        let timeout = Duration::from_millis(self.config.session.connect_timeout_ms.into());
+        let ctx = Context::new(self.config)?;
+        let hello = Hello { role: Role::Observer, client: random()?, name: self.name };
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = Conn::connect_start(&ctx, addr, &hello.encode()).map_err(refused)?;
         let rin = RIn::new(&conn);
         conn.wait_up(Some(timeout)).map_err(refused)?;
-        let call = Call { room: 0, deadline: Deadline::after(Duration::ZERO) };
-        Ok(Self { conn, rin, _ctx: ctx, requests: 0, patience: PATIENCE, call })
+        let call = Call { bytes: 0, deadline: Deadline::after(None) };
+        Ok(Observer { conn, rin, _ctx: ctx, requests: 0, timeout: self.timeout, call })
+    }
+}
+
+impl Observer {
+    /// Connects to a broker with the default options.
+    ///
+    /// # Errors
+    /// As [`ObserverBuilder::connect`].
+    pub fn connect(addr: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(addr)
     }
 
-    /// How long an answer is waited for, 10 seconds unless it is said otherwise. A list takes several answers, and thirty
-    /// times as long at most.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+    /// Options for a connection.
+    pub fn builder() -> ObserverBuilder {
+        ObserverBuilder::default()
     }
 
-    /// The broker as a whole.
+    /// The state of the broker as a whole.
     ///
     /// # Errors
     /// [`ObserveError`]: the connection is down, or there was no answer in time.
@@ -131,10 +168,10 @@ impl Observer {
         }
     }
 
-    /// The topics that a filter matches (none: all), by name.
+    /// The topics that a filter matches (none: all topics), sorted by name.
     ///
     /// # Errors
-    /// As [`Observer::summary`], or there was more than any broker has to tell.
+    /// As [`Observer::summary`], or the list does not end.
     pub fn topics(&mut self, filter: Option<&TopicFilter>) -> Result<Vec<TopicStats>, ObserveError> {
         self.begin();
         let (mut all, mut after) = (Vec::new(), None);
@@ -196,7 +233,7 @@ impl Observer {
                 other => return Err(unexpected(&other)),
             }
         }
-        // One that moved on between two pages is there twice; the later word counts.
+        // A subscription that moved between two pages is listed twice. The later row counts.
         all.reverse();
         let mut seen = std::collections::HashSet::new();
         all.retain(|row| seen.insert((row.conn, row.wire, row.absent.then(|| row.name.clone()))));
@@ -205,34 +242,36 @@ impl Observer {
     }
 
     fn begin(&mut self) {
-        let deadline = Deadline::after(self.patience.saturating_mul(LIST_PATIENCE));
-        self.call = Call { room: ROOM_BYTES, deadline };
+        let timeout = self.timeout.map(|timeout| timeout.saturating_mul(LIST_TIMEOUT_FACTOR));
+        self.call = Call { bytes: MAX_ANSWER_BYTES, deadline: Deadline::after(timeout) };
     }
 
     fn ask(&mut self, message: impl FnOnce(u32) -> Observe) -> Result<Observe, ObserveError> {
         self.requests = self.requests.wrapping_add(1);
         let request = self.requests;
-        let down = |conn: &Conn| conn.down_reason().map(ObserveError::Down);
+        let down = |conn: &Conn| conn.down_reason().map(|why| ObserveError::Down(why.to_string()));
         if let Err(error) = self.conn.send_control(&message(request).encode()) {
             return Err(down(&self.conn).unwrap_or_else(|| ObserveError::Down(error.to_string())));
         }
-        let deadline = Deadline::after(self.patience);
+        let deadline = Deadline::after(self.timeout);
         loop {
-            let left = deadline.left().min(self.call.deadline.left());
-            if let Ok(Some(InEvent::Control { message: bytes })) = self.rin.recv(Some(left.min(LOOK))) {
-                let cost = bytes.len().max(LEAST_BYTES);
-                self.call.room = self.call.room.checked_sub(cost).ok_or(ObserveError::Endless)?;
+            let over = deadline.has_passed() || self.call.deadline.has_passed();
+            let step = deadline.left_within(self.call.deadline.left_within(STEP));
+            if let Ok(Some(InEvent::Control { message: bytes })) = self.rin.recv(Some(step)) {
+                let cost = bytes.len().max(MIN_ANSWER_BYTES);
+                self.call.bytes = self.call.bytes.checked_sub(cost).ok_or(ObserveError::Endless)?;
                 let answer = Observe::decode(&bytes).map_err(ObserveError::Malformed)?;
                 if answer.request() == request {
                     return Ok(answer);
                 }
-                // What was asked before and not waited for any more is passed over.
+                // Late answers to earlier requests are skipped.
             } else if let Some(down) = down(&self.conn) {
                 return Err(down);
             }
-            if left.is_zero() {
-                let times = if deadline.left().is_zero() { 1 } else { LIST_PATIENCE };
-                return Err(ObserveError::TimedOut { waited: self.patience.saturating_mul(times) });
+            if over {
+                let times = if deadline.has_passed() { 1 } else { LIST_TIMEOUT_FACTOR };
+                let waited = self.timeout.unwrap_or_default().saturating_mul(times);
+                return Err(ObserveError::TimedOut { waited });
             }
         }
     }
@@ -245,7 +284,7 @@ fn unexpected(answer: &Observe) -> ObserveError {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.conn.close("the observer is done");
-        // So that the broker hears it, and does not count it any longer.
+        // The broker then counts one observer less.
         self.conn.wait_down(Some(Duration::from_millis(200)));
     }
 }

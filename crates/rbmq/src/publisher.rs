@@ -1,24 +1,24 @@
-//! The publishing end of the client library.
+//! A publisher: a connection and the topics that are published over it.
 
-use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use rocketbufs::fields::printable;
-use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, ControlError, OutEvent, ROut};
+use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, OutEvent, ROut};
 use tracing::debug;
 
-use super::confirm::{Confirms, Level, Questions};
-use super::error::{ConnectError, PublisherWaitError, TopicOpenError};
-use super::link::{Link, lock, own_context, send_patiently, wait_while};
+use super::confirm::{Confirmations, send_requests};
+use super::connection::{Connection, lock, own_context};
+use super::error::{ConnectError, TopicOpenError};
+use super::event::{PublisherEvent, PublisherEvents};
+use super::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics};
 use super::writer::TopicWriter;
-use crate::wire::{Control, Framing, RefuseCode, Role, TopicName};
+use crate::wire::{Control, Framing, Role, TopicName};
 
-/// How long closing may take, unless it is said otherwise.
-pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How a publisher connects.
+/// Options of a [`Publisher`].
 #[derive(Clone, Default)]
 pub struct PublisherBuilder {
     name: String,
@@ -27,33 +27,20 @@ pub struct PublisherBuilder {
 }
 
 /// How a topic is opened for publishing.
+///
+/// ```
+/// use rbmq::{Framing, TopicOptions};
+/// let options = TopicOptions::default().framing(Framing::Raw).ring_bytes(16 << 20);
+/// ```
 #[derive(Debug, Clone)]
 pub struct TopicOptions {
-    /// Capacity of the topic's ring here (and at the broker), in bytes; rounded up to a power of two. None: as
-    /// configured (`buffers.size_bytes`, 1 MiB).
-    pub ring_bytes: Option<u64>,
-    /// The largest delivery in bytes, the headers of its records (4 bytes each) included. The ring has room for two of
-    /// them at least, whatever `ring_bytes` says. None: a quarter of the ring. Large messages go fastest through rings
-    /// of few of them, as those stay in the processor's cache.
-    pub max_delivery_bytes: Option<u64>,
-    /// Whether records or plain bytes are published.
-    pub framing: Framing,
-    /// How long to wait for the broker to take the topic.
-    pub timeout: Duration,
-    /// Keeps what was published in the ring here until it is delivered, not only until the broker has it: then a
-    /// broker that dies takes nothing with it. The ring holds what is under way to the subscribers; use a larger one for
-    /// slow ones.
-    pub keep_until_delivered: bool,
-    /// How many subscribers there must be, at the ends of all ways. While fewer are connected publishing waits
-    /// ([`PublishError::TooFewSubscribers`](crate::PublishError::TooFewSubscribers) where it may not wait longer). While
-    /// fewer have a place, those away whose place is kept included, nothing is confirmed as delivered or consumed, and the
-    /// broker keeps what it has for those who come back; with `keep_until_delivered` also a broker that was restarted
-    /// does. Where some went for good and those who came instead began behind, that is told as
-    /// [`ConfirmError::TooFew`](crate::ConfirmError::TooFew). 0: as many as there are. Refused by topics that the broker
-    /// merges.
-    pub min_subscribers: u32,
-    /// Most confirmations that wait at a time; each costs about 200 bytes.
-    pub max_confirmations: usize,
+    ring_bytes: Option<u64>,
+    max_delivery_bytes: Option<u64>,
+    framing: Framing,
+    open_timeout: Option<Duration>,
+    keep_until_delivered: bool,
+    min_subscribers: u32,
+    max_confirmations: usize,
 }
 
 impl Default for TopicOptions {
@@ -62,7 +49,7 @@ impl Default for TopicOptions {
             ring_bytes: None,
             max_delivery_bytes: None,
             framing: Framing::Records,
-            timeout: Duration::from_secs(10),
+            open_timeout: Some(Duration::from_secs(10)),
             keep_until_delivered: false,
             min_subscribers: 0,
             max_confirmations: 65_536,
@@ -70,72 +57,148 @@ impl Default for TopicOptions {
     }
 }
 
+impl TopicOptions {
+    /// Capacity of the topic's ring, in this process and at the broker, in bytes; rounded up to a power of two. Default:
+    /// `buffers.size_bytes` of the configuration (1 MiB).
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: u64) -> Self {
+        self.ring_bytes = Some(bytes);
+        self
+    }
+
+    /// The largest delivery in bytes, including 4 bytes of header for each record. The ring has room for at least two such
+    /// deliveries, whatever [`TopicOptions::ring_bytes`] says. Default: a quarter of the ring. Large messages are fastest in a
+    /// ring of a few of them, which stays in the processor's cache.
+    #[must_use]
+    pub fn max_delivery_bytes(mut self, bytes: u64) -> Self {
+        self.max_delivery_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether records (the default) or plain bytes are published.
+    #[must_use]
+    pub fn framing(mut self, framing: Framing) -> Self {
+        self.framing = framing;
+        self
+    }
+
+    /// How long opening waits for the broker to take the topic; none: no limit. Default: 10 s.
+    #[must_use]
+    pub fn open_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.open_timeout = timeout;
+        self
+    }
+
+    /// With true, keeps published records in this process until they are delivered, and not only until the broker has them. Then
+    /// a broker that dies loses nothing. The ring holds everything that is on its way to the subscribers: slow subscribers need
+    /// a larger one.
+    #[must_use]
+    pub fn keep_until_delivered(mut self, keep: bool) -> Self {
+        self.keep_until_delivered = keep;
+        self
+    }
+
+    /// The least number of subscribers, at the ends of all chains of brokers. Default: 0, no requirement. While fewer are
+    /// connected, publishing waits, and fails with
+    /// [`PublishError::TooFewSubscribers`](crate::PublishError::TooFewSubscribers) after its time-out. While fewer have a place
+    /// (offline durable subscribers included), nothing is confirmed as delivered or consumed, and the broker keeps its records
+    /// for subscribers that return. A restarted broker does so too with [`TopicOptions::keep_until_delivered`]. If some
+    /// subscribers leave for good and their successors begin later, confirmations fail with
+    /// [`ConfirmError::TooFew`](crate::ConfirmError::TooFew). Topics that the broker merges refuse this option.
+    #[must_use]
+    pub fn min_subscribers(mut self, count: u32) -> Self {
+        self.min_subscribers = count;
+        self
+    }
+
+    /// The most confirmations that wait at a time. Each costs about 200 bytes. Default: 65,536.
+    #[must_use]
+    pub fn max_confirmations(mut self, count: usize) -> Self {
+        self.max_confirmations = count;
+        self
+    }
+}
+
 impl PublisherBuilder {
-    /// What people see in the broker's log.
+    /// The name in the broker's log and in `rbmq top`.
+    #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
     /// The framework's configuration, for a context of this publisher's own.
+    #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Shares the memory and threads of a context that exists. What the broker has not taken is then kept while it is
-    /// away for `limits.max_hold_ms` of that context at most; a context of the publisher's own keeps it for ever.
+    /// Shares the memory and the threads of an existing context. Records that the broker has not accepted are then kept for
+    /// `limits.max_hold_ms` of that context while the broker is away. A context of the publisher's own keeps them for ever.
+    #[must_use]
     pub fn context(mut self, context: &Context) -> Self {
         self.context = Some(context.clone());
         self
     }
 
-    /// Connects to a broker.
+    /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
     ///
     /// # Errors
-    /// Nobody answered, the broker refused, or this process lacks memory or threads.
+    /// No broker answers at the address, the broker refuses, or this process lacks memory or threads.
     pub fn connect(mut self, addr: &str) -> Result<Publisher, ConnectError> {
-        let ctx = match self.context {
+        let context = match self.context {
             Some(context) => context,
             None => {
-                // A publisher waits for its broker rather than forget what it published: its place is kept.
+                // A publisher waits for its broker rather than give up records: the place of the broker never expires.
                 self.config.limits.max_hold_ms = u32::MAX;
                 own_context(self.config)?
             }
         };
-        let out = ROut::new(&ctx);
-        let topics: Topics = Arc::default();
-        let (table, answers) = (topics.clone(), topics.clone());
-        out.set_control_msg_cb(move |conn, message| on_control(&answers, conn, message));
-        let asks = Asks::default();
-        hear_confirmations(&out, &topics, &asks);
-        let conns = out.clone();
-        let buffers = out.clone();
-        let link =
-            Link::connect(&ctx, addr, (Role::Publisher, &self.name), move |conn| conns.add_conn(conn))?;
-        let name_again = move |conn: &Conn| {
-            // Without the lock, which the worker that makes room for more names may wait for. A topic that is being
-            // opened may be named twice, which is answered twice and does no harm.
-            let known: Vec<_> = lock(&table).values().cloned().collect();
-            for topic in known {
-                match buffers.buffer(topic.bid) {
-                    Some(_) => topic.begin(conn),
-                    // It was closed, and a broker has had all of it and knew that. Only its answer was lost.
-                    None => topic.update(|state| state.ended = true),
-                }
-            }
-        };
-        // Nobody takes over a publisher's place but itself.
-        link.watch(name_again, |_| {})?;
-        let inner = Inner { link, out, topics, ctx, next_bid: AtomicU32::new(0) };
-        let inner = Arc::new(inner);
-        let _ = asks.set(Arc::downgrade(&inner));
-        Ok(Publisher { inner })
+        let out = Arc::new(ROut::new(&context));
+        let (topics, events) = (Topics::default(), Arc::<PublisherEvents>::default());
+        let known = topics.clone();
+        out.set_control_msg_cb(move |conn, message| on_control(&known, conn, message));
+        follow_confirmations(&out, &topics, &events);
+        let conns = out.as_ref().clone();
+        let hello = (Role::Publisher, self.name.as_str());
+        let connection = Connection::connect(&context, addr, hello, move |conn| conns.add_conn(conn))?;
+        let shared = PublisherShared { connection, out, topics, events };
+        shared.reconnect()?;
+        Ok(Publisher { shared: Arc::new(shared), context, next_bid: AtomicU32::new(0) })
     }
 }
 
-/// Publishes to a broker. Reconnects by itself; what was published and not yet taken by the broker is sent when it is
-/// back, as long as this process lives.
+impl PublisherShared {
+    /// Starts to replace lost connections. The topics are named again on every new connection.
+    fn reconnect(&self) -> Result<(), ConnectError> {
+        let (topics, buffers) = (self.topics.clone(), self.out.as_ref().clone());
+        let (down, up) = (self.events.clone(), self.events.clone());
+        let on_down = move |why: &str| down.push(PublisherEvent::Disconnected(why.to_owned()));
+        let on_up = move |conn: &Conn| {
+            // Not under the lock: the worker that makes room for more messages may wait for it. A topic that is being opened may
+            // be named twice. The broker answers twice, which does no harm.
+            let known: Vec<_> = lock(&topics).values().cloned().collect();
+            for topic in known {
+                match buffers.buffer(topic.bid) {
+                    Some(_) => topic.create(conn),
+                    // The topic was closed, and the broker has its end. Only the answer was lost.
+                    None => topic.update(|state| state.ended = true),
+                }
+            }
+            up.push(PublisherEvent::Reconnected);
+        };
+        // No other client takes over the place of a publisher.
+        self.connection.watch(on_down, on_up, |_| {})
+    }
+}
+
+/// Publishes to a broker. The publisher reconnects by itself. Records that the broker has not accepted are sent when the
+/// connection is back, as long as this process lives.
+///
+/// All methods may be called from several threads at once. Each topic has a [`TopicWriter`], which one thread uses at a time.
+/// Dropping a publisher closes the connection once its writers are dropped too. Records that are still on their way may then
+/// be lost: close the writers, or call [`TopicWriter::flush`] before.
 ///
 /// ```
 /// # use rbmq_broker::{Broker, BrokerConfig};
@@ -156,150 +219,43 @@ impl PublisherBuilder {
 /// # }
 /// ```
 pub struct Publisher {
-    inner: Arc<Inner>,
-}
-
-/// What a publisher shares with its topics' writers.
-pub(super) struct Inner {
-    pub(super) link: Link,
-    pub(super) out: ROut,
-    topics: Topics,
-    ctx: Context,
+    shared: Arc<PublisherShared>,
+    context: Context,
     next_bid: AtomicU32,
 }
 
-type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
-
-/// What the broker says about a topic of this publisher.
-pub(super) struct TopicState {
-    pub(super) topic: TopicName,
-    pub(super) bid: Bid,
-    pub(super) framing: Framing,
-    ring_bytes: u64,
-    max_delivery_bytes: u64,
-    pub(super) min_subscribers: u32,
-    /// Nothing may be written before it is known why: a refusal, or too few subscribers. Looked at for every record; set
-    /// under `state`.
-    pub(super) stopped: AtomicBool,
-    pub(super) confirms: Arc<Confirms>,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    taken: bool,
-    ended: bool,
-    refusal: Option<(RefuseCode, String)>,
-    subscribers: u32,
-}
-
-impl TopicState {
-    /// Names the topic on a connection. What the broker said on an earlier one no longer counts, but for the end.
-    fn begin(&self, conn: &Conn) {
-        let mut state = lock(&self.state);
-        *state = State { ended: state.ended, ..State::default() };
-        self.stopped.store(self.min_subscribers > 0, Ordering::Release);
-        drop(state);
-        let create = Control::Create {
-            bid: self.bid,
-            framing: self.framing,
-            ring_bytes: self.ring_bytes,
-            max_delivery_bytes: self.max_delivery_bytes,
-            min_subscribers: self.min_subscribers,
-            topic: self.topic.clone(),
-        };
-        match send_patiently(conn, &create) {
-            Ok(()) => {}
-            Err(error @ ControlError::TooLarge { .. }) => {
-                let reason = format!("it cannot be named to the broker: {error}");
-                self.confirms.refuse(&reason);
-                self.update(|state| state.refusal = Some((RefuseCode::Internal, reason)));
-            }
-            // The next connection begins again.
-            Err(error) => debug!("topic '{}' was not named to the broker: {error}", self.topic),
-        }
-    }
-
-    fn update(&self, change: impl FnOnce(&mut State)) {
-        let mut state = lock(&self.state);
-        change(&mut state);
-        let stopped = state.refusal.is_some() || state.subscribers < self.min_subscribers;
-        self.stopped.store(stopped, Ordering::Release);
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, timeout: Duration, mut done: impl FnMut(&State) -> bool) -> bool {
-        wait_while(&self.state, &self.changed, timeout, |state| !done(state))
-    }
-
-    pub(super) fn refusal(&self) -> Option<(RefuseCode, String)> {
-        lock(&self.state).refusal.clone()
-    }
-
-    pub(super) fn subscribers(&self) -> u32 {
-        lock(&self.state).subscribers
-    }
-
-    /// Waits until there are enough subscribers to publish, or a refusal; how many there are, if they are too few then.
-    pub(super) fn too_few(&self, timeout: Duration) -> Option<u32> {
-        if !self.stopped.load(Ordering::Acquire) {
-            return None;
-        }
-        let least = self.min_subscribers;
-        let go_on = self.wait(timeout, |state| state.subscribers >= least || state.refusal.is_some());
-        (!go_on).then(|| self.subscribers())
-    }
-
-    /// Waits until the topic has `wanted` subscribers.
-    pub(super) fn wait_subscribers(&self, wanted: u32, waited: Duration) -> Result<(), PublisherWaitError> {
-        self.wait(waited, |state| state.subscribers >= wanted || state.refusal.is_some());
-        let (present, topic) = (self.subscribers(), self.topic.clone());
-        match self.refusal() {
-            Some((_, reason)) => Err(PublisherWaitError::Refused { topic, reason }),
-            None if present < wanted => {
-                Err(PublisherWaitError::Subscribers { topic, present, wanted, waited })
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Waits until the broker knows the end of the topic's log.
-    pub(super) fn wait_ended(&self, timeout: Duration) -> bool {
-        self.wait(timeout, |state| state.ended || state.refusal.is_some()) && lock(&self.state).ended
-    }
-}
-
-/// The publisher, once it is made: the worker asks the broker in its name.
-type Asks = Arc<OnceLock<Weak<Inner>>>;
-
-/// Has what the broker confirms, and what it does not go on with, told to those who wait.
-fn hear_confirmations(out: &ROut, topics: &Topics, asks: &Asks) {
-    let (table, inner) = (topics.clone(), asks.clone());
-    out.set_subscriber_progress_cb(move |told| {
-        let Some(topic) = lock(&table).get(&told.bid).cloned() else { return };
-        let levels = [told.landed, told.delivered, told.consumed];
-        ask_from_worker(&inner, told.bid, topic.confirms.progress(levels, told.coverage));
+/// Passes the framework's reports to the confirmations and the events. The callbacks hold the rOut weakly, since the rOut owns
+/// them.
+fn follow_confirmations(out: &Arc<ROut>, topics: &Topics, events: &Arc<PublisherEvents>) {
+    let (known, weak) = (topics.clone(), Arc::downgrade(out));
+    out.set_subscriber_progress_cb(move |progress| {
+        let Some(topic) = find(&known, progress.bid) else { return };
+        let positions = [progress.landed, progress.delivered, progress.consumed];
+        let requests = topic.confirmations.on_progress(positions, progress.coverage);
+        send_requests(&weak, progress.bid, requests);
     });
-    let (table, inner) = (topics.clone(), asks.clone());
+    let (known, weak, events): (_, Weak<ROut>, _) = (topics.clone(), Arc::downgrade(out), events.clone());
     out.set_event_cb(move |event| match event {
         OutEvent::Subscribed { bid, start, resumed, .. } => {
-            let Some(topic) = lock(&table).get(&bid).cloned() else { return };
-            ask_from_worker(&inner, bid, topic.confirms.subscribed(start, resumed));
+            let Some(topic) = find(&known, bid) else { return };
+            send_requests(&weak, bid, topic.confirmations.on_subscribed(start, resumed));
         }
         OutEvent::Dropped { bid, from, to, .. } => {
-            let Some(topic) = lock(&table).get(&bid).cloned() else { return };
-            topic.confirms.lost(from, to);
+            if let Some(topic) = find(&known, bid) {
+                topic.confirmations.on_lost(from, to);
+            }
+        }
+        OutEvent::Progress { bid } => {
+            if let Some(topic) = find(&known, bid) {
+                events.push(PublisherEvent::Room { topic: topic.topic.clone() });
+            }
         }
         _ => {}
     });
 }
 
-fn ask_from_worker(asks: &Asks, bid: Bid, questions: Questions) {
-    if let Some(inner) = asks.get().and_then(Weak::upgrade) {
-        inner.ask(bid, questions);
-    }
+fn find(topics: &Topics, bid: Bid) -> Option<Arc<TopicState>> {
+    lock(topics).get(&bid).cloned()
 }
 
 fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
@@ -307,28 +263,29 @@ fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
         Ok(message) => message,
         Err(error) => return conn.close(&error.to_string()),
     };
-    let find = |bid: Bid| lock(topics).get(&bid).cloned();
     match message {
-        Control::Created { bid } => find(bid).into_iter().for_each(|t| t.update(|s| s.taken = true)),
-        Control::Refused { bid, code, reason } => {
-            if let Some(topic) = find(bid) {
-                let reason = printable(&reason);
-                // Whoever opens it, publishes or waits is told.
-                debug!("the broker refused topic '{}': {reason}", topic.topic);
-                topic.confirms.refuse(&reason);
-                topic.update(|state| state.refusal = Some((code, reason)));
-            }
+        Control::Created { bid } => {
+            on_topic(topics, bid, |topic| topic.update(|state| state.accepted = true))
         }
-        Control::Ended { bid, .. } => find(bid).into_iter().for_each(|t| t.update(|s| s.ended = true)),
-        Control::Subscribers { bid, count } => {
-            find(bid).into_iter().for_each(|t| t.update(|s| s.subscribers = count));
-        }
+        Control::Refused { bid, code, reason } => on_topic(topics, bid, |topic| {
+            let reason = printable(&reason);
+            debug!("the broker refused topic '{}': {reason}", topic.topic);
+            topic.on_refused(code, reason);
+        }),
+        Control::Ended { bid, .. } => on_topic(topics, bid, |topic| topic.update(|state| state.ended = true)),
+        Control::Subscribers { bid, count } => on_topic(topics, bid, |topic| topic.on_subscribers(count)),
         _ => conn.close("the broker sent a message that is not for publishers"),
     }
 }
 
+fn on_topic(topics: &Topics, bid: Bid, act: impl FnOnce(&TopicState)) {
+    if let Some(topic) = find(topics, bid) {
+        act(&topic);
+    }
+}
+
 impl Publisher {
-    /// Connects to a broker with the defaults.
+    /// Connects to a broker with the default options.
     ///
     /// # Errors
     /// As [`PublisherBuilder::connect`].
@@ -336,12 +293,12 @@ impl Publisher {
         Self::builder().connect(addr)
     }
 
-    /// Connects with options.
+    /// Options for a connection.
     pub fn builder() -> PublisherBuilder {
         PublisherBuilder::default()
     }
 
-    /// Opens a topic for records, with the defaults.
+    /// Opens a topic for records with the default options.
     ///
     /// # Errors
     /// As [`Publisher::topic_with`].
@@ -349,24 +306,26 @@ impl Publisher {
         self.topic_with(name, TopicOptions::default())
     }
 
-    /// Opens a topic: makes its buffer here and waits until the broker has taken it.
+    /// Opens a topic: creates its buffer in this process and waits until the broker has taken it, at most
+    /// [`TopicOptions::open_timeout`].
     ///
     /// # Errors
-    /// No such name is possible, no memory, the broker refused (with its reason), or it did not answer in time.
+    /// The name is not valid, there is no memory, the broker refuses (with its reason), or it does not answer in time.
     pub fn topic_with(&self, name: &str, options: TopicOptions) -> Result<TopicWriter, TopicOpenError> {
         let topic: TopicName = name.parse()?;
-        let inner = &self.inner;
-        let ring_bytes = options.ring_bytes.unwrap_or(inner.ctx.config().buffers.size_bytes);
+        let shared = &self.shared;
+        let ring_bytes = options.ring_bytes.unwrap_or(self.context.config().buffers.size_bytes);
         let ring_bytes = ring_bytes.max(options.max_delivery_bytes.unwrap_or(0).saturating_mul(2));
-        let bid = inner.next_bid.fetch_add(1, Ordering::Relaxed);
+        let bid = self.next_bid.fetch_add(1, Ordering::Relaxed);
         let no_buffer = |source| TopicOpenError::Buffer { topic: topic.clone(), source };
         let buffer = BufferOptions::new()
             .size_bytes(ring_bytes)
             .max_delivery_bytes(options.max_delivery_bytes)
             .keep_until_delivered(options.keep_until_delivered);
-        let buffer = inner.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
+        let buffer = shared.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
         let writer = buffer.writer().map_err(no_buffer)?;
         let info = buffer.info().ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
+        let limits = (options.max_confirmations, options.min_subscribers);
         let state = Arc::new(TopicState {
             topic: topic.clone(),
             bid,
@@ -375,59 +334,62 @@ impl Publisher {
             max_delivery_bytes: info.max_delivery_bytes,
             min_subscribers: options.min_subscribers,
             stopped: AtomicBool::new(options.min_subscribers > 0),
-            confirms: Arc::new(Confirms::new(
-                topic.clone(),
-                (options.max_confirmations, options.min_subscribers),
-            )),
+            confirmations: Arc::new(Confirmations::new(topic.clone(), limits)),
             state: Mutex::default(),
             changed: Condvar::new(),
+            events: shared.events.clone(),
         });
-        // In this order: whoever names the topics again on a new connection finds it, or it is named on that one.
-        lock(&inner.topics).insert(bid, state.clone());
-        state.begin(&inner.link.conn());
-        let writer = TopicWriter::new(inner.clone(), state.clone(), writer, info.max_delivery_bytes);
-        let waited = options.timeout;
-        state.wait(waited, |s| s.taken || s.refusal.is_some());
+        // In this order: a new connection either finds the topic and names it, or the topic is named on that connection here.
+        lock(&shared.topics).insert(bid, state.clone());
+        state.create(&shared.connection.conn());
+        let writer = TopicWriter::new(shared.clone(), state.clone(), writer, info.max_delivery_bytes);
+        state.wait(options.open_timeout, |state| state.accepted || state.refusal.is_some());
         if let Some((code, reason)) = state.refusal() {
             return Err(TopicOpenError::Refused { topic, code, reason });
         }
-        if !lock(&state.state).taken {
-            let last_error = inner.link.last_error();
+        if !lock(&state.state).accepted {
+            let (waited, last_error) =
+                (options.open_timeout.unwrap_or_default(), shared.connection.last_error());
             return Err(TopicOpenError::TimedOut { topic, waited, last_error });
         }
         Ok(writer)
     }
 
-    /// Whether there is a connection to the broker now.
+    /// The next event, waiting at most `timeout` (none: no limit); none if nothing happened in that time. Events are collected
+    /// from the first call of this method or of [`Publisher::pollable`] on, at most 256. An application that ignores events
+    /// needs neither: losses and refusals are also errors of the calls that they concern.
+    pub fn next_event(&self, timeout: Option<Duration>) -> Option<PublisherEvent> {
+        self.shared.events.recv(timeout)
+    }
+
+    /// A descriptor that is readable while [`Publisher::next_event`] would return an event. The application's event loop may
+    /// only poll it. A program that must not wait publishes with a time-out of zero, and tries again after
+    /// [`PublisherEvent::Room`].
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
+        self.shared.events.pollable()
+    }
+
+    /// Whether the connection to the broker is up.
     pub fn is_connected(&self) -> bool {
-        self.inner.link.conn().is_up()
+        self.shared.connection.conn().is_up()
     }
 
-    /// Ends the connection in order; topics should be closed before. Waits at most 10 s.
+    /// Closes the connection after the queued data. Waits at most 10 s. Close the topics before.
     pub fn close(self) {
-        self.inner.link.close(CLOSE_TIMEOUT);
-    }
-}
-
-impl Inner {
-    /// Asks the broker to tell as soon as these are confirmed.
-    pub(super) fn ask(&self, bid: Bid, questions: Questions) {
-        let Some(buffer) = self.out.buffer(bid) else { return };
-        for (level, position) in Level::ALL.into_iter().zip(questions) {
-            if let Some(position) = position {
-                buffer.request_confirm(level.framework(), position);
-            }
-        }
+        self.close_timeout(Some(CLOSE_TIMEOUT));
     }
 
-    /// A topic is over.
-    pub(super) fn forget(&self, bid: Bid) {
-        lock(&self.topics).remove(&bid);
+    /// As [`Publisher::close`], waiting at most `timeout` (none: no limit).
+    pub fn close_timeout(self, timeout: Option<Duration>) {
+        self.shared.connection.close(timeout);
     }
 }
 
 impl std::fmt::Debug for Publisher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").field("conn", &self.inner.link.conn()).finish()
+        f.debug_struct("Publisher").field("conn", &self.shared.connection.conn()).finish()
     }
 }

@@ -1,29 +1,44 @@
-//! The receiving end of the client library.
+//! A subscriber: receives topics.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Context, Epoch, InEvent, InView, Position, RIn, RefusedError};
+use rocketbufs::{Bid, Budget, Conn, Context, Epoch, InEvent, InView, Position, RIn, RefusedError};
+use rustix::event::epoll;
 use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message, MessageRef};
-use super::builder::SubscriberBuilder;
-use super::current::Current;
+use super::batch_cursor::BatchCursor;
+use super::connection::{Connection, lock, own_context, wait_while};
+use super::deadline::Deadline;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
-use super::feed::{Feed, StartFrom, State};
-use super::link::{Deadline, Link, lock, wait_while};
-use super::notice::{Item, Notice};
-use super::places::Place;
-use crate::wire::{Framing, TopicFilter, TopicName};
+use super::event::{Event, Notice};
+use super::options::{StartFrom, SubscriberBuilder, SubscriberOptions};
+use super::resume_positions::ResumePosition;
+use super::subscription_set::{State, SubscriptionSet};
+use crate::wire::{Framing, Role, TopicFilter, TopicName};
 
-/// Most bytes of a name under which a subscriber's place is held.
+/// The longest name of a durable subscriber in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// How often a subscriber that waits for data looks for what the broker said besides.
-const LOOK: Duration = Duration::from_millis(500);
+/// The longest wait for data before the subscriber looks for notices of the broker.
+const STEP: Duration = Duration::from_millis(500);
 
-/// Receives topics from a broker. Reconnects by itself and goes on where it stopped; what is gone by then is told.
+/// How long closing may take by default.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The budget of a subscriber that sets none.
+const BUDGET_BYTES: u64 = 64 << 20;
+
+/// Receives topics from a broker. The subscriber reconnects by itself and resumes where it stopped. It reports what is lost
+/// by then.
+///
+/// A subscriber may be moved to another thread, and one thread uses it at a time. Dropping it closes the connection. What was
+/// received and not handed out then counts as not consumed, and so do the remaining messages of the current batch. Time-outs are
+/// for the whole call: `None` is no limit, and `Some(Duration::ZERO)` takes what is there and does not wait.
 ///
 /// ```
 /// # use rbmq::Publisher;
@@ -39,7 +54,7 @@ const LOOK: Duration = Duration::from_millis(500);
 ///
 /// let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr)?;
 /// subscriber.subscribe("news")?;
-/// # news.wait_subscribers(1, std::time::Duration::from_secs(10))?;
+/// # news.wait_subscribers(1, Some(std::time::Duration::from_secs(10)))?;
 /// # news.publish(b"hello")?;
 /// # news.close()?;
 /// for message in subscriber {
@@ -50,37 +65,96 @@ const LOOK: Duration = Duration::from_millis(500);
 /// # }
 /// ```
 pub struct Subscriber {
-    feed: Arc<Feed>,
-    link: Link,
+    set: Arc<SubscriptionSet>,
+    connection: Connection,
     rin: RIn,
-    ctx: Context,
-    /// How far each log was handed out.
-    handed: HashMap<Epoch, Position>,
-    /// From where on everything of it came.
-    since: HashMap<Epoch, Position>,
-    current: Option<Current>,
-    /// What bytes are copied to that are in memory which others may write.
+    context: Context,
+    /// The end of what was handed out of each log.
+    handed_out: HashMap<Epoch, Position>,
+    /// Everything of a log from this position on was received.
+    covered_from: HashMap<Epoch, Position>,
+    cursor: Option<BatchCursor>,
+    /// For copies of bytes in memory that other processes may write.
     spare: Vec<u8>,
-    /// How many losses of the connection were told.
-    downs: u64,
+    /// One descriptor for those of the rIn and of the set, if the application asked for it.
+    poll: OnceLock<OwnedFd>,
+}
+
+impl SubscriberBuilder {
+    /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
+    ///
+    /// # Errors
+    /// No broker answers at the address, the broker refuses, the name of a durable subscriber is not valid, or this process lacks
+    /// memory or threads.
+    pub fn connect(self, addr: &str) -> Result<Subscriber, ConnectError> {
+        let bytes = self.options.name.len();
+        let durable = !self.options.hold.is_zero();
+        if durable && !(1..=MAX_NAME_BYTES).contains(&bytes) {
+            return Err(ConnectError::DurableName { bytes, max: MAX_NAME_BYTES });
+        }
+        let context = match self.context {
+            Some(context) => context,
+            None => own_context(self.config)?,
+        };
+        let ring_bytes = self.ring_bytes.unwrap_or(context.config().buffers.size_bytes);
+        let options = SubscriberOptions {
+            ring_bytes,
+            batch_bytes: self.batch_bytes.unwrap_or(ring_bytes / 4),
+            // A durable subscriber misses nothing.
+            confirm_consumed: self.options.confirm_consumed || durable,
+            budget: Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES))),
+            ..self.options
+        };
+        let connection = Connection::connect(&context, addr, (Role::Subscriber, &options.name), |_| {})?;
+        let set = Arc::new(SubscriptionSet { options, ..SubscriptionSet::default() });
+        let rin = set.attach(&connection.conn());
+        let resume = resume(set.clone(), rin.clone(), connection.conn().peer_instance());
+        let taken_over = set.clone();
+        let on_taken_over = move |why| taken_over.update(|state| state.taken_over = Some(why));
+        connection.watch(|_| {}, resume, on_taken_over)?;
+        Ok(Subscriber {
+            set,
+            connection,
+            rin,
+            context,
+            handed_out: HashMap::new(),
+            covered_from: HashMap::new(),
+            cursor: None,
+            spare: Vec::new(),
+            poll: OnceLock::new(),
+        })
+    }
+}
+
+/// What to do with a connection that replaces a lost one. At the same broker process the rIn resumes. Another process has other
+/// buffers, and only the application's thread knows what was handed out.
+fn resume(set: Arc<SubscriptionSet>, rin: RIn, broker: u128) -> impl FnMut(&Conn) + Send {
+    let mut resumable = Some(rin);
+    move |conn| {
+        if conn.peer_instance() != broker {
+            resumable = None;
+        }
+        let mut state = lock(&set.state);
+        state.filters.on_connection_lost();
+        state.reconnects += 1;
+        match &resumable {
+            Some(rin) => {
+                drop(state);
+                rin.resume(conn);
+                set.request_all(conn);
+            }
+            None => {
+                state.other_broker = true;
+                state.moved = Some(conn.clone());
+                drop(state);
+            }
+        }
+        set.update(|_| ());
+    }
 }
 
 impl Subscriber {
-    pub(super) fn new(ctx: Context, link: Link, feed: Arc<Feed>, rin: RIn) -> Self {
-        Self {
-            feed,
-            link,
-            rin,
-            ctx,
-            handed: HashMap::new(),
-            since: HashMap::new(),
-            current: None,
-            spare: Vec::new(),
-            downs: 0,
-        }
-    }
-
-    /// Connects to a broker with the defaults.
+    /// Connects to a broker with the default options.
     ///
     /// # Errors
     /// As [`SubscriberBuilder::connect`].
@@ -88,14 +162,14 @@ impl Subscriber {
         Self::builder().connect(addr)
     }
 
-    /// Connects with options.
+    /// Options for a connection.
     pub fn builder() -> SubscriberBuilder {
         SubscriberBuilder::default()
     }
 
-    /// Receives a topic from now on, or every topic that a filter matches (`+` is any one level, `#` the rest), each
-    /// once however many filters match it. No topic need exist yet; those that appear later are received from their
-    /// beginning.
+    /// Subscribes to a topic, or to every topic that a filter matches (`+` is any one level, `#` the rest), from the next
+    /// message on. A topic that several filters match is received once. Topics need not exist yet: later ones are received
+    /// from their first message. Returns without waiting for the broker; [`Notice::Joined`] reports each active subscription.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -106,77 +180,86 @@ impl Subscriber {
     /// ```
     ///
     /// # Errors
-    /// No such name or filter is possible.
+    /// The name or filter is not valid.
     pub fn subscribe(&mut self, topics: &str) -> Result<(), SubscribeTopicError> {
         self.subscribe_from(topics, StartFrom::Newest)
     }
 
-    /// As [`Subscriber::subscribe`], from a place on. Publishers that appear later are received from their beginning.
-    /// In a topic that several filters match, the first that was asked for says where to begin.
+    /// As [`Subscriber::subscribe`], with another start. Later publishers are received from their first message. In a topic that
+    /// several filters match, the earliest filter decides the start.
     ///
     /// # Errors
-    /// No such name or filter is possible.
-    pub fn subscribe_from(&mut self, topics: &str, from: StartFrom) -> Result<(), SubscribeTopicError> {
+    /// The name or filter is not valid.
+    pub fn subscribe_from(&mut self, topics: &str, start: StartFrom) -> Result<(), SubscribeTopicError> {
         let filter: TopicFilter = topics.parse()?;
-        let bytes = self.feed.options.name.len();
-        let holds = !self.feed.options.hold.is_zero();
-        if bytes > MAX_NAME_BYTES || (holds && bytes == 0) {
-            return Err(SubscribeTopicError::SubscriberName { bytes, max: MAX_NAME_BYTES });
-        }
-        let mut state = lock(&self.feed.state);
-        if let StartFrom::Positions(positions) = &from {
-            state.positions.give(positions);
-        }
-        let seen = state.buffers.any_of(&filter);
-        if state.wanted.add(&filter, from, seen) {
-            drop(state);
-            self.feed.ask(&self.link.conn(), &[filter]);
+        self.set.subscribe(&self.rin, &self.connection.conn(), &filter, start);
+        Ok(())
+    }
+
+    /// Ends the subscription of a topic or filter, exactly as it was subscribed. Nothing more is received from topics that no
+    /// other filter matches, not even messages that have arrived. A durable subscriber gives up its places there. Does nothing if
+    /// there is no such subscription.
+    ///
+    /// # Errors
+    /// The name or filter is not valid.
+    pub fn unsubscribe(&mut self, topics: &str) -> Result<(), SubscribeTopicError> {
+        let filter: TopicFilter = topics.parse()?;
+        let removed = self.set.update(|state| {
+            let known = state.filters.remove(&filter);
+            if known { state.remove_unwanted() } else { Vec::new() }
+        });
+        for (bid, epoch) in removed {
+            self.rin.unsubscribe(bid);
+            self.handed_out.remove(&epoch);
+            self.covered_from.remove(&epoch);
+            if let Some(cursor) = self.cursor.take_if(|cursor| cursor.epoch() == epoch) {
+                cursor.consume_taken(&mut self.spare);
+            }
         }
         Ok(())
     }
 
-    /// What comes next, waiting at most `timeout`; none if nothing came.
+    /// The next event, waiting at most `timeout`; none if nothing came.
     ///
     /// # Errors
-    /// The connection is over for good, or the call came from a callback of the framework, which must not wait.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Item<'_>>, ReceiveError> {
+    /// Another subscriber took over the place ([`ReceiveError::TakenOver`]), or the call came from a callback of the framework,
+    /// which must not wait.
+    pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'_>>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
-            if let Some(notice) = self.untold() {
-                return Ok(Some(Item::Notice(notice)));
+            let (notice, disconnected) = self.next_notice();
+            if let Some(notice) = notice {
+                return Ok(Some(Event::Notice(notice)));
             }
-            let left = deadline.left();
-            // What was received before the connection was lost is still there, and comes first.
-            let away = self.away();
-            let wait = if away { Duration::ZERO } else { left.min(LOOK) };
+            let over = deadline.has_passed();
+            // Data that was received before the connection was lost comes first.
+            let wait = if disconnected { Duration::ZERO } else { deadline.left_within(STEP) };
             match self.rin.recv(Some(wait))? {
                 Some(InEvent::Data(view)) => {
                     if let Some((bytes, topic, framing)) = self.take(view) {
                         let spare = &mut self.spare;
                         let batch = Batch { bytes: Some(bytes), topic, framing, spare };
-                        return Ok(Some(Item::Batch(batch)));
+                        return Ok(Some(Event::Batch(batch)));
                     }
                 }
                 Some(event) => {
                     if let Some(notice) = self.on_event(event) {
-                        return Ok(Some(Item::Notice(notice)));
+                        return Ok(Some(Event::Notice(notice)));
                     }
                 }
-                None if let Some(why) = self.over() => return Err(ReceiveError::Down(why)),
-                None if away && self.wait_back(left) => {
-                    return Ok(Some(Item::Notice(Notice::Reconnected)));
+                None if let Some(why) = self.taken_over() => return Err(ReceiveError::TakenOver(why)),
+                None if disconnected && self.wait_moved(deadline.left()) => {
+                    return Ok(Some(Event::Notice(Notice::Reconnected)));
                 }
+                None if over => return Ok(None),
                 None => {}
-            }
-            if left.is_zero() {
-                return Ok(None);
             }
         }
     }
 
-    /// The next messages, several at once and borrowed where they landed, waiting at most `timeout`; none if nothing
-    /// came. A topic without a publisher is waited for: its next publisher may come. With
-    /// [`SubscriberBuilder::until_ended`] this returns none as soon as every topic has ended.
+    /// The next messages, several at once and in the memory where they landed, waiting at most `timeout`; none if nothing came.
+    /// A topic without a publisher may get another one, so the call waits. With [`SubscriberBuilder::until_ended`] it returns
+    /// none as soon as every topic has ended.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -184,7 +267,7 @@ impl Subscriber {
     /// let mut subscriber = rbmq::Subscriber::connect("127.0.0.1:7411")?;
     /// subscriber.subscribe("prices")?;
     /// let mut bytes = 0;
-    /// while let Some(batch) = subscriber.next_batch(Duration::from_secs(10))? {
+    /// while let Some(batch) = subscriber.next_batch(Some(Duration::from_secs(10)))? {
     ///     bytes += batch.records().map(<[u8]>::len).sum::<usize>();
     /// }
     /// # Ok(())
@@ -192,23 +275,24 @@ impl Subscriber {
     /// ```
     ///
     /// # Errors
-    /// Something is missing or refused; each is told once, and receiving goes on with the next call.
-    pub fn next_batch(&mut self, timeout: Duration) -> Result<Option<Batch<'_>>, ReceiveError> {
+    /// Messages are missing, or the broker refused something. Each error is returned once, and the next call continues, unless
+    /// [`ReceiveError::is_final`].
+    pub fn next_batch(&mut self, timeout: Option<Duration>) -> Result<Option<Batch<'_>>, ReceiveError> {
         let next = self.wait_bytes(timeout)?;
         let spare = &mut self.spare;
         Ok(next.map(|(bytes, topic, framing)| Batch { bytes: Some(bytes), topic, framing, spare }))
     }
 
-    /// The next message, copied, waiting at most `timeout`; none if nothing came, as for [`Subscriber::next_batch`].
+    /// A copy of the next message, waiting at most `timeout`; none if nothing came, as for [`Subscriber::next_batch`].
     ///
     /// # Errors
     /// As [`Subscriber::next_batch`].
-    pub fn recv(&mut self, timeout: Duration) -> Result<Option<Message>, ReceiveError> {
+    pub fn recv(&mut self, timeout: Option<Duration>) -> Result<Option<Message>, ReceiveError> {
         Ok(self.recv_ref(timeout)?.map(|message| message.to_message()))
     }
 
-    /// The next message, borrowed where it landed, waiting at most `timeout`; none if nothing came, as for
-    /// [`Subscriber::next_batch`]. Its space is given back when the last message of its batch was followed by another call.
+    /// The next message in the memory where it landed, waiting at most `timeout`; none if nothing came, as for
+    /// [`Subscriber::next_batch`]. The messages of a batch are consumed by the call that follows the last one.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -216,7 +300,7 @@ impl Subscriber {
     /// let mut subscriber = rbmq::Subscriber::connect("127.0.0.1:7411")?;
     /// subscriber.subscribe("prices")?;
     /// let mut bytes = 0;
-    /// while let Some(message) = subscriber.recv_ref(Duration::from_secs(10))? {
+    /// while let Some(message) = subscriber.recv_ref(Some(Duration::from_secs(10)))? {
     ///     bytes += message.bytes.len();
     /// }
     /// # Ok(())
@@ -226,119 +310,140 @@ impl Subscriber {
     /// # Errors
     /// As [`Subscriber::next_batch`].
     #[inline]
-    pub fn recv_ref(&mut self, timeout: Duration) -> Result<Option<MessageRef<'_>>, ReceiveError> {
+    pub fn recv_ref(&mut self, timeout: Option<Duration>) -> Result<Option<MessageRef<'_>>, ReceiveError> {
         let (start, end) = loop {
-            if let Some(current) = &mut self.current
-                && let Some(range) = current.advance()?
+            if let Some(cursor) = &mut self.cursor
+                && let Some(range) = cursor.advance()?
             {
                 break range;
             }
-            if !self.next_current(timeout)? {
+            if !self.next_cursor(timeout)? {
                 return Ok(None);
             }
         };
-        Ok(self.current.as_ref().map(|current| current.message(start, end)))
+        Ok(self.cursor.as_ref().map(|cursor| cursor.message(start, end)))
     }
 
-    /// Gives back the batch whose messages were all taken, and waits for another one.
-    fn next_current(&mut self, timeout: Duration) -> Result<bool, ReceiveError> {
-        if let Some(taken) = self.current.take() {
+    /// Consumes the batch whose messages were all taken, and waits for another one.
+    fn next_cursor(&mut self, timeout: Option<Duration>) -> Result<bool, ReceiveError> {
+        if let Some(taken) = self.cursor.take() {
             taken.consume(&mut self.spare);
         }
         let next = self.wait_bytes(timeout)?;
-        self.current = next.map(|(bytes, topic, framing)| Current::new(bytes, topic, framing));
-        Ok(self.current.is_some())
+        self.cursor = next.map(|(bytes, topic, framing)| BatchCursor::new(bytes, topic, framing));
+        Ok(self.cursor.is_some())
     }
 
-    /// Whether every topic and filter that was asked for has matched a publisher's log, and all logs that were matched
-    /// so far have ended and were received. With a filter, as with a topic, another may appear later.
+    /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were
+    /// received. Another log may appear later, for a filter as for a topic.
     pub fn ended(&self) -> bool {
-        let state = lock(&self.feed.state);
-        // A topic that could not be had has not ended, and is told first; others are still to be heard of until the
-        // broker has answered.
-        let told = state.notices.is_empty() && state.asked.1 == 0 && state.awaited.is_empty();
-        self.current.is_none() && told && state.wanted.all_seen() && state.buffers.all_ended()
+        let state = lock(&self.set.state);
+        // The application takes a refusal first. Until the broker has answered, further logs may be announced.
+        let answered = state.notices.is_empty() && state.is_answered();
+        self.cursor.is_none() && answered && state.filters.all_matched() && state.buffers.all_ended()
     }
 
-    /// Whether there is a connection to the broker now.
+    /// A descriptor that is readable while a call that receives would return something. The application's event loop may only
+    /// poll it. When it is readable, take events or messages with a time-out of zero until none is returned: messages of a
+    /// batch that is partly taken do not make the descriptor readable.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(poll) = self.poll.get() {
+            return Ok(poll.as_fd());
+        }
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let state = lock(&self.set.state);
+        add_to_poll(&poll, self.set.readable.descriptor(false)?)?;
+        self.set.settle(&state);
+        drop(state);
+        add_to_poll(&poll, self.rin.pollable()?)?;
+        Ok(self.poll.get_or_init(|| poll).as_fd())
+    }
+
+    /// Whether the connection to the broker is up.
     pub fn is_connected(&self) -> bool {
-        self.link.conn().is_up()
+        self.connection.conn().is_up()
     }
 
-    /// The context it uses: to share its memory and threads. If the subscriber made it, callbacks set on it may run inside
+    /// The context, to share its memory and its threads. If the subscriber created it, callbacks set on it may run inside
     /// calls that wait ([`Context::allow_callbacks_in_calls`]).
     pub fn context(&self) -> &Context {
-        &self.ctx
+        &self.context
     }
 
-    /// Ends the connection in order. Waits at most `timeout`. The messages that were handed out count as consumed (in a
-    /// merged topic those of whole runs): whoever waits for that learns it, and a named subscriber that comes back goes on
-    /// with the first delivery of which it had not all.
-    pub fn close(mut self, timeout: Duration) {
-        if let Some(current) = self.current.take() {
-            current.leave(&mut self.spare);
+    /// Closes the connection. Waits at most 10 s. The messages that were handed out count as consumed (in a merged topic: those
+    /// of whole runs). A durable subscriber that returns resumes with the first delivery of which it had not all.
+    pub fn close(self) {
+        self.close_timeout(Some(CLOSE_TIMEOUT));
+    }
+
+    /// As [`Subscriber::close`], waiting at most `timeout`.
+    pub fn close_timeout(mut self, timeout: Option<Duration>) {
+        if let Some(cursor) = self.cursor.take() {
+            cursor.consume_taken(&mut self.spare);
         }
-        self.link.close(timeout);
+        self.connection.close(timeout);
     }
 
-    /// The next bytes; what is missing or refused is an error, what else happens is passed over.
-    fn wait_bytes(&mut self, timeout: Duration) -> Result<Option<(Bytes, TopicName, Framing)>, ReceiveError> {
+    /// The next bytes. Losses and refusals are errors, and other notices are skipped.
+    fn wait_bytes(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<(Bytes, TopicName, Framing)>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
-            let until_ended = self.feed.options.until_ended;
+            let until_ended = self.set.options.until_ended;
             if until_ended && self.ended() {
                 return Ok(None);
             }
-            let left = deadline.left();
-            // That all has ended may be known only when the broker's last word has come, which wakes nobody.
-            let step = left.min(LOOK);
-            match self.next(step)? {
-                None if step < left => {}
-                None => return Ok(None),
-                Some(Item::Batch(mut batch)) => {
+            let over = deadline.has_passed();
+            // The last answer of the broker may be what completes the end. It wakes no thread that waits for data.
+            match self.next_event(Some(deadline.left_within(STEP)))? {
+                None if over => return Ok(None),
+                None => {}
+                Some(Event::Batch(mut batch)) => {
                     let (topic, framing) = (batch.topic.clone(), batch.framing);
                     if let Some(bytes) = batch.bytes.take() {
                         return Ok(Some((bytes, topic, framing)));
                     }
                 }
-                // Another publisher of the topic may come.
-                Some(Item::Notice(Notice::Gone { .. })) if !until_ended => {}
-                Some(Item::Notice(notice)) => notice.into_error().map_or(Ok(()), Err)?,
+                // The topic may get another publisher.
+                Some(Event::Notice(Notice::Gone { .. })) if !until_ended => {}
+                Some(Event::Notice(notice)) => notice.into_error().map_or(Ok(()), Err)?,
             }
         }
     }
 
-    /// What is known of the buffer of received data, and that it was handed out.
+    /// Takes the bytes of received data, and remembers that they were handed out.
     fn take(&mut self, view: InView) -> Option<(Bytes, TopicName, Framing)> {
-        let buffer = lock(&self.feed.state).buffers.get(view.bid()).cloned()?;
-        self.handed.insert(view.epoch(), view.end());
+        let buffer = lock(&self.set.state).buffers.get(view.bid()).cloned()?;
+        self.handed_out.insert(view.epoch(), view.end());
         Some((Bytes::of(view, &mut self.spare)?, buffer.topic, buffer.framing))
     }
 
     fn on_event(&mut self, event: InEvent) -> Option<Notice> {
-        let mut state = lock(&self.feed.state);
+        let mut state = lock(&self.set.state);
         match event {
             InEvent::Subscribed { bid, epoch, start } => {
                 let topic = state.buffers.get(bid)?.topic.clone();
-                let since = state.positions.get(epoch).map_or(start, |place| place.since.min(start));
-                self.since.insert(epoch, since);
+                let known = state.positions.get(epoch);
+                let covered_from = known.map_or(start, |known| known.covered_from.min(start));
+                self.covered_from.insert(epoch, covered_from);
                 Some(Notice::Joined { topic, epoch, start })
             }
-            InEvent::NoPlace { bid } => state.no_place(bid),
+            InEvent::NoPlace { bid } => state.on_no_place(bid),
             InEvent::Lost { bid, from, to } => {
                 let buffer = state.buffers.get(bid)?.clone();
                 drop(state);
-                self.handed.insert(buffer.epoch, to);
-                self.since.insert(buffer.epoch, to);
+                self.handed_out.insert(buffer.epoch, to);
+                self.covered_from.insert(buffer.epoch, to);
                 Some(Notice::Lost { topic: buffer.topic, epoch: buffer.epoch, from, to })
             }
             InEvent::Closed { bid, end } => {
-                let (topic, epoch) = state.buffers.end(bid)?;
-                state.positions.leave(epoch, leave(&mut self.since, epoch, end));
                 drop(state);
-                self.handed.remove(&epoch);
-                self.feed.go_on(&self.rin, epoch);
-                Some(Notice::Closed { topic, epoch, end })
+                self.on_closed(bid, end)
             }
             InEvent::Gone { bid, end } => {
                 drop(state);
@@ -352,113 +457,135 @@ impl Subscriber {
                 drop(state);
                 self.on_refused(bid, &error)
             }
-            InEvent::ConnDown { why } => {
-                drop(state);
-                self.downs += 1;
-                Some(Notice::Disconnected(why))
+            InEvent::ConnDown { reason } => {
+                state.disconnects += 1;
+                state.disconnected = true;
+                self.set.settle(&state);
+                Some(Notice::Disconnected(reason.to_string()))
             }
             other => {
-                debug!("not told: {other:?}");
+                debug!("an event without a notice: {other:?}");
                 None
             }
         }
     }
 
-    fn on_restarted(&mut self, bid: Bid) -> Option<Notice> {
-        let (topic, epoch) = lock(&self.feed.state).buffers.end(bid)?;
-        self.handed.remove(&epoch);
-        self.since.remove(&epoch);
-        Some(Notice::Refused(format!("topic '{topic}': its publisher began a new log")))
+    fn on_closed(&mut self, bid: Bid, end: Position) -> Option<Notice> {
+        let mut state = lock(&self.set.state);
+        let (topic, epoch) = state.buffers.end(bid)?;
+        let left = left_at(&mut self.covered_from, epoch, end);
+        state.positions.leave(epoch, left);
+        drop(state);
+        self.handed_out.remove(&epoch);
+        self.set.on_ended(&self.rin, epoch);
+        Some(Notice::Closed { topic, epoch, end })
     }
 
-    /// A subscription was refused, or ended by the broker: what was handed out counts if its log comes again.
+    fn on_restarted(&mut self, bid: Bid) -> Option<Notice> {
+        let (topic, epoch) = lock(&self.set.state).buffers.end(bid)?;
+        self.handed_out.remove(&epoch);
+        self.covered_from.remove(&epoch);
+        let reason = "its publisher began a new log".into();
+        Some(Notice::Refused { topic: Some(topic), reason })
+    }
+
+    /// A subscription was refused, or ended by the broker. If the log is announced again, it resumes.
     fn on_refused(&mut self, bid: Bid, error: &RefusedError) -> Option<Notice> {
-        let mut state = lock(&self.feed.state);
+        let mut state = lock(&self.set.state);
         let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch)?;
         let notice = refused(&mut state, bid, error);
-        if let Some(position) = self.handed.remove(&epoch) {
-            state.positions.leave(epoch, leave(&mut self.since, epoch, position));
+        if let Some(position) = self.handed_out.remove(&epoch) {
+            let left = left_at(&mut self.covered_from, epoch, position);
+            state.positions.leave(epoch, left);
         }
         drop(state);
-        self.feed.go_on(&self.rin, epoch);
+        self.set.on_ended(&self.rin, epoch);
         notice
     }
 
-    /// A buffer's publisher is gone: it may come back, with the same log under another id, or the log may be there
-    /// already by another broker.
+    /// The publisher of a buffer is gone. It may return with the same log under another id, or the log may already be announced
+    /// by way of another broker.
     fn on_gone(&mut self, bid: Bid, end: Position) -> Option<Notice> {
-        let mut state = lock(&self.feed.state);
+        let mut state = lock(&self.set.state);
         let (topic, epoch) = state.buffers.end(bid)?;
-        state.positions.leave(epoch, leave(&mut self.since, epoch, end));
-        self.handed.remove(&epoch);
-        let goes_on = state.continues.remove(&bid) || state.later.contains_key(&epoch);
-        if goes_on {
-            state.awaited.insert(epoch, (bid, topic.clone(), end));
-        }
+        let left = left_at(&mut self.covered_from, epoch, end);
+        state.positions.leave(epoch, left);
+        self.handed_out.remove(&epoch);
+        let continues = state.await_log(bid, (topic.clone(), epoch), end);
         drop(state);
-        self.feed.go_on(&self.rin, epoch);
-        (!goes_on).then_some(Notice::Gone { topic, epoch, end })
+        self.set.on_ended(&self.rin, epoch);
+        (!continues).then_some(Notice::Gone { topic, epoch, end })
     }
 
-    /// What the broker said besides messages, and was not told yet.
-    fn untold(&self) -> Option<Notice> {
-        let mut state = lock(&self.feed.state);
-        let notice = state.notices.pop_front();
-        notice.or_else(|| state.lowered.untold.pop_front().map(Notice::Lowered))
-    }
-
-    /// Why the connection is lost for good, if it is.
-    fn over(&self) -> Option<String> {
-        lock(&self.feed.state).over.clone()
-    }
-
-    /// Whether the connection is lost and not made again yet.
-    fn away(&self) -> bool {
-        let state = lock(&self.feed.state);
-        state.moved.is_some() || state.reconnects < self.downs
-    }
-
-    /// Waits until there is a connection again; moves to it if it leads to another broker process.
-    fn wait_back(&mut self, timeout: Duration) -> bool {
-        let downs = self.downs;
-        let waiting =
-            |state: &mut State| state.moved.is_none() && state.over.is_none() && state.reconnects < downs;
-        if !wait_while(&self.feed.state, &self.feed.changed, timeout, waiting) || self.over().is_some() {
-            return false;
+    /// The next notice that the framework does not report, and whether the connection is lost.
+    fn next_notice(&self) -> (Option<Notice>, bool) {
+        let mut state = lock(&self.set.state);
+        let notice = state.next_notice();
+        if notice.is_some() {
+            self.set.settle(&state);
         }
-        let moved = lock(&self.feed.state).moved.take();
-        if let Some(conn) = moved {
-            let mut state = lock(&self.feed.state);
-            self.downs = state.reconnects;
-            state.buffers.forget();
-            state.later.clear();
-            state.continues.clear();
-            state.awaited.clear();
-            for (epoch, position) in self.handed.drain() {
-                state.positions.leave(epoch, leave(&mut self.since, epoch, position));
-            }
-            self.since.clear();
-            drop(state);
-            self.rin = self.feed.attach(&conn);
-            self.feed.ask_all(&conn);
+        (notice, state.disconnected)
+    }
+
+    /// Why the place was taken over, if it was.
+    fn taken_over(&self) -> Option<String> {
+        lock(&self.set.state).taken_over.clone()
+    }
+
+    /// Waits for a connection after a loss. Moves to it, and returns true, if it leads to another broker process.
+    fn wait_moved(&mut self, timeout: Option<Duration>) -> bool {
+        let waiting = |state: &mut State| {
+            state.moved.is_none() && state.taken_over.is_none() && state.reconnects < state.disconnects
+        };
+        wait_while(&self.set.state, &self.set.changed, timeout, waiting);
+        let mut state = lock(&self.set.state);
+        let Some(conn) = state.moved.take() else { return false };
+        state.disconnects = state.reconnects;
+        state.disconnected = false;
+        state.forget_buffers();
+        for (epoch, position) in self.handed_out.drain() {
+            let left = left_at(&mut self.covered_from, epoch, position);
+            state.positions.leave(epoch, left);
         }
+        self.covered_from.clear();
+        self.set.settle(&state);
+        drop(state);
+        self.move_to(&conn);
         true
+    }
+
+    fn move_to(&mut self, conn: &Conn) {
+        let rin = self.set.attach(conn);
+        if let Some(poll) = self.poll.get() {
+            // The descriptor of the former rIn leaves the poll set when it is closed.
+            let added = rin.pollable().and_then(|descriptor| add_to_poll(poll, descriptor));
+            if let Err(error) = added {
+                debug!("the descriptor does not follow the new connection: {error}");
+            }
+        }
+        self.rin = rin;
+        self.set.request_all(conn);
     }
 }
 
-/// A log is left at a position.
-fn leave(since: &mut HashMap<Epoch, Position>, epoch: Epoch, position: Position) -> Place {
-    Place { position, since: since.remove(&epoch).unwrap_or(position) }
+fn add_to_poll(poll: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    epoll::add(poll, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    Ok(())
+}
+
+/// Where a log is left.
+fn left_at(covered_from: &mut HashMap<Epoch, Position>, epoch: Epoch, position: Position) -> ResumePosition {
+    ResumePosition { position, covered_from: covered_from.remove(&epoch).unwrap_or(position) }
 }
 
 fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {
     use rocketbufs::proto::RefuseCode::NoSuchBuffer;
     let buffer = state.buffers.remove(bid)?;
     if matches!(error, RefusedError::Peer { code: NoSuchBuffer, .. }) {
-        // Removed at the broker while the subscription was on its way: there is nothing of it any more.
+        // The broker removed the buffer while the request was on its way. There is nothing to receive.
         return None;
     }
-    Some(Notice::Refused(format!("topic '{}': {error}", buffer.topic)))
+    Some(Notice::Refused { topic: Some(buffer.topic), reason: error.to_string() })
 }
 
 impl IntoIterator for Subscriber {
@@ -466,35 +593,32 @@ impl IntoIterator for Subscriber {
     type IntoIter = Messages;
 
     fn into_iter(self) -> Messages {
-        Messages { subscriber: self }
+        Messages { subscriber: self, over: false }
     }
 }
 
-/// The messages of a subscriber, without an end; with [`SubscriberBuilder::until_ended`], until every topic has ended. See
-/// [`Subscriber`].
+/// The messages of a subscriber, without an end; with [`SubscriberBuilder::until_ended`], until every topic has ended. An error
+/// that [`ReceiveError::is_final`] ends the iterator, and after any other one it continues. See [`Subscriber`].
 pub struct Messages {
     subscriber: Subscriber,
+    over: bool,
 }
 
 impl Iterator for Messages {
     type Item = Result<Message, ReceiveError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            match self.subscriber.recv(Duration::from_secs(3600)) {
-                Ok(Some(message)) => return Some(Ok(message)),
-                Ok(None) if self.subscriber.feed.options.until_ended && self.subscriber.ended() => {
-                    return None;
-                }
-                Ok(None) => {}
-                Err(error) => return Some(Err(error)),
-            }
+        if self.over {
+            return None;
         }
+        let next = self.subscriber.recv(None).transpose();
+        self.over = next.as_ref().is_none_or(|next| next.as_ref().is_err_and(ReceiveError::is_final));
+        next
     }
 }
 
 impl std::fmt::Debug for Subscriber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscriber").field("conn", &self.link.conn()).finish_non_exhaustive()
+        f.debug_struct("Subscriber").field("conn", &self.connection.conn()).finish_non_exhaustive()
     }
 }

@@ -1,27 +1,32 @@
-//! One topic of a publisher: writing records into its buffer.
+//! A writer: publishes to one topic.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketbufs::{ConfirmLevel, OutSegment, OutWriter, Position, SegmentError, WaitError};
+use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
 
-use super::confirm::{ConfirmResult, Confirmation, Level};
+use super::confirm::{ConfirmResult, Confirmation};
+use super::deadline::Deadline;
 use super::error::{PublishError, PublisherWaitError};
-use super::link::Deadline;
-use super::publisher::{CLOSE_TIMEOUT, Inner, TopicState};
+use super::level::ConfirmLevel;
+use super::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
 use crate::wire::{Framing, RECORD_HEADER_BYTES, TopicName, record_header};
 
-/// How often a publisher that waits for room looks whether the broker still wants the topic.
-const LOOK: Duration = Duration::from_millis(200);
+/// The longest wait before a waiting publisher checks whether the broker refuses the topic.
+const STEP: Duration = Duration::from_millis(200);
 
-/// How often a flush looks whether the broker is back.
-const RECONNECT_LOOK: Duration = Duration::from_millis(10);
+/// How often a flush checks whether the connection is back.
+const RECONNECT_STEP: Duration = Duration::from_millis(10);
 
-/// Publishes to one topic. One thread writes; it may be moved to another. Dropping it closes the topic without
-/// waiting; [`TopicWriter::close`] waits until the broker has everything.
+/// Publishes to one topic. A writer may be moved to another thread, and one thread uses it at a time. Dropping a writer closes
+/// its topic without waiting. [`TopicWriter::close`] waits until the broker has everything.
+///
+/// Published records are in the topic's ring, in this process. The library sends them at once, and again after a lost
+/// connection. Calls wait only while the ring is full or the topic has too few subscribers. Time-outs are for the whole call:
+/// `None` is no limit, and `Some(Duration::ZERO)` tries once and does not wait.
 pub struct TopicWriter {
-    inner: Arc<Inner>,
+    shared: Arc<PublisherShared>,
     state: Arc<TopicState>,
     writer: OutWriter,
     max_delivery: u64,
@@ -29,12 +34,12 @@ pub struct TopicWriter {
 
 impl TopicWriter {
     pub(super) fn new(
-        inner: Arc<Inner>,
+        shared: Arc<PublisherShared>,
         state: Arc<TopicState>,
         writer: OutWriter,
         max_delivery: u64,
     ) -> Self {
-        Self { inner, state, writer, max_delivery }
+        Self { shared, state, writer, max_delivery }
     }
 
     /// The topic.
@@ -42,15 +47,16 @@ impl TopicWriter {
         &self.state.topic
     }
 
-    /// Most bytes of one delivery: of one record with its header, of one batch, or of one piece of raw bytes.
+    /// The largest delivery in bytes: a record with its header, a batch, or a piece of raw bytes.
     pub fn max_delivery_bytes(&self) -> u64 {
         self.max_delivery
     }
 
-    /// Publishes one record as a delivery of its own; waits while the buffer is full. Returns the position behind it.
+    /// Publishes one record. Waits without a limit while the ring is full. Returns the position behind the record.
     ///
     /// # Errors
-    /// Too large, the wrong framing, or the broker refused the topic after a reconnect. Nothing was published then.
+    /// The record is too large, the topic has another framing, or the broker refuses the topic after a reconnect. Then nothing
+    /// was published.
     #[inline]
     pub fn publish(&mut self, record: &[u8]) -> Result<Position, PublishError> {
         if let Some(header) = self.ready(Framing::Records, record.len())
@@ -61,24 +67,28 @@ impl TopicWriter {
         self.publish_slowly(record, None)
     }
 
-    /// As [`TopicWriter::publish`], waiting at most `timeout` while the buffer is full.
+    /// As [`TopicWriter::publish`], waiting at most `timeout`.
     ///
     /// # Errors
-    /// As there, and [`PublishError::TimedOut`].
-    pub fn publish_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<Position, PublishError> {
+    /// As [`TopicWriter::publish`], and [`PublishError::TimedOut`].
+    pub fn publish_timeout(
+        &mut self,
+        record: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Position, PublishError> {
         if let Some(header) = self.ready(Framing::Records, record.len())
             && let Ok(end) = self.writer.append(&[&header, record])
         {
             return Ok(end);
         }
-        self.publish_slowly(record, Some(timeout))
+        self.publish_slowly(record, timeout)
     }
 
-    /// Publishes plain bytes as they are, in a topic that was opened for [`Framing::Raw`]; more than fit into one
-    /// delivery make several. Waits while the buffer is full.
+    /// Publishes plain bytes, in a topic with [`Framing::Raw`]. Bytes that do not fit into one delivery make several. Waits
+    /// without a limit while the ring is full.
     ///
     /// # Errors
-    /// As [`TopicWriter::publish`]; a part may have been published when the broker refused the topic.
+    /// As [`TopicWriter::publish`]. A part may have been published when the broker refuses the topic.
     pub fn publish_raw(&mut self, bytes: &[u8]) -> Result<Position, PublishError> {
         self.check(Framing::Raw)?;
         let most = usize::try_from(self.max_delivery).unwrap_or(usize::MAX);
@@ -89,8 +99,8 @@ impl TopicWriter {
         Ok(end)
     }
 
-    /// A delivery to be filled with many records: one hand-over for all of them. `bytes` is how much room to have
-    /// for records with their headers, at most [`TopicWriter::max_delivery_bytes`]. Waits while the buffer is full.
+    /// Begins a delivery of many records, which costs as much as the delivery of one. `bytes` is the room for records with their
+    /// headers, at most [`TopicWriter::max_delivery_bytes`]. Waits without a limit while the ring is full.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -105,27 +115,29 @@ impl TopicWriter {
     ///
     /// # Errors
     /// As [`TopicWriter::publish`].
-    pub fn batch(&mut self, bytes: u64) -> Result<Batch<'_>, PublishError> {
-        self.check(Framing::Records)?;
-        let segment = self.segment(bytes, None)?;
-        Ok(Batch { owner: self, segment: Some(segment), filled: 0 })
+    pub fn batch(&mut self, bytes: u64) -> Result<WriteBatch<'_>, PublishError> {
+        self.batch_timeout(bytes, None)
     }
 
-    /// As [`TopicWriter::batch`], waiting at most `timeout` while the buffer is full.
+    /// As [`TopicWriter::batch`], waiting at most `timeout`.
     ///
     /// # Errors
-    /// As there, and [`PublishError::TimedOut`].
-    pub fn batch_timeout(&mut self, bytes: u64, timeout: Duration) -> Result<Batch<'_>, PublishError> {
+    /// As [`TopicWriter::batch`], and [`PublishError::TimedOut`].
+    pub fn batch_timeout(
+        &mut self,
+        bytes: u64,
+        timeout: Option<Duration>,
+    ) -> Result<WriteBatch<'_>, PublishError> {
         self.check(Framing::Records)?;
-        let segment = self.segment(bytes, Some(timeout))?;
-        Ok(Batch { owner: self, segment: Some(segment), filled: 0 })
+        let segment = self.segment(bytes, timeout)?;
+        Ok(WriteBatch { owner: self, segment: Some(segment), filled: 0 })
     }
 
-    /// A piece of the buffer of exactly `bytes`, to be filled by `fill` (which returns how many bytes it wrote) and
-    /// delivered as raw bytes: without a copy. Waits at most `timeout` (none: for ever) while the buffer is full.
+    /// Publishes raw bytes without a copy: `fill` writes them into `bytes` bytes of the ring and returns how many bytes it wrote.
+    /// Waits at most `timeout` while the ring is full.
     ///
     /// # Errors
-    /// As [`TopicWriter::publish_timeout`]; `E` is what `fill` may fail with, and then nothing is published.
+    /// As [`TopicWriter::publish_timeout`]. If `fill` fails, nothing is published, and the inner result is its error.
     pub fn fill_raw<E>(
         &mut self,
         bytes: u64,
@@ -140,79 +152,92 @@ impl TopicWriter {
         Ok(filled)
     }
 
-    /// How many subscribers have a place in this topic's buffer, as the broker told last.
+    /// The number of subscribers that have a place in this topic's buffer, as last reported by the broker.
     pub fn subscribers(&self) -> u32 {
         self.state.subscribers()
     }
 
-    /// Waits until the topic has `count` subscribers, so that they get everything from here on.
+    /// Waits until the topic has `count` subscribers. They receive everything that is published from then on.
     ///
     /// # Errors
-    /// Fewer within `timeout`.
-    pub fn wait_subscribers(&self, count: u32, timeout: Duration) -> Result<(), PublisherWaitError> {
+    /// There are fewer after `timeout` (none: no limit), or the broker refuses the topic.
+    pub fn wait_subscribers(&self, count: u32, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
         self.state.wait_subscribers(count, timeout)
     }
 
-    /// The position behind everything that was published.
+    /// The position behind the last published record.
     pub fn position(&self) -> Position {
         self.writer.head()
     }
 
-    /// Tells when everything below `position` (as [`TopicWriter::publish`] returns it) is confirmed at `level`: a future,
-    /// or something to wait for or look at. Any number may be under way, up to [`TopicOptions::max_confirmations`].
+    /// Begins a confirmation of everything below `position`, which [`TopicWriter::publish`] returned. The result is a future that
+    /// can also be waited for or polled. Up to [`TopicOptions::max_confirmations`] may wait at a time.
     ///
     /// [`TopicOptions::max_confirmations`]: crate::TopicOptions::max_confirmations
-    pub fn confirmation(&self, position: Position, level: Level) -> Confirmation {
+    pub fn confirmation(&self, position: Position, level: ConfirmLevel) -> Confirmation {
         let now = (self.writer.head(), self.state.refusal().map(|(_, reason)| reason));
-        let asks = (Arc::downgrade(&self.inner), self.state.bid);
-        self.state.confirms.begin(level, position, now, asks)
+        let buffer = (Arc::downgrade(&self.shared.out), self.state.bid);
+        self.state.confirmations.begin(level, position, now, buffer)
     }
 
-    /// Waits until everything below `position` is confirmed at `level`.
+    /// Waits until everything below `position` is confirmed at `level`, at most `timeout` (none: no limit).
     ///
     /// # Errors
-    /// [`ConfirmError`](crate::ConfirmError); each says up to which position it is.
-    pub fn confirm(&self, position: Position, level: Level, timeout: Duration) -> ConfirmResult {
+    /// [`ConfirmError`](crate::ConfirmError), with the confirmed position.
+    pub fn confirm(
+        &self,
+        position: Position,
+        level: ConfirmLevel,
+        timeout: Option<Duration>,
+    ) -> ConfirmResult {
         let confirmed = self.confirmation(position, level).wait(timeout);
         let missing = || self.state.min_subscribers.saturating_sub(self.state.subscribers());
-        confirmed.map_err(|error| error.explained(self.inner.link.last_error(), missing()))
+        confirmed.map_err(|error| error.explained(self.shared.connection.last_error(), missing()))
     }
 
-    /// Up to where everything is confirmed at `level`. Never goes back.
-    pub fn confirmed(&self, level: Level) -> Position {
-        self.state.confirms.confirmed(level)
+    /// The position below which everything is confirmed at `level`. It never decreases.
+    pub fn confirmed(&self, level: ConfirmLevel) -> Position {
+        self.state.confirmations.confirmed(level)
     }
 
-    /// After [`ConfirmError::Lost`](crate::ConfirmError::Lost) or [`ConfirmError::TooFew`](crate::ConfirmError::TooFew):
-    /// what was lost at `level`, which goes on behind it.
-    pub fn accept_lost(&self, level: Level) -> Option<(Position, Position)> {
-        self.state.confirms.accept_lost(level)
+    /// Accepts a loss after [`ConfirmError::Lost`](crate::ConfirmError::Lost) or
+    /// [`ConfirmError::TooFew`](crate::ConfirmError::TooFew): confirmations of `level` continue behind the lost range, which is
+    /// returned.
+    pub fn accept_lost(&self, level: ConfirmLevel) -> Option<(Position, Position)> {
+        self.state.confirmations.accept_lost(level)
     }
 
-    /// Waits until the broker has everything that was published.
+    /// Waits until the broker has everything that was published, at most `timeout` (none: no limit).
     ///
     /// # Errors
-    /// Not within `timeout`: tells what is confirmed.
-    pub fn flush(&self, timeout: Duration) -> Result<(), PublisherWaitError> {
+    /// [`PublisherWaitError::NotAccepted`] after `timeout`, with the accepted position, or the broker refuses the topic.
+    pub fn flush(&self, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
         let (topic, end) = (self.topic().clone(), self.writer.head());
         let deadline = Deadline::after(timeout);
         loop {
             if let Some((_, reason)) = self.state.refusal() {
                 return Err(PublisherWaitError::Refused { topic, reason });
             }
-            let left = deadline.left();
+            let over = deadline.has_passed();
             let buffer = self.writer.buffer();
-            let landed = buffer.wait(ConfirmLevel::Landed, end, Some(left.min(LOOK)));
-            // Nobody has it as long as nobody is there: a broker that is away counts for nothing with the framework.
+            let landed = buffer.wait(rocketbufs::ConfirmLevel::Landed, end, Some(deadline.left_within(STEP)));
+            // The framework counts only connected subscribers. While the broker is away, there is none, and nothing is missing.
             let broker = buffer.subscribers().into_iter().next();
-            let confirmed = broker.as_ref().map_or(0, |broker| broker.landed);
+            let accepted = broker.as_ref().map_or(0, |broker| broker.landed);
             match landed {
-                Ok(()) if broker.is_some() && confirmed >= end => return Ok(()),
-                Ok(()) | Err(WaitError::TimedOut { .. }) if left.is_zero() => {
-                    let (waited, last_error) = (timeout, self.inner.link.last_error());
-                    return Err(PublisherWaitError::NotLanded { topic, confirmed, end, waited, last_error });
+                Ok(()) if broker.is_some() && accepted >= end => return Ok(()),
+                Ok(()) | Err(WaitError::TimedOut { .. }) if over => {
+                    let (waited, last_error) =
+                        (timeout.unwrap_or_default(), self.shared.connection.last_error());
+                    return Err(PublisherWaitError::NotAccepted {
+                        topic,
+                        confirmed: accepted,
+                        end,
+                        waited,
+                        last_error,
+                    });
                 }
-                Ok(()) => std::thread::sleep(left.min(RECONNECT_LOOK)),
+                Ok(()) => std::thread::sleep(deadline.left_within(RECONNECT_STEP)),
                 Err(WaitError::TimedOut { .. }) => {}
                 Err(error) => {
                     return Err(PublisherWaitError::Refused { topic, reason: error.to_string() });
@@ -221,19 +246,19 @@ impl TopicWriter {
         }
     }
 
-    /// Ends the topic: waits until the broker has everything and knows that this was all, at most 10 s.
+    /// Closes the topic: waits until the broker has everything and the end of the topic, at most 10 s.
     ///
     /// # Errors
-    /// Not in time: the broker is away.
+    /// As [`TopicWriter::flush`]: the broker is away, or it refuses the topic. The topic is then closed without waiting.
     pub fn close(self) -> Result<(), PublisherWaitError> {
-        self.close_timeout(CLOSE_TIMEOUT)
+        self.close_timeout(Some(CLOSE_TIMEOUT))
     }
 
-    /// As [`TopicWriter::close`], waiting at most `timeout`.
+    /// As [`TopicWriter::close`], waiting at most `timeout` (none: no limit).
     ///
     /// # Errors
-    /// As there. The topic is then dropped.
-    pub fn close_timeout(self, timeout: Duration) -> Result<(), PublisherWaitError> {
+    /// As [`TopicWriter::close`].
+    pub fn close_timeout(self, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
         let deadline = Deadline::after(timeout);
         self.flush(timeout)?;
         let end = self.writer.head();
@@ -245,11 +270,11 @@ impl TopicWriter {
         if let Some((_, reason)) = self.state.refusal() {
             return Err(PublisherWaitError::Refused { topic, reason });
         }
-        let last_error = self.inner.link.last_error();
-        Err(PublisherWaitError::NotLanded { topic, confirmed: end, end, waited: timeout, last_error })
+        let (waited, last_error) = (timeout.unwrap_or_default(), self.shared.connection.last_error());
+        Err(PublisherWaitError::NotAccepted { topic, confirmed: end, end, waited, last_error })
     }
 
-    /// The header of a record, if it may be written without a further look.
+    /// The header of a record, if the record may be written without further checks.
     #[inline]
     fn ready(&self, framing: Framing, len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
         if self.state.framing != framing || self.state.stopped.load(Ordering::Relaxed) {
@@ -287,29 +312,28 @@ impl TopicWriter {
         self.waiting(bytes, timeout, |writer, wait| writer.segment(bytes, Some(wait)))
     }
 
-    /// Tries until there are subscribers enough and room, looking now and then whether the broker still wants the topic.
+    /// Waits for enough subscribers and for room. Checks now and then whether the broker refuses the topic.
     fn waiting<T>(
         &mut self,
         size: u64,
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut OutWriter, Duration) -> Result<T, SegmentError>,
     ) -> Result<T, PublishError> {
-        let deadline = Deadline::after(timeout.unwrap_or(Duration::MAX));
+        let deadline = Deadline::after(timeout);
         loop {
-            let left = deadline.left();
-            if let Some(present) = self.state.too_few(left.min(LOOK)) {
-                if left.is_zero() {
-                    let (wanted, last_error) = (self.state.min_subscribers, self.inner.link.last_error());
+            let (over, step) = (deadline.has_passed(), deadline.left_within(STEP));
+            if let Some(present) = self.state.too_few(step) {
+                if over {
+                    let (wanted, last_error) =
+                        (self.state.min_subscribers, self.shared.connection.last_error());
                     return Err(PublishError::TooFewSubscribers { present, wanted, last_error });
                 }
                 continue;
             }
             self.check(self.state.framing)?;
-            match attempt(&mut self.writer, left.min(LOOK)) {
+            match attempt(&mut self.writer, step) {
                 Ok(done) => return Ok(done),
-                Err(SegmentError::TimedOut | SegmentError::Full) if left.is_zero() => {
-                    return Err(PublishError::TimedOut { last_error: self.inner.link.last_error() });
-                }
+                Err(SegmentError::TimedOut | SegmentError::Full) if over => return Err(self.timed_out()),
                 Err(SegmentError::TimedOut | SegmentError::Full) => {}
                 Err(SegmentError::TooLarge { max, .. }) => {
                     let header = if self.state.framing == Framing::Records { 4 } else { 0 };
@@ -320,6 +344,14 @@ impl TopicWriter {
         }
     }
 
+    /// The ring stayed full. Requests an event for the moment at which it has room.
+    fn timed_out(&self) -> PublishError {
+        if self.shared.events.are_wanted() {
+            self.writer.buffer().notify_progress(Progress::Room);
+        }
+        PublishError::TimedOut { last_error: self.shared.connection.last_error() }
+    }
+
     fn deliver(&mut self, segment: OutSegment, size: u64) -> Result<Position, PublishError> {
         self.writer.deliver(segment, size, None).map_err(|e| PublishError::Buffer(e.to_string()))
     }
@@ -327,10 +359,10 @@ impl TopicWriter {
 
 impl Drop for TopicWriter {
     fn drop(&mut self) {
-        self.state.confirms.close();
-        // Destroyed already if it was closed in order.
+        self.state.confirmations.close();
+        // No effect if the topic was closed: the buffer is destroyed then.
         self.writer.buffer().destroy();
-        self.inner.forget(self.state.bid);
+        self.shared.remove(self.state.bid);
     }
 }
 
@@ -340,16 +372,16 @@ impl std::fmt::Debug for TopicWriter {
     }
 }
 
-/// A delivery being filled with records, where they will be sent from. Dropping it without [`Batch::deliver`] gives
-/// its room back; nothing of it is published.
-pub struct Batch<'w> {
+/// A delivery that is filled with records, in the memory that they are sent from. Dropping the batch without
+/// [`WriteBatch::deliver`] publishes nothing.
+pub struct WriteBatch<'w> {
     owner: &'w mut TopicWriter,
     segment: Option<OutSegment>,
     filled: usize,
 }
 
-impl Batch<'_> {
-    /// Adds a record; false (and nothing added) if there is no room for it.
+impl WriteBatch<'_> {
+    /// Adds a record. Returns false, and adds nothing, if there is no room.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> bool {
         let Some(segment) = &mut self.segment else { return false };
@@ -363,9 +395,9 @@ impl Batch<'_> {
         true
     }
 
-    /// Adds records that are encoded already ([`push_record`](crate::wire::push_record)), any number of them, as one
-    /// copy; false (and nothing added) if there is no room for all. It is on the caller that they are whole records:
-    /// they are not looked at here, and with others the topic's subscribers stop at an error.
+    /// Adds any number of encoded records ([`push_record`](crate::wire::push_record)) as one copy. Returns false, and adds
+    /// nothing, if there is no room for all. The caller guarantees that the records are whole: they are not checked here, and
+    /// malformed ones are errors at the subscribers.
     #[inline]
     pub fn push_encoded(&mut self, records: &[u8]) -> bool {
         let Some(segment) = &mut self.segment else { return false };
@@ -376,7 +408,7 @@ impl Batch<'_> {
         true
     }
 
-    /// Bytes filled so far, with headers.
+    /// The number of bytes that were added, including headers.
     pub fn len(&self) -> usize {
         self.filled
     }
@@ -386,10 +418,10 @@ impl Batch<'_> {
         self.filled == 0
     }
 
-    /// Publishes what was added. Returns the position behind it.
+    /// Publishes the records. Returns the position behind them.
     ///
     /// # Errors
-    /// The framework could not deliver; nothing was published.
+    /// The framework cannot deliver. Nothing was published.
     pub fn deliver(mut self) -> Result<Position, PublishError> {
         match self.segment.take() {
             Some(segment) => self.owner.deliver(segment, self.filled as u64),
@@ -398,10 +430,10 @@ impl Batch<'_> {
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for WriteBatch<'_> {
     fn drop(&mut self) {
         if let Some(segment) = self.segment.take() {
-            // Giving back the newest open segment cannot fail; there is no other.
+            // The batch borrows the writer, so its segment is the newest: returning it cannot fail.
             let _ = self.owner.deliver(segment, 0);
         }
     }

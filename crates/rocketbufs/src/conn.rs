@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rocketnet::Carrier;
 
 use crate::context::Context;
-use crate::error::{ConnError, ControlError, RecvError};
+use crate::error::{ConnError, ControlError, DownReason, RecvError};
 use crate::events::ConnEvent;
 use crate::lock::lock;
-use crate::proto::{ByeCode, MAX_HELLO_BYTES};
+use crate::proto::{CloseCode, MAX_HELLO_BYTES};
 use crate::state::{Command, ConnShared, ConnState, Phase, Role, is_worker, may_wait};
 use crate::types::NO_LIMIT;
 
@@ -83,7 +83,7 @@ impl Conn {
 
     /// Waits until the connection is down, at most `timeout` (`None`: no limit); the reason if it is. In a callback, which must
     /// not wait, it only looks.
-    pub fn wait_down(&self, timeout: Option<Duration>) -> Option<String> {
+    pub fn wait_down(&self, timeout: Option<Duration>) -> Option<DownReason> {
         let timeout = timeout.unwrap_or(NO_LIMIT).min(NO_LIMIT);
         let timeout = if is_worker() { Duration::ZERO } else { timeout };
         let deadline = Instant::now() + timeout;
@@ -139,11 +139,8 @@ impl Conn {
     }
 
     /// Why it is down; none while it is not.
-    pub fn down_reason(&self) -> Option<String> {
-        match self.shared.phase() {
-            Phase::Down(why) => Some(why),
-            _ => None,
-        }
+    pub fn down_reason(&self) -> Option<DownReason> {
+        self.shared.down_reason()
     }
 
     /// Names this connection in this process.
@@ -192,15 +189,15 @@ impl Conn {
 
     /// Closes in order: what is queued leaves first (at most `session.close_linger_ms`), the peer is told why.
     pub fn close(&self, why: &str) {
-        self.bye(ByeCode::Normal, why);
+        self.bye(CloseCode::Normal, why);
     }
 
     /// Refuses a connection that was offered; the peer's attempt to connect fails with the reason.
     pub fn reject(&self, why: &str) {
-        self.bye(ByeCode::NotAccepted, why);
+        self.bye(CloseCode::NotAccepted, why);
     }
 
-    fn bye(&self, code: ByeCode, why: &str) {
+    fn bye(&self, code: CloseCode, why: &str) {
         self.shared.send(Command::Close { conn: self.shared.id, code, why: why.to_owned() });
     }
 

@@ -85,19 +85,23 @@ impl Context {
         thread::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
-    /// A context without threads, driven by whoever calls [`Reactor::turn`]: one worker, time and chance from outside.
+    /// A context without threads, whose workers the caller drives with [`Reactor::turn`]; time and randomness come from
+    /// outside.
     #[doc(hidden)]
     pub fn manual<T: Transport>(
         config: Config,
+        workers: usize,
         entropy: Entropy,
-        transport: impl FnOnce(Arc<rocketring::Waker>) -> T,
-    ) -> Result<(Self, Reactor<T>), ContextError> {
-        let inner = ContextInner::new(config, 1, entropy)?;
+        mut transport: impl FnMut(Arc<rocketring::Waker>) -> T,
+    ) -> Result<(Self, Vec<Reactor<T>>), ContextError> {
+        let inner = ContextInner::new(config, workers, entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
-        let shared = inner.workers[0].clone();
-        let transport = transport(shared.token.waker().clone());
-        let core = Reactor::new(inner, shared, transport);
-        Ok((context, core))
+        let core = |shared: &Arc<WorkerShared>| {
+            let transport = transport(shared.token.waker().clone());
+            Reactor::new(inner.clone(), shared.clone(), transport)
+        };
+        let cores = inner.workers.iter().map(core).collect();
+        Ok((context, cores))
     }
 
     /// The configuration in force.

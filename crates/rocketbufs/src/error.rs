@@ -2,7 +2,8 @@
 
 use crate::config::ConfigError;
 use crate::limits::PolicySet;
-use crate::proto::RefuseCode;
+use crate::out_segment::OutSegment;
+use crate::proto::{CloseCode, RefuseCode};
 use crate::types::{Bid, Position};
 
 /// A context could not be made.
@@ -36,8 +37,8 @@ pub enum ConnError {
         max: usize,
     },
     /// The connection is down, and why.
-    #[error("{0}")]
-    Down(String),
+    #[error(transparent)]
+    Down(DownReason),
     /// The peer did not answer in time.
     #[error("{addr} did not accept the connection within {waited_ms} ms")]
     TimedOut {
@@ -51,21 +52,96 @@ pub enum ConnError {
     CalledFromWorker,
 }
 
-/// An address cannot be listened on.
+/// Why a connection is down, and which end brought it down. The text is for people; programs look at the variant and its
+/// code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DownReason {
+    /// This end closed the connection.
+    #[error("{text}")]
+    Local {
+        /// The code that the peer was told.
+        code: CloseCode,
+        /// The reason that the peer was told.
+        text: String,
+    },
+    /// The peer closed the connection.
+    #[error("{}", closed_by_peer(*code, text))]
+    Peer {
+        /// The code that the peer told.
+        code: CloseCode,
+        /// The reason that the peer told.
+        text: String,
+    },
+    /// The network, the transport or the peer's machine failed, or the connection could not be made.
+    #[error(transparent)]
+    Transport(rocketnet::Down),
+    /// This end could not begin the connection, or used it after it was down.
+    #[error("{0}")]
+    NotStarted(String),
+}
+
+impl DownReason {
+    /// The code of an orderly close, by either end.
+    pub fn code(&self) -> Option<CloseCode> {
+        match self {
+            Self::Local { code, .. } | Self::Peer { code, .. } => Some(*code),
+            Self::Transport(_) | Self::NotStarted(_) => None,
+        }
+    }
+
+    /// Whether the peer closed the connection because another one took over: a client that reconnects would take the place
+    /// back.
+    pub fn is_taken_over(&self) -> bool {
+        matches!(self, Self::Peer { code: CloseCode::TakenOver, .. })
+    }
+}
+
+fn closed_by_peer(code: CloseCode, text: &str) -> String {
+    match code {
+        CloseCode::NotAccepted => format!("not accepted: {text}"),
+        CloseCode::Normal => format!("the peer closed: {text}"),
+        other => format!("the peer closed ({other:?}): {text}"),
+    }
+}
+
+/// A listener cannot use its address.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The system refused.
+    /// Another socket listens on the address.
+    #[error("cannot listen on {addr}: {reason}")]
+    AddressInUse {
+        /// The address.
+        addr: String,
+        /// The text of the transport's error.
+        reason: String,
+    },
+    /// The address is invalid, or the system refuses it.
     #[error("cannot listen on {addr}: {reason}")]
     Refused {
         /// The address.
         addr: String,
-        /// What the system said.
+        /// The text of the error.
         reason: String,
     },
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,
+}
+
+impl ListenError {
+    pub(crate) fn of_transport(addr: &str, error: &rocketnet::TransportError) -> Self {
+        let (addr, reason) = (addr.to_owned(), error.to_string());
+        match error {
+            rocketnet::TransportError::Listen { source, .. }
+                if source.kind() == std::io::ErrorKind::AddrInUse =>
+            {
+                Self::AddressInUse { addr, reason }
+            }
+            _ => Self::Refused { addr, reason },
+        }
+    }
 }
 
 /// A control message was not sent.
@@ -130,6 +206,17 @@ pub enum BufferError {
     /// More buffers than configured.
     #[error("{0} buffers and subscriptions exist: the limit (limits.max_buffers)")]
     TooMany(usize),
+    /// The log would begin so near the last position that a delivery may not fit.
+    #[error(
+        "a log that begins at position {start} has no room for a delivery of {max_delivery} bytes; \
+         begin it at {} or below", u64::MAX - max_delivery
+    )]
+    NoPositions {
+        /// Where the log was to begin.
+        start: Position,
+        /// The buffer's largest delivery, in bytes.
+        max_delivery: u64,
+    },
     /// No memory for its ring.
     #[error(transparent)]
     Memory(#[from] rocketring::PoolError),
@@ -185,18 +272,18 @@ pub enum SegmentError {
 pub enum DeliverError {
     /// Only the newest open segment may be delivered short or given back.
     #[error("only the newest open segment may be delivered with fewer bytes than it has")]
-    ShortDeliver(crate::OutSegment),
+    ShortDeliver(OutSegment),
     /// More than the segment has.
     #[error("{size} bytes were delivered of a segment that has fewer")]
     TooLong {
         /// What was asked for.
         size: u64,
         /// The segment, given back to the caller.
-        segment: crate::OutSegment,
+        segment: OutSegment,
     },
     /// The segment belongs to another buffer, or its buffer's writer was taken.
     #[error("the segment does not belong to this writer")]
-    Foreign(crate::OutSegment),
+    Foreign(OutSegment),
     /// The buffer was destroyed.
     #[error("the buffer was destroyed")]
     Closed,
@@ -263,6 +350,12 @@ pub enum RefusedError {
         a: u64,
         /// Another.
         b: u64,
+    },
+    /// The log begins at the last position: no byte fits.
+    #[error("the log begins at the last position, {start}, where no byte fits")]
+    NoPositions {
+        /// Where the log begins.
+        start: Position,
     },
     /// No memory for the ring here.
     #[error("no memory for the ring here: {0}")]

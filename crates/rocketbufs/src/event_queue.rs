@@ -22,7 +22,7 @@ use crate::lock::lock;
 
 /// A descriptor that is readable while a queue has something. The descriptor is made when it is first asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Readable {
+pub struct Readable {
     descriptor: OnceLock<OwnedFd>,
     /// Changed only under the queue's lock.
     raised: AtomicBool,
@@ -30,7 +30,7 @@ pub(crate) struct Readable {
 
 impl Readable {
     /// The queue has something. Called under the queue's lock.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         let Some(descriptor) = self.descriptor.get() else { return };
         if !self.raised.swap(true, Ordering::Relaxed) {
             // An eventfd refuses a write only at its maximum, where it is readable anyway.
@@ -39,7 +39,7 @@ impl Readable {
     }
 
     /// The queue is empty. Called under the queue's lock.
-    pub(crate) fn lower(&self) {
+    pub fn lower(&self) {
         if let (Some(descriptor), true) = (self.descriptor.get(), self.raised.load(Ordering::Relaxed)) {
             self.raised.store(false, Ordering::Relaxed);
             let _ = rustix::io::read(descriptor, &mut [0_u8; 8]);
@@ -47,7 +47,10 @@ impl Readable {
     }
 
     /// The descriptor; `has_something`: whether the queue has something now. Called under the queue's lock.
-    pub(crate) fn descriptor(&self, has_something: bool) -> io::Result<BorrowedFd<'_>> {
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn descriptor(&self, has_something: bool) -> io::Result<BorrowedFd<'_>> {
         if self.descriptor.get().is_none() {
             let made = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
             let _ = self.descriptor.set(made);
@@ -61,7 +64,7 @@ impl Readable {
 
 /// Events in the order in which they happened.
 #[derive(Debug)]
-pub(crate) struct EventQueue<E> {
+pub struct EventQueue<E> {
     events: Mutex<VecDeque<E>>,
     arrived: Condvar,
     readable: Readable,
@@ -70,7 +73,7 @@ pub(crate) struct EventQueue<E> {
 
 impl<E> EventQueue<E> {
     /// A queue of at most `max` events.
-    pub(crate) fn new(max: usize) -> Self {
+    pub fn new(max: usize) -> Self {
         Self {
             events: Mutex::default(),
             arrived: Condvar::new(),
@@ -94,7 +97,7 @@ impl<E> EventQueue<E> {
     }
 
     /// Adds an event. In a full queue the oldest event makes room: true if one did.
-    pub(crate) fn push_newest(&self, event: E) -> bool {
+    pub fn push_newest(&self, event: E) -> bool {
         let mut events = lock(&self.events);
         let full = events.len() >= self.max;
         if full {
@@ -111,7 +114,7 @@ impl<E> EventQueue<E> {
     }
 
     /// The next event; none if none came within `timeout` (none: no limit).
-    pub(crate) fn recv(&self, timeout: Option<Duration>) -> Option<E> {
+    pub fn recv(&self, timeout: Option<Duration>) -> Option<E> {
         let events = lock(&self.events);
         let empty = |events: &mut VecDeque<E>| events.is_empty();
         let mut events = match timeout {
@@ -129,7 +132,10 @@ impl<E> EventQueue<E> {
     }
 
     /// The descriptor that is readable while an event waits.
-    pub(crate) fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
         let events = lock(&self.events);
         self.readable.descriptor(!events.is_empty())
     }

@@ -1,6 +1,6 @@
 //! What the two ends tell their applications.
 
-use crate::error::RefusedError;
+use crate::error::{DownReason, RefusedError};
 use crate::proto::End;
 use crate::state::{Ending, Item, SubscriberProgress};
 use crate::types::{Bid, Epoch, Policy, Position};
@@ -83,8 +83,8 @@ pub enum InEvent {
     },
     /// The connection is down; [`RIn::resume`](crate::RIn::resume) goes on over another one.
     ConnDown {
-        /// Why.
-        why: String,
+        /// Why, and which end brought it down.
+        reason: DownReason,
     },
 }
 
@@ -168,7 +168,7 @@ pub enum OutEvent {
         /// Which.
         conn: u64,
         /// Why.
-        why: String,
+        reason: DownReason,
     },
     /// What [`ROut::tell_progress`](crate::ROut::tell_progress) was asked for is so.
     Progress {
@@ -240,7 +240,7 @@ pub enum ConnEvent {
     Up,
     /// The connection is down for good.
     Down {
-        /// Why, for people.
-        why: String,
+        /// Why, and which end brought it down.
+        reason: DownReason,
     },
 }

@@ -40,6 +40,7 @@ mod listener;
 mod lock;
 mod options;
 mod out_buffer;
+mod out_segment;
 #[doc(hidden)]
 pub mod planted;
 pub mod proto;
@@ -57,22 +58,23 @@ pub use config::{Config, ConfigError};
 pub use conn::Conn;
 pub use context::Context;
 pub use error::{
-    BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
-    SegmentError, SubscribeError, WaitError,
+    BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
+    RefusedError, SegmentError, SubscribeError, WaitError,
 };
+pub use event_queue::{EventQueue, Readable};
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
 pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
-pub use out_buffer::OutBuffer;
-pub use proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
+pub use out_buffer::{OutBuffer, OutWriter};
+pub use out_segment::OutSegment;
+pub use proto::{CloseCode, Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
 pub use rin::{InRead, InReader, RIn, Subscription, SubscriptionInfo};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use segment::{OutSegment, OutWriter};
 pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress, Traffic};
 pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

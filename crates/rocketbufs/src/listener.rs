@@ -43,9 +43,11 @@ impl Listener {
             return Err(ListenError::CalledFromWorker);
         }
         let (mut listener, reply) = Self::bind_start(context, addr);
-        let refused = |reason: String| ListenError::Refused { addr: addr.to_owned(), reason };
-        let local = reply.recv().map_err(|_| refused("the context was shut down".into()))?;
-        listener.addr = local.map_err(refused)?;
+        let shut_down = |_| ListenError::Refused {
+            addr: addr.to_owned(),
+            reason: "the context was shut down".to_owned(),
+        };
+        listener.addr = reply.recv().map_err(shut_down)??;
         Ok(listener)
     }
 
@@ -54,7 +56,7 @@ impl Listener {
     pub fn bind_start(
         context: &Context,
         addr: &str,
-    ) -> (Self, std::sync::mpsc::Receiver<Result<String, String>>) {
+    ) -> (Self, std::sync::mpsc::Receiver<Result<String, ListenError>>) {
         let (id, _) = context.inner().place_conn();
         let shared = Arc::new(ListenerShared::new(id, context.config().tcp.backlog as usize));
         let (reply, answer) = std::sync::mpsc::sync_channel(1);

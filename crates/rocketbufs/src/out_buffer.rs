@@ -1,17 +1,20 @@
-//! Handles of the buffers of an rOut.
+//! Handles of the buffers of an rOut, and the right to write into a buffer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocketring::{ClaimError, Writer};
+
+use crate::context::Context;
 use crate::error::{BufferError, DeliverError, SegmentError, WaitError};
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
-use crate::rout::ROut;
-use crate::segment::{self, OutSegment, OutWriter};
-use crate::state::{Buffer, Confirmed, Progress, is_worker};
+use crate::out_segment::OutSegment;
+use crate::segment;
+use crate::state::{Buffer, Confirmed, Progress, ROutShared, is_worker};
 use crate::types::{Bid, ConfirmLevel, NO_LIMIT, Position};
 
-/// A buffer of an [`ROut`]. [`ROut::create_buffer`] and [`ROut::buffer`] give one. Cloning gives another handle of the same
+/// A buffer of an [`ROut`](crate::ROut). [`ROut::create_buffer`](crate::ROut::create_buffer) and [`ROut::buffer`](crate::ROut::buffer) give one. Cloning gives another handle of the same
 /// buffer; no call looks the buffer up.
 ///
 /// Dropping a handle ends nothing: the buffer lives until [`OutBuffer::destroy`], or until the rOut is gone. A handle keeps
@@ -35,11 +38,22 @@ use crate::types::{Bid, ConfirmLevel, NO_LIMIT, Position};
 /// ```
 #[derive(Clone)]
 pub struct OutBuffer {
-    pub(crate) out: ROut,
     pub(crate) buffer: Arc<Buffer>,
+    out: Arc<ROutShared>,
+    /// Keeps the workers running.
+    context: Context,
 }
 
 impl OutBuffer {
+    pub(crate) fn new(buffer: Arc<Buffer>, out: &Arc<ROutShared>, context: &Context) -> Self {
+        Self { buffer, out: out.clone(), context: context.clone() }
+    }
+
+    /// The context of the buffer's rOut.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// The id of the buffer.
     pub fn bid(&self) -> Bid {
         self.buffer.bid
@@ -67,7 +81,7 @@ impl OutBuffer {
     }
 
     /// Makes the first `size` bytes of a segment one delivery; size 0 gives the segment back. `context` comes back in
-    /// [`ROut::set_data_out_cb`] when the delivery has landed with every subscriber. Returns the end of the delivery.
+    /// [`ROut::set_data_out_cb`](crate::ROut::set_data_out_cb) when the delivery has landed with every subscriber. Returns the end of the delivery.
     /// Never waits.
     ///
     /// # Errors
@@ -86,7 +100,7 @@ impl OutBuffer {
     }
 
     /// Takes the right to write, which only one [`OutWriter`] has: without a lock for each message. Until the writer is
-    /// dropped, [`OutBuffer::segment`] and [`ROut::get_output_segment`] of this buffer fail.
+    /// dropped, [`OutBuffer::segment`] and [`ROut::get_output_segment`](crate::ROut::get_output_segment) of this buffer fail.
     ///
     /// # Errors
     /// The buffer is spliced or destroyed, or its writer is taken.
@@ -138,7 +152,7 @@ impl OutBuffer {
     }
 
     /// Asks the subscribers to report as soon as `position` is confirmed at `level`, without waiting for it. The reports come
-    /// by [`ROut::set_subscriber_progress_cb`]. Of several such positions the smallest and the largest are remembered; after
+    /// by [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb). Of several such positions the smallest and the largest are remembered; after
     /// the smallest was reported, ask for the next.
     pub fn request_confirm(&self, level: ConfirmLevel, position: Position) {
         let mut wanted = [0; 3];
@@ -183,7 +197,7 @@ impl OutBuffer {
     /// when the last subscriber has gone or taken everything; the id of a spliced buffer is free at once. A second call
     /// changes nothing.
     pub fn destroy(&self) -> Position {
-        let shared = &self.out.shared;
+        let shared = &self.out;
         // Between two deliveries of `deliver`; an `OutWriter` does not ask for this lock, and looks at the end itself.
         let writer = lock(&self.buffer.writer);
         let end = self.buffer.close();
@@ -200,5 +214,202 @@ impl OutBuffer {
 impl std::fmt::Debug for OutBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OutBuffer").field("bid", &self.buffer.bid).finish()
+    }
+}
+
+/// The right to write into a buffer, which one owner has alone: no lock for each message. Taken with [`OutBuffer::writer`];
+/// dropping the writer gives the right back to the buffer.
+///
+/// ```
+/// use rocketbufs::{Config, Context, ROut};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ctx = Context::new(Config::default())?;
+/// let out = ROut::new(&ctx);
+/// let buffer = out.create_buffer(1, 1 << 20)?;
+/// let mut writer = buffer.writer()?;
+/// let end = writer.append(&[b"two parts, ", b"one delivery"])?;
+/// assert_eq!(end, buffer.info().unwrap().head);
+/// # Ok(())
+/// # }
+/// ```
+pub struct OutWriter {
+    writer: Option<Writer>,
+    buffer: Arc<Buffer>,
+    handle: OutBuffer,
+}
+
+impl OutWriter {
+    pub(crate) fn new(writer: Writer, handle: OutBuffer) -> Self {
+        Self { writer: Some(writer), buffer: handle.buffer.clone(), handle }
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &OutBuffer {
+        &self.handle
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer, SegmentError> {
+        self.writer.as_mut().ok_or(SegmentError::Closed)
+    }
+
+    /// One delivery made of these parts, copied. Returns where it ends.
+    ///
+    /// # Errors
+    /// [`SegmentError::Full`] if there is no room now: nothing was written.
+    #[inline]
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        let appended = self.try_append(parts);
+        if matches!(appended, Err(SegmentError::Full)) {
+            // A full buffer asks its subscribers how far they are.
+            self.buffer.notify();
+        }
+        appended
+    }
+
+    /// As [`OutWriter::append`], for one who waits if it is full.
+    #[inline]
+    fn try_append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
+        if self.buffer.ended() {
+            return Err(SegmentError::Closed);
+        }
+        if !writer.ring().flow_control() {
+            return self.append_marked(parts);
+        }
+        match writer.append(parts) {
+            Ok(end) => {
+                self.buffer.notify_or_send();
+                // It may have been ended meanwhile, without this one.
+                if self.buffer.has_in_log(end) { Ok(end) } else { Err(SegmentError::Closed) }
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, error: ClaimError) -> SegmentError {
+        if self.buffer.ended() { SegmentError::Closed } else { segment::claim_error(error) }
+    }
+
+    fn append_marked(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        let size = parts.iter().map(|part| part.len() as u64).sum();
+        let mut segment = self.segment(size, Some(Duration::ZERO))?;
+        let mut at = 0;
+        for part in parts {
+            segment.bytes_mut()[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        self.deliver(segment, size, None).map_err(|_| SegmentError::Closed)
+    }
+
+    /// As [`OutWriter::append`], waiting for room at most `timeout` (`None`: no limit).
+    ///
+    /// # Errors
+    /// [`SegmentError::TimedOut`], or from a callback, which must not wait.
+    pub fn append_blocking(
+        &mut self,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+    ) -> Result<Position, SegmentError> {
+        match self.try_append(parts) {
+            Err(SegmentError::Full) => {}
+            other => return other,
+        }
+        let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let mut wait = segment::Wait::new(timeout)?;
+        loop {
+            wait.for_room(&self.buffer, size)?;
+            match self.try_append(parts) {
+                Err(SegmentError::Full) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// A segment to fill; see [`OutBuffer::segment`].
+    ///
+    /// # Errors
+    /// As [`OutBuffer::segment`].
+    pub fn segment(&mut self, size: u64, timeout: Option<Duration>) -> Result<OutSegment, SegmentError> {
+        let buffer = self.buffer.clone();
+        segment::with_room(&buffer, size, timeout, |size| match self.writer()?.claim(size) {
+            Ok(claim) => Ok(claim),
+            Err(error) => Err(self.refused(error)),
+        })
+    }
+
+    /// Makes the first `size` bytes of a segment a delivery; see [`OutBuffer::deliver`].
+    ///
+    /// # Errors
+    /// As [`OutBuffer::deliver`].
+    pub fn deliver(
+        &mut self,
+        segment: OutSegment,
+        size: u64,
+        context: Option<u64>,
+    ) -> Result<Position, DeliverError> {
+        let Some(writer) = &mut self.writer else { return Err(DeliverError::Closed) };
+        segment::deliver(&self.buffer, writer, segment, size, context)
+    }
+
+    /// Notes the time: what is delivered later is what [`Start::Ago`](crate::Start::Ago) finds. Workers do so where
+    /// there are subscribers; without any, whoever writes may. Costs a look at the clock.
+    pub fn note_time(&self) {
+        if let Some(writer) = &self.writer {
+            self.buffer.times.note(self.buffer.inner.now(), writer.ring());
+        }
+    }
+
+    /// How many bytes could be appended now without asking the subscribers.
+    pub fn free_bytes(&self) -> u64 {
+        let Some(writer) = &self.writer else { return 0 };
+        writer.ring().grant().saturating_sub(writer.head())
+    }
+
+    /// End of what was written.
+    pub fn head(&self) -> Position {
+        self.writer.as_ref().map_or(0, Writer::head)
+    }
+}
+
+impl Drop for OutWriter {
+    fn drop(&mut self) {
+        *lock(&self.buffer.writer) = self.writer.take();
+    }
+}
+
+impl std::fmt::Debug for OutWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutWriter").field("bid", &self.buffer.bid).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Config, Context, ROut};
+
+    /// The lock of the contexts is had by somebody else: whoever delivers without one does not wait for it, whether there are
+    /// contexts or not.
+    #[test]
+    fn a_delivery_without_a_context_takes_no_lock() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let out = ROut::new(&ctx);
+        let mut writer = out.create_buffer(1, 1 << 16).unwrap().writer().unwrap();
+        let buffer = writer.buffer.clone();
+        let locked = buffer.contexts.lock();
+        let (done, delivered) = mpsc::sync_channel(1);
+        let delivering = std::thread::spawn(move || {
+            for _ in 0..3 {
+                let segment = writer.segment(8, Some(Duration::ZERO)).unwrap();
+                writer.deliver(segment, 8, None).unwrap();
+            }
+            done.send(writer.head()).unwrap();
+        });
+        assert_eq!(delivered.recv_timeout(Duration::from_secs(10)), Ok(24), "it waits for the lock");
+        drop(locked);
+        delivering.join().unwrap();
     }
 }

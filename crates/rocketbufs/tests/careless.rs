@@ -10,8 +10,8 @@ use std::time::Duration;
 use ends::{receiver, sender};
 use raw::WAIT;
 use rocketbufs::{
-    Config, ConfirmLevel, Conn, ConnError, Context, DeliverError, InEvent, ListenError, Listener, OutWriter,
-    RIn, ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
+    BufferError, BufferOptions, Config, ConfirmLevel, Conn, ConnError, Context, DeliverError, InEvent,
+    ListenError, Listener, OutWriter, RIn, ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
 };
 
 fn subscribe(input: &RIn, bid: u32) {
@@ -66,12 +66,12 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
     assert_eq!(take(&good), 10);
     for bad in [&in_data, &in_event] {
         let why = bad.conn().wait_down(Some(WAIT)).expect("its connection ends");
-        assert!(why.contains("panicked"), "{why}");
+        assert!(why.to_string().contains("panicked"), "{why}");
     }
     let in_control = receiver(&ctx, &listener);
     out.set_control_msg_cb(|_, bytes| assert!(bytes.is_empty(), "in a control callback"));
     in_control.send_control(b"boom").unwrap();
-    assert!(in_control.conn().wait_down(Some(WAIT)).unwrap().contains("panicked"));
+    assert!(in_control.conn().wait_down(Some(WAIT)).unwrap().to_string().contains("panicked"));
     out.set_data_out_cb(|_, _| panic!("in a confirmation"));
     let segment = out.get_output_segment(1, 5, false).unwrap();
     out.deliver(segment, 5, Some(1)).unwrap();
@@ -79,7 +79,7 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
     let again = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     again.set_conn_cb(|_| panic!("in a connection callback"));
     let refused = Conn::connect(&ctx, &again.local_addr(), b"");
-    assert!(matches!(refused, Err(ConnError::Down(why)) if why.contains("panicked")));
+    assert!(matches!(refused, Err(ConnError::Down(why)) if why.to_string().contains("panicked")));
     deliver(&out, 1, 7);
     assert_eq!(take(&good), 7);
 }
@@ -171,6 +171,15 @@ fn bursts_of_control_messages_wait_for_their_turn() {
 }
 
 #[test]
+fn an_address_in_use_is_an_error_of_its_own() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
+    let again = Listener::bind(&ctx, &listener.local_addr());
+    assert!(matches!(&again, Err(ListenError::AddressInUse { .. })), "{again:?}");
+    assert!(matches!(Listener::bind(&ctx, "nowhere"), Err(ListenError::Refused { .. })));
+}
+
+#[test]
 fn who_asks_a_context_that_was_shut_down_is_told() {
     let ctx = Context::new(Config::default()).unwrap();
     let (_out, listener) = sender(&ctx);
@@ -213,7 +222,10 @@ fn connections_that_nobody_takes_are_closed() {
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     listener.set_conn_cb(drop);
     let refused = Conn::connect(&ctx, &listener.local_addr(), b"");
-    assert!(matches!(&refused, Err(ConnError::Down(why)) if why.contains("nobody")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(ConnError::Down(why)) if why.to_string().contains("nobody")),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -389,4 +401,20 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
     // The connection's end is the last that waits, or is told right away.
     assert!(matches!(last, InEvent::ConnDown { .. }), "{last:?}");
     assert!((255..=256).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_log_begins_where_a_delivery_fits() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let out = ROut::new(&ctx);
+    let most = 1 << 12;
+    let options = || BufferOptions::new().size_bytes(1 << 16).max_delivery_bytes(Some(most));
+    for start in [u64::MAX, u64::MAX - most + 1] {
+        let made = out.create_buffer_with(1, options().start(start));
+        assert!(matches!(made, Err(BufferError::NoPositions { start: at, .. }) if at == start), "{made:?}");
+    }
+    out.create_buffer_with(1, options().start(u64::MAX - most)).unwrap();
+    assert_eq!(deliver(&out, 1, most), u64::MAX);
+    let full = out.get_output_segment(1, 1, false);
+    assert!(matches!(full, Err(SegmentError::Full)), "{full:?}");
 }

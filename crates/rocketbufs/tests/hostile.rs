@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use raw::{Frame, Raw, WAIT, credit, frame, hello, subscribe};
-use rocketbufs::proto::{ByeCode, Message, RefuseCode, Start};
+use rocketbufs::proto::{CloseCode, Message, RefuseCode, Start};
 use rocketbufs::{Config, Conn, Context, Epoch, InEvent, Listener, Policy, RIn, ROut};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
@@ -75,21 +75,21 @@ fn strangers_are_told_apart() {
     };
     let old = Message::Hello(rocketbufs::proto::Hello { min_version: 7, max_version: 9, ..hello() });
     let turned = Message::Hello(rocketbufs::proto::Hello { min_version: 2, max_version: 1, ..hello() });
-    let cases: &[(Vec<u8>, Option<ByeCode>)] = &[
+    let cases: &[(Vec<u8>, Option<CloseCode>)] = &[
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), None),
         (vec![0xFF; 4096], None),
         (vec![0; 64], None),
-        (wrong_magic, Some(ByeCode::Protocol)),
-        (frame(&old), Some(ByeCode::Version)),
-        (frame(&turned), Some(ByeCode::Version)),
-        (frame(&Message::Welcome(hello())), Some(ByeCode::Protocol)),
-        (frame(&Message::Ping(1)), Some(ByeCode::Protocol)),
+        (wrong_magic, Some(CloseCode::Protocol)),
+        (frame(&old), Some(CloseCode::Version)),
+        (frame(&turned), Some(CloseCode::Version)),
+        (frame(&Message::Welcome(hello())), Some(CloseCode::Protocol)),
+        (frame(&Message::Ping(1)), Some(CloseCode::Protocol)),
         (Header { wire: CONTROL_WIRE, more: false, size: u32::MAX }.encode().to_vec(), None),
-        (Header { wire: CONTROL_WIRE, more: false, size: 0 }.encode().to_vec(), Some(ByeCode::Protocol)),
+        (Header { wire: CONTROL_WIRE, more: false, size: 0 }.encode().to_vec(), Some(CloseCode::Protocol)),
         (Header { wire: 5, more: true, size: u32::MAX }.encode().to_vec(), None),
         (
             [frame(&Message::Hello(hello())), frame(&Message::Hello(hello()))].concat(),
-            Some(ByeCode::Protocol),
+            Some(CloseCode::Protocol),
         ),
     ];
     for (bytes, expected) in cases {
@@ -111,7 +111,7 @@ fn who_says_nothing_is_asked_to_leave() {
     for _ in 0..2 {
         let mut half = Raw::silent(&listener.local_addr());
         half.send(&frame(&Message::Hello(hello()))[..5]);
-        assert_eq!(half.bye().map(|(code, _)| code), Some(ByeCode::Timeout));
+        assert_eq!(half.bye().map(|(code, _)| code), Some(CloseCode::Timeout));
     }
 }
 
@@ -134,7 +134,7 @@ fn nonsense_about_a_subscription_is_refused_or_ends_the_connection() {
         raw.subscribed();
         raw.say(message);
         let (code, text) = raw.bye().unwrap();
-        assert!(code == ByeCode::Protocol && text.contains(reason), "{code:?} {text}");
+        assert!(code == CloseCode::Protocol && text.contains(reason), "{code:?} {text}");
         victim.goes_on();
     }
 }
@@ -303,12 +303,12 @@ fn a_name_can_be_taken_over_and_the_old_one_hears_why() {
     second.say(&Message::Subscribe(named()));
     second.subscribed();
     let (code, text) = first.bye().unwrap();
-    assert!(code == ByeCode::TakenOver && text.contains("'me'"), "{text}");
+    assert!(code == CloseCode::TakenOver && text.contains("'me'"), "{text}");
     second.ping(5);
     victim.goes_on();
     // Twice on one connection: it takes itself over.
     second.say(&Message::Subscribe(rocketbufs::proto::Subscribe { wire: 4, ..named() }));
-    assert_eq!(second.bye().map(|(code, _)| code), Some(ByeCode::TakenOver));
+    assert_eq!(second.bye().map(|(code, _)| code), Some(CloseCode::TakenOver));
     victim.goes_on();
 }
 

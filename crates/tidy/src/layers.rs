@@ -200,13 +200,13 @@ fn check_cycle(graph: &Graph, known: &Exceptions, cycle: &Cycle, found: &mut Vec
     let known = known.cycles.iter().max_by_key(common).filter(|known| common(known) > 0);
     let new: Vec<&String> =
         cycle.files.iter().filter(|file| known.is_none_or(|known| !known.contains(file))).collect();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for file in new {
         let way = shortest(graph, file);
         // Another file of the same cycle has been reported already.
         let mut files: Vec<&str> = way.iter().map(|import| import.from.as_str()).collect();
         files.sort_unstable();
-        if !told.insert(files) {
+        if !reported.insert(files) {
             continue;
         }
         let mut text = match known {

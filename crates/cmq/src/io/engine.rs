@@ -147,7 +147,7 @@ impl<T: Send + 'static> Engine<T> {
         // Pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
-        // The thread panics only if the application's types do. Nobody is left to be told then.
+        // The thread panics only if the application's types do. No caller is left to report it to.
         let _ = thread.join();
     }
 

@@ -415,7 +415,11 @@ mod tests {
             sleeper.sleep(seen, None);
             woken.send(sleeper.pop().is_some())
         });
-        assert_eq!(wakes.recv_timeout(Duration::from_secs(20)), Ok(true), "it sleeps beside a message");
+        assert_eq!(
+            wakes.recv_timeout(Duration::from_secs(20)),
+            Ok(true),
+            "it sleeps although a message is here"
+        );
     }
 
     /// `pop_all` takes all messages at once, in order, and makes room.

@@ -161,7 +161,7 @@ impl Socket {
         let socket = UdpSockRef::from(&self.udp);
         into.fill(|slices, metas| match self.state.recv(socket, slices, metas) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            came => came,
+            received => received,
         })?;
         Ok(into.has_datagrams())
     }

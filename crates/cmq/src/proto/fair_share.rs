@@ -79,9 +79,9 @@ mod tests {
     use crate::proto::shared_buffer::SharedBuffer;
     use crate::wire::{Header, Kind, Messages};
 
-    struct Nobody;
+    struct NullSink;
 
-    impl Sink for Nobody {
+    impl Sink for NullSink {
         fn deliver(&mut self, _: Key, _: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
             Dropped::default()
         }
@@ -93,7 +93,7 @@ mod tests {
         *now += Duration::from_micros(1);
         let header = Header { kind: Kind::Batch, count: 1, stream: 0, epoch: 1, first: 0, mailbox: 0 };
         let bytes = [&header.encode()[..], &[0; 2]].concat();
-        receiver.datagram(*now, from, &bytes, &mut Nobody);
+        receiver.datagram(*now, from, &bytes, &mut NullSink);
     }
 
     /// A host has all its ports, and for IPv6 many addresses. It still does not evict the streams of other

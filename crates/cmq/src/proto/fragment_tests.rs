@@ -37,8 +37,8 @@ fn large_messages_share_a_batch() {
     assert_eq!(shape.iter().map(|(_, messages)| messages).sum::<u64>(), sizes.len() as u64);
     assert_eq!(shape.last(), Some(&(10, 2)));
     let wanted: Vec<_> = sizes.iter().zip(1..).map(|(&size, byte)| vec![byte; size]).collect();
-    let came = &got.messages[&7];
-    assert!(*came == wanted, "{:?}", came.iter().map(Vec::len).collect::<Vec<_>>());
+    let arrived = &got.messages[&7];
+    assert!(*arrived == wanted, "{:?}", arrived.iter().map(Vec::len).collect::<Vec<_>>());
     assert_eq!(receiver.totals().malformed, 0);
 }
 
@@ -105,21 +105,25 @@ fn one_fragment_of_each_parity_group_may_be_lost() {
         for index in order {
             receiver.datagram(Instant::now(), addr(2), &all[index], &mut got);
         }
-        let came = lost.iter().all(|&lost| lost <= 1);
-        assert_eq!(got.messages.remove(&7), came.then(|| vec![message(0, size)]), "{size} bytes, {lost:?}");
+        let arrived = lost.iter().all(|&lost| lost <= 1);
+        assert_eq!(
+            got.messages.remove(&7),
+            arrived.then(|| vec![message(0, size)]),
+            "{size} bytes, {lost:?}"
+        );
         let totals = receiver.totals();
-        assert_eq!((receiver.fragment_bytes() > 0, totals.malformed), (!came && come.contains(&true), 0));
+        assert_eq!((receiver.fragment_bytes() > 0, totals.malformed), (!arrived && come.contains(&true), 0));
     }
 }
 
 /// The number of fragments and of parity fragments.
 fn counted(datagrams: &[Vec<u8>]) -> (usize, usize) {
-    let Body::Fragment(piece) =
+    let Body::Fragment(fragment) =
         Datagram::parse(&datagrams[0]).expect("the sending machine made the datagram").body
     else {
         panic!("it is in pieces");
     };
-    (piece.count as usize, parity_count(piece.count) as usize)
+    (fragment.count as usize, parity_count(fragment.count) as usize)
 }
 
 /// Every message arrives once and complete, with or without parity fragments, whatever batch they are in.
@@ -134,6 +138,6 @@ fn parity_fragments_belong_to_their_message() {
     }
     let wanted: Vec<_> = sizes.iter().enumerate().map(|(at, &size)| message(at, size)).collect();
     assert!(got.messages[&7] == wanted);
-    assert_eq!(got.events.len(), 1, "it joined, and nothing is late or came twice: {:?}", got.events);
+    assert_eq!(got.events.len(), 1, "it joined, and no message is late or duplicated: {:?}", got.events);
     assert_eq!(receiver.fragment_bytes(), 0);
 }

@@ -36,7 +36,7 @@ fn joins_report_restarts_and_missed_messages() {
     receiver.datagram(now, from, &datagram(1, 0, &[b"a"]), &mut got);
     receiver.datagram(now, from, &datagram(2, 0, &[b"b"]), &mut got);
     receiver.datagram(now, addr(8), &datagram(3, 500, &[b"c"]), &mut got);
-    assert_eq!(got.messages[&0].len(), 2, "what came before 500 may still come");
+    assert_eq!(got.messages[&0].len(), 2, "messages before 500 may still arrive");
     receiver.expire(receiver.next_deadline().expect("a message is missing"), &mut got);
     assert_eq!(got.messages[&0], [b"a", b"b", b"c"]);
     let joined = |from, missed, restarted| Event::Joined { from, missed, restarted };
@@ -56,12 +56,12 @@ fn memory_is_bounded() {
         receiver.datagram(now, addr(7000), &datagram(1, 10 + 2 * u64::from(n), &[&big]), &mut got);
         assert!(receiver.senders().len() <= 8);
         assert!(receiver.reorder_bytes() <= 4000 + 1000 && receiver.fragment_bytes() <= 8000);
-        let mut piece = datagram(2, 3 + u64::from(n), &[]);
-        piece[1..4].copy_from_slice(&[0x11, 0, 2]);
-        piece.extend_from_slice(&5000_u32.to_le_bytes());
-        piece.extend_from_slice(&1_u32.to_le_bytes());
-        piece.extend_from_slice(&[1; 512]);
-        receiver.datagram(now, addr(7001), &piece, &mut got);
+        let mut fragment = datagram(2, 3 + u64::from(n), &[]);
+        fragment[1..4].copy_from_slice(&[0x11, 0, 2]);
+        fragment.extend_from_slice(&5000_u32.to_le_bytes());
+        fragment.extend_from_slice(&1_u32.to_le_bytes());
+        fragment.extend_from_slice(&[1; 512]);
+        receiver.datagram(now, addr(7001), &fragment, &mut got);
     }
     let totals = receiver.totals();
     assert_eq!(totals.malformed, 0);

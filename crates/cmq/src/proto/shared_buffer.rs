@@ -24,7 +24,7 @@ impl AsRef<[u8]> for Owner {
 }
 
 impl SharedBuffer {
-    /// A buffer that nobody else holds.
+    /// A buffer with one holder.
     pub fn new(memory: Vec<u8>) -> SharedBuffer {
         SharedBuffer { memory: Arc::new(memory), all: OnceCell::new() }
     }

@@ -221,7 +221,7 @@ struct Network {
     /// The messages that the network lost, for each sender.
     lost: Vec<Vec<u64>>,
     /// The lost fragments of each fragmented message.
-    pieces: HashMap<(usize, u64), usize>,
+    lost_fragments: HashMap<(usize, u64), usize>,
     spare: bool,
 }
 
@@ -251,9 +251,9 @@ impl Network {
             // With a parity fragment one fragment may be lost. These messages are too short for two parity
             // groups.
             Body::Fragment(_) => {
-                let pieces = self.pieces.entry((sender, datagram.header.first)).or_default();
-                *pieces += 1;
-                if *pieces > usize::from(self.spare) {
+                let lost_fragments = self.lost_fragments.entry((sender, datagram.header.first)).or_default();
+                *lost_fragments += 1;
+                if *lost_fragments > usize::from(self.spare) {
                     self.lost[sender].push(datagram.header.first);
                 }
             }
@@ -278,14 +278,14 @@ struct Run {
 /// The numbers received from each sender, in order, and the events.
 #[derive(Default)]
 struct PerSender {
-    came: HashMap<SocketAddr, Vec<u64>>,
+    numbers: HashMap<SocketAddr, Vec<u64>>,
     events: Vec<Event>,
 }
 
 impl Sink for PerSender {
     fn deliver(&mut self, from: Key, messages: Messages<'_>, _: Option<&SharedBuffer>) -> Dropped {
         let numbers = messages.iter().map(|m| u64::from_le_bytes(m[..8].try_into().expect("a number")));
-        self.came.entry(from.addr).or_default().extend(numbers);
+        self.numbers.entry(from.addr).or_default().extend(numbers);
         Dropped::default()
     }
 
@@ -315,7 +315,7 @@ impl Run {
             queue: BinaryHeap::new(),
             sent: 0,
             lost: vec![Vec::new(); SENDERS],
-            pieces: HashMap::new(),
+            lost_fragments: HashMap::new(),
             spare: parity_fragments,
         };
         Run {
@@ -373,20 +373,20 @@ impl Run {
     fn check(&mut self) {
         for sender in self.receiver.senders() {
             let index = usize::from(sender.from.port() - 100);
-            let came = self.got.came.get(&sender.from).cloned().unwrap_or_default();
+            let arrived = self.got.numbers.get(&sender.from).cloned().unwrap_or_default();
             let ReceiveCounts { received, lost, missed, .. } = sender.counts;
             let seed = self.seed;
-            assert_eq!(received, came.len() as u64, "seed {seed}");
+            assert_eq!(received, arrived.len() as u64, "seed {seed}");
             if sender.closed {
                 assert_eq!(received + lost + missed, self.pushed[index], "seed {seed}: {:?}", sender.counts);
             }
-            let mut sorted = came.clone();
+            let mut sorted = arrived.clone();
             sorted.sort_unstable();
             if self.ordered {
-                assert_eq!(sorted, came, "seed {seed}: order is ordered");
+                assert_eq!(sorted, arrived, "seed {seed}: the order is kept");
             }
             sorted.dedup();
-            assert_eq!(sorted.len(), came.len(), "seed {seed}: nothing comes twice");
+            assert_eq!(sorted.len(), arrived.len(), "seed {seed}: no message arrives twice");
             // A message that the network lost was not received. The loss of several fragments is one lost
             // message.
             self.network.lost[index].sort_unstable();

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_sum_falls() {
+    fn no_counter_decreases() {
         let traffic = |n| Traffic { received_bytes: n, delivered_bytes: 2 * n, dropped_bytes: 0 };
         assert_eq!(at_least(traffic(5), Some(&traffic(7))), traffic(7));
         assert_eq!(at_least(traffic(9), Some(&traffic(7))), traffic(9));

@@ -69,7 +69,7 @@ impl SourceRing for PublisherRing {
     }
 
     fn confirm(&self, reached: Reached, count: Coverage) {
-        // After the end of the subscription nobody needs the confirmation.
+        // After the end of the subscription the confirmation is useless.
         let _ = self
             .rin
             .subscription(self.bid)

@@ -79,10 +79,7 @@ fn connect(client: &ClientArgs) -> Result<Observer, Failure> {
 
 fn try_connect(client: &ClientArgs) -> Result<Result<Observer, ConnectError>, Failure> {
     let config = client.config()?;
-    Ok(Observer::connect_with(&client.broker, "rbmq top", config).map(|mut observer| {
-        observer.set_patience(PATIENCE);
-        observer
-    }))
+    Ok(Observer::builder().name("rbmq top").config(config).timeout(Some(PATIENCE)).connect(&client.broker))
 }
 
 /// Prints; whoever reads may stop.

@@ -145,30 +145,30 @@ impl RefuseCode {
     }
 }
 
-/// Why an end says goodbye. The numbers are part of the protocol.
+/// Why an end closes a connection. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 #[non_exhaustive]
-pub enum ByeCode {
-    /// Nothing is wrong.
+pub enum CloseCode {
+    /// The application closed the connection.
     Normal = 0,
-    /// No version is spoken by both.
+    /// The ends have no protocol version in common.
     Version = 1,
-    /// The other end did not follow the protocol.
+    /// The other end violated the protocol.
     Protocol = 2,
-    /// The application refused the connection.
+    /// The application rejected the connection.
     NotAccepted = 3,
     /// The other end was silent or too slow.
     Timeout = 4,
     /// A limit was reached.
     Limit = 5,
-    /// This end is shutting down.
+    /// The process shuts down.
     ShuttingDown = 6,
-    /// The same named subscription was taken over from another connection.
+    /// Another connection took over: the rIn was resumed over it, or it subscribed under the same name.
     TakenOver = 7,
 }
 
-impl ByeCode {
+impl CloseCode {
     fn from_u16(value: u16) -> Option<Self> {
         Some(match value {
             0 => Self::Normal,
@@ -195,7 +195,7 @@ pub enum Message {
     /// The last message of a connection, with the reason.
     Bye {
         /// Why.
-        code: ByeCode,
+        code: CloseCode,
         /// The same for people.
         text: String,
     },
@@ -368,7 +368,7 @@ impl Message {
             WELCOME => Self::Welcome(decode_hello(&mut r)?),
             BYE => {
                 let code = r.u16()?;
-                let code = ByeCode::from_u16(code).ok_or(FieldError::value("bye code", code))?;
+                let code = CloseCode::from_u16(code).ok_or(FieldError::value("bye code", code))?;
                 Self::Bye { code, text: r.text16(MAX_TEXT_BYTES, "text")?.to_owned() }
             }
             PING => Self::Ping(r.u64()?),

@@ -15,8 +15,8 @@ pub use coverage::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 pub use credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
 pub use inbound::Inbound;
 pub use message::{
-    ByeCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message, RefuseCode,
-    Start, Subscribe, Subscribed, VERSION,
+    CloseCode, Hello, MAGIC, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MIN_VERSION, Message,
+    RefuseCode, Start, Subscribe, Subscribed, VERSION,
 };
 pub use send_subscription::{End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step};
 pub use session::{Session, SessionConfig, Tick, choose_version};

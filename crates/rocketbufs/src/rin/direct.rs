@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use super::RIn;
+use super::receive::RIn;
 use crate::events::{InEvent, event_of};
 use crate::state::{Followed, InboundShared, MOST_RINGS, Sights, TAKEN, WorkerShared};
 use crate::view::InView;

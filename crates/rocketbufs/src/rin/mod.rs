@@ -2,66 +2,26 @@
 
 mod direct;
 mod reader;
+mod receive;
 mod subscription;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::conn::Conn;
-use crate::context::Context;
 use crate::error::{ControlError, RecvError, SubscribeError};
-use crate::events::{InEvent, event_of};
+use crate::events::InEvent;
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::proto::MAX_NAME_BYTES;
-use crate::state::{Command, InboundShared, Item, Queue, RInShared, Role, may_wait, view_of};
+use crate::state::{Command, InboundShared, RInShared, Role};
 use crate::types::{Bid, Policy};
 use crate::view::{BufSeg, InView};
-use crate::worker::Waiting;
 
 pub use reader::{InRead, InReader};
+pub use receive::RIn;
 pub use subscription::{Subscription, SubscriptionInfo};
-
-/// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
-///
-/// Data is taken by callback ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]); either way it is seen where
-/// it landed, and its space is used again when it was given back ([`RIn::data_consumed`], [`InView::consume`]).
-///
-/// The connection keeps what it receives into: dropping the last handle ends no subscription. [`RIn::unsubscribe`] does,
-/// and closing the connection.
-///
-/// ```
-/// use std::time::Duration;
-/// use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let ctx = Context::new(Config::default())?;
-/// let out = ROut::new(&ctx);
-/// out.create_buffer(7, 1 << 20)?;
-/// let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
-/// let subscribers = out.clone();
-/// listener.set_conn_cb(move |conn| subscribers.add_conn(&conn));
-///
-/// let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
-/// input.subscribe(7, 1 << 20)?;
-/// let wait = Some(Duration::from_secs(5));
-/// assert!(matches!(input.recv(wait)?, Some(InEvent::Subscribed { bid: 7, .. })));
-///
-/// let mut segment = out.get_output_segment(7, 5, false)?;
-/// segment.bytes_mut().copy_from_slice(b"hello");
-/// out.deliver(segment, 5, None)?;
-/// let Some(InEvent::Data(view)) = input.recv(wait)? else { panic!("nothing came") };
-/// assert_eq!(view.as_slice(), Some(&b"hello"[..]));
-/// view.consume();
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct RIn {
-    pub(crate) shared: Arc<RInShared>,
-    context: Context,
-}
 
 impl RIn {
     /// Receives from the other end of this connection. Give it the connection before or after it is up.
@@ -77,7 +37,7 @@ impl RIn {
         if old.id != conn.shared.id {
             old.send(Command::Close {
                 conn: old.id,
-                code: crate::proto::ByeCode::TakenOver,
+                code: crate::proto::CloseCode::TakenOver,
                 why: "resumed over another connection".into(),
             });
         }
@@ -251,104 +211,12 @@ impl RIn {
         self.receive(timeout)
     }
 
-    fn receive(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
-        may_wait(timeout)?;
-        let mut deadline = Deadline::new(timeout);
-        let shared = &self.shared;
-        let mut queue = lock(&shared.queue);
-        loop {
-            if let Some(notice) = queue.next_notice() {
-                shared.settle(&queue);
-                return Ok(Some(notice));
-            }
-            if let Some(inbound) = queue.ready.pop_front() {
-                shared.settle(&queue);
-                drop(queue);
-                if let Some(received) = self.take_from(&inbound) {
-                    return Ok(Some(received));
-                }
-                queue = lock(&shared.queue);
-                continue;
-            }
-            if timeout != Some(Duration::ZERO) && self.may_look(&queue.sights) {
-                let sights = queue.sights.clone();
-                drop(queue);
-                if let Some(received) = self.look(&sights) {
-                    return Ok(Some(received));
-                }
-                queue = lock(&shared.queue);
-                if !queue.is_empty() {
-                    continue;
-                }
-            }
-            let left = deadline.left();
-            if left.is_zero() {
-                return Ok(None);
-            }
-            queue = self.wait(queue, left, &|queue| !queue.is_empty(), true);
-        }
-    }
-
-    /// Waits for news in the queue, at most so long, or does the worker's work until there may be news. With `looks` it returns
-    /// when it is better to look at the rings.
-    fn wait<'a>(
-        &'a self,
-        mut queue: MutexGuard<'a, Queue>,
-        left: Duration,
-        news: &dyn Fn(&Queue) -> bool,
-        looks: bool,
-    ) -> MutexGuard<'a, Queue> {
-        let shared = &self.shared;
-        // Anew each time: it may go on over a connection of another worker.
-        let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
-        if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
-            queue.driven |= waiting.bit();
-            let sights = queue.sights.clone();
-            drop(queue);
-            let drove =
-                waiting.drive(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&sights));
-            queue = lock(&shared.queue);
-            queue.driven &= !waiting.bit();
-            if drove || news(&queue) {
-                return queue;
-            }
-            waiting.want(shared);
-        }
-        queue.waiting += 1;
-        queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(|p| p.into_inner()).0;
-        queue.waiting -= 1;
-        queue
-    }
-
     /// The exclusive reader of this rIn, without a lock for each delivery. Meanwhile [`RIn::recv`] fails.
     ///
     /// # Errors
     /// There is one already.
     pub fn reader(&self) -> Result<InReader, RecvError> {
         InReader::new(self)
-    }
-
-    pub(crate) fn has_reader(&self) -> bool {
-        self.shared.has_reader.load(Ordering::Relaxed)
-    }
-
-    fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<InEvent> {
-        // Cleared before looking: what comes from here on queues it again. Both sides take the lock of its state between the flag
-        // and the data, so that one of them sees the other.
-        inbound.queued.store(false, Ordering::Relaxed);
-        let item = inbound.next_item(true)?;
-        // Buffers take turns: one with more goes to the end of the queue.
-        self.shared.enqueue(inbound);
-        let (from, to, pin, end) = match item {
-            Item::Data(from, to) => (from, to, Some(from), to),
-            Item::Payload { from, to, next } => (from, to, None, next),
-            other => {
-                self.shared.forget_if_over(inbound);
-                return Some(event_of(inbound.bid, other));
-            }
-        };
-        let (view, epoch) = view_of(inbound, from, to)?;
-        Some(InEvent::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
     }
 
     /// A descriptor that is readable while [`RIn::recv`] would return something: for the application's own event
@@ -373,33 +241,5 @@ impl RIn {
 impl std::fmt::Debug for RIn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RIn").field("conn", &self.shared.conn().id).finish()
-    }
-}
-
-/// When a call gives up. The clock is read when that is first asked: what is there already costs no look at it.
-struct Deadline {
-    timeout: Option<Duration>,
-    at: Option<Instant>,
-}
-
-impl Deadline {
-    fn new(timeout: Option<Duration>) -> Self {
-        Self { timeout, at: None }
-    }
-
-    /// How long it may still take.
-    fn left(&mut self) -> Duration {
-        const EVER: Duration = Duration::from_secs(3600);
-        let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) else {
-            return self.timeout.unwrap_or(EVER);
-        };
-        let now = Instant::now();
-        match self.at {
-            Some(at) => at.saturating_duration_since(now),
-            None => {
-                self.at = now.checked_add(timeout);
-                if self.at.is_some() { timeout } else { EVER }
-            }
-        }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rocketring::LazyCursor;
 
-use super::RIn;
+use super::receive::RIn;
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::lock::lock;

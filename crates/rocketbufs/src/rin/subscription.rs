@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Deadline, RIn};
+use super::receive::{Deadline, RIn};
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::lock::lock;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use rocketnet::Accepted;
 
 use super::{Activated, Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared};
-use crate::proto::{ByeCode, Subscribe};
+use crate::error::{DownReason, ListenError};
+use crate::proto::{CloseCode, Subscribe};
 use crate::types::Nanos;
 
 /// What an application's thread leaves with a worker.
@@ -15,7 +16,7 @@ pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
         addr: String,
-        reply: SyncSender<Result<String, String>>,
+        reply: SyncSender<Result<String, ListenError>>,
     },
     Unlisten {
         listener: u64,
@@ -36,7 +37,7 @@ pub(crate) enum Command {
     },
     Close {
         conn: u64,
-        code: ByeCode,
+        code: CloseCode,
         why: String,
     },
     Control {
@@ -54,12 +55,16 @@ pub(crate) enum Command {
     },
     /// Control messages and events that came before there was a callback for them.
     Backlog(Arc<RInShared>),
+    /// The same for an rOut: control messages that came over connections of this worker.
+    OutBacklog(Arc<ROutShared>),
     /// A subscription that waited until its buffer's log was known.
     Unpark(Parked),
     /// Others follow the ring of a subscription, or no longer do.
     PassWatchers(Arc<InboundShared>),
     /// Contexts of deliveries that nobody is there to receive.
     DataOut(Arc<Buffer>),
+    /// A spliced buffer whose log had ended before.
+    Reap(Arc<Buffer>),
     /// A buffer's subscribers have moved on as far as its writer wanted.
     Progress(Arc<Buffer>),
     /// A buffer that rested does not rest any more.
@@ -76,7 +81,8 @@ impl Command {
     pub(crate) fn refuse(self) {
         match self {
             Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
-                conn.set_phase(Phase::Down("the context was shut down".into()));
+                let (code, text) = (CloseCode::ShuttingDown, "the context was shut down".into());
+                conn.set_phase(Phase::Down(DownReason::Local { code, text }));
             }
             _ => {}
         }

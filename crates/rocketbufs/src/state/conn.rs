@@ -6,11 +6,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use rocketnet::Carrier;
 
 use super::{Command, ContextInner};
-use crate::error::ControlError;
+use crate::error::{ControlError, DownReason};
 use crate::event_queue::EventQueue;
 use crate::events::ConnEvent;
 use crate::lock::lock;
-use crate::proto::{ByeCode, Hello};
+use crate::proto::{CloseCode, Hello};
 
 /// The most events of one connection.
 const CONN_EVENTS: usize = 2;
@@ -42,7 +42,7 @@ pub(crate) enum Phase {
     /// Its hello was read; the application has not taken it yet.
     Offered,
     Up,
-    Down(String),
+    Down(DownReason),
 }
 
 impl ConnShared {
@@ -66,12 +66,19 @@ impl ConnShared {
     }
 
     /// Has the worker close the connection in order.
-    pub(crate) fn close(&self, code: ByeCode, why: &str) {
+    pub(crate) fn close(&self, code: CloseCode, why: &str) {
         self.send(Command::Close { conn: self.id, code, why: why.to_owned() });
     }
 
     pub(crate) fn phase(&self) -> Phase {
         lock(&self.state).phase.clone()
+    }
+
+    pub(crate) fn down_reason(&self) -> Option<DownReason> {
+        match &lock(&self.state).phase {
+            Phase::Down(reason) => Some(reason.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn peer_addr(&self) -> String {
@@ -104,8 +111,8 @@ impl ConnShared {
             Phase::Up if state.phase != Phase::Up => {
                 self.events.push_newest(ConnEvent::Up);
             }
-            Phase::Down(why) => {
-                self.events.push_newest(ConnEvent::Down { why: why.clone() });
+            Phase::Down(reason) => {
+                self.events.push_newest(ConnEvent::Down { reason: reason.clone() });
             }
             _ => {}
         }

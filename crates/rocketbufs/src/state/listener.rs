@@ -7,7 +7,7 @@ use rocketnet::Down;
 use super::{Command, ConnShared};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::{EventQueue, NotQueued};
-use crate::proto::ByeCode;
+use crate::proto::CloseCode;
 
 type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
 type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
@@ -55,13 +55,15 @@ impl ForeignReason {
         }
     }
 
-    pub(crate) fn of_close(code: ByeCode) -> Option<Self> {
+    pub(crate) fn of_close(code: CloseCode) -> Option<Self> {
         match code {
-            ByeCode::Protocol => Some(Self::Protocol),
-            ByeCode::Version => Some(Self::Version),
-            ByeCode::Timeout => Some(Self::Silent),
-            ByeCode::Limit => Some(Self::Limit),
-            ByeCode::Normal | ByeCode::NotAccepted | ByeCode::ShuttingDown | ByeCode::TakenOver => None,
+            CloseCode::Protocol => Some(Self::Protocol),
+            CloseCode::Version => Some(Self::Version),
+            CloseCode::Timeout => Some(Self::Silent),
+            CloseCode::Limit => Some(Self::Limit),
+            CloseCode::Normal | CloseCode::NotAccepted | CloseCode::ShuttingDown | CloseCode::TakenOver => {
+                None
+            }
         }
     }
 
@@ -110,7 +112,7 @@ impl ListenerShared {
     fn call(&self, conn: Arc<ConnShared>) -> Result<(), Arc<ConnShared>> {
         let shared = conn.clone();
         if self.callback.run(conn, |callback, conn| callback(conn))? == Ran::Panicked {
-            let (code, why) = (ByeCode::NotAccepted, CALLBACK_PANICKED.to_owned());
+            let (code, why) = (CloseCode::NotAccepted, CALLBACK_PANICKED.to_owned());
             shared.send(Command::Close { conn: shared.id, code, why });
         }
         Ok(())

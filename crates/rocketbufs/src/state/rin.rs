@@ -9,7 +9,7 @@ use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::Readable;
 use crate::events::{InEvent, event_of};
 use crate::lock::lock;
-use crate::proto::ByeCode;
+use crate::proto::CloseCode;
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
 
@@ -236,7 +236,7 @@ impl RInShared {
     /// After a callback that panicked nobody knows what its application saw: its connection ends, others go on.
     fn panicked(&self, ran: Ran) -> bool {
         if ran == Ran::Panicked {
-            let (conn, code) = (self.conn(), ByeCode::Normal);
+            let (conn, code) = (self.conn(), CloseCode::Normal);
             conn.send(Command::Close { conn: conn.id, code, why: CALLBACK_PANICKED.into() });
         }
         ran == Ran::Panicked

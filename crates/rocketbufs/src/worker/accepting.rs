@@ -12,7 +12,8 @@ use rocketnet::{Accepted, Transport};
 use super::io::LinkPhase;
 use super::reactor::Reactor;
 use crate::config::Config;
-use crate::proto::ByeCode;
+use crate::error::DownReason;
+use crate::proto::CloseCode;
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
 
 /// SubscriberTable of a worker for connections that are only told that there is none for them.
@@ -49,7 +50,7 @@ impl<T: Transport> Reactor<T> {
             Ok(conn) => {
                 self.add_link(conn, shared, Vec::new(), Some(listener), LinkPhase::Fresh);
                 if let Some(why) = over {
-                    self.close(conn, ByeCode::Limit, &why);
+                    self.close(conn, CloseCode::Limit, &why);
                 }
             }
             Err(error) => {
@@ -57,7 +58,7 @@ impl<T: Transport> Reactor<T> {
                 if let Some(listener) = listener.upgrade() {
                     listener.turned_away(&shared.peer_addr(), ForeignReason::Limit, &error.to_string());
                 }
-                shared.set_phase(Phase::Down(error.to_string()));
+                shared.set_phase(Phase::Down(DownReason::NotStarted(error.to_string())));
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::limits::{PolicySet, SubscriptionLimits};
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{
-    ByeCode, Message, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor, Start, Subscribe,
+    CloseCode, Message, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor, Start, Subscribe,
     Subscribed,
 };
 use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubscriptionStatus};
@@ -124,7 +124,7 @@ impl<T: Transport> Reactor<T> {
         let placeless = self.add_out(conn, out, buffer, subscribe, (cursor, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
-            self.io.inner.workers[worker].send(Command::Close { conn, code: ByeCode::TakenOver, why });
+            self.io.inner.workers[worker].send(Command::Close { conn, code: CloseCode::TakenOver, why });
         }
         let subscribed = Subscribed {
             wire: subscribe.wire,

@@ -13,7 +13,7 @@ use crate::limits::millis;
 use crate::lock::lock;
 use crate::options::ConfirmMode;
 use crate::planted;
-use crate::proto::{ByeCode, End, Inbound, Message, Start, Subscribe, Subscribed};
+use crate::proto::{CloseCode, End, Inbound, Message, Start, Subscribe, Subscribed};
 use crate::state::{Command, CreditAllocation, Ending, InboundShared, Log, ReceiveLog};
 use crate::types::{Bid, Position, WireId};
 
@@ -51,7 +51,7 @@ impl<T: Transport> Reactor<T> {
         }
         let wire = link.next_wire;
         link.next_wire += 1;
-        state.wire = Some((number, wire));
+        (state.wire, state.gone_at) = (Some((number, wire)), None);
         let goes_on =
             |in_log: &ReceiveLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
         let resumed_at = state.log.as_ref().map(goes_on);
@@ -64,7 +64,7 @@ impl<T: Transport> Reactor<T> {
         };
         drop(state);
         link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
-        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
@@ -78,11 +78,11 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
         let wire = subscribed.wire;
         let Some(in_sub) = self.in_sub(conn, wire) else {
-            self.close(conn, ByeCode::Protocol, "SUBSCRIBED for an id that was not asked for");
+            self.close(conn, CloseCode::Protocol, "SUBSCRIBED for an id that was not asked for");
             return;
         };
         if std::mem::replace(&mut in_sub.answered, true) {
-            self.close(conn, ByeCode::Protocol, "SUBSCRIBED twice");
+            self.close(conn, CloseCode::Protocol, "SUBSCRIBED twice");
             return;
         }
         let (inbound, leaving, resumed_at) = (in_sub.inbound.clone(), in_sub.leaving, in_sub.resumed_at);
@@ -100,7 +100,7 @@ impl<T: Transport> Reactor<T> {
                 self.resume_log(conn, &inbound, subscribed, offered);
             }
             Some(epoch) if epoch == subscribed.epoch => {
-                self.close(conn, ByeCode::Protocol, "SUBSCRIBED with another position than was asked for");
+                self.close(conn, CloseCode::Protocol, "SUBSCRIBED with another position than was asked for");
             }
             Some(_) => {
                 self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
@@ -190,7 +190,13 @@ impl<T: Transport> Reactor<T> {
         offered: Option<Offered>,
     ) -> Option<(Ring, Option<CreditAllocation>)> {
         // What lies in the sender's memory takes none here.
-        let allocation = if offered.is_none() { Self::allocation(inbound, subscribed) } else { Ok(None) };
+        let allocation = if subscribed.start == Position::MAX {
+            Err(RefusedError::NoPositions { start: subscribed.start })
+        } else if offered.is_none() {
+            Self::allocation(inbound, subscribed)
+        } else {
+            Ok(None)
+        };
         let made = match allocation {
             Ok(Some(allocation)) => Ok((Ring::unbacked(subscribed.start), Some(allocation))),
             Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),

@@ -10,7 +10,9 @@ use rustc_hash::FxHashMap;
 
 use super::io::{Line, LinkPhase};
 use super::reactor::{Link, Reactor};
-use crate::proto::{ByeCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
+use crate::error::{DownReason, ListenError};
+use crate::events::InEvent;
+use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
 
@@ -22,13 +24,13 @@ impl<T: Transport> Reactor<T> {
         &mut self,
         listener: Weak<ListenerShared>,
         addr: &str,
-        reply: &SyncSender<Result<String, String>>,
+        reply: &SyncSender<Result<String, ListenError>>,
     ) {
-        let result = self.io.transport.listen(addr).map_err(|error| error.to_string());
+        let result = self.io.transport.listen(addr).map_err(|error| ListenError::of_transport(addr, &error));
         if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
             self.listeners.push((shared.id, local.clone(), listener));
         }
-        // Nobody may wait any more for the answer.
+        // The caller may have given up waiting for the answer.
         let _ = reply.send(result);
     }
 
@@ -44,7 +46,7 @@ impl<T: Transport> Reactor<T> {
             Ok(conn) => {
                 self.add_link(conn, shared, hello, None, LinkPhase::Connecting);
             }
-            Err(error) => shared.set_phase(Phase::Down(error.to_string())),
+            Err(error) => shared.set_phase(Phase::Down(DownReason::NotStarted(error.to_string()))),
         }
     }
 
@@ -123,7 +125,11 @@ impl<T: Transport> Reactor<T> {
         let message = match Message::decode(bytes) {
             Ok(message) => message,
             Err(error) => {
-                self.close(conn, ByeCode::Protocol, &format!("a message of this peer is not valid: {error}"));
+                self.close(
+                    conn,
+                    CloseCode::Protocol,
+                    &format!("a message of this peer is not valid: {error}"),
+                );
                 return;
             }
         };
@@ -139,18 +145,15 @@ impl<T: Transport> Reactor<T> {
             (phase, message) => {
                 let kind = format!("{message:?}");
                 let kind = kind.split([' ', '(']).next().unwrap_or_default().to_owned();
-                self.close(conn, ByeCode::Protocol, &format!("{kind} does not belong here ({phase:?})"));
+                self.close(conn, CloseCode::Protocol, &format!("{kind} does not belong here ({phase:?})"));
             }
         }
     }
 
-    fn on_bye(&mut self, conn: ConnId, code: ByeCode, text: &str) {
-        let why = match code {
-            ByeCode::NotAccepted => format!("not accepted: {text}"),
-            ByeCode::Normal => format!("the peer closed: {text}"),
-            other => format!("the peer closed ({other:?}): {text}"),
-        };
-        self.take_down(conn, &why);
+    fn on_bye(&mut self, conn: ConnId, code: CloseCode, text: &str) {
+        let reason = DownReason::Peer { code, text: text.to_owned() };
+        let why = reason.to_string();
+        self.take_down(conn, reason);
         self.io.transport.close(conn, &why, Duration::ZERO);
     }
 
@@ -161,7 +164,7 @@ impl<T: Transport> Reactor<T> {
             let (min, max) = (hello.min_version, hello.max_version);
             let why =
                 format!("version {min} to {max} was offered; this end speaks {MIN_VERSION} to {VERSION}");
-            self.close(conn, ByeCode::Version, &why);
+            self.close(conn, CloseCode::Version, &why);
             return;
         };
         link.version = version;
@@ -170,13 +173,13 @@ impl<T: Transport> Reactor<T> {
         let (shared, listener) = (link.line.shared.clone(), link.listener.take().and_then(|l| l.upgrade()));
         self.io.transport.pause(conn, true);
         let Some(listener) = listener else {
-            self.close(conn, ByeCode::ShuttingDown, "no longer listening");
+            self.close(conn, CloseCode::ShuttingDown, "no longer listening");
             return;
         };
         if let Some(refused) = listener.offer(shared) {
             let why = "too many connections wait to be accepted";
             listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
-            self.close(conn, ByeCode::Limit, why);
+            self.close(conn, CloseCode::Limit, why);
         }
     }
 
@@ -185,7 +188,7 @@ impl<T: Transport> Reactor<T> {
         tracing::debug!(peer = conn.0, carrier = carrier.name, why = carrier.why, "connected");
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.session.on_hello(&hello, self.io.now).is_none() {
-            self.close(conn, ByeCode::Version, "the version in WELCOME was not offered");
+            self.close(conn, CloseCode::Version, "the version in WELCOME was not offered");
             return;
         }
         link.line.phase = LinkPhase::Up;
@@ -201,12 +204,19 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn attach(&mut self, number: u64, role: Role) {
         let Some(&conn) = self.by_number.get(&number) else {
             // It went down before: the application hears that from the role it gave.
-            self.tell_role_down(&role, number, "the connection is down");
+            let known = match &role {
+                Role::In(rin) => rin.conn().down_reason(),
+                Role::Out(_) => None,
+            };
+            let reason = known.unwrap_or(DownReason::NotStarted("the connection is down".into()));
+            self.tell_role_down(&role, number, reason);
             return;
         };
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.phase == LinkPhase::Closing {
-            self.tell_role_down(&role, number, "the connection is closing");
+            let reason = link.line.shared.down_reason();
+            let reason = reason.unwrap_or(DownReason::NotStarted("the connection is closing".into()));
+            self.tell_role_down(&role, number, reason);
             return;
         }
         if let Role::In(rin) = &role {
@@ -312,7 +322,7 @@ impl<T: Transport> Reactor<T> {
             Message::Closed { wire, end } => self.on_end(conn, wire, crate::proto::End::Closed(end)),
             Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),
             Message::Hello(_) | Message::Welcome(_) => {
-                self.close(conn, ByeCode::Protocol, "a second greeting");
+                self.close(conn, CloseCode::Protocol, "a second greeting");
             }
             Message::Bye { .. } => {}
         }
@@ -325,7 +335,7 @@ impl<T: Transport> Reactor<T> {
             Some(Role::In(rin)) => {
                 let taken = rin.on_control(bytes);
                 if !taken {
-                    self.close(conn, ByeCode::Limit, "too many control messages that nobody reads");
+                    self.close(conn, CloseCode::Limit, "too many control messages that nobody reads");
                 }
             }
             Some(Role::Out(out)) => out.on_control(&shared, &bytes),
@@ -333,14 +343,14 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    pub(super) fn close_number(&mut self, number: u64, code: ByeCode, why: &str) {
+    pub(super) fn close_number(&mut self, number: u64, code: CloseCode, why: &str) {
         if let Some(&conn) = self.by_number.get(&number) {
             self.close(conn, code, why);
         }
     }
 
     /// Says goodbye: what is queued leaves first, within `close_linger_ms`.
-    pub(super) fn close(&mut self, conn: ConnId, code: ByeCode, why: &str) {
+    pub(super) fn close(&mut self, conn: ConnId, code: CloseCode, why: &str) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.phase == LinkPhase::Closing {
             return;
@@ -354,7 +364,7 @@ impl<T: Transport> Reactor<T> {
             self.send(conn, &bye);
             self.io.transport.flush(conn);
         }
-        self.take_down(conn, why);
+        self.take_down(conn, DownReason::Local { code, text: why.to_owned() });
         let linger = Duration::from_millis(u64::from(self.io.inner.config.session.close_linger_ms));
         self.io.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
     }
@@ -387,7 +397,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn on_down(&mut self, conn: ConnId, down: &Down) {
         let why = down.to_string();
         self.tell_stranger(conn, ForeignReason::of_down(down), &why);
-        self.take_down(conn, &why);
+        self.take_down(conn, DownReason::Transport(down.clone()));
         if let Some(link) = self.links.remove(&conn) {
             self.by_number.remove(&link.line.shared.id);
         }
@@ -398,7 +408,7 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Ends what a connection carried, once; the application is told.
-    fn take_down(&mut self, conn: ConnId, why: &str) {
+    fn take_down(&mut self, conn: ConnId, reason: DownReason) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.phase == LinkPhase::Closing {
             return;
@@ -407,8 +417,8 @@ impl<T: Transport> Reactor<T> {
         let shared = link.line.shared.clone();
         let role = link.role.take();
         let early = std::mem::take(&mut link.early);
-        shared.set_phase(Phase::Down(why.to_owned()));
-        self.drop_outs(conn, why);
+        shared.set_phase(Phase::Down(reason.clone()));
+        self.drop_outs(conn, &reason.to_string());
         self.drop_parked(conn, None);
         self.suspend_ins(conn);
         for command in early {
@@ -417,17 +427,17 @@ impl<T: Transport> Reactor<T> {
             }
         }
         if let Some(role) = role {
-            self.tell_role_down(&role, shared.id, why);
+            self.tell_role_down(&role, shared.id, reason);
         }
     }
 
-    fn tell_role_down(&mut self, role: &Role, number: u64, why: &str) {
+    fn tell_role_down(&mut self, role: &Role, number: u64, reason: DownReason) {
         match role {
             Role::In(rin) if rin.conn().id == number => {
-                rin.tell(crate::events::InEvent::ConnDown { why: why.to_owned() });
+                rin.tell(InEvent::ConnDown { reason });
             }
             Role::In(_) => {}
-            Role::Out(out) => out.conn_down(number, why),
+            Role::Out(out) => out.conn_down(number, reason),
         }
     }
 
@@ -440,7 +450,7 @@ impl<T: Transport> Reactor<T> {
         if is_abandoned(link) && !self.io.shared.has_work() {
             self.close(
                 conn,
-                ByeCode::NotAccepted,
+                CloseCode::NotAccepted,
                 "nobody took the connection: its application let go of it",
             );
             return;
@@ -453,19 +463,19 @@ impl<T: Transport> Reactor<T> {
             Tick::Ping if link.line.phase == LinkPhase::Offered => {}
             Tick::Ping => self.send(conn, &Message::Ping(self.io.now)),
             Tick::HandshakeTimeout => {
-                self.close(conn, ByeCode::Timeout, "no answer within the handshake time")
+                self.close(conn, CloseCode::Timeout, "no answer within the handshake time")
             }
             Tick::Dead => {
                 // Nobody is there to say goodbye to.
                 let why = "the peer was silent for three heartbeats";
-                self.take_down(conn, why);
+                self.take_down(conn, DownReason::Local { code: CloseCode::Timeout, text: why.to_owned() });
                 self.io.transport.close(conn, why, Duration::ZERO);
             }
             Tick::Silent => {
                 let most = self.io.inner.config.session.max_silence_ms;
                 let why =
                     format!("nothing came for session.max_silence_ms = {most}, not even an answer to PING");
-                self.close(conn, ByeCode::Timeout, &why);
+                self.close(conn, CloseCode::Timeout, &why);
             }
         }
     }

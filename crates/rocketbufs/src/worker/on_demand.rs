@@ -8,7 +8,7 @@ use rocketring::{PoolError, Ring, RingConfig};
 use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::lock::lock;
-use crate::proto::{ByeCode, Message, Subscribed};
+use crate::proto::{CloseCode, Message, Subscribed};
 use crate::state::{AllocationStep, CreditAllocation, Ending, InboundShared, Member, Share, page_bytes};
 use crate::types::{Position, WireId};
 
@@ -134,13 +134,13 @@ impl<T: Transport> Reactor<T> {
         let mut state = lock(&inbound.state);
         let Some(in_log) = state.log.as_mut().filter(|in_log| in_log.allocation.is_some()) else {
             drop(state);
-            return self.close(conn, ByeCode::Protocol, "RECALLED for a grant that was not called back");
+            return self.close(conn, CloseCode::Protocol, "RECALLED for a grant that was not called back");
         };
         let answers = in_log.recalled(at);
         let step = in_log.allocation_at_rest();
         drop(state);
         if !answers {
-            return self.close(conn, ByeCode::Protocol, "RECALLED unasked, or for more than was granted");
+            return self.close(conn, CloseCode::Protocol, "RECALLED unasked, or for more than was granted");
         }
         if step == AllocationStep::Release {
             self.swap_ring(conn, wire, &inbound, None);

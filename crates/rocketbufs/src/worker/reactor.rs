@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::events::OutEvent;
 use crate::planted;
-use crate::proto::{ByeCode, Message};
+use crate::proto::{CloseCode, Message};
 use crate::state::{Buffer, Command, ContextInner, InboundShared, ListenerShared, Role, WorkerShared};
 use crate::types::{Nanos, Position, WireId};
 
@@ -29,7 +29,9 @@ pub struct Reactor<T: Transport> {
     pub(super) by_number: FxHashMap<u64, ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
     pub(super) slots: FxHashMap<u32, SlotUse>,
-    pub(super) suspended: Vec<(Arc<InboundShared>, Nanos)>,
+    /// Subscriptions without a connection, and when their writers count as gone. Weak: another worker may go on with one,
+    /// and let go of it.
+    pub(super) suspended: Vec<(Weak<InboundShared>, Nanos)>,
     pub(super) idle: Idle,
     pub(super) events: Vec<Event>,
     pub(super) stop_at: Option<Nanos>,
@@ -205,9 +207,15 @@ impl<T: Transport> Reactor<T> {
                 rin.run_event_backlog();
                 rin.run_control_backlog();
             }
+            Command::OutBacklog(out) => out.run_control_backlog(self.io.shared.index),
             Command::Unpark(parked) => self.unpark(parked),
             Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
             Command::DataOut(buffer) => buffer.report_landed_contexts(),
+            Command::Reap(buffer) => {
+                if let Some(out) = buffer.out.upgrade() {
+                    out.reap(&buffer);
+                }
+            }
             Command::Progress(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
                     out.tell(OutEvent::Progress { bid: buffer.bid });
@@ -271,7 +279,7 @@ impl<T: Transport> Reactor<T> {
     fn shutdown(&mut self, grace: Duration) {
         let connections: Vec<_> = self.links.keys().copied().collect();
         for conn in connections {
-            self.close(conn, ByeCode::ShuttingDown, "shutting down");
+            self.close(conn, CloseCode::ShuttingDown, "shutting down");
         }
         let grace_ns = Nanos::try_from(grace.as_nanos()).unwrap_or(Nanos::MAX);
         self.stop_at = Some(self.io.now.saturating_add(grace_ns));

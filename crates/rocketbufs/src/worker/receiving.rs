@@ -10,7 +10,7 @@ use crate::error::RefusedError;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::planted;
-use crate::proto::{ByeCode, End, Message, RefuseCode};
+use crate::proto::{CloseCode, End, Message, RefuseCode};
 use crate::state::{Command, Ending, InboundShared, ReceiveLog};
 use crate::types::{Nanos, Position, WireId};
 
@@ -86,7 +86,7 @@ impl<T: Transport> Reactor<T> {
     fn is_after_end(&mut self, conn: ConnId, inbound: &InboundShared) -> bool {
         let ended = lock(&inbound.state).ending.is_some();
         if ended {
-            self.close(conn, ByeCode::Protocol, "a log goes on after its end was told");
+            self.close(conn, CloseCode::Protocol, "a log goes on after its end was told");
         }
         ended
     }
@@ -169,7 +169,7 @@ impl<T: Transport> Reactor<T> {
             return;
         }
         if from > to {
-            return self.close(conn, ByeCode::Protocol, "LOST ends before it begins");
+            return self.close(conn, CloseCode::Protocol, "LOST ends before it begins");
         }
         let skipped = self.io.transport.skip(conn, wire, to);
         let mut state = lock(&inbound.state);
@@ -180,7 +180,7 @@ impl<T: Transport> Reactor<T> {
             _ => {
                 drop(state);
                 let why = "LOST goes backwards, beyond all positions, or comes for an id without data";
-                return self.close(conn, ByeCode::Protocol, why);
+                return self.close(conn, CloseCode::Protocol, why);
             }
         }
         drop(state);
@@ -204,12 +204,13 @@ impl<T: Transport> Reactor<T> {
             Some((boundary, ..)) if boundary == end.position() => end,
             // Who follows has seen what the relay had not, or never has.
             Some((boundary, _, true)) if boundary > end.position() => End::Gone(boundary),
-            // A relay that was restarted ends with less than came here from the one before, or inside a delivery.
-            Some((boundary, head, _)) if head >= end.position() && resumed_at == Some(head) => {
+            // A relay that was restarted ends with less than came here from the one before, or inside a delivery. It knows no
+            // delivery that began before the resume.
+            Some((boundary, ..)) if resumed_at.is_some_and(|at| boundary.max(end.position()) <= at) => {
                 End::Gone(boundary)
             }
             _ => {
-                self.close(conn, ByeCode::Protocol, "the log ends where its data does not");
+                self.close(conn, CloseCode::Protocol, "the log ends where its data does not");
                 return;
             }
         };
@@ -261,7 +262,7 @@ impl<T: Transport> Reactor<T> {
         let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
         let ended = state.ending.is_some();
         drop(state);
-        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
         self.idle.forget(&inbound.rest);
         if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
             buffer.end_with(End::Gone(boundary), || ());
@@ -299,7 +300,7 @@ impl<T: Transport> Reactor<T> {
                 let receiver = self.io.transport.unbind(conn, wire);
                 self.keep_receiver(gone.map(|in_sub| in_sub.inbound), receiver);
             }
-            _ => self.close(conn, ByeCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
+            _ => self.close(conn, CloseCode::Protocol, "UNSUBSCRIBED for an id that is in use"),
         }
     }
 
@@ -337,18 +338,19 @@ impl<T: Transport> Reactor<T> {
     /// No connection carries this subscription, and none is about to. If others have its buffer from here, its writer is
     /// away from now on: also one that went before it could be asked, or before the buffer was handed on.
     pub(super) fn begin_linger(&mut self, inbound: Arc<InboundShared>) {
-        let state = lock(&inbound.state);
+        let mut state = lock(&inbound.state);
         let goes_on = state.wire.is_some() || state.resume_on.is_some();
         let over = state.done || state.ending.is_some();
-        drop(state);
-        let lingers = self.suspended.iter().any(|(other, _)| Arc::ptr_eq(other, &inbound));
-        if goes_on || over || lingers || !inbound.is_spliced() {
+        if goes_on || over || state.gone_at.is_some() || !inbound.is_spliced() {
             return;
         }
         let usual = Nanos::from(self.io.inner.config.session.linger_ms) * 1_000_000;
         let linger = inbound.options.linger.map_or(usual, |linger| Nanos::from(millis(linger)) * 1_000_000);
-        self.suspended.push((inbound, self.io.now + linger));
-        self.io.next_tick = self.io.next_tick.min(self.io.now + linger);
+        let gone_at = self.io.now + linger;
+        state.gone_at = Some(gone_at);
+        drop(state);
+        self.suspended.push((Arc::downgrade(&inbound), gone_at));
+        self.io.next_tick = self.io.next_tick.min(gone_at);
     }
 
     /// Writers that were away for `linger` are gone for good, as far as their subscribers are concerned.
@@ -357,9 +359,10 @@ impl<T: Transport> Reactor<T> {
         let (over, wait): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.suspended).into_iter().partition(|(_, at)| *at <= now);
         self.suspended = wait;
-        for (inbound, _) in over {
+        for (inbound, gone_at) in over {
+            let Some(inbound) = inbound.upgrade() else { continue };
             let state = lock(&inbound.state);
-            let away = state.wire.is_none() && !state.done;
+            let away = state.gone_at == Some(gone_at) && !state.done;
             let end = |ring: &Ring| match planted::is(planted::GONE_AT_HEAD) {
                 true => ring.head(),
                 false => ring.boundary(),

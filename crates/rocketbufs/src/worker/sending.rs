@@ -11,7 +11,7 @@ use super::reactor::{Link, Reactor};
 use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
-use crate::proto::{ByeCode, Credit, Message, RefuseCode, SendCursor};
+use crate::proto::{CloseCode, Credit, Message, RefuseCode, SendCursor};
 use crate::state::{Command, DurableCursor, Leaving, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
@@ -32,7 +32,7 @@ impl<T: Transport> Reactor<T> {
         match verdict {
             Verdict::GoesOn => {}
             Verdict::TooSlow { lag, rule } => self.disconnect_slow(conn, wire, lag, rule),
-            Verdict::Broken(why) => self.close(conn, ByeCode::Protocol, &why),
+            Verdict::Broken(why) => self.close(conn, CloseCode::Protocol, &why),
         }
     }
 
@@ -224,7 +224,7 @@ impl<T: Transport> Reactor<T> {
         self.io.transport.detach(conn, wire);
         self.drop_out(conn, wire, &why, false);
         self.send(conn, &Message::Refused { wire, code: RefuseCode::TooSlow, a: lag, b: 0 });
-        self.close(conn, ByeCode::Timeout, &why);
+        self.close(conn, CloseCode::Timeout, &why);
     }
 
     fn tell_too_slow(&self, conn: ConnId, wire: WireId, lag_bytes: u64) {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use rocketbufs::proto::{ByeCode, Coverage, Credit, Hello, Message, Start, Subscribe, Subscribed, VERSION};
+use rocketbufs::proto::{CloseCode, Coverage, Credit, Hello, Message, Start, Subscribe, Subscribed, VERSION};
 use rocketbufs::{Bid, Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
@@ -102,7 +102,7 @@ impl Raw {
     }
 
     /// What the other end says last; none if it closes without a word.
-    pub fn bye(&mut self) -> Option<(ByeCode, String)> {
+    pub fn bye(&mut self) -> Option<(CloseCode, String)> {
         loop {
             if let Frame::Control(Message::Bye { code, text }) = self.hear()? {
                 return Some((code, text));

@@ -34,7 +34,7 @@ impl Dialer {
     pub fn poll(&mut self, env: &mut Env, ctx: &Context) -> Option<Conn> {
         if let Some(conn) = &self.conn {
             let why = conn.down_reason()?;
-            env.check_reason(self.edge, &why);
+            env.check_reason(self.edge, &why.to_string());
             self.conn = None;
             self.retry_at = env.later();
         }
@@ -63,7 +63,7 @@ impl Dialer {
 /// The end of edges that is connected to.
 pub struct Acceptor {
     listener: Listener,
-    bound: Option<Receiver<Result<String, String>>>,
+    bound: Option<Receiver<Result<String, rocketbufs::ListenError>>>,
     /// Those that are up, and the edge.
     pub conns: Vec<(Conn, usize)>,
 }
@@ -82,7 +82,7 @@ impl Acceptor {
         }
         self.conns.retain(|(conn, edge)| match conn.down_reason() {
             Some(why) => {
-                env.check_reason(*edge, &why);
+                env.check_reason(*edge, &why.to_string());
                 false
             }
             None => true,

@@ -1,8 +1,8 @@
 //! What the vectors hold: every message at its edges, bytes that must be refused, and an example session.
 
 use rocketbufs::proto::{
-    ByeCode, Coverage, CoveragePart, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, Message,
-    RefuseCode, Start, Subscribe, Subscribed,
+    CloseCode, Coverage, CoveragePart, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES,
+    Message, RefuseCode, Start, Subscribe, Subscribed,
 };
 use rocketbufs::{Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
@@ -92,11 +92,11 @@ fn connection_messages() -> Named<Message> {
         ("WELCOME".into(), Message::Welcome(hello(b"broker"))),
     ];
     for code in BYE_CODES {
-        let text = if code == ByeCode::Normal { String::new() } else { "why".to_owned() };
+        let text = if code == CloseCode::Normal { String::new() } else { "why".to_owned() };
         all.push((format!("BYE {code:?}"), Message::Bye { code, text }));
     }
     let text = format!("{}é", "x".repeat(MAX_TEXT_BYTES - 2));
-    all.push(("BYE, longest text".into(), Message::Bye { code: ByeCode::Protocol, text }));
+    all.push(("BYE, longest text".into(), Message::Bye { code: CloseCode::Protocol, text }));
     all.push(("PING".into(), Message::Ping(LONG)));
     all.push(("PONG".into(), Message::Pong(u64::MAX)));
     all.push(("APP, empty".into(), Message::App(Vec::new())));
@@ -285,6 +285,6 @@ pub fn session() -> Vec<(&'static str, &'static str, Step)> {
         ("receiver", "the answer", Control(Message::Pong(1))),
         ("receiver", "has enough", Control(Message::Unsubscribe(1))),
         ("sender", "nothing more comes for wire id 1", Control(Message::Unsubscribed(1))),
-        ("receiver", "closes", Control(Message::Bye { code: ByeCode::Normal, text: "done".to_owned() })),
+        ("receiver", "closes", Control(Message::Bye { code: CloseCode::Normal, text: "done".to_owned() })),
     ]
 }

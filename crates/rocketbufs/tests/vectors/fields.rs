@@ -2,22 +2,22 @@
 //! every JSON reader has them), 128-bit names 32 hexadecimal digits, byte strings hexadecimal.
 
 use rocketbufs::proto::{
-    ByeCode, Coverage, CoveragePart, Credit, Hello, MAX_COVERAGE_PARTS, Message, RefuseCode, Start,
+    CloseCode, Coverage, CoveragePart, Credit, Hello, MAX_COVERAGE_PARTS, Message, RefuseCode, Start,
     Subscribe, Subscribed,
 };
 use rocketbufs::{Epoch, Policy};
 use serde_json::{Value, json};
 
 /// Every code of BYE, in the order of its numbers.
-pub const BYE_CODES: [ByeCode; 8] = [
-    ByeCode::Normal,
-    ByeCode::Version,
-    ByeCode::Protocol,
-    ByeCode::NotAccepted,
-    ByeCode::Timeout,
-    ByeCode::Limit,
-    ByeCode::ShuttingDown,
-    ByeCode::TakenOver,
+pub const BYE_CODES: [CloseCode; 8] = [
+    CloseCode::Normal,
+    CloseCode::Version,
+    CloseCode::Protocol,
+    CloseCode::NotAccepted,
+    CloseCode::Timeout,
+    CloseCode::Limit,
+    CloseCode::ShuttingDown,
+    CloseCode::TakenOver,
 ];
 
 /// Every code of REFUSED, in the order of its numbers.

@@ -1,4 +1,6 @@
-//! A batch of which a subscriber takes one message after the other.
+//! A cursor over the messages of a batch.
+
+use rocketbufs::Epoch;
 
 use super::batch::{Bytes, MessageRef};
 use super::error::ReceiveError;
@@ -6,18 +8,18 @@ use crate::wire::{
     Framing, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records, Runs, TopicName, UnpackError,
 };
 
-/// A batch that [`Subscriber::recv_ref`](crate::Subscriber::recv_ref) takes one message after the other from.
-pub(super) struct Current {
+/// A batch and the next message in it, for [`Subscriber::recv_ref`](crate::Subscriber::recv_ref).
+pub(super) struct BatchCursor {
     bytes: Bytes,
-    /// Where the next message begins.
+    /// The start of the next message.
     offset: usize,
     topic: TopicName,
     framing: Framing,
-    /// The run that `offset` is in, in a merged topic.
+    /// In a merged topic: the run that contains `offset`.
     run: Option<RunAt>,
 }
 
-/// A run of a merged topic: of which publisher, and where it lies, header included.
+/// The publisher and the range, with the header, of a run in a merged topic.
 #[derive(Debug, Clone, Copy)]
 struct RunAt {
     publisher: u32,
@@ -25,20 +27,25 @@ struct RunAt {
     to: usize,
 }
 
-impl Current {
+impl BatchCursor {
     pub(super) fn new(bytes: Bytes, topic: TopicName, framing: Framing) -> Self {
         Self { bytes, offset: 0, topic, framing, run: None }
     }
 
-    /// All of it was taken: gives its space back.
+    /// Consumes the whole batch.
     pub(super) fn consume(self, spare: &mut Vec<u8>) {
         self.bytes.consume(spare);
     }
 
-    /// Nobody asks for more of it: gives back what was taken.
-    pub(super) fn leave(self, spare: &mut Vec<u8>) {
+    /// The log of the batch.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.bytes.view().epoch()
+    }
+
+    /// Consumes the messages that were taken.
+    pub(super) fn consume_taken(self, spare: &mut Vec<u8>) {
         let taken = match self.run {
-            // One can go on only where a run begins.
+            // A reader can resume only at the start of a run.
             Some(run) if self.offset < run.to => run.from,
             _ => self.offset,
         };
@@ -47,7 +54,7 @@ impl Current {
         view.consume_up_to(to);
     }
 
-    /// Goes on to the next message: where its bytes begin and end; none after the last.
+    /// Advances to the next message and returns the range of its bytes; none after the last message.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
@@ -88,7 +95,7 @@ impl Current {
         }
     }
 
-    /// What comes next is not what it should be: nothing more comes of the batch, or of the publisher's run.
+    /// The next bytes are malformed. Skips the rest of the batch, or of the publisher's run.
     #[cold]
     fn malformed(&mut self) -> ReceiveError {
         let bytes = self.bytes.as_slice();
@@ -117,12 +124,12 @@ impl Current {
         ReceiveError::Malformed { topic: self.topic.clone(), error }
     }
 
-    /// The message at the place that [`Current::advance`] returned last.
+    /// The message with the range that [`BatchCursor::advance`] returned.
     #[inline]
     pub(super) fn message(&self, start: usize, end: usize) -> MessageRef<'_> {
         let view = self.bytes.view();
         let to = match self.run {
-            // One can go on only where a run begins.
+            // A reader can resume only at the start of a run.
             Some(run) if end < run.to => run.from,
             _ => end,
         };

@@ -1,0 +1,238 @@
+//! Confirmed positions of one topic at each level, and the ranges that were lost before they were confirmed.
+//!
+//! ```text
+//!      consumed        delivered       accepted        published
+//!  ───────┼───────────────┼───────────────┼───────────────┼──▶
+//!                         └── lost ──┤ A broker died with records that no subscriber has and that the publisher no longer
+//!                                      keeps. This level confirms nothing beyond until the application accepts the loss.
+//! ```
+
+use std::collections::VecDeque;
+
+use rocketbufs::{Coverage, Position};
+
+use super::level::{ConfirmLevel, Confirmed};
+
+/// The most entries of each history: departures of subscribers, and ranges with their numbers of subscribers.
+const MAX_HISTORY: usize = 64;
+
+/// A range that was lost before it was confirmed.
+pub(super) type LostRange = (Position, Position);
+
+/// The departures and losses when everything up to a position was accepted.
+#[derive(Debug, Clone, Copy)]
+struct Departures {
+    accepted: Position,
+    left: u32,
+    lost: u32,
+}
+
+/// The number of subscribers for which everything up to a position is confirmed. The range begins at the end of the
+/// previous one.
+#[derive(Debug, Clone, Copy)]
+struct CountedRange {
+    to: Position,
+    subscribers: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ConfirmTracker {
+    confirmed: [Position; 3],
+    /// The positions that the broker reported, also of a level that a loss stops: the broker does not repeat them.
+    reported: [Position; 3],
+    lost_ranges: [Option<LostRange>; 3],
+    /// The least number of subscribers for which a position may be delivered or consumed.
+    min_subscribers: u32,
+    /// The number of subscribers that have the lost range, if the range is lost because they are too few.
+    too_few: [Option<u32>; 3],
+    coverage: Coverage,
+    departures: VecDeque<Departures>,
+    counted: [VecDeque<CountedRange>; 3],
+    /// Upper limits for positions below the start of a subscriber that joined or skipped a loss: only the subscribers that
+    /// were present before count there.
+    limits: VecDeque<CountedRange>,
+}
+
+impl ConfirmTracker {
+    /// Nothing is known yet. A range that fewer than `min_subscribers` have counts as lost.
+    pub(super) fn new(min_subscribers: u32) -> Self {
+        Self { min_subscribers, ..Self::default() }
+    }
+
+    /// The broker reported its positions, and the subscribers that they cover.
+    pub(super) fn on_progress(&mut self, reported: [Position; 3], coverage: Coverage) {
+        let joined = coverage.joined(self.coverage);
+        self.on_coverage(coverage);
+        for (n, reported) in reported.into_iter().enumerate() {
+            // A subscriber that joined may have less than was reported before.
+            self.reported[n] = if joined { reported } else { self.reported[n].max(reported) };
+            let limit = self.lost_ranges[n].map_or(Position::MAX, |(from, _)| from);
+            let reached = reported.min(limit);
+            if reached > self.confirmed[n] {
+                self.advance(n, reached);
+            }
+        }
+        let known = self.departures.back().map_or((0, 0), |last| (last.left, last.lost));
+        if known != (coverage.left, coverage.lost) {
+            // The successor of a broker that died takes the same records again. They were accepted before.
+            let accepted = reported[0].max(self.confirmed[0]);
+            self.departures.push_back(Departures { accepted, left: coverage.left, lost: coverage.lost });
+            if self.departures.len() > MAX_HISTORY {
+                self.departures.pop_front();
+            }
+        }
+    }
+
+    /// The broker reported the subscribers that its positions cover from now on.
+    fn on_coverage(&mut self, coverage: Coverage) {
+        let before = std::mem::replace(&mut self.coverage, coverage);
+        let left = coverage.left.saturating_sub(before.left);
+        let lost = coverage.lost.saturating_sub(before.lost);
+        let gone = left.saturating_add(lost);
+        for limit in &mut self.limits {
+            limit.subscribers = limit.subscribers.saturating_sub(gone);
+        }
+        if coverage.covered_from > before.covered_from {
+            let subscribers = before.receivers.saturating_sub(gone);
+            push(&mut self.limits, CountedRange { to: coverage.covered_from, subscribers });
+        }
+        // A level that waits for a loss to be accepted may be behind the level below it.
+        let slowest = self.confirmed.into_iter().min();
+        self.limits.retain(|limit| Some(limit.to) > slowest);
+    }
+
+    /// Confirms a level up to `reached`, with the number of subscribers of each range. Stops where they are too few.
+    fn advance(&mut self, n: usize, reached: Position) {
+        while self.confirmed[n] < reached {
+            let from = self.confirmed[n];
+            let limits = self.limits.iter().filter(|limit| limit.to > from);
+            let (to, most) = limits.fold((reached, self.coverage.receivers), |(to, most), limit| {
+                (to.min(limit.to), most.min(limit.subscribers))
+            });
+            // Each reported loss may have hit another subscriber. The parts of the coverage tell how many subscribers lost
+            // nothing.
+            let most = most.max(self.coverage.receivers_at(from));
+            let to = self.coverage.next_after(from).map_or(to, |next| next.min(to));
+            if n > 0 && most < self.min_subscribers {
+                (self.lost_ranges[n], self.too_few[n]) = (Some((from, to)), Some(most));
+                return;
+            }
+            self.confirmed[n] = to;
+            count(&mut self.counted[n], CountedRange { to, subscribers: most });
+        }
+    }
+
+    /// A broker that has nothing of the topic begins at `start`. Everything below that its predecessor took and that was
+    /// not confirmed is lost.
+    pub(super) fn on_new_broker(&mut self, start: Position) {
+        let [accepted, delivered, consumed] = self.confirmed;
+        self.reported = [0; 3];
+        self.coverage =
+            Coverage { left: self.coverage.left, lost: self.coverage.lost, ..Coverage::default() };
+        // Delivered records are not lost: their subscribers will consume them. A faulty broker may report less delivered
+        // than consumed.
+        for (n, reached) in [accepted, delivered, delivered.max(consumed)].into_iter().enumerate() {
+            self.add_lost(n, reached, start);
+        }
+    }
+
+    /// The broker will never have this range.
+    pub(super) fn on_lost(&mut self, from: Position, to: Position) {
+        for (n, reached) in self.confirmed.into_iter().enumerate() {
+            self.add_lost(n, from.max(reached), to);
+        }
+    }
+
+    fn add_lost(&mut self, n: usize, from: Position, to: Position) {
+        let before = self.lost_ranges[n];
+        if to > from {
+            self.lost_ranges[n] =
+                Some(before.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
+        }
+        if self.lost_ranges[n] != before {
+            self.too_few[n] = None;
+        }
+    }
+
+    /// Everything below this position is confirmed.
+    pub(super) fn confirmed(&self, level: ConfirmLevel) -> Position {
+        self.confirmed[level as usize]
+    }
+
+    /// The lost range that stops a level.
+    pub(super) fn lost_range(&self, level: ConfirmLevel) -> Option<LostRange> {
+        self.lost_ranges[level as usize]
+    }
+
+    /// If too few subscribers have the lost range of a level: their number, and the number that is required.
+    pub(super) fn too_few(&self, level: ConfirmLevel) -> Option<(u32, u32)> {
+        self.too_few[level as usize].map(|subscribers| (subscribers, self.min_subscribers))
+    }
+
+    /// The application accepts the loss. The level continues behind the lost range, with the positions that were reported
+    /// meanwhile.
+    pub(super) fn accept_lost(&mut self, level: ConfirmLevel) -> Option<LostRange> {
+        let n = level as usize;
+        let range = self.lost_ranges[n].take()?;
+        self.too_few[n] = None;
+        self.confirmed[n] = self.confirmed(level).max(range.1);
+        count(&mut self.counted[n], CountedRange { to: range.1, subscribers: 0 });
+        self.advance(n, self.reported[n]);
+        Some(range)
+    }
+
+    /// The outcome of a position: confirmed, lost, or none while it is open.
+    pub(super) fn outcome(
+        &self,
+        level: ConfirmLevel,
+        position: Position,
+    ) -> Option<Result<Confirmed, LostRange>> {
+        if self.confirmed(level) >= position {
+            let (left, lost) = self.departures_before(position);
+            return Some(Ok(Confirmed {
+                level,
+                position: self.confirmed(level),
+                subscribers: self.subscribers_at(level, position),
+                left: self.coverage.left.saturating_sub(left),
+                lost: self.coverage.lost.saturating_sub(lost),
+            }));
+        }
+        self.lost_range(level).map(Err)
+    }
+
+    /// The number of subscribers when a position was confirmed.
+    fn subscribers_at(&self, level: ConfirmLevel, position: Position) -> u32 {
+        let counted = &self.counted[level as usize];
+        counted.iter().find(|range| range.to >= position).map_or(0, |range| range.subscribers)
+    }
+
+    /// The departures and losses before a position was accepted. Where the history is too short the result is too small, so
+    /// that no later departure is missed.
+    fn departures_before(&self, position: Position) -> (u32, u32) {
+        let last = self.departures.iter().rev().find(|departures| departures.accepted < position);
+        last.map_or((0, 0), |last| (last.left, last.lost))
+    }
+}
+
+/// Appends a range, or extends the last one if its number of subscribers is the same.
+fn count(all: &mut VecDeque<CountedRange>, range: CountedRange) {
+    match all.back_mut() {
+        Some(last) if last.subscribers == range.subscribers => last.to = range.to,
+        _ => push(all, range),
+    }
+}
+
+/// Appends a range. In a full history the two oldest ranges become one, with the smaller number of subscribers.
+fn push(all: &mut VecDeque<CountedRange>, range: CountedRange) {
+    all.push_back(range);
+    if all.len() > MAX_HISTORY
+        && let Some(first) = all.pop_front()
+        && let Some(next) = all.front_mut()
+    {
+        *next =
+            CountedRange { to: next.to.max(first.to), subscribers: next.subscribers.min(first.subscribers) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Events: what a subscriber receives, and what happens to a publisher.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rocketbufs::{Epoch, EventQueue, Position};
+
+use super::batch::Batch;
+use super::error::ReceiveError;
+use crate::wire::{RefuseCode, TopicName};
+
+/// The result of [`Subscriber::next_event`](crate::Subscriber::next_event).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'s> {
+    /// Messages.
+    Batch(Batch<'s>),
+    /// Something else happened.
+    Notice(Notice),
+}
+
+/// What happens to a subscriber besides messages. Notices about a buffer are in order with its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The subscription of a buffer is active. Its messages begin at `start`.
+    Joined {
+        /// The topic.
+        topic: TopicName,
+        /// The publisher's log.
+        epoch: Epoch,
+        /// The first position that will come.
+        start: Position,
+    },
+    /// Messages are lost: this subscriber was too slow for its policy, or offline for too long. The log continues at `to`.
+    Lost {
+        /// The topic.
+        topic: TopicName,
+        /// The publisher's log.
+        epoch: Epoch,
+        /// The first lost position.
+        from: Position,
+        /// The first position after the loss.
+        to: Position,
+    },
+    /// The publisher closed the topic. Its log is complete.
+    Closed {
+        /// The topic.
+        topic: TopicName,
+        /// The publisher's log.
+        epoch: Epoch,
+        /// The end of the log.
+        end: Position,
+    },
+    /// The publisher died, or was offline for too long. Messages that it had not sent are missing.
+    Gone {
+        /// The topic.
+        topic: TopicName,
+        /// The publisher's log.
+        epoch: Epoch,
+        /// The end of the last complete delivery.
+        end: Position,
+    },
+    /// The broker refused a request or ended a subscription.
+    Refused {
+        /// The topic; none if the refusal is about a request for several.
+        topic: Option<TopicName>,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// The broker limits an option (the hold time or the number of places, the lag, the block time-out) in this topic, and in
+    /// other topics with the same rule. The text is for people.
+    OptionClamped(String),
+    /// The connection is lost. The client reconnects by itself.
+    Disconnected(String),
+    /// The connection is back.
+    Reconnected,
+}
+
+impl Notice {
+    /// The error that this notice is for callers that take only messages.
+    pub(super) fn into_error(self) -> Option<ReceiveError> {
+        match self {
+            Self::Lost { topic, from, to, .. } => Some(ReceiveError::Lost { topic, from, to }),
+            Self::Gone { topic, end, .. } => Some(ReceiveError::Gone { topic, end }),
+            Self::Refused { topic, reason } => Some(ReceiveError::Refused { topic, reason }),
+            Self::Joined { .. }
+            | Self::Closed { .. }
+            | Self::OptionClamped(_)
+            | Self::Disconnected(_)
+            | Self::Reconnected => None,
+        }
+    }
+}
+
+/// What happens to a publisher. See [`Publisher::next_event`](crate::Publisher::next_event).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PublisherEvent {
+    /// The connection is lost. The client reconnects by itself, and keeps what the broker has not accepted.
+    Disconnected(String),
+    /// The connection is back. The broker is asked to take the topics again.
+    Reconnected,
+    /// The broker refuses a topic, possibly after a reconnect.
+    TopicRefused {
+        /// The topic.
+        topic: TopicName,
+        /// The kind of the reason.
+        code: RefuseCode,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// The number of a topic's subscribers changed.
+    Subscribers {
+        /// The topic.
+        topic: TopicName,
+        /// The number of subscribers that have a place in the topic's buffer.
+        count: u32,
+    },
+    /// A topic's buffer has room again, after a call that failed with
+    /// [`PublishError::TimedOut`](crate::PublishError::TimedOut).
+    Room {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// Events before the next one were dropped, since the application did not take them.
+    Missed {
+        /// The number of events.
+        events: u64,
+    },
+}
+
+/// The most events that wait for the application.
+const MAX_EVENTS: usize = 256;
+
+/// The events of a publisher. They are collected from the moment at which the application first asks for them.
+#[derive(Debug)]
+pub(super) struct PublisherEvents {
+    wanted: AtomicBool,
+    missed: AtomicU64,
+    queue: EventQueue<PublisherEvent>,
+}
+
+impl Default for PublisherEvents {
+    fn default() -> Self {
+        let (wanted, missed) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { wanted, missed, queue: EventQueue::new(MAX_EVENTS) }
+    }
+}
+
+impl PublisherEvents {
+    /// Whether the application takes events. Relaxed: an event that coincides with the first request may be missing.
+    pub(super) fn are_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn push(&self, event: PublisherEvent) {
+        if self.are_wanted() && self.queue.push_newest(event) {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn recv(&self, timeout: Option<Duration>) -> Option<PublisherEvent> {
+        self.wanted.store(true, Ordering::Relaxed);
+        match self.missed.swap(0, Ordering::Relaxed) {
+            0 => self.queue.recv(timeout),
+            events => Some(PublisherEvent::Missed { events }),
+        }
+    }
+
+    pub(super) fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
+        self.wanted.store(true, Ordering::Relaxed);
+        self.queue.pollable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_are_not_taken_are_counted() {
+        let events = PublisherEvents::default();
+        events.push(PublisherEvent::Reconnected);
+        assert_eq!(events.recv(Some(Duration::ZERO)), None, "nobody had asked for events");
+        (0..MAX_EVENTS + 2).for_each(|_| events.push(PublisherEvent::Reconnected));
+        assert_eq!(events.recv(None), Some(PublisherEvent::Missed { events: 2 }));
+        (0..MAX_EVENTS).for_each(|_| assert_eq!(events.recv(None), Some(PublisherEvent::Reconnected)));
+        assert_eq!(events.recv(Some(Duration::ZERO)), None);
+    }
+}

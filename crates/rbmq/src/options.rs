@@ -1,0 +1,185 @@
+//! How a subscriber connects and receives.
+
+use std::time::{Duration, SystemTime};
+
+use rocketbufs::{Budget, Config, Context, Epoch, Policy, Position};
+
+/// Where a subscription begins in buffers that exist when the application subscribes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum StartFrom {
+    /// With the next published message.
+    #[default]
+    Newest,
+    /// With the oldest message that the broker still has.
+    Oldest,
+    /// With the last delivery: a subscriber that joins late gets the last value. Messages that reached the broker together
+    /// with the last one come too.
+    Last,
+    /// With the first message that reached the broker at this time or later; a few earlier messages may come too. The broker
+    /// gets the age and not the time, since its clock may differ. If its records do not go back that far, the subscription
+    /// begins with the oldest message that the broker still has.
+    Time(SystemTime),
+    /// At this position of any log.
+    Position(Position),
+    /// At these positions of these logs: an earlier subscriber stopped there and has everything before. Other logs begin
+    /// with their oldest message. A merged log that is not listed begins at its first position, so that messages which the
+    /// broker no longer has are reported as lost.
+    Positions(Vec<(Epoch, Position)>),
+}
+
+/// What the broker does when a subscriber is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SlowPolicy {
+    /// Publishers wait for the subscriber, and nothing is lost. The broker disconnects a subscriber that makes no progress for
+    /// the broker's time-out (`session.block_timeout_ms`) while others wait.
+    #[default]
+    Block,
+    /// As [`SlowPolicy::Block`], with the subscriber's own time-out.
+    BlockFor {
+        /// The longest time without progress; none: no limit. The broker may allow less.
+        timeout: Option<Duration>,
+    },
+    /// The subscriber skips messages, and learns how many bytes it lost.
+    Drop {
+        /// The lag in bytes at which messages are skipped; none: the broker's default.
+        max_lag_bytes: Option<u64>,
+    },
+    /// The broker ends the subscription.
+    Disconnect {
+        /// The lag in bytes at which the subscription ends; none: the broker's default.
+        max_lag_bytes: Option<u64>,
+    },
+}
+
+impl SlowPolicy {
+    /// The framework's policy.
+    pub(super) fn framework(self) -> Policy {
+        match self {
+            Self::Block | Self::BlockFor { .. } => Policy::Block,
+            Self::Drop { .. } => Policy::Drop,
+            Self::Disconnect { .. } => Policy::Disconnect,
+        }
+    }
+
+    /// The lag at which the policy acts, if the subscriber sets it.
+    pub(super) fn max_lag_bytes(self) -> Option<u64> {
+        match self {
+            Self::Drop { max_lag_bytes } | Self::Disconnect { max_lag_bytes } => max_lag_bytes,
+            Self::Block | Self::BlockFor { .. } => None,
+        }
+    }
+}
+
+/// How a subscriber receives: the same for all of its topics.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SubscriberOptions {
+    pub(super) ring_bytes: u64,
+    pub(super) batch_bytes: u64,
+    pub(super) slow: SlowPolicy,
+    pub(super) name: String,
+    pub(super) hold: Duration,
+    pub(super) confirm_consumed: bool,
+    pub(super) until_ended: bool,
+    /// Shared by the rings of topics that only patterns match.
+    pub(super) budget: Option<Budget>,
+}
+
+/// Options of a [`Subscriber`](crate::Subscriber). They apply to all of its topics.
+#[derive(Clone, Default)]
+pub struct SubscriberBuilder {
+    pub(super) options: SubscriberOptions,
+    pub(super) config: Config,
+    pub(super) context: Option<Context>,
+    pub(super) ring_bytes: Option<u64>,
+    pub(super) batch_bytes: Option<u64>,
+    pub(super) budget_bytes: Option<u64>,
+}
+
+impl SubscriberBuilder {
+    /// The name in the broker's log and in `rbmq top`.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.options.name);
+        self
+    }
+
+    /// Makes the subscriber durable: the broker keeps its place in every buffer for the time `hold` while it is offline, under
+    /// a name of 1 to 255 bytes. Another process that connects with the name resumes there. Messages that the first process
+    /// had not consumed come again, and perhaps a few before them. If a subscriber with the name is connected, the new
+    /// subscriber takes over its place. The policies that do not block keep only the history that the ring still has.
+    #[must_use]
+    pub fn durable(mut self, name: &str, hold: Duration) -> Self {
+        name.clone_into(&mut self.options.name);
+        self.options.hold = hold;
+        self
+    }
+
+    /// With true, the broker keeps everything that the application has not consumed: a batch counts as consumed when it is
+    /// dropped, or by [`DeferredBatch::consume`](crate::DeferredBatch::consume). A process that is killed and started again
+    /// misses nothing, given a durable name and its last position. By default, the broker keeps only what has not reached this
+    /// process. Durable subscribers always have this set.
+    #[must_use]
+    pub fn confirm_consumed(mut self, confirm: bool) -> Self {
+        self.options.confirm_consumed = confirm;
+        self
+    }
+
+    /// With true, calls that wait for messages return none as soon as every topic has ended
+    /// ([`Subscriber::ended`](crate::Subscriber::ended)), the iterator ends then, and the death of a publisher that did not
+    /// close its topic is an error. By default, they wait for the next publisher of the topic, whether the last one closed the
+    /// topic or died. [`Subscriber::next_event`](crate::Subscriber::next_event) reports ends in both cases.
+    #[must_use]
+    pub fn until_ended(mut self, until_ended: bool) -> Self {
+        self.options.until_ended = until_ended;
+        self
+    }
+
+    /// What the broker does when this subscriber is slow. Default: [`SlowPolicy::Block`].
+    #[must_use]
+    pub fn slow(mut self, policy: SlowPolicy) -> Self {
+        self.options.slow = policy;
+        self
+    }
+
+    /// The capacity of the ring of each buffer in this process, in bytes. Default: `buffers.size_bytes` (1 MiB). The ring is
+    /// larger where the deliveries of a buffer need it.
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: u64) -> Self {
+        self.ring_bytes = Some(bytes);
+        self
+    }
+
+    /// The largest batch in bytes, unless a single delivery is larger. Topics take turns: with small batches, a slow
+    /// application with many topics returns space to each publisher sooner. Default: a quarter of the ring.
+    #[must_use]
+    pub fn batch_bytes(mut self, bytes: u64) -> Self {
+        self.batch_bytes = Some(bytes);
+        self
+    }
+
+    /// The memory in bytes for the rings of all topics that only patterns (`sensors/+`, `#`) match. Default: 64 MiB. Such a
+    /// topic has a ring, of up to [`SubscriberBuilder::ring_bytes`], only while it has data. A topic that was subscribed by its
+    /// name before a pattern matched it has a ring of its own. While received messages that are not consumed fill the budget,
+    /// the other topics wait. Topics whose deliveries need a larger ring than the budget are refused.
+    #[must_use]
+    pub fn budget_bytes(mut self, bytes: u64) -> Self {
+        self.budget_bytes = Some(bytes);
+        self
+    }
+
+    /// The framework's configuration, for a context of this subscriber's own.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Shares the memory and the threads of an existing context. The configuration of that context applies.
+    #[must_use]
+    pub fn context(mut self, context: &Context) -> Self {
+        self.context = Some(context.clone());
+        self
+    }
+}

@@ -1,0 +1,157 @@
+//! What the topics of a publisher share with their writers, the callbacks of the framework and the reconnecting thread.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rocketbufs::{Bid, Conn, ControlError, ROut};
+use tracing::debug;
+
+use super::confirm::Confirmations;
+use super::connection::{Connection, lock, send_patiently, wait_while};
+use super::error::PublisherWaitError;
+use super::event::{PublisherEvent, PublisherEvents};
+use crate::wire::{Control, Framing, RefuseCode, TopicName};
+
+/// How long closing may take by default.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a publisher shares with the writers of its topics.
+pub(super) struct PublisherShared {
+    pub(super) connection: Connection,
+    pub(super) out: Arc<ROut>,
+    pub(super) topics: Topics,
+    pub(super) events: Arc<PublisherEvents>,
+}
+
+impl PublisherShared {
+    /// Removes a topic.
+    pub(super) fn remove(&self, bid: Bid) {
+        lock(&self.topics).remove(&bid);
+    }
+}
+
+/// The topics of a publisher.
+pub(super) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
+
+/// What the broker says about a topic of this publisher.
+pub(super) struct TopicState {
+    pub(super) topic: TopicName,
+    pub(super) bid: Bid,
+    pub(super) framing: Framing,
+    pub(super) ring_bytes: u64,
+    pub(super) max_delivery_bytes: u64,
+    pub(super) min_subscribers: u32,
+    /// Whether publishing must look at `state` first: the topic is refused, or has too few subscribers. Read for every record;
+    /// written under the lock of `state`.
+    pub(super) stopped: AtomicBool,
+    pub(super) confirmations: Arc<Confirmations>,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+    pub(super) events: Arc<PublisherEvents>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) accepted: bool,
+    pub(super) ended: bool,
+    pub(super) refusal: Option<(RefuseCode, String)>,
+    pub(super) subscribers: u32,
+}
+
+impl TopicState {
+    /// Names the topic to the broker. Answers over earlier connections no longer count, except for the end of the topic.
+    pub(super) fn create(&self, conn: &Conn) {
+        let mut state = lock(&self.state);
+        *state = State { ended: state.ended, ..State::default() };
+        self.stopped.store(self.min_subscribers > 0, Ordering::Release);
+        drop(state);
+        let create = Control::Create {
+            bid: self.bid,
+            framing: self.framing,
+            ring_bytes: self.ring_bytes,
+            max_delivery_bytes: self.max_delivery_bytes,
+            min_subscribers: self.min_subscribers,
+            topic: self.topic.clone(),
+        };
+        match send_patiently(conn, &create) {
+            Ok(()) => {}
+            Err(error @ ControlError::TooLarge { .. }) => {
+                self.on_refused(RefuseCode::Internal, format!("the request cannot be sent: {error}"));
+            }
+            // The next connection sends the request again.
+            Err(error) => debug!("the request for topic '{}' was not sent: {error}", self.topic),
+        }
+    }
+
+    /// The broker does not take the topic.
+    pub(super) fn on_refused(&self, code: RefuseCode, reason: String) {
+        self.confirmations.refuse(&reason);
+        let (topic, text) = (self.topic.clone(), reason.clone());
+        self.update(|state| state.refusal = Some((code, reason)));
+        self.events.push(PublisherEvent::TopicRefused { topic, code, reason: text });
+    }
+
+    /// The number of subscribers changed.
+    pub(super) fn on_subscribers(&self, count: u32) {
+        self.update(|state| state.subscribers = count);
+        self.events.push(PublisherEvent::Subscribers { topic: self.topic.clone(), count });
+    }
+
+    pub(super) fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.state);
+        change(&mut state);
+        let stopped = state.refusal.is_some() || state.subscribers < self.min_subscribers;
+        self.stopped.store(stopped, Ordering::Release);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until `done`; false if the time passed first.
+    pub(super) fn wait(&self, timeout: Option<Duration>, mut done: impl FnMut(&State) -> bool) -> bool {
+        wait_while(&self.state, &self.changed, timeout, |state| !done(state))
+    }
+
+    pub(super) fn refusal(&self) -> Option<(RefuseCode, String)> {
+        lock(&self.state).refusal.clone()
+    }
+
+    pub(super) fn subscribers(&self) -> u32 {
+        lock(&self.state).subscribers
+    }
+
+    /// Waits until there are enough subscribers to publish, or a refusal. Returns the number of subscribers if they are too
+    /// few then.
+    pub(super) fn too_few(&self, timeout: Duration) -> Option<u32> {
+        if !self.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        let min = self.min_subscribers;
+        let enough = self.wait(Some(timeout), |state| state.subscribers >= min || state.refusal.is_some());
+        (!enough).then(|| self.subscribers())
+    }
+
+    /// Waits until the topic has `wanted` subscribers.
+    pub(super) fn wait_subscribers(
+        &self,
+        wanted: u32,
+        timeout: Option<Duration>,
+    ) -> Result<(), PublisherWaitError> {
+        self.wait(timeout, |state| state.subscribers >= wanted || state.refusal.is_some());
+        let (present, topic) = (self.subscribers(), self.topic.clone());
+        match self.refusal() {
+            Some((_, reason)) => Err(PublisherWaitError::Refused { topic, reason }),
+            None if present < wanted => {
+                let waited = timeout.unwrap_or_default();
+                Err(PublisherWaitError::TooFewSubscribers { topic, present, wanted, waited })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the broker has the end of the topic's log.
+    pub(super) fn wait_ended(&self, timeout: Option<Duration>) -> bool {
+        self.wait(timeout, |state| state.ended || state.refusal.is_some()) && lock(&self.state).ended
+    }
+}
