@@ -12,16 +12,20 @@
 //!    segment → deliver                                            view → consume
 //! ```
 //!
-//! Four types are all there is to learn:
+//! What to learn:
 //!
 //! * [`Context`]: memory, configuration and worker threads of this process;
-//! * [`Listener`] and [`Conn`]: who is connected to whom;
-//! * [`ROut`]: `create_buffer`, `get_output_segment`, `deliver`, `splice`;
-//! * [`RIn`]: `subscribe`, then by callback `set_data_in_cb` and `data_consumed`, or synchronously `recv` and `consume`.
+//! * [`Listener`] and [`Conn`]: connections between processes;
+//! * [`ROut`] makes buffers, and each is an [`OutBuffer`]: get a segment, fill it in place, deliver it;
+//! * [`RIn`] subscribes to buffers, and each is a [`Subscription`]: receive views of the data, by callback
+//!   ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]), and give them back.
 //!
-//! Everything is flow controlled by default: a slow subscriber holds the writer ([`Policy::Block`]), or is treated as
-//! its [`Policy`] says; nothing is lost without being told. See [`RIn`] for a complete example. The protocol is in
-//! `docs/PROTOCOL.md`.
+//! `ROut` and `RIn` have the calls of the papers by buffer id; the handles have the rest. For streams of small deliveries
+//! there are [`OutWriter`] and [`InReader`], which take no lock for each of them. The conventions of all types (ownership,
+//! time-outs, options, events, callbacks, errors) are in `docs/architecture/api.md`.
+//!
+//! Everything is flow controlled by default: a slow subscriber holds the writer ([`Policy::Block`]), or is treated as its
+//! [`Policy`] says; every loss is reported. See [`RIn`] for a complete example. The protocol is in `docs/PROTOCOL.md`.
 
 #![deny(unsafe_code)]
 
