@@ -37,11 +37,11 @@ mod context;
 pub mod core;
 mod drive;
 mod error;
-mod event_queue;
+pub mod event_queue;
 mod events;
 pub mod fields;
 mod handover;
-mod inspect;
+pub mod inspect;
 mod limits;
 mod listener;
 mod lock;
@@ -61,6 +61,11 @@ mod times;
 mod types;
 mod view;
 
+/// For which receivers confirmed positions speak.
+pub mod coverage {
+    pub use crate::proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
+}
+
 pub use config::{Config, ConfigError};
 pub use conn::Conn;
 pub use context::Context;
@@ -68,20 +73,18 @@ pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
     RefusedError, SegmentError, SubscribeError, WaitError,
 };
-pub use event_queue::{EventQueue, Readable};
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
-pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use out_buffer::{OutBuffer, OutWriter};
 pub use out_segment::OutSegment;
-pub use proto::{CloseCode, Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
-pub use rin::{InRead, InReader, RIn, Subscription, SubscriptionInfo};
+pub use proto::{CloseCode, Start};
+pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress, Traffic};
+pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
 pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};
