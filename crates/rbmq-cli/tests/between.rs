@@ -152,6 +152,7 @@ fn with_until_ended_the_end_is_the_result() {
     let (publisher, mut subscriber) = first(&broker.addr(), builder());
     publisher.end(Ends::Closes);
     assert_eq!(subscriber.recv(None).unwrap(), None);
+    let broker = self::broker();
     let (publisher, mut subscriber) = first(&broker.addr(), builder());
     publisher.end(Ends::Dies);
     let error = subscriber.recv(None).unwrap_err();

@@ -1,4 +1,4 @@
-//! One connection: how far it is made, and what is served of it.
+//! One connection: its state, and its queue pair's completions.
 //!
 //! ```text
 //!  connect ─▶ Resolving ─▶ Routing ─▶ Connecting ─┐
@@ -28,32 +28,32 @@ pub(crate) enum State {
     Connecting,
     Accepting,
     Open,
-    /// What is queued leaves; what arrives is thrown away.
+    /// The queue is sent; arriving data is discarded.
     Closing {
         why: String,
     },
     Down,
 }
 
-/// The moments at which something is to be done.
+/// Deadlines, each with its connection.
 pub(crate) type Deadlines = BTreeSet<(Instant, u64)>;
 
 pub(crate) struct Conn {
     pub id: ConnId,
     pub state: State,
-    /// Where it goes, as the caller wrote it.
+    /// The address, as given.
     pub addr: String,
-    /// Until there is a queue pair.
+    /// The identifier of rdma_cm, until there is a queue pair.
     pub cm: Option<Id>,
     pub link: Option<Link>,
     pub receives: Receives,
     pub intake: Intake,
     pub out: Outgoing,
     pub paused: bool,
-    /// Why it is over, once everything that came before has been looked at.
+    /// The reason of the end, which is reported once everything that arrived before was handled.
     pub ended: Option<Down>,
     pub deadline: Option<Instant>,
-    /// It is in the list of those to go on with.
+    /// The connection is in the list of connections to serve again.
     pub listed: bool,
     done: Vec<Done>,
 }
@@ -81,18 +81,18 @@ impl Conn {
         self.state == State::Down
     }
 
-    /// Takes writes and messages.
+    /// Whether the connection accepts writes and messages.
     pub fn is_taking(&self) -> bool {
         !matches!(self.state, State::Closing { .. } | State::Down)
     }
 
-    /// The peer answered, or was answered: from here on both may send.
+    /// The handshake of rdma_cm is complete: both ends may send.
     pub fn open(&mut self, config: &RdmaConfig, peer_receives: u32) {
         self.receives = Receives::new(config.receive_depth, peer_receives);
         self.state = State::Open;
     }
 
-    /// It has a queue pair: what was bound before is registered.
+    /// There is a queue pair: rings that were bound before are registered.
     pub fn set_link(&mut self, link: Link) -> Result<(), String> {
         let keys = self.intake.register_all(&link);
         self.link = Some(link);
@@ -102,7 +102,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Binds a ring receiver; the peer is told where to write. The error ends the connection.
+    /// Binds a ring receiver, and sends the peer its key. The error ends the connection.
     pub fn bind(&mut self, wire: WireId, receiver: RingReceiver) -> Result<(), String> {
         let key = self.intake.bind(self.link.as_ref(), wire, receiver)?;
         match key {
@@ -126,7 +126,7 @@ impl Conn {
         receiver
     }
 
-    /// Takes what the adapter has completed. True if everything was taken.
+    /// Takes the adapter's completions. True if all were taken.
     pub fn take_completions(&mut self) -> bool {
         let Some(link) = &mut self.link else { return true };
         for _ in 0..BATCHES {
@@ -147,7 +147,7 @@ impl Conn {
         false
     }
 
-    /// Looks at what came and posts what there is place for. True: there is more to look at.
+    /// Handles arrived messages and posts the items that there is room for. True: there is more to handle.
     pub fn serve(&mut self, events: &mut Vec<Event>) -> Result<bool, Down> {
         let quiet = matches!(self.state, State::Closing { .. });
         let may_look = quiet || (self.state == State::Open && !self.paused);
@@ -164,7 +164,7 @@ impl Conn {
         Ok(more)
     }
 
-    /// Posts what there is place for. True if everything left.
+    /// Posts the items that there is room for. True if everything was posted.
     pub fn flush(&mut self) -> Result<bool, String> {
         let may = matches!(self.state, State::Open | State::Closing { .. }) && self.ended.is_none();
         match &mut self.link {
@@ -173,12 +173,12 @@ impl Conn {
         }
     }
 
-    /// Everything has left, and the peer has it.
+    /// Everything was sent and acknowledged.
     pub fn is_finished(&self) -> bool {
         matches!(self.state, State::Closing { .. }) && self.out.is_idle()
     }
 
-    /// The reason to tell for a connection that ended with `seen`.
+    /// The reason to report for a connection that ended with `seen`.
     pub fn reason(&self, seen: Down) -> Down {
         match (&self.state, seen) {
             (State::Closing { why }, _) => Down::Local(why.clone()),
@@ -189,16 +189,16 @@ impl Conn {
         }
     }
 
-    /// Lets go of everything but the landing ends. What had landed before the queue pair ended is in their rings then.
+    /// Releases everything but the ring receivers. Bytes that landed before the queue pair ended are in their rings then.
     pub fn end(&mut self) {
         if let Some(link) = &self.link {
             link.disconnect();
         }
-        // From here on nothing lands any more; what has, may have been told to the peer.
+        // Nothing lands from here on. Landed bytes may have been reported to the peer.
         while !self.take_completions() {}
         if let Some(link) = &mut self.link {
             let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
-            // Whatever else the peer said is of no use to anybody.
+            // Other messages of the peer are no longer needed.
             let _ = self.intake.look(&mut ends, true, &mut Vec::new());
         }
         self.out.kill();

@@ -1,20 +1,20 @@
-//! What sending costs, counted.
+//! Counters of sending.
 
-/// What was done, for whoever wants to know.
+/// Counters of one connection's sending half.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Ranges that were written.
+    /// Written ranges.
     pub ranges: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Requests that were posted, of any kind.
+    /// Posted requests, of any kind.
     pub requests: u64,
-    /// Of these, those whose completion was asked for.
+    /// Requests with a completion.
     pub signalled: u64,
-    /// Requests whose bytes went inline.
+    /// Requests with inline bytes.
     pub inline: u64,
     /// Messages between the transports: control messages, keys, receives.
     pub frames: u64,
-    /// Bytes of ranges that were copied on the way.
+    /// Bytes of ranges that were copied to the outbox.
     pub copied: u64,
 }

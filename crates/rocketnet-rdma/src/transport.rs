@@ -20,35 +20,35 @@ use crate::counts::Counts;
 use crate::frame::{self, Record};
 use crate::sys::{Completions, Events, Id, Incoming, Link, Watch, device_of};
 
-/// The token of the waker in the epoll set; of connections' events; completions have their index.
+/// The tokens of the waker and of connections' events in the epoll set. The token of completions is their index.
 pub(crate) const WAKER: u64 = u64::MAX;
 pub(crate) const EVENTS: u64 = u64::MAX - 1;
-/// The bit that marks the token of what a device tells of itself.
+/// The bit that marks the token of a device's own events.
 pub(crate) const TROUBLE: u64 = 1 << 61;
-/// The bit that marks the number under which a device's going is told.
+/// The bit that marks the number for the removal of a device.
 pub(crate) const DEVICE: u64 = 1 << 60;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
-/// How long `detach` waits for the adapter to have read what was posted. It takes a round trip; who needs longer is as
-/// good as gone.
+/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer counts as
+/// dead.
 const DETACH_WITHIN: Duration = Duration::from_secs(2);
 
-/// An accepted connection, until a worker takes it.
+/// An accepted connection, until a worker adopts it.
 #[derive(Debug)]
 pub(crate) struct Waiting(pub Incoming);
 
 impl Foreign for Waiting {}
 
 pub(crate) struct Listening {
-    /// None while its device is gone.
+    /// None while the device is removed.
     pub id: Option<Id>,
-    /// With the port that it has.
+    /// The address with the port in use.
     pub bound: SocketAddr,
     /// As `listen` returned it.
     pub addr: String,
 }
 
-/// The completion queues of one device, and what becomes of it.
+/// The completion channel of one device, and the device's events.
 pub(crate) struct Device {
     pub context: usize,
     pub completions: Arc<Completions>,
@@ -64,7 +64,7 @@ pub struct Rdma {
     pub(crate) listeners: slab::Slab<Listening>,
     pub(crate) conns: Slots<Conn>,
     pub(crate) devices: slab::Slab<Device>,
-    /// Connections to go on with without a word from the adapter.
+    /// Connections to serve without an event of the adapter.
     pub(crate) again: Vec<ConnId>,
     /// Events of calls other than `poll`.
     pub(crate) backlog: Vec<Event>,
@@ -72,10 +72,10 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// A transport without connections. Waking `waker` makes a `poll` that waits return.
+    /// A transport without connections. Waking `waker` makes a waiting `poll` return.
     ///
     /// Errors: [`TransportError::Config`] if a setting is outside its range, [`TransportError::Os`] if the libraries or
-    /// the kernel's rdma_cm are missing (`rbmq check rdma` says which, and how to get it) or descriptors have run out.
+    /// the kernel's rdma_cm are missing (`rbmq check rdma` reports which, and the remedy) or descriptors have run out.
     pub fn new(config: RdmaConfig, waker: Arc<Waker>) -> Result<Self, TransportError> {
         config.check()?;
         let os = |what| move |source| TransportError::Os { what, source };
@@ -104,7 +104,7 @@ impl Rdma {
             .map_err(|e| TransportError::Os { what: "watching a descriptor", source: e.into() })
     }
 
-    /// What was sent on a connection so far.
+    /// The counters of a connection.
     pub fn counts(&self, conn: ConnId) -> Counts {
         self.conns.get(conn).map(|conn| conn.out.counts).unwrap_or_default()
     }
@@ -145,7 +145,7 @@ impl Rdma {
         id
     }
 
-    /// Has the next poll look at a connection.
+    /// Makes the next poll serve a connection.
     pub(crate) fn look_again(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(id)
             && !std::mem::replace(&mut conn.listed, true)
@@ -165,7 +165,7 @@ impl Rdma {
         answered.unwrap_or(Ok(())).map_err(|e| e.to_string())
     }
 
-    /// Waits until the adapter has read everything that was posted of this id.
+    /// Waits until the adapter has read all posted ranges of this id.
     fn await_read(&mut self, id: ConnId, wire: WireId) {
         let until = Instant::now() + DETACH_WITHIN;
         while let Some(conn) =
@@ -173,7 +173,7 @@ impl Rdma {
         {
             conn.take_completions();
             if let Some(ended) = conn.ended.clone() {
-                // Nothing else completes; with the queue pair the adapter lets go of the memory.
+                // The requests will not complete. Ending the queue pair makes the adapter release the memory.
                 return self.fail_later(id, ended);
             }
             self.look_again(id);
@@ -199,7 +199,8 @@ impl Transport for Rdma {
         Promises {
             ordered: true,
             one_sided: true,
-            // The memory has what completed; what the session makes of it (a file, a relay) is for it to say, with CREDIT.
+            // A completion means that the peer's memory has the bytes. The session reports with CREDIT what it has taken (into
+            // a file, to a relay).
             reports_landed: false,
             max_write_bytes: self.config.tx_queue_bytes.into(),
             max_control_bytes: self.config.max_control_bytes,
@@ -329,7 +330,7 @@ impl Transport for Rdma {
         let copied = conn.out.detach(wire);
         self.await_read(id, wire);
         if let Some(conn) = self.conns.get_mut(id) {
-            conn.out.let_go(wire);
+            conn.out.release(wire);
         }
         copied
     }
@@ -386,7 +387,7 @@ impl Transport for Rdma {
 
 impl Drop for Rdma {
     fn drop(&mut self) {
-        // Peers hear of it, and queue pairs go before the rings that they write.
+        // Notifies peers, and ends queue pairs before the rings that they write.
         for id in self.conns.ids().collect::<Vec<_>>() {
             self.forget(id);
         }

@@ -1,16 +1,16 @@
-//! RocketBufs: control messages of a peer, and configuration written by a person.
+//! RocketBufs: control messages of a peer, and configuration files.
 
 use rocketbufs::Config;
 use rocketbufs::proto::Message;
 
-/// Decoding accepts exactly what encoding makes.
+/// Decoding accepts exactly what encoding produces.
 pub fn protocol_message(data: &[u8]) {
     if let Ok(message) = Message::decode(data) {
         assert_eq!(message.encode(), data, "{message:?} is encoded differently");
     }
 }
 
-/// Any text is a configuration or an error that says something; what is accepted is valid.
+/// Any text is a valid configuration, or an error with a message.
 pub fn config_toml(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match Config::from_toml(&text) {

@@ -1,8 +1,8 @@
-//! What each fuzz target does with its bytes.
+//! The bodies of the fuzz targets.
 //!
-//! The bodies are plain functions, so that two drivers share them: cargo-fuzz (`fuzz/fuzz_targets`, for hours) and
-//! `tests/short.rs` (for seconds, with every `cargo test`). Each panics if the code under test breaks a promise:
-//! no bytes from outside may panic it, and what it accepts must be what it says.
+//! The bodies are plain functions, shared by two drivers: cargo-fuzz (`fuzz/fuzz_targets`, for hours) and
+//! `tests/short.rs` (for seconds, in every `cargo test`). A body panics if the code under test breaks a
+//! promise: received bytes never panic, and accepted bytes mean what they say.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_re
 pub use rdma::rdma_frame;
 pub use tcp::tcp_receive;
 
-/// A body: takes any bytes, and panics if a promise was broken.
+/// A body: takes arbitrary bytes, and panics if a promise is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by name.
@@ -46,7 +46,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("wire_header", wire_header),
 ];
 
-/// Every eight bytes are a header, and a header is written as it was read.
+/// Any eight bytes are a header, and the header encodes to the same bytes.
 pub fn wire_header(data: &[u8]) {
     for chunk in data.chunks_exact(HEADER_BYTES) {
         let bytes: [u8; HEADER_BYTES] = chunk.try_into().expect("chunks are exact");

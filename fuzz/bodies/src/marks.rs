@@ -1,10 +1,10 @@
-//! Consistency marks, read from bytes that somebody else wrote.
+//! Consistency marks in bytes of another process.
 
 use std::cell::RefCell;
 
 use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, Pool, PoolConfig, Ring, RingConfig, Writer};
 
-/// One ring for all inputs of a thread: a mapping for each would be most of the time.
+/// One ring for all inputs of a thread: a mapping for each input would take most of the time.
 struct Log {
     ring: Ring,
     writer: Writer,
@@ -23,21 +23,21 @@ fn new_log() -> Log {
     Log { ring, writer }
 }
 
-/// What verifies carries its own position and has its payload inside the view; and one flipped bit of it does not
-/// verify.
+/// A verified delivery has its own position, and its payload lies inside the view. With one flipped bit it
+/// does not verify.
 pub fn marks_verify(data: &[u8]) {
     LOG.with_borrow_mut(|log| {
         if let Some(whole) = verify_at_head(log, data) {
             let mut damaged = whole;
             let at = damaged.len() / 2;
             damaged[at] ^= 1;
-            // It lies at another position now, so the position is mended; the checksum is not.
+            // The delivery is at another position now. The position is corrected, the checksum is not.
             assert!(append(log, &damaged).is_none(), "a damaged delivery verified");
         }
     });
 }
 
-/// The position of an input that shall be right is not known before: a first byte of 1 has it filled in.
+/// The position of a valid input is not known in advance: a first byte of 1 requests that it is filled in.
 fn verify_at_head(log: &mut Log, data: &[u8]) -> Option<Vec<u8>> {
     let (&kind, rest) = data.split_first()?;
     let mut bytes = rest.to_vec();
@@ -54,7 +54,7 @@ fn verify_at_head(log: &mut Log, data: &[u8]) -> Option<Vec<u8>> {
     verified.map(|total| bytes[..total].to_vec())
 }
 
-/// Appends the bytes and verifies what lies there; how long the delivery is.
+/// Appends the bytes and verifies them. Returns the length of the delivery.
 fn append(log: &mut Log, bytes: &[u8]) -> Option<usize> {
     let from = log.writer.head();
     let to = log.writer.append(&[bytes]).expect("no flow control, and not too large");

@@ -1,8 +1,8 @@
-//! The file beside an output of `rbmq sub`.
+//! The state file beside an output of `rbmq sub`.
 
 use rbmq::OutputState;
 
-/// A text that is accepted is one that is written, and what it says is bounded.
+/// An accepted text encodes to the same text, and its contents are bounded.
 pub fn rbmq_state(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Some(state) = OutputState::parse(text) else { return };

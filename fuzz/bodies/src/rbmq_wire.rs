@@ -1,11 +1,11 @@
-//! RBMQ's own messages: between client and broker, and the records inside deliveries.
+//! RBMQ's messages between client and broker, and the records inside deliveries.
 
 use rbmq_wire::{
     Control, Hello, Observe, Records, Runs, TopicFilter, TopicName, Unpack, UnpackError, push_record,
     run_header,
 };
 
-/// A control message that is accepted is the one it is written as.
+/// An accepted control message encodes to the same bytes.
 pub fn rbmq_control(data: &[u8]) {
     if let Ok(control) = Control::decode(data) {
         let again = Control::decode(&control.encode()).expect("what was written is read");
@@ -13,14 +13,14 @@ pub fn rbmq_control(data: &[u8]) {
     }
 }
 
-/// A message of or to an observer that is accepted is the one it is written as, byte for byte.
+/// An accepted message of an observer encodes to the same bytes.
 pub fn rbmq_observe(data: &[u8]) {
     if let Ok(message) = Observe::decode(data) {
         assert_eq!(message.encode(), data);
     }
 }
 
-/// A hello that is accepted is the one it is written as.
+/// An accepted hello encodes to the same bytes.
 pub fn rbmq_hello(data: &[u8]) {
     if let Ok(hello) = Hello::decode(data) {
         let again = Hello::decode(&hello.encode()).expect("what was written is read");
@@ -28,8 +28,8 @@ pub fn rbmq_hello(data: &[u8]) {
     }
 }
 
-/// Whatever the bytes are, the records found in them are the bytes up to where the parser says it stopped, and it
-/// says that something is wrong exactly if it did not reach the end.
+/// The records of arbitrary bytes are the bytes up to where the parser stopped. The parser reports an error
+/// exactly if it did not reach the end.
 pub fn rbmq_records(data: &[u8]) {
     let mut records = Records::new(data);
     let mut again = Vec::with_capacity(data.len());
@@ -46,7 +46,7 @@ pub fn rbmq_records(data: &[u8]) {
     }
 }
 
-/// A line that is accepted as a filter matches the name in the next line exactly as the rules say, level by level.
+/// An accepted filter matches the name in the next line exactly by the rules, level by level.
 pub fn rbmq_filter(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (filter, topic) = text.split_once('\n').unwrap_or((text, text));
@@ -68,8 +68,8 @@ fn means(filter: &[&str], levels: &[&str]) -> bool {
     }
 }
 
-/// Whatever the bytes are, the runs found in them are the bytes up to where the parser says it stopped; and of the
-/// records in them each lies where it is said to lie, in order, with no more than one complaint per run.
+/// The runs of arbitrary bytes are the bytes up to where the parser stopped. The records of a run are in
+/// order at their stated places, with at most one error for each run.
 pub fn rbmq_runs(data: &[u8]) {
     let mut runs = Runs::new(data);
     let mut again = Vec::with_capacity(data.len());

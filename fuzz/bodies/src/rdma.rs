@@ -1,12 +1,12 @@
-//! What a peer says over RDMA.
+//! Messages of an RDMA peer.
 
 use rocketnet_rdma::frame::{Key, Record, empty, push, read_greeting, set_posted, split};
 
-/// Positions and sizes at which a key is tried.
+/// The positions and sizes to try a key with.
 const TRIED: [u64; 6] = [0, 1, 4095, 4096, 1 << 40, u64::MAX];
 
-/// Any bytes are a frame or an error. What is read as a frame is written as it was read, and a key says of every range
-/// how much of it fits into the ring without going over its end.
+/// Any bytes are a frame or an error. A frame encodes to the same bytes, and a key tells for each range how
+/// much of it fits into the ring before its end.
 pub fn rdma_frame(data: &[u8]) {
     let _ = read_greeting(data);
     let Ok((posted, found)) = split(data) else { return };

@@ -11,14 +11,14 @@ use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 use rocketnet::{Accepted, ConnId, Event, Transport};
 use rocketring::{Pool, PoolConfig, Ring, RingConfig, Waker};
 
-/// Ids that the peer may use; everything else ends the connection.
+/// Ids that the peer may use. Any other id ends the connection.
 const WIRES: [u32; 2] = [1, 2];
-/// Much larger than any input, so that only a range that says it is large can be an overrun.
+/// Much larger than any input, so that only a range that claims to be large can overrun it.
 const RING_BYTES: u64 = 1 << 20;
-/// Long for a loopback, short for a person.
+/// A limit for the loopback.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What arrived, or should have.
+/// The bytes that arrived, or that should have.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Received {
     controls: Vec<Vec<u8>>,
@@ -44,8 +44,8 @@ fn new_receiver() -> Receiver {
     Receiver { transport, listener, pool }
 }
 
-/// Whatever a peer sends, the connection ends in order, and what arrived is what a plain reading of the bytes gives.
-/// The first byte says into how large pieces the rest is cut.
+/// The connection ends regularly for any input, and the received data is that of a plain parse of the bytes.
+/// The first byte sets the size of the pieces that the input is cut into.
 pub fn tcp_receive(data: &[u8]) {
     let Some((&cut, stream)) = data.split_first() else { return };
     RECEIVER.with_borrow_mut(|receiver| {
@@ -53,7 +53,7 @@ pub fn tcp_receive(data: &[u8]) {
         let got = receive(receiver, stream, usize::from(cut) * 64 + 1);
         let (wanted, odd) = read_plainly(stream, max_control);
         if odd {
-            // Something the connection ends at: what came before may have arrived, and nothing else.
+            // The connection must end here. Earlier data may have arrived, and no other.
             assert!(wanted.controls.starts_with(&got.controls), "other control messages than were sent");
             let within = |i: usize| wanted.bytes[i].starts_with(&got.bytes[i]);
             assert!(within(0) && within(1), "other bytes than were sent");
@@ -63,7 +63,7 @@ pub fn tcp_receive(data: &[u8]) {
     });
 }
 
-/// The bytes read one header after the other; true if the connection must end at something in them.
+/// Parses the bytes one header after the other. True if the connection must end within them.
 fn read_plainly(mut stream: &[u8], max_control: usize) -> (Received, bool) {
     let mut wanted = Received::default();
     while let Some((header, rest)) = stream.split_first_chunk::<HEADER_BYTES>() {
@@ -100,7 +100,7 @@ fn receive(receiver: &mut Receiver, stream: &[u8], piece: usize) -> Received {
     let mut got = Received::default();
     let mut down = false;
     for part in stream.chunks(piece) {
-        // A connection that was ended on purpose refuses the rest.
+        // A connection that has ended refuses the rest.
         if peer.write_all(part).is_err() || down {
             break;
         }

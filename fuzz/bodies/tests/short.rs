@@ -1,8 +1,8 @@
-//! Every fuzz target for a few seconds, on stable Rust and without cargo-fuzz.
+//! Runs every fuzz target for a few seconds, on stable Rust and without cargo-fuzz.
 //!
-//! * `FUZZ_SECONDS` (default 1): how long each target runs after it has replayed its corpus; 0 only replays.
-//! * `FUZZ_SEED` (default 0): where the stream of inputs begins.
-//! * `FUZZ_REPLAY=FILE`: runs only this input, in the target named by the folder it lies in.
+//! * `FUZZ_SECONDS` (default 1): how long each target runs after the replay of its corpus; 0 only replays.
+//! * `FUZZ_SEED` (default 0): the seed of the inputs.
+//! * `FUZZ_REPLAY=FILE`: runs only this input, in the target that its folder is named after.
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fuzz_bodies::mutate::Mutator;
 use fuzz_bodies::{Body, TARGETS};
 
-/// How many inputs between looks at the clock.
+/// The number of inputs between two looks at the clock.
 const INPUTS_PER_LOOK: u64 = 64;
 
 fn fuzz_folder() -> PathBuf {
@@ -26,7 +26,7 @@ fn setting(name: &str, default: u64) -> u64 {
     }
 }
 
-/// The corpus in a fixed order, so that a seed means the same everywhere.
+/// The corpus in a fixed order, so that a seed gives the same inputs everywhere.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = fuzz_folder().join("corpus").join(target);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -35,7 +35,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("a corpus file is readable")).collect()
 }
 
-/// Runs one input. If the body panics, the input is kept and the panic goes on.
+/// Runs one input. If the body panics, the input is kept and the panic continues.
 fn run(target: &str, body: Body, input: &[u8]) {
     let Err(panic) = catch_unwind(|| body(input)) else { return };
     let folder = fuzz_folder().join("artifacts").join(target);
@@ -49,7 +49,7 @@ fn run(target: &str, body: Body, input: &[u8]) {
     std::panic::resume_unwind(panic);
 }
 
-/// FNV-1a: a name for an input, no more.
+/// FNV-1a, which only names inputs.
 fn fingerprint(input: &[u8]) -> u32 {
     input.iter().fold(0x811C_9DC5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -81,7 +81,7 @@ fn every_target_survives() {
     }
 }
 
-/// The path is relative to the repository, as it was printed.
+/// The path is relative to the repository, as printed.
 fn replay(path: &Path) {
     let path = fuzz_folder().parent().expect("fuzz lies in the repository").join(path);
     let input = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -1,4 +1,4 @@
-//! Giving to the adapter what is queued: in order, as far as there is place, and asking the peer where there is none.
+//! Posting the queue to the adapter: in order, as far as there is room, and asking the peer where there is none.
 
 use rocketnet::WireId;
 use rocketnet::wire::MORE_BIT;
@@ -9,7 +9,7 @@ use crate::frame::{self, Key, Record};
 use crate::receives::Receives;
 use crate::sys::{Link, Source, Verb};
 
-/// Requests between two that are signalled, one of the two counted.
+/// One in this many requests is signalled.
 const SIGNAL_EVERY: u32 = 16;
 /// The largest piece of a copy.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -25,14 +25,14 @@ enum Way {
 
 impl Outgoing {
     /// Whether a request can be posted, and one more that is signalled.
-    fn has_place(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.flight.len() as u32 + 1 < self.depth
     }
 
-    /// Posts what there is place for. True if everything left. The error ends the connection.
+    /// Posts the items that there is room for. True if everything was posted. The error ends the connection.
     pub fn flush(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        self.ahead.looked_at(receives.looked_at());
-        while self.has_place() && receives.sendable() > 0 {
+        self.ahead.handled(receives.handled());
+        while self.has_room() && receives.sendable() > 0 {
             let Some(item) = self.queue.front() else { break };
             let posted = match (item, self.way(item)) {
                 (Item::Frame(_), _) => self.post_frame(link, receives)?,
@@ -45,7 +45,7 @@ impl Outgoing {
                 break;
             }
         }
-        if receives.should_tell() && self.has_place() {
+        if receives.should_tell() && self.has_room() {
             self.queue.push_front(Item::Frame(frame::empty()));
             self.control_bytes += frame::FRAME_HEAD;
             if !self.post_frame(link, receives)? {
@@ -60,8 +60,8 @@ impl Outgoing {
         Ok(self.queue.is_empty())
     }
 
-    /// Whether the first of the queue can be written. An empty range says only where a delivery ends, and is written
-    /// nowhere.
+    /// Whether the first item of the queue can be written. An empty range only reports where a delivery ends, and needs no
+    /// memory.
     fn way(&self, item: &Item) -> Way {
         let (wire, at, left, laps) = match item {
             Item::Frame(_) => return Way::Open,
@@ -86,7 +86,7 @@ impl Outgoing {
         }
     }
 
-    /// Asks the peer for its key of this id, or how far it has looked. True: there is something to post.
+    /// Asks the peer for its key of this id, or how far it is. True: there is an item to post.
     fn ask(&mut self, wire: WireId) -> bool {
         if self.keys.contains_key(&wire) {
             self.ahead.asked(wire);
@@ -100,7 +100,7 @@ impl Outgoing {
         true
     }
 
-    /// Posts one request, and notes it.
+    /// Posts one request, and records it.
     fn post(
         &mut self,
         link: &mut Link,
@@ -151,7 +151,7 @@ impl Outgoing {
         };
         let (key, laps) = (self.key(wire), !ring.flow_control());
         if key.capacity == 0 {
-            // The peer wants nothing of this id any more.
+            // The peer discards ranges of this id.
             self.range_bytes -= to - from;
             return Ok(true);
         }
@@ -232,14 +232,14 @@ impl Outgoing {
         Verb::Write { address: key.address + (at & (key.capacity - 1)), key: key.key, tell }
     }
 
-    /// Makes sure that a ring is registered. False if it cannot be.
+    /// Registers a ring, if it is not yet. False if it cannot be registered.
     fn register(&mut self, link: &Link, wire: WireId, ring: &Ring) -> bool {
         match self.origins.get(&wire) {
             Some(origin) if origin.ring.ptr_eq(ring) => origin.region.is_some(),
             _ => {
                 let region = link.source(ring);
                 if let Err(error) = &region {
-                    tracing::debug!(wire, error, "a ring cannot be registered; what is sent of it is copied");
+                    tracing::debug!(wire, error, "a ring cannot be registered; its ranges are copied");
                 }
                 let origin = Origin { ring: ring.clone(), region: region.ok() };
                 let is_registered = origin.region.is_some();

@@ -1,12 +1,12 @@
-//! What the kernel tells is ready: asked by whoever polls, or before that by a thread that sleeps without the transport.
+//! The kernel's ready events: taken by the polling thread, or before that by a thread that sleeps without the transport.
 //!
 //! ```text
-//!   sleeping thread      wait: epoll_wait ─▶ told, with the number of polls before
-//!   poll                 take: nobody polled since? ─▶ what was told; else, or without, epoll_wait of its own
+//!   sleeping thread      wait: epoll_wait ─▶ events, with the number of polls before
+//!   poll                 take: no poll since? ─▶ those events; otherwise an epoll_wait of its own
 //! ```
 //!
-//! So a thread that sleeps and then polls makes one system call and not two. What was told before another poll may be about
-//! a socket that is no more; it is thrown away, as the kernel tells again what is still so (level-triggered).
+//! So a thread that sleeps and then polls makes one system call and not two. Events from before another poll may be about a
+//! socket that is closed. They are discarded, as the kernel reports again what is still ready (level-triggered).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 
 use crate::contract::Pollable;
 
-/// The token of the waker in the epoll set; connections have their ids, which are below [`LISTENER`].
+/// The token of the waker in the epoll set. The token of a connection is its id, which is below [`LISTENER`].
 pub(super) const WAKER: u64 = u64::MAX;
 /// The token of the doorbell by which writers of followed rings wake this end.
 pub(super) const DOORBELL: u64 = u64::MAX - 1;
@@ -35,7 +35,7 @@ pub(super) struct Ready {
     epoll: OwnedFd,
     /// Counts polls.
     polls: AtomicU64,
-    /// What a sleeping thread was told, and how many polls there had been when it went to sleep.
+    /// Events of a sleeping thread, and the number of polls when it went to sleep.
     told: Mutex<(u64, Told)>,
 }
 
@@ -49,7 +49,7 @@ impl Ready {
         })
     }
 
-    /// One poll begins: swaps what was told since the last one into `ready`, which is empty. False if there is nothing.
+    /// A poll begins: swaps the events since the last poll into `ready`, which is empty. False if there are none.
     pub fn take(&self, ready: &mut Told) -> bool {
         let polls = self.polls.fetch_add(1, Ordering::Relaxed);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,12 +60,12 @@ impl Ready {
         !ready.is_empty()
     }
 
-    /// One poll begins that is about what was told before: what a waker was told meanwhile may be old when it is over.
+    /// A poll of earlier events begins: events that a sleeping thread takes meanwhile may be outdated when it ends.
     pub fn pass(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Asks the kernel; waits at most so long (none: until there is something).
+    /// Asks the kernel, and waits at most this long (None: until there is an event).
     pub fn ask(&self, timeout: Option<Duration>, ready: &mut Told) {
         let mut buffer = [const { MaybeUninit::uninit() }; READY_PER_POLL];
         ready.extend(self.ask_kernel(timeout, &mut buffer));
@@ -76,12 +76,12 @@ impl Ready {
         timeout: Option<Duration>,
         buffer: &mut [MaybeUninit<epoll::Event>],
     ) -> impl Iterator<Item = (u64, Flags)> {
-        // A timeout beyond what the kernel's type holds is as good as none.
+        // A timeout beyond the kernel's type is as good as none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let told = match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
             Ok((told, _)) => &*told,
             Err(rustix::io::Errno::INTR) => &[],
-            // Only a descriptor that is no epoll set, or foreign memory, can cause others.
+            // Other errors need a descriptor that is no epoll set, or invalid memory.
             Err(e) => {
                 tracing::error!(error = %e, "waiting for events failed");
                 &[]
@@ -141,7 +141,7 @@ mod tests {
         let mut told = Told::new();
         ready.take(&mut told);
         ready.wait(Duration::from_secs(10));
-        // Somebody polled while it slept.
+        // Another thread polled while this one slept.
         ready.polls.fetch_add(1, Ordering::Relaxed);
         assert!(!ready.take(&mut told), "{told:?}");
         ready.ask(Some(Duration::ZERO), &mut told);
