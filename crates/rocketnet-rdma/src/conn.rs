@@ -16,7 +16,7 @@ use crate::frame::Record;
 use crate::intake::{Ends, Intake, Looked};
 use crate::outgoing::Outgoing;
 use crate::receives::Receives;
-use crate::sys::{Done, Id, Link};
+use crate::sys::{Done, Id, QueuePair};
 
 /// Completion batches taken from one connection before others have their turn.
 const BATCHES: usize = 32;
@@ -45,7 +45,7 @@ pub(crate) struct Conn {
     pub addr: String,
     /// The identifier of rdma_cm, until there is a queue pair.
     pub cm: Option<Id>,
-    pub link: Option<Link>,
+    pub queue_pair: Option<QueuePair>,
     pub receives: Receives,
     pub intake: Intake,
     pub out: Outgoing,
@@ -65,7 +65,7 @@ impl Conn {
             state,
             addr: addr.into(),
             cm: None,
-            link: None,
+            queue_pair: None,
             receives: Receives::new(config.receive_depth, 0),
             intake: Intake::new(config.max_control_bytes),
             out: Outgoing::new(config),
@@ -93,9 +93,9 @@ impl Conn {
     }
 
     /// There is a queue pair: rings that were bound before are registered.
-    pub fn set_link(&mut self, link: Link) -> Result<(), String> {
-        let keys = self.intake.register_all(&link);
-        self.link = Some(link);
+    pub fn set_queue_pair(&mut self, queue_pair: QueuePair) -> Result<(), String> {
+        let keys = self.intake.register_all(&queue_pair);
+        self.queue_pair = Some(queue_pair);
         for (wire, key) in keys? {
             self.out.say(Record::Key(wire, key));
         }
@@ -104,10 +104,10 @@ impl Conn {
 
     /// Binds a ring receiver, and sends the peer its key. The error ends the connection.
     pub fn bind(&mut self, wire: WireId, receiver: RingReceiver) -> Result<(), String> {
-        let key = self.intake.bind(self.link.as_ref(), wire, receiver)?;
+        let key = self.intake.bind(self.queue_pair.as_ref(), wire, receiver)?;
         match key {
             Some(key) => self.out.say(Record::Key(wire, key)),
-            None if self.link.is_some() => self.out.say(Record::Revoke(wire)),
+            None if self.queue_pair.is_some() => self.out.say(Record::Revoke(wire)),
             None => {}
         }
         Ok(())
@@ -128,14 +128,14 @@ impl Conn {
 
     /// Takes the adapter's completions. True if all were taken.
     pub fn take_completions(&mut self) -> bool {
-        let Some(link) = &mut self.link else { return true };
+        let Some(queue_pair) = &mut self.queue_pair else { return true };
         for _ in 0..BATCHES {
-            let all = link.take(&mut self.done);
+            let all = queue_pair.take(&mut self.done);
             for done in self.done.drain(..) {
                 match done {
                     Done::Sent(number) => self.out.completed(number),
                     Done::Failed(status) => {
-                        self.ended.get_or_insert_with(|| Down::Broken(link.describe(status)));
+                        self.ended.get_or_insert_with(|| Down::Broken(queue_pair.describe(status)));
                     }
                     came => self.intake.push(came),
                 }
@@ -151,10 +151,10 @@ impl Conn {
     pub fn serve(&mut self, events: &mut Vec<Event>) -> Result<bool, Down> {
         let quiet = matches!(self.state, State::Closing { .. });
         let may_look = quiet || (self.state == State::Open && !self.paused);
-        let Some(link) = &mut self.link else { return Ok(false) };
+        let Some(queue_pair) = &mut self.queue_pair else { return Ok(false) };
         let mut more = false;
         if may_look {
-            let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
+            let mut ends = Ends { id: self.id, queue_pair, out: &mut self.out, receives: &mut self.receives };
             more = matches!(self.intake.look(&mut ends, quiet, events)?, Looked::More);
         }
         if let Some(ended) = self.ended.clone().filter(|_| self.intake.is_empty() && may_look) {
@@ -167,8 +167,8 @@ impl Conn {
     /// Posts the items that there is room for. True if everything was posted.
     pub fn flush(&mut self) -> Result<bool, String> {
         let may = matches!(self.state, State::Open | State::Closing { .. }) && self.ended.is_none();
-        match &mut self.link {
-            Some(link) if may => self.out.flush(link, &mut self.receives),
+        match &mut self.queue_pair {
+            Some(queue_pair) if may => self.out.flush(queue_pair, &mut self.receives),
             _ => Ok(self.out.is_idle()),
         }
     }
@@ -191,18 +191,18 @@ impl Conn {
 
     /// Releases everything but the ring receivers. Bytes that landed before the queue pair ended are in their rings then.
     pub fn end(&mut self) {
-        if let Some(link) = &self.link {
-            link.disconnect();
+        if let Some(queue_pair) = &self.queue_pair {
+            queue_pair.disconnect();
         }
         // Nothing lands from here on. Landed bytes may have been reported to the peer.
         while !self.take_completions() {}
-        if let Some(link) = &mut self.link {
-            let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
+        if let Some(queue_pair) = &mut self.queue_pair {
+            let mut ends = Ends { id: self.id, queue_pair, out: &mut self.out, receives: &mut self.receives };
             // Other messages of the peer are no longer needed.
             let _ = self.intake.look(&mut ends, true, &mut Vec::new());
         }
         self.out.kill();
-        self.link = None;
+        self.queue_pair = None;
         self.cm = None;
         self.intake.revoke_all();
         self.state = State::Down;

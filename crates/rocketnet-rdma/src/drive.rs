@@ -22,8 +22,8 @@ impl Rdma {
     /// See [`rocketnet::Transport::poll`].
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         events.append(&mut self.backlog);
-        let told = events.len();
-        self.wait(if told > 0 { Some(Duration::ZERO) } else { timeout }, events);
+        let before = events.len();
+        self.wait(if before > 0 { Some(Duration::ZERO) } else { timeout }, events);
         if self.config.polling {
             for id in self.conns.ids().collect::<Vec<_>>() {
                 self.look_again(id);
@@ -44,7 +44,7 @@ impl Rdma {
             (Some(timeout), Some(within)) => Some(timeout.min(within)),
             (timeout, within) => timeout.or(within),
         };
-        // The kernel counts in milliseconds or finer; the rest of the time is waited for.
+        // The kernel stats in milliseconds or finer; the rest of the time is waited for.
         let timeout = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
         let mut ready = Vec::with_capacity(READY_PER_POLL);
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), timeout.as_ref());
@@ -78,8 +78,8 @@ impl Rdma {
         for _ in 0..EVENTS_PER_POLL {
             let Some(number) = completions.next() else { return };
             let id = ConnId(number);
-            if let Some(link) = self.conns.get_mut(id).and_then(|conn| conn.link.as_mut()) {
-                link.arm();
+            if let Some(queue_pair) = self.conns.get_mut(id).and_then(|conn| conn.queue_pair.as_mut()) {
+                queue_pair.arm();
             }
             self.look_again(id);
         }
@@ -88,13 +88,13 @@ impl Rdma {
     /// A device or a port has failed: its connections end once everything that arrived before was handled.
     fn take_trouble(&mut self, index: usize) {
         let Some(device) = self.devices.get(index) else { return };
-        let told = std::iter::from_fn(|| device.watch.next()).take(EVENTS_PER_POLL).flatten();
-        let (context, told) = (device.context, told.collect::<Vec<_>>());
-        for DeviceFailure { port, what } in told {
+        let failures = std::iter::from_fn(|| device.watch.next()).take(EVENTS_PER_POLL).flatten();
+        let (context, failures) = (device.context, failures.collect::<Vec<_>>());
+        for DeviceFailure { port, what } in failures {
             tracing::warn!(what, "RDMA");
             for id in self.conns.ids().collect::<Vec<_>>() {
                 let Some(conn) = self.conns.get_mut(id) else { continue };
-                if conn.link.as_ref().is_some_and(|link| link.goes_over(context, port)) {
+                if conn.queue_pair.as_ref().is_some_and(|queue_pair| queue_pair.goes_over(context, port)) {
                     conn.ended.get_or_insert_with(|| Down::Broken(what.clone()));
                     self.look_again(id);
                 }
@@ -177,12 +177,12 @@ impl Rdma {
 
     fn ask(&mut self, id: ConnId) -> Result<(), String> {
         let Some(cm) = self.conns.get_mut(id).and_then(|conn| conn.cm.take()) else { return Ok(()) };
-        let link = self.open_link(id, cm)?;
+        let queue_pair = self.open_queue_pair(id, cm)?;
         let greeting = frame::greeting(self.config.receive_depth);
-        link.go(false, &greeting).map_err(|e| e.to_string())?;
+        queue_pair.go(false, &greeting).map_err(|e| e.to_string())?;
         let Some(conn) = self.conns.get_mut(id) else { return Ok(()) };
         conn.state = State::Connecting;
-        conn.set_link(link)
+        conn.set_queue_pair(queue_pair)
     }
 
     fn established(&mut self, id: ConnId, private: &[u8]) -> Result<(), String> {

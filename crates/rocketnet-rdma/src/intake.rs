@@ -13,7 +13,7 @@ use rocketring::{Pool, PoolConfig, PoolError, Position, Ring, RingConfig, RingRe
 use crate::frame::{self, Key, Record};
 use crate::outgoing::Outgoing;
 use crate::receives::Receives;
-use crate::sys::{Done, Link, RingRegion};
+use crate::sys::{Done, QueuePair, RingRegion};
 
 /// The most bytes copied at a time from memory that stands in for a ring.
 const SCRATCH_BYTES: u64 = 64 << 10;
@@ -33,7 +33,7 @@ impl Bound {
 
     /// Registers memory for the peer to write: the ring's own, if readers need no announcement before bytes are overwritten,
     /// and if there are no plain slices of it.
-    fn register(&mut self, link: &Link) -> Result<Option<Key>, String> {
+    fn register(&mut self, queue_pair: &QueuePair) -> Result<Option<Key>, String> {
         let ring = self.receiver.ring();
         if ring.capacity() == 0 {
             return Ok(None);
@@ -43,7 +43,7 @@ impl Bound {
             Some(pinned) => Some(pinned),
             None => stand_in(ring).map_err(|error| error.to_string())?.pin_exposed(),
         };
-        let region = exposed.map(|exposed| link.target(exposed)).transpose()?;
+        let region = exposed.map(|exposed| queue_pair.target(exposed)).transpose()?;
         let capacity = ring.capacity();
         let key =
             region.as_ref().map(|region| Key { key: region.key(), address: region.address(), capacity });
@@ -94,7 +94,7 @@ pub(crate) struct Intake {
 /// The parts of a connection that handling its inbox needs.
 pub(crate) struct Ends<'a> {
     pub id: ConnId,
-    pub link: &'a mut Link,
+    pub queue_pair: &'a mut QueuePair,
     pub out: &'a mut Outgoing,
     pub receives: &'a mut Receives,
 }
@@ -132,12 +132,12 @@ impl Intake {
     /// whatever fails.
     pub fn bind(
         &mut self,
-        link: Option<&Link>,
+        queue_pair: Option<&QueuePair>,
         wire: WireId,
         receiver: RingReceiver,
     ) -> Result<Option<Key>, String> {
         let mut bound = Bound { receiver, region: None };
-        let outcome = link.map_or(Ok(None), |link| bound.register(link));
+        let outcome = queue_pair.map_or(Ok(None), |queue_pair| bound.register(queue_pair));
         self.bound.insert(wire, bound);
         outcome
     }
@@ -157,10 +157,10 @@ impl Intake {
     }
 
     /// Registers the rings that were bound before there was a queue pair. All receivers stay bound, whatever fails.
-    pub fn register_all(&mut self, link: &Link) -> Result<Vec<(WireId, Key)>, String> {
+    pub fn register_all(&mut self, queue_pair: &QueuePair) -> Result<Vec<(WireId, Key)>, String> {
         let mut keys = Vec::new();
         for (&wire, bound) in &mut self.bound {
-            keys.extend(bound.register(link)?.map(|key| (wire, key)));
+            keys.extend(bound.register(queue_pair)?.map(|key| (wire, key)));
         }
         Ok(keys)
     }
@@ -201,7 +201,7 @@ impl Intake {
                     slot
                 }
                 Done::Message { slot, bytes } => {
-                    let frame = conn.link.message(slot, bytes).to_vec();
+                    let frame = conn.queue_pair.message(slot, bytes).to_vec();
                     if heard && wants(&frame) {
                         return Ok(Looked::More);
                     }
@@ -212,7 +212,7 @@ impl Intake {
             };
             self.inbox.pop_front();
             // The completions of a broken queue pair have the reason.
-            if conn.link.receive(slot).is_ok() {
+            if conn.queue_pair.receive(slot).is_ok() {
                 conn.receives.post();
             }
         }

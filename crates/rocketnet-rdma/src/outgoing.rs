@@ -25,9 +25,9 @@ use rocketring::{Position, Ring};
 
 use crate::ahead::Ahead;
 use crate::config::{MAX_QUEUED_ITEMS, RdmaConfig};
-use crate::counts::Counts;
 use crate::frame::{self, Key, Record};
 use crate::outbox::{Outbox, Part};
+use crate::send_stats::SendStats;
 use crate::sys::RingRegion;
 
 /// The target of empty writes.
@@ -92,7 +92,7 @@ pub(crate) struct Outgoing {
     unsignalled_bytes: u64,
     full: bool,
     dead: bool,
-    pub counts: Counts,
+    pub stats: SendStats,
 }
 
 impl Outgoing {
@@ -115,7 +115,7 @@ impl Outgoing {
             unsignalled_bytes: 0,
             full: false,
             dead: false,
-            counts: Counts::default(),
+            stats: SendStats::default(),
         }
     }
 

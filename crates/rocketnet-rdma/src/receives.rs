@@ -1,6 +1,6 @@
 //! Counting the peer's posted receives: a message is sent only if there is a receive for it.
 //!
-//! Each side counts the receives that it has posted since the connection began and reports the total with every message. A
+//! Each side stats the receives that it has posted since the connection began and reports the total with every message. A
 //! quarter of the peer's receives is reserved for reports:
 //!
 //! ```text
@@ -19,7 +19,7 @@
 pub(crate) struct Receives {
     own_depth: u32,
     posted: u32,
-    told: u32,
+    reported: u32,
     peer_depth: u32,
     peer_posted: u32,
     used: u32,
@@ -32,7 +32,7 @@ impl Receives {
         Self {
             own_depth,
             posted: own_depth,
-            told: own_depth,
+            reported: own_depth,
             peer_depth,
             peer_posted: peer_depth,
             used: 0,
@@ -50,8 +50,8 @@ impl Receives {
     }
 
     /// Whether there are new receives to report, and room for the message.
-    pub fn should_tell(&self) -> bool {
-        let due = self.posted.wrapping_sub(self.told) >= self.own_depth / 4 && self.free() > 0;
+    pub fn should_report(&self) -> bool {
+        let due = self.posted.wrapping_sub(self.reported) >= self.own_depth / 4 && self.free() > 0;
         due || self.urged && self.sendable() > 0
     }
 
@@ -78,8 +78,8 @@ impl Receives {
     }
 
     /// The total, which is being reported.
-    pub fn tell(&mut self) -> u32 {
-        (self.told, self.urged) = (self.posted, false);
+    pub fn report(&mut self) -> u32 {
+        (self.reported, self.urged) = (self.posted, false);
         self.posted
     }
 
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// An end, what is on its way to it (data, or a total that is told), and how many receives it truly has.
+    /// An end, the messages in flight to it (data, or a reported total), and how many receives it really has.
     struct End {
         receives: Receives,
         inbox: VecDeque<Option<u32>>,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// However both ends take turns, and whatever they ask, nothing finds no receive, and neither is stuck for good.
+        /// In whatever order both ends act and ask, each message finds a receive, and neither end is stuck.
         #[test]
         fn never_without_a_receive_and_never_stuck(
             depths in [32..200_u32, 32..200_u32],
@@ -137,8 +137,8 @@ mod tests {
                         ends[side].receives.post();
                     }
                     let own = &mut ends[side].receives;
-                    let what = if own.should_tell() {
-                        Some(Some(own.tell()))
+                    let what = if own.should_report() {
+                        Some(Some(own.report()))
                     } else {
                         (!reads && own.sendable() > 0).then_some(None)
                     };

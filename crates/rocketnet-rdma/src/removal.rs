@@ -19,8 +19,8 @@ impl Rdma {
     pub(crate) fn lose_device(&mut self, index: usize, events: &mut Vec<Event>) {
         let Some(device) = self.devices.try_remove(index) else { return };
         for id in self.conns.ids().collect::<Vec<_>>() {
-            let link = self.conns.get(id).and_then(|conn| conn.link.as_ref());
-            if link.is_some_and(|link| link.goes_over(device.context, None)) {
+            let queue_pair = self.conns.get(id).and_then(|conn| conn.queue_pair.as_ref());
+            if queue_pair.is_some_and(|queue_pair| queue_pair.goes_over(device.context, None)) {
                 self.fail(id, Down::Broken(GONE.into()), events);
             }
         }

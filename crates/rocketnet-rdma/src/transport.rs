@@ -16,9 +16,9 @@ use rustix::event::epoll;
 
 use crate::config::RdmaConfig;
 use crate::conn::{Conn, Deadlines, State};
-use crate::counts::Counts;
 use crate::frame::{self, Record};
-use crate::sys::{Completions, Events, Id, Incoming, Link, Watch, device_of};
+use crate::send_stats::SendStats;
+use crate::sys::{Completions, Events, Id, Incoming, QueuePair, Watch, device_of};
 
 /// The tokens of the waker and of connections' events in the epoll set. The token of completions is their index.
 pub(crate) const WAKER: u64 = u64::MAX;
@@ -29,7 +29,7 @@ pub(crate) const TROUBLE: u64 = 1 << 61;
 pub(crate) const DEVICE: u64 = 1 << 60;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
-/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer counts as
+/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer stats as
 /// dead.
 const DETACH_WITHIN: Duration = Duration::from_secs(2);
 
@@ -105,19 +105,19 @@ impl Rdma {
     }
 
     /// The counters of a connection.
-    pub fn counts(&self, conn: ConnId) -> Counts {
-        self.conns.get(conn).map(|conn| conn.out.counts).unwrap_or_default()
+    pub fn stats(&self, conn: ConnId) -> SendStats {
+        self.conns.get(conn).map(|conn| conn.out.stats).unwrap_or_default()
     }
 
     /// The queues of a connection whose device is known.
-    pub(crate) fn open_link(&mut self, id: ConnId, cm: Id) -> Result<Link, String> {
+    pub(crate) fn open_queue_pair(&mut self, id: ConnId, cm: Id) -> Result<QueuePair, String> {
         let context = device_of(&cm);
         let known = self.devices.iter().find(|(_, device)| device.context == context);
         let completions = match known {
             Some((_, device)) => device.completions.clone(),
             None => self.open_device(context, &cm)?,
         };
-        Link::open(cm, &completions, id.0, self.config.shape())
+        QueuePair::open(cm, &completions, id.0, self.config.shape())
     }
 
     fn open_device(&mut self, context: usize, cm: &Id) -> Result<Arc<Completions>, String> {
@@ -156,12 +156,12 @@ impl Rdma {
 
     fn accept(&mut self, id: ConnId, incoming: Incoming, peer_receives: u32) -> Result<(), String> {
         let cm = incoming.take(&self.events, id.0).map_err(|e| e.to_string())?;
-        let link = self.open_link(id, cm)?;
+        let queue_pair = self.open_queue_pair(id, cm)?;
         let Some(conn) = self.conns.get_mut(id) else { return Ok(()) };
-        conn.set_link(link)?;
+        conn.set_queue_pair(queue_pair)?;
         conn.receives = crate::receives::Receives::new(self.config.receive_depth, peer_receives);
         let greeting = frame::greeting(self.config.receive_depth);
-        let answered = conn.link.as_ref().map(|link| link.go(true, &greeting));
+        let answered = conn.queue_pair.as_ref().map(|queue_pair| queue_pair.go(true, &greeting));
         answered.unwrap_or(Ok(())).map_err(|e| e.to_string())
     }
 
@@ -169,7 +169,7 @@ impl Rdma {
     fn await_read(&mut self, id: ConnId, wire: WireId) {
         let until = Instant::now() + DETACH_WITHIN;
         while let Some(conn) =
-            self.conns.get_mut(id).filter(|conn| conn.link.is_some() && conn.out.reads(wire))
+            self.conns.get_mut(id).filter(|conn| conn.queue_pair.is_some() && conn.out.reads(wire))
         {
             conn.take_completions();
             if let Some(ended) = conn.ended.clone() {

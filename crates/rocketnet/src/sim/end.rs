@@ -100,10 +100,10 @@ impl End {
             return;
         }
         for event in &mut self.events {
-            if let Event::Landed(_, w, told) = event
+            if let Event::Landed(_, w, queued) = event
                 && *w == wire
             {
-                *told = to.max(*told);
+                *queued = to.max(*queued);
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
-use super::ready::{DOORBELL, LISTENER, Told, WAKER};
+use super::ready::{DOORBELL, LISTENER, ReadyEvents, WAKER};
 use super::receive::{Progress, Turn};
 use super::{Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
@@ -99,7 +99,7 @@ impl Tcp {
     }
 
     /// Waits for the kernel, unless there is work or an event to report already.
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Told) {
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut ReadyEvents) {
         let asks = if self.writable.is_empty() { timeout } else { Some(Duration::ZERO) };
         let within = if asks == Some(Duration::ZERO) { asks } else { self.may_sleep() };
         let timeout = match within {

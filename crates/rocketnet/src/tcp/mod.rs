@@ -58,7 +58,7 @@ use rustix::event::epoll;
 pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, State};
 use follows::Follows;
-use ready::{LISTENER, Ready, Told, WAKER};
+use ready::{LISTENER, Ready, ReadyEvents, WAKER};
 use socket::Socket;
 use spares::Spares;
 
@@ -144,7 +144,7 @@ pub struct Tcp {
     /// The buffer for small ranges and headers.
     staging: Box<[u8]>,
     /// Events of the kernel that were not served yet, the last first: tokens and flags.
-    ready: Told,
+    ready: ReadyEvents,
     /// How many at the end of `ready` have little data, and how many of those one poll serves.
     little: usize,
     portion: usize,
@@ -188,7 +188,7 @@ impl Tcp {
             waker,
             listeners: slab::Slab::new(),
             conns: Slots::new(),
-            ready: Told::new(),
+            ready: ReadyEvents::new(),
             little: 0,
             portion: 0,
             again: Vec::new(),

@@ -2,7 +2,7 @@
 
 /// Counters of one connection's sending half.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SendStats {
     /// Written ranges.
     pub ranges: u64,
     /// Their bytes.

@@ -93,7 +93,7 @@ pub enum Done {
 
 /// A queue pair, with its completion queue and the memory of its messages.
 #[derive(Debug)]
-pub struct Link {
+pub struct QueuePair {
     id: Id,
     queue: *mut IbvCq,
     /// Keeps the channel over which the queue signals.
@@ -106,9 +106,9 @@ pub struct Link {
 }
 
 // SAFETY: owned by one thread at a time; the library does not care which.
-unsafe impl Send for Link {}
+unsafe impl Send for QueuePair {}
 
-impl Link {
+impl QueuePair {
     /// The queues of a connection whose device is known, under the number that [`Completions::next`] returns, with all
     /// receives posted.
     ///
@@ -132,13 +132,13 @@ impl Link {
             return Err(failed("a completion queue")(io::Error::last_os_error()));
         }
         id.set_ack_timeout(shape.ack_timeout);
-        let mut link = Self { id, queue, domain, receives, outbox, shape, inline_bytes: 0, next: 0 };
-        link.make_pair().map_err(failed("a queue pair"))?;
-        link.arm();
+        let mut queue_pair = Self { id, queue, domain, receives, outbox, shape, inline_bytes: 0, next: 0 };
+        queue_pair.make_pair().map_err(failed("a queue pair"))?;
+        queue_pair.arm();
         for slot in 0..shape.receives {
-            link.receive(slot).map_err(failed("posting a receive"))?;
+            queue_pair.receive(slot).map_err(failed("posting a receive"))?;
         }
-        Ok(link)
+        Ok(queue_pair)
     }
 
     fn make_pair(&mut self) -> io::Result<()> {
@@ -252,11 +252,11 @@ impl Link {
         posted(code)
     }
 
-    /// Posts a request, and returns its number. `told`: it is signalled, and its completion covers all requests before.
+    /// Posts a request, and returns its number. `signalled`: it is signalled, and its completion covers all requests before.
     ///
     /// # Errors
     /// The queue pair is broken, or its queue is full.
-    pub fn post(&mut self, verb: Verb, source: &Source<'_>, told: bool) -> io::Result<u64> {
+    pub fn post(&mut self, verb: Verb, source: &Source<'_>, signalled: bool) -> io::Result<u64> {
         // SAFETY: integers and pointers, all of which may be zero.
         let mut request: IbvSendWr = unsafe { zeroed() };
         let (mut pieces, inline) = self.pieces(source);
@@ -264,7 +264,7 @@ impl Link {
         request.sg_list = pieces.as_mut_ptr();
         request.num_sge = pieces.iter().filter(|piece| piece.length > 0).count() as c_int;
         request.send_flags =
-            if told { IBV_SEND_SIGNALED } else { 0 } | if inline { IBV_SEND_INLINE } else { 0 };
+            if signalled { IBV_SEND_SIGNALED } else { 0 } | if inline { IBV_SEND_INLINE } else { 0 };
         match verb {
             Verb::Send => request.opcode = IBV_WR_SEND,
             Verb::Write { address, key, tell } => {
@@ -356,7 +356,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: made by `open`; the pair goes before its queue, and the id last. Memory that a peer could write is
         // out of its reach from here on.
