@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::bytes;
 use super::failure::Failure;
-use super::log::{BrokerLog, Wishes};
+use super::log::{BrokerLog, LogOptions};
 use super::printer::Printer;
 use super::reload;
 use super::source::{self, Source};
@@ -41,9 +41,9 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
-    let log = wishes.start_broker(&config.log)?;
+    let log = log_options.start_broker(&config.log)?;
     source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
     let http = start_http(&broker, &log)?;
     let printer = Printer::start()?;
     let addr = broker.addr();
-    printer.say(&format!("rbmq: listening on {addr}"));
+    printer.print(&format!("rbmq: listening on {addr}"));
     if !is_loopback(&addr) {
         warn!(
             "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
         }
     }
     supervisor::stopping();
-    printer.say("rbmq: shutting down; subscribers receive what is there");
+    printer.print("rbmq: shutting down; subscribers receive what is there");
     let left = broker.stop();
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
@@ -96,7 +96,7 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
 
 fn tell_http(endpoint: &Endpoint, printer: &Printer) {
     let addr = endpoint.addr();
-    printer.say(&format!("rbmq: metrics on http://{addr}/metrics"));
+    printer.print(&format!("rbmq: metrics on http://{addr}/metrics"));
     if !addr.ip().is_loopback() {
         warn!(
             "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
@@ -147,6 +147,6 @@ impl Stats {
             lines.join("\n")
         };
         self.before = table::before(&topics);
-        printer.say(&text)
+        printer.print(&text)
     }
 }
