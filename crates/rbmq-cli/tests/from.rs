@@ -207,7 +207,10 @@ fn who_wants_the_oldest_is_told_what_is_not_kept() {
     assert!(first.len() < many.len() && many.ends_with(&first), "{} of {}", first.len(), many.len());
     let lost = (many.len() + 3 * 60_000) - (first.len() + 3 * first.lines().count());
     assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains(&format!("topic 's/long': begins at position {lost}: the broker no longer")), "{told}");
+    assert!(
+        told.contains(&format!("topic 's/long': begins at position {lost}: the broker no longer")),
+        "{told}"
+    );
     assert_eq!(broker.sub("short --from oldest --until-closed").finish().good().stderr, "");
     // Of many the first few are named.
     let mut command = client("sub", &broker.addr, "s/# --from oldest");
