@@ -21,7 +21,7 @@ run: ## publish real files of this machine through a broker and compare checksum
 test: ## run every suite, as in continuous integration
 	@scripts/test
 
-bench: setup ## measure beside Redis, NATS and RabbitMQ, fifteen minutes, into bench/results (BENCH=full: hours)
+bench: setup ## measure beside other systems and their libraries, half an hour, into bench/results (BENCH=full: hours)
 	@scripts/bench
 
 bench-cmq: setup ## measure CMQ beside UDP, ZeroMQ, nng, NATS, QUIC and MessagePack-RPC, as root (BENCH=full: hours)

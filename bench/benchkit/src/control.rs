@@ -67,7 +67,7 @@ impl Control {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("mark") => {
-                    let messages = self.messages.load(Ordering::Relaxed);
+                    let messages = self.messages();
                     print_line(&format!("count {messages} {}", started.elapsed().as_nanos()));
                 }
                 Some("go") => {
@@ -102,6 +102,11 @@ impl Control {
     #[inline]
     pub fn set_messages(&self, messages: u64) {
         self.messages.store(messages, Ordering::Relaxed);
+    }
+
+    /// The number that was published last with [`Control::set_messages`].
+    pub fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Relaxed)
     }
 
     /// True once publishers must end.

@@ -18,10 +18,12 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use crate::{Error, control::Control};
-
-/// Bytes of the number at the front of each message.
-pub const NUMBER_BYTES: usize = 8;
+use crate::{
+    Error,
+    control::Control,
+    messages::{self, NUMBER_BYTES},
+    stats::quantile,
+};
 
 /// Messages between two looks at the control channel.
 const IN_A_ROW: u64 = 256;
@@ -69,7 +71,7 @@ pub struct End {
     #[arg(long)]
     pub at: String,
     /// The size of a message in bytes
-    #[arg(long, value_parser = at_least_a_number)]
+    #[arg(long, value_parser = messages::size)]
     pub size: usize,
     /// Seconds of timed round trips
     #[arg(long, default_value_t = 1.0)]
@@ -77,13 +79,6 @@ pub struct End {
     /// Seconds of warm-up
     #[arg(long, default_value_t = 0.0)]
     pub warmup: f64,
-}
-
-fn at_least_a_number(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(size) if size >= NUMBER_BYTES => Ok(size),
-        _ => Err(format!("a message has at least {NUMBER_BYTES} bytes")),
-    }
 }
 
 /// A system's connection to the other process. A process that is not the first is connected once its port
@@ -226,12 +221,6 @@ pub fn sum(message: &[u8]) -> u64 {
     words.iter().fold(u64::from_le_bytes(last), |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
-/// The percentile of sorted figures.
-fn quantile(sorted: &[u64], percent: usize) -> u64 {
-    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(at).copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,18 +236,5 @@ mod tests {
             }
         }
         assert_eq!(sum(&[1, 0, 0, 0, 0, 0, 0, 0, 2]), 3);
-    }
-
-    #[test]
-    fn quantiles_are_figures_of_the_list() {
-        let sorted: Vec<u64> = (1..=200).collect();
-        assert_eq!([quantile(&sorted, 50), quantile(&sorted, 99), quantile(&sorted, 100)], [101, 199, 200]);
-        assert_eq!((quantile(&[7], 99), quantile(&[], 50)), (7, 0));
-    }
-
-    #[test]
-    fn a_message_has_room_for_its_number() {
-        assert_eq!(at_least_a_number("8"), Ok(8));
-        assert!(at_least_a_number("7").is_err() && at_least_a_number("x").is_err());
     }
 }

@@ -7,6 +7,9 @@
 //! * [`ends`]: the two processes of an exchange;
 //! * [`control`]: the worker's end of the control channel;
 //! * [`direct`]: messages between two processes without a broker, one way and back;
+//! * [`library`]: messages by way of a client library, one way and back;
+//! * [`messages`]: numbered messages whose content both ends know;
+//! * [`credit`] and [`pace`]: how far a publisher may be ahead of its subscribers, and how fast it publishes;
 //! * [`fleet`] and [`server`]: started processes, none of which is left behind;
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: processor time, memory, processor and kernel.
@@ -17,13 +20,17 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod credit;
 pub mod direct;
 pub mod ends;
 pub mod error;
 pub mod exchange;
 pub mod fleet;
+pub mod library;
+pub mod messages;
 pub mod netns;
 pub mod output;
+pub mod pace;
 pub mod plot;
 pub mod server;
 pub mod stats;

@@ -82,6 +82,12 @@ fn cut_off(n: usize) -> usize {
     0
 }
 
+/// Of sorted figures that one below which so many of a hundred are.
+pub fn quantile(sorted: &[u64], percent: usize) -> u64 {
+    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +125,12 @@ mod tests {
         }
         let figures: Vec<f64> = (1..=10).map(f64::from).collect();
         assert_eq!(estimate(&figures), Some(Estimate { median: 5.5, interval: Some((2.0, 9.0)) }));
+    }
+
+    #[test]
+    fn quantiles_are_figures_of_the_list() {
+        let sorted: Vec<u64> = (1..=200).collect();
+        assert_eq!([quantile(&sorted, 50), quantile(&sorted, 99), quantile(&sorted, 100)], [101, 199, 200]);
+        assert_eq!((quantile(&[7], 99), quantile(&[], 50)), (7, 0));
     }
 }

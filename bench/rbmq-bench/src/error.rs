@@ -29,10 +29,12 @@ pub enum BenchError {
     #[error("--seconds must be above 0 and --warmup at least 0, both at most 3600")]
     BadTime,
     /// The tables have no place.
-    #[error("{} has no lines <!-- bench:begin --> and <!-- bench:end -->", file.display())]
+    #[error("{} has no lines {marks}", file.display())]
     NoMarks {
         /// Where they were to go.
         file: PathBuf,
+        /// The lines.
+        marks: String,
     },
     /// One of the bench's own processes failed.
     #[error(transparent)]

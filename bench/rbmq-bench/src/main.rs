@@ -19,7 +19,6 @@ mod clients;
 mod counters;
 mod counting;
 mod cpu;
-mod credit;
 mod direct;
 mod direct_peers;
 mod direct_systems;
@@ -27,10 +26,12 @@ mod error;
 mod flow;
 mod flow_peers;
 mod latency;
+mod libraries;
+mod library_end;
+mod library_table;
 mod measure;
 mod memory;
 mod numbers;
-mod pace;
 mod pattern;
 mod peers;
 mod ping;
@@ -53,7 +54,7 @@ mod worker;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use benchkit::control;
+use benchkit::{control, credit, pace};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
@@ -96,6 +97,8 @@ enum BenchCommand {
     Flow(flow::FlowArgs),
     /// Messages between two processes over shared memory, without a broker
     Direct(direct::DirectArgs),
+    /// RBMQ's client library beside those of Redis, NATS, RabbitMQ, MQTT and zenoh, with their servers
+    Libraries(libraries::LibrariesArgs),
     /// The tables that a README has room for, from a folder of results
     Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
@@ -165,8 +168,8 @@ impl System {
     fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
         let mut there: Vec<System> = Vec::new();
         for system in systems {
-            match peers::Peer::of(system) {
-                Some(peer) if peers::find(peer).is_none() => {
+            match peers::Servers::of(system) {
+                Some(servers) if servers.find().is_none() => {
                     eprintln!(
                         "SKIPPED: {} is not installed (scripts/bench-peers installs it)",
                         system.name()
@@ -261,6 +264,7 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Recovery(args) => recovery::run(&args),
         BenchCommand::Flow(args) => flow::run(&args),
         BenchCommand::Direct(args) => direct::run(&args),
+        BenchCommand::Libraries(args) => libraries::run(&args),
         BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }

@@ -73,12 +73,37 @@ pub struct Middle {
     pub folder: PathBuf,
 }
 
-struct Fleet {
-    // Dropped in this order: nobody's server goes before its clients.
-    publishers: Vec<Process>,
-    subscribers: Vec<Process>,
-    broker: Process,
-    version: String,
+/// The processes of a point, connected and waiting for the word to go.
+pub struct Fleet {
+    // Dropped in this order: no server ends before its clients.
+    /// Each with its own topic.
+    pub publishers: Vec<Process>,
+    /// Each with all topics.
+    pub subscribers: Vec<Process>,
+    /// What is between them, or guards it.
+    pub broker: Process,
+}
+
+/// What a window of steady state showed, and the end after it.
+pub struct Figures {
+    /// Messages that all publishers together handed over per second.
+    pub published_per_s: f64,
+    /// Messages that all subscribers together received and checked per second.
+    pub delivered_per_s: f64,
+    /// Messages published and never delivered, summed over subscribers.
+    pub lost: u64,
+    /// CPU seconds of all publishers per million messages published.
+    pub publisher_cpu_s_per_million: f64,
+    /// CPU seconds of all subscribers per million messages delivered.
+    pub subscriber_cpu_s_per_million: f64,
+    /// CPU seconds of the broker per million messages delivered; published, where there is no subscriber.
+    pub broker_cpu_s_per_million: f64,
+    /// The broker's resident memory at the end of the window.
+    pub broker_rss_bytes: u64,
+    /// Cores that processes outside the bench kept busy in the window.
+    pub other_cores: f64,
+    /// The numbers that each subscriber reported at the end.
+    pub totals: Vec<Vec<u64>>,
 }
 
 /// Messages and CPU seconds of one side in the window.
@@ -104,17 +129,9 @@ fn per_million(cpu_s: f64, messages: u64) -> f64 {
 /// # Errors
 /// A worker could not be started, died, or found a wrong byte.
 pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
-    let mut fleet = Fleet::start(point, method)?;
-    fleet.publishers.iter_mut().try_for_each(|publisher| publisher.send("go"))?;
-    std::thread::sleep(method.warmup);
-    let before = fleet.mark()?;
-    std::thread::sleep(method.window);
-    let after = fleet.mark()?;
-    let lost = fleet.lost()?;
-    let publishers = before.side(&after, 1..1 + fleet.publishers.len());
-    let subscribers = before.side(&after, 1 + fleet.publishers.len()..after.workers.len());
-    let broker_cpu_s = after.workers[0].cpu_s - before.workers[0].cpu_s;
-    let handled = if point.subscribers == 0 { publishers.messages } else { subscribers.messages };
+    let Middle { process: broker, addr, version, folder } = Middle::start(point.system, point.way, method)?;
+    let Clients { publishers, subscribers } = Clients::start(point, method, &addr, &folder)?;
+    let figures = Fleet { publishers, subscribers, broker }.measure(method)?;
     Ok(Row {
         system: point.system,
         transport: point.way,
@@ -126,16 +143,16 @@ pub fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchErr
         subscribers: point.subscribers,
         rep,
         asked_per_s: point.rate.unwrap_or(0.0),
-        published_per_s: publishers.messages_per_s,
-        delivered_per_s: subscribers.messages_per_s,
-        goodput_bytes_per_s: subscribers.messages_per_s * point.size as f64,
-        lost,
-        publisher_cpu_s_per_million: publishers.cpu_s_per_million(),
-        subscriber_cpu_s_per_million: subscribers.cpu_s_per_million(),
-        broker_cpu_s_per_million: per_million(broker_cpu_s, handled),
-        broker_rss_bytes: after.broker_rss_bytes,
-        other_cores: before.other_cores(&after),
-        setting: Setting::new(point.system, &fleet.version, &method.congestion),
+        published_per_s: figures.published_per_s,
+        delivered_per_s: figures.delivered_per_s,
+        goodput_bytes_per_s: figures.delivered_per_s * point.size as f64,
+        lost: figures.lost,
+        publisher_cpu_s_per_million: figures.publisher_cpu_s_per_million,
+        subscriber_cpu_s_per_million: figures.subscriber_cpu_s_per_million,
+        broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
+        broker_rss_bytes: figures.broker_rss_bytes,
+        other_cores: figures.other_cores,
+        setting: Setting::new(point.system, &version, &method.congestion),
     })
 }
 
@@ -145,8 +162,7 @@ impl Middle {
     /// # Errors
     /// It is not installed, or did not start.
     pub fn start(system: System, way: Way, method: &Method) -> Result<Middle, BenchError> {
-        let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
-        let folder = std::env::temp_dir().join(name);
+        let folder = Middle::new_folder();
         let mut args = match Peer::of(system) {
             Some(_) => words(&["server", "--system", system.name(), "--folder", &folder.to_string_lossy()]),
             None if system == System::Relay => {
@@ -179,8 +195,14 @@ impl Middle {
         Middle::await_ready(&mut self.process).map(drop)
     }
 
-    /// `ready ADDRESS [GROUP VERSION]`, of several servers their addresses and groups with commas between them.
-    fn await_ready(process: &mut Process) -> Result<(String, String), BenchError> {
+    /// A folder's name that no other measurement has; the guard of a server makes the folder.
+    pub fn new_folder() -> PathBuf {
+        let name = format!("rbmq-bench-{}-{}", std::process::id(), sys::unique_number());
+        std::env::temp_dir().join(name)
+    }
+
+    /// Reads `ready ADDRESS [GROUP VERSION]`, of several servers their addresses and groups with commas between them.
+    pub fn await_ready(process: &mut Process) -> Result<(String, String), BenchError> {
         let mut words = process.answer_within("ready", SERVER_READY_WITHIN)?.into_iter();
         let addr = words.next().unwrap_or_default();
         if let Some(groups) = words.next() {
@@ -238,12 +260,32 @@ impl Clients {
 }
 
 impl Fleet {
-    fn start(point: &Point, method: &Method) -> Result<Fleet, BenchError> {
-        let Middle { process: broker, addr, version, folder } =
-            Middle::start(point.system, point.way, method)?;
-        let clients = Clients::start(point, method, &addr, &folder)?;
-        let Clients { publishers, subscribers } = clients;
-        Ok(Fleet { publishers, subscribers, broker, version })
+    /// Lets the publishers begin, and measures a window of steady state.
+    ///
+    /// # Errors
+    /// A worker died, or found a wrong byte.
+    pub fn measure(mut self, method: &Method) -> Result<Figures, BenchError> {
+        self.publishers.iter_mut().try_for_each(|publisher| publisher.send("go"))?;
+        std::thread::sleep(method.warmup);
+        let before = self.mark()?;
+        std::thread::sleep(method.window);
+        let after = self.mark()?;
+        let (lost, totals) = self.end()?;
+        let publishers = before.side(&after, 1..1 + self.publishers.len());
+        let subscribers = before.side(&after, 1 + self.publishers.len()..after.workers.len());
+        let broker_cpu_s = after.workers[0].cpu_s - before.workers[0].cpu_s;
+        let handled = if self.subscribers.is_empty() { publishers.messages } else { subscribers.messages };
+        Ok(Figures {
+            published_per_s: publishers.messages_per_s,
+            delivered_per_s: subscribers.messages_per_s,
+            lost,
+            publisher_cpu_s_per_million: publishers.cpu_s_per_million(),
+            subscriber_cpu_s_per_million: subscribers.cpu_s_per_million(),
+            broker_cpu_s_per_million: per_million(broker_cpu_s, handled),
+            broker_rss_bytes: after.broker_rss_bytes,
+            other_cores: before.other_cores(&after),
+            totals,
+        })
     }
 
     /// Everybody: the broker, then publishers, then subscribers.
@@ -268,8 +310,9 @@ impl Fleet {
         Ok(Mark { at, busy_s, own_cpu_s, workers, broker_rss_bytes: self.broker.rss_bytes() })
     }
 
-    /// Ends the publishers and waits until what they published has arrived everywhere, or nothing more does.
-    fn lost(&mut self) -> Result<u64, BenchError> {
+    /// Ends the publishers and waits until what they published has arrived everywhere, or nothing more does. Returns how
+    /// many messages did not arrive, and what each subscriber reported.
+    fn end(&mut self) -> Result<(u64, Vec<Vec<u64>>), BenchError> {
         self.publishers.iter_mut().try_for_each(|publisher| publisher.send("stop"))?;
         let mut published = Vec::new();
         for publisher in &self.publishers {
@@ -278,12 +321,12 @@ impl Fleet {
         let words: Vec<String> = published.iter().map(u64::to_string).collect();
         let expect = format!("expect {}", words.join(" "));
         self.subscribers.iter_mut().try_for_each(|subscriber| subscriber.send(&expect))?;
-        let mut lost = 0;
-        for subscriber in &self.subscribers {
-            let received = subscriber.numbers("total")?;
-            lost += published.iter().zip(&received).map(|(sent, got)| sent.saturating_sub(*got)).sum::<u64>();
-        }
-        Ok(lost)
+        let totals = self.subscribers.iter().map(|subscriber| subscriber.numbers("total"));
+        let totals: Vec<Vec<u64>> = totals.collect::<Result<_, _>>()?;
+        let of_one = |received: &Vec<u64>| {
+            published.iter().zip(received).map(|(sent, got)| sent.saturating_sub(*got)).sum::<u64>()
+        };
+        Ok((totals.iter().map(of_one).sum(), totals))
     }
 }
 

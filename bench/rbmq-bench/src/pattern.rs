@@ -19,6 +19,8 @@
 
 use std::io::IoSlice;
 
+use benchkit::messages::random_bytes;
+
 /// Bytes of a record's length field.
 pub const HEADER: usize = 4;
 
@@ -115,21 +117,6 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 fn prime_at_most(limit: usize) -> usize {
     let is_prime = |n: usize| n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     (2..=limit).rev().find(|n| is_prime(*n)).unwrap_or(1)
-}
-
-/// splitmix64: reproducible on every machine, and no repetition within a table.
-fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bytes.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
 }
 
 /// A place in a topic's stream, for the end that writes it and for the end that checks it.

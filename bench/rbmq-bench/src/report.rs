@@ -7,12 +7,12 @@ use benchkit::{
     output::{human, span},
     stats, sys,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Api, Confirm, System, ways::Way};
 
 /// What a row was measured on and with.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Setting {
     /// The version of the system in the middle.
     pub system_version: String,

@@ -1,11 +1,12 @@
 //! `rbmq-bench summary`: a folder of results as the few tables that a README has room for.
 //!
-//! Reads what the benches wrote (`throughput-batch.json`, `latency.json`, `latency-beside.json`, `cpu.json`,
+//! Reads what the benches wrote (`libraries.json`, `throughput-batch.json`, `latency.json`, `latency-beside.json`, `cpu.json`,
 //! `recovery.json`, as far as they are there) and prints them; with `--readme` it puts them between two marks in that file.
 
 use std::{
     fmt::Write,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -13,12 +14,16 @@ use benchkit::{output::human, stats};
 use clap::Args;
 use serde_json::Value;
 
-use super::BenchError;
+use super::{BenchError, libraries, library_table};
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
+/// Marks around the tables of a file: of client libraries, and all others.
+const LIBRARY_MARKS: [&str; 2] = ["<!-- libraries:begin -->", "<!-- libraries:end -->"];
+const MARKS: [&str; 2] = ["<!-- bench:begin -->", "<!-- bench:end -->"];
 
-/// What tables are made of.
+/// What the table of client libraries is made of.
+const LIBRARIES: &str = "libraries";
+
+/// What the other tables are made of.
 const READ: [&str; 5] = ["throughput-batch", "latency", "cpu", "latency-beside", "recovery"];
 
 /// The order of columns.
@@ -36,13 +41,17 @@ fn is_of(row: &Value, column: &str) -> bool {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench summary results
-  rbmq-bench summary results --readme README.md")]
+  rbmq-bench summary results --readme README.md --libraries")]
 pub struct SummaryArgs {
     /// A folder that benches wrote to with --out
     folder: PathBuf,
-    /// A file that gets the tables between its marks <!-- bench:begin --> and <!-- bench:end -->
+    /// A file that gets the tables between its marks <!-- bench:begin --> and <!-- bench:end -->; the table of client
+    /// libraries between <!-- libraries:begin --> and <!-- libraries:end -->
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
+    /// The table of client libraries, instead of the others
+    #[arg(long)]
+    libraries: bool,
 }
 
 /// Prints the tables, or puts them into the file.
@@ -50,20 +59,25 @@ pub struct SummaryArgs {
 /// # Errors
 /// There are no results, or the file has no marks.
 pub fn run(args: &SummaryArgs) -> Result<(), BenchError> {
-    let text = summary(&args.folder)?;
+    let (text, marks) = if args.libraries {
+        (library_overview(&args.folder)?, LIBRARY_MARKS)
+    } else {
+        (summary(&args.folder)?, MARKS)
+    };
     let Some(readme) = &args.readme else {
         print!("{text}");
         return Ok(());
     };
     let old = fs::read_to_string(readme)?;
-    let new = between_marks(&old, &text).ok_or_else(|| BenchError::NoMarks { file: readme.clone() })?;
+    let no_marks = || BenchError::NoMarks { file: readme.clone(), marks: marks.join(" and ") };
+    let new = between_marks(&old, &text, marks).ok_or_else(no_marks)?;
     Ok(fs::write(readme, new)?)
 }
 
-fn between_marks(old: &str, text: &str) -> Option<String> {
-    let (before, rest) = old.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{text}{END}{after}"))
+fn between_marks(old: &str, text: &str, [begin, end]: [&str; 2]) -> Option<String> {
+    let (before, rest) = old.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{text}{end}{after}"))
 }
 
 /// Rows of one kind.
@@ -110,14 +124,36 @@ impl Rows {
     }
 }
 
+fn no_results(folder: &Path, wanted: &[&str]) -> BenchError {
+    let wanted: Vec<String> = wanted.iter().map(|name| format!("{name}.json")).collect();
+    BenchError::NoResults { folder: folder.into(), wanted: wanted.join(", ") }
+}
+
+/// The table of client libraries.
+fn library_overview(folder: &Path) -> Result<String, BenchError> {
+    let path = folder.join(format!("{LIBRARIES}.json"));
+    let rows: Vec<libraries::Row> = match fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map_err(|error| BenchError::System(Box::new(error)))?,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let any = rows.first().ok_or_else(|| no_results(folder, &[LIBRARIES]))?;
+    Ok(format!(
+        "Each system through its own Rust client library, one call per message published and one item per message received: \
+         messages\nper second that each subscriber gets from one publisher ({}, loopback TCP with {}).\n\n{}\n",
+        any.setting.cpu,
+        any.setting.congestion_control,
+        library_table::overview(&rows)
+    ))
+}
+
 fn summary(folder: &Path) -> Result<String, BenchError> {
     let mut out = String::new();
     let [throughput, latency, cpu, beside, recovery] = READ.map(|name| Rows::read(folder, name));
     let all = [throughput?, latency?, cpu?, beside?, recovery?];
     let [throughput, latency, cpu, beside, recovery] = &all;
     let Some(any) = all.iter().find_map(|rows| rows.0.first()) else {
-        let wanted = READ.map(|name| format!("{name}.json")).join(", ");
-        return Err(BenchError::NoResults { folder: folder.into(), wanted });
+        return Err(no_results(folder, &READ));
     };
     let text = |key: &str| any[key].as_str().unwrap_or("unknown").to_owned();
     // Writing to a String cannot fail.
@@ -191,11 +227,13 @@ mod tests {
 
     #[test]
     fn the_text_between_the_marks_is_replaced() {
-        let old = format!("head\n{BEGIN}\nold\n{END}\ntail\n");
-        let new = between_marks(&old, "new\n").unwrap();
-        assert_eq!(new, format!("head\n{BEGIN}\nnew\n{END}\ntail\n"));
-        assert_eq!(between_marks(&new, "new\n").unwrap(), new);
-        assert_eq!(between_marks("no marks", "new"), None);
+        for [begin, end] in [MARKS, LIBRARY_MARKS] {
+            let old = format!("head\n{begin}\nold\n{end}\ntail\n");
+            let new = between_marks(&old, "new\n", [begin, end]).unwrap();
+            assert_eq!(new, format!("head\n{begin}\nnew\n{end}\ntail\n"));
+            assert_eq!(between_marks(&new, "new\n", [begin, end]).unwrap(), new);
+            assert_eq!(between_marks("no marks", "new", [begin, end]), None);
+        }
     }
 
     #[test]

@@ -9,10 +9,10 @@ use super::{
     Api, BenchError, Confirm, System,
     clients::Whom,
     control::Control,
-    counting, direct_peers, flow_peers,
+    counting, direct_peers, flow_peers, library_end,
     numbers::Numbers,
     pace,
-    peers::{self, Peer},
+    peers::{self, Peer, Servers},
     ping::{self, Ping},
     rbmq_peers, relay, relay_peers, scale, wire_peers,
 };
@@ -45,10 +45,13 @@ pub enum Worker {
     Server {
         /// Which one
         #[arg(long, value_enum)]
-        system: System,
+        system: Servers,
         /// Its folder, which is made now and removed at the end
         #[arg(long)]
         folder: PathBuf,
+        /// The server keeps its default limits
+        #[arg(long)]
+        limits: bool,
     },
     /// Becomes another system's server, which ends with whoever started this
     BecomeServer {
@@ -72,6 +75,8 @@ pub enum Worker {
     FlowHop(flow_peers::Hop),
     /// Receives it
     FlowSink(flow_peers::Hop),
+    /// RBMQ's client library, as other systems' are in bench/peers/libraries
+    Library(benchkit::library::End),
     /// One of two processes that share memory
     Direct(benchkit::direct::End),
     /// Receives all topics of a bench of scale
@@ -148,10 +153,7 @@ impl Load {
 /// Whatever made the measurement impossible; the harness reports it and gives up.
 pub fn run(worker: Worker) -> Result<(), BenchError> {
     match worker {
-        Worker::Server { system, folder } => match Peer::of(system) {
-            Some(peer) => peers::guard(system, peer, folder),
-            None => Err(BenchError::NothingToMeasure),
-        },
+        Worker::Server { system, folder, limits } => peers::guard(system, limits, folder),
         Worker::BecomeServer { program, args } => Ok(benchkit::server::become_server(&program, &args)?),
         Worker::Broker { listen, transport, congestion } => {
             rbmq_peers::serve(&Control::start(), &listen, transport, congestion.as_deref())
@@ -166,6 +168,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::FlowSource(args) => flow_peers::source(&args),
         Worker::FlowHop(args) => flow_peers::hop(&args),
         Worker::FlowSink(args) => flow_peers::sink(&args),
+        Worker::Library(end) => library_end::run(&end),
         Worker::Direct(end) => direct_peers::run(&end),
         Worker::ScaleSubscriber(args) => scale::subscribe(&args),
         Worker::Publisher { load, topic } => {

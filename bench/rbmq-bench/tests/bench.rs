@@ -326,6 +326,97 @@ fn rabbitmq_delivers_every_byte() {
     other_system("rabbitmq-server", line, 1);
 }
 
+/// Runs a client library with its server, where both are there; nothing may stay behind.
+fn library(name: &str) {
+    library_under(name, &["full", "full", "paced", "trips"], "--sizes 64,70000");
+}
+
+/// The same with options, which make rows of these loads.
+fn library_under(name: &str, expected: &[&str], options: &str) {
+    let (out, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let line = format!("libraries --library {name} --subscribers 2 --paced-per-s 1000 {options} {SHORT}");
+    let mut command = command(line.split_whitespace());
+    command.arg("--out").arg(out.path()).env("TMPDIR", temporary.path());
+    let outcome = Process::start(command).finish();
+    if outcome.stderr.contains("SKIPPED") {
+        assert!(name != "rbmq" && !outcome.status.success(), "{}", outcome.stderr);
+        return eprintln!("{}", outcome.stderr);
+    }
+    let outcome = outcome.good();
+    let rows = rows(out.path(), "libraries");
+    let loads: Vec<&str> = rows.iter().map(|row| row["load"].as_str().unwrap()).collect();
+    assert_eq!(loads, expected);
+    for row in &rows {
+        assert_eq!((&row["dropped"], &row["cut_off"]), (&Value::from(0), &Value::from(0)), "{row}");
+        assert!(row["received"].as_u64() > Some(0), "{row}");
+        assert!(row["library_version"].as_str().unwrap().contains('.'), "{row}");
+        assert!(row["system_version"].as_str().unwrap().contains('.'), "{row}");
+    }
+    for row in rows.iter().filter(|row| row["load"] == "trips") {
+        let us = |key: &str| row[key].as_f64().unwrap();
+        assert!(us("p50_us") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("max_us"), "{row}");
+        assert!(outcome.text().contains("| round trip, p50 / p99 |"), "{}", outcome.text());
+    }
+    assert!(out.path().join("libraries-messages-2.svg").exists());
+    nothing_is_left(temporary.path());
+}
+
+#[test]
+fn our_library_delivers_every_message() {
+    library("rbmq");
+}
+
+#[test]
+fn redis_by_its_library_delivers_every_message() {
+    library("redis-pipelined");
+    library("redis-manager");
+}
+
+#[test]
+fn nats_by_its_library_delivers_every_message() {
+    library("async-nats");
+}
+
+#[test]
+fn rabbitmq_by_its_library_delivers_every_message() {
+    // The server takes seconds to start, and is started for each row.
+    library_under("lapin", &["full"], "--loads full --sizes 70000");
+}
+
+#[test]
+fn mosquitto_by_its_library_delivers_every_message() {
+    library("rumqttc");
+}
+
+#[test]
+fn zenoh_by_its_library_delivers_every_message() {
+    library("zenoh");
+}
+
+#[test]
+fn what_nobody_holds_back_is_counted_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "libraries --library rbmq,async-nats --loads full --sizes 64 --subscribers 2 --not-held-back";
+    bench(line, folder.path());
+    for row in rows(folder.path(), "libraries") {
+        assert_eq!(row["held_back"], false, "{row}");
+        assert!(row["library"] != "rbmq" || row["dropped"] == 0, "{row}");
+    }
+}
+
+#[test]
+fn the_table_of_libraries_can_be_had_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    bench("libraries --library rbmq --sizes 64 --subscribers 1 --loads full,trips", folder.path());
+    let readme = folder.path().join("README.md");
+    std::fs::write(&readme, "head\n<!-- libraries:begin -->\n<!-- libraries:end -->\n").unwrap();
+    let mut command = command(["summary", "--libraries"]);
+    command.arg(folder.path()).arg("--readme").arg(&readme);
+    Process::start(command).finish().good();
+    let text = std::fs::read_to_string(&readme).unwrap();
+    assert!(text.contains("| | 64 B | round trip, p50 / p99 |"), "{text}");
+}
+
 #[test]
 fn a_server_ends_with_a_bench_that_is_killed() {
     let temporary = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The barriers of hand-shakes ([`crate::NotifyFlag`]): the one place of this workspace that orders a store before a later load.
+//! The barriers of handshakes ([`crate::NotifyFlag`]): the one place of this workspace that orders a store before a later load.
 //!
-//! Both sides of a hand-shake write, make a barrier, and read what the other side wrote. Two pairs of barriers do that:
+//! Both sides of a handshake write, make a barrier, and read what the other side wrote. Two pairs of barriers do that:
 //!
 //! ```text
 //!   one side      the other side     cost
@@ -9,13 +9,13 @@
 //! ```
 //!
 //! A full fence waits until the stores before it have reached the other core, which halves the rate of small messages to a
-//! reader that spins. So where one side comes by with every message and the other a few hundred times a second, the rare side
+//! reader that spins. So where one side runs for every message and the other a few hundred times a second, the rare side
 //! makes the barrier for both (Linux's membarrier; Folly calls the pair asymmetric fences), and the frequent side only keeps
 //! the compiler from changing the order. Where the system has no membarrier both are full fences.
 //!
-//! A barrier returns a proof of itself, which whatever has to come after a barrier takes as an argument. One barrier serves all
-//! that comes after it. The proof says that there was a barrier, not that it came after what was published: that is the
-//! caller's to see to.
+//! A barrier returns a proof of itself, and functions that must run after a barrier take the proof as an argument. One barrier
+//! serves all that comes after it. The proof says that there was a barrier, not that it came after what was published: the
+//! caller ensures that.
 
 #[cfg(not(loom))]
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -34,7 +34,7 @@ pub struct Light {
     fenced: bool,
 }
 
-/// A barrier of the side that publishes, and the one that it meets.
+/// A barrier of the publishing side, and the barrier of the other side that it meets.
 pub trait Barrier: Copy {
     /// Makes the barrier of the other side.
     fn meet() -> Full;
@@ -109,7 +109,7 @@ pub fn heavy() -> Full {
     full
 }
 
-/// Loom has no membarrier; that light and heavy are as good as two fences is the system's word.
+/// Loom has no membarrier. The system guarantees that a light and a heavy barrier are as good as two fences.
 #[cfg(loom)]
 pub fn light() -> Light {
     full().into()
@@ -125,7 +125,7 @@ pub fn heavy() -> Full {
 #[cfg(not(loom))]
 static LIGHT: AtomicBool = AtomicBool::new(false);
 
-/// From here on [`light`] is light, if the system can do that.
+/// Makes [`light`] light from now on, if the system supports it.
 #[cfg(not(loom))]
 pub fn prepare() {
     if !LIGHT.load(Ordering::Relaxed) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() {
@@ -134,25 +134,25 @@ pub fn prepare() {
     }
 }
 
-/// Whether this process can be told by others of their heavy barriers; tells the system when it is first asked.
+/// Whether heavy barriers of other processes reach this one. The first call registers the process with the system.
 #[cfg(not(loom))]
-pub(crate) fn hears_others() -> bool {
-    static HEARS: OnceLock<bool> = OnceLock::new();
-    *HEARS.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok())
+pub(crate) fn receives_global() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok())
 }
 
 /// Whether this process can make heavy barriers for others.
 #[cfg(not(loom))]
-pub(crate) fn can_tell_others() -> bool {
-    // Without anybody to hear it costs little.
+pub(crate) fn can_send_global() -> bool {
+    // Without a registered process this costs little.
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// A heavy barrier for every process that said that it hears them.
+/// A heavy barrier for every registered process.
 #[cfg(not(loom))]
 pub(crate) fn heavy_for_all() -> Full {
     let full = full();
-    // It worked before.
+    // It worked in `can_send_global` before.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
     full
 }

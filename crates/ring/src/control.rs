@@ -1,4 +1,4 @@
-//! What is decided under a ring's lock: who holds, how far the writer may go, which positions never arrived.
+//! The state under a ring's lock: holds, the room that writers wait for, and holes.
 
 use std::collections::VecDeque;
 
@@ -22,19 +22,19 @@ pub(crate) type Cursor = Arc<CachePadded<AtomicU64>>;
 
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// By slot; a hold that is gone leaves its slot to the next.
+    /// By slot. A dropped hold leaves its slot to the next hold.
     holds: Vec<Option<Cursor>>,
     free: Vec<usize>,
-    /// A slot and a position below which no hold is: where the slowest was when it was looked for last, and which it
-    /// was. Cursors only go up, so as long as it is there, nobody is slower. With thousands of holds that come, move
-    /// and go while a writer waits, most of them are not the slowest, and cost no look at all the others.
+    /// The slowest hold's slot and position, as last computed: no hold is below that position. Cursors only go up, so while
+    /// that hold exists at that position, no other is slower. With thousands of holds that come, move and go while a writer
+    /// waits, most are not the slowest, and cost no scan of the others.
     slowest: (usize, Position),
     /// The slot taken last, for a planted bug.
     #[cfg(feature = "planted-bugs")]
     newest: Option<usize>,
     /// The nearest position that a writer was refused and has not been granted since.
     wanted: Option<Position>,
-    /// Threads in `wait_grant`.
+    /// The number of threads in `wait_grant`.
     pub(crate) sleepers: usize,
     /// Counts calls of `wake_waiters`, so that a waiter sees that there was one.
     pub(crate) wakes: u64,
@@ -76,7 +76,7 @@ impl Control {
         (slot, cursor)
     }
 
-    /// Whether it may have been the slowest.
+    /// Returns whether the removed hold may have been the slowest.
     pub(crate) fn remove_hold(&mut self, slot: usize) -> bool {
         self.holds[slot] = None;
         self.free.push(slot);
@@ -87,8 +87,8 @@ impl Control {
         slot == self.slowest.0
     }
 
-    /// The lowest cursor. Acquire pairs with the Release in `Hold::advance`: what the reader did with the bytes
-    /// below happened before whatever is written over them.
+    /// The lowest cursor. Acquire pairs with the Release in `Hold::advance`: the reader's use of the bytes below happened
+    /// before the writes that replace them.
     pub(crate) fn slowest_hold(&mut self) -> Option<Position> {
         let (first, floor) = self.slowest;
         let (before, from) = self.holds.split_at(first.min(self.holds.len()));
@@ -119,20 +119,20 @@ impl Control {
         false
     }
 
-    /// A writer was refused, and would go on at `until`.
+    /// Remembers that a writer was refused room up to `until`.
     pub(crate) fn want(&mut self, until: Position) {
         self.wanted = Some(self.wanted.map_or(until, |wanted| wanted.min(until)));
     }
 
-    /// Whether nobody who was refused waits for more than `horizon`; forgets who does not. Several may wait: the
-    /// nearest decides, and who is woken too early asks again.
+    /// Whether no refused writer waits for more than `horizon`. Several may wait: the nearest decides, and a writer that is
+    /// woken too early asks again.
     pub(crate) fn satisfied(&mut self, horizon: Position) -> bool {
         self.wanted = self.wanted.filter(|&wanted| wanted > horizon);
         self.wanted.is_none()
     }
 
-    /// Remembers that `[gap.from, gap.to)` never arrived, and returns what is remembered: with too many holes the
-    /// newest is widened, which gives up what lies between. Holes that end at or below `gone` are forgotten.
+    /// Remembers that `[gap.from, gap.to)` never arrived, and returns the hole as remembered: with too many holes the newest
+    /// is widened, which gives up the bytes between. Holes that end at or below `gone` are forgotten.
     pub(crate) fn add_gap(&mut self, gap: Gap, gone: Position) -> Gap {
         while self.gaps.front().is_some_and(|first| first.to <= gone) {
             self.gaps.pop_front();
@@ -151,7 +151,7 @@ impl Control {
     }
 
     pub(crate) fn gap_after(&self, p: Position) -> Option<Gap> {
-        // Ordered by position: the first that ends above p.
+        // The holes are ordered by position.
         self.gaps.get(self.gaps.partition_point(|gap| gap.to <= p)).copied()
     }
 }

@@ -1,5 +1,5 @@
-//! How a writer wakes a reader in another process without anybody between them: a page that says whether the reader
-//! sleeps, and a pipe to wake it by.
+//! Waking a reader in another process without a broker in between: a page that says whether the reader sleeps, and a pipe
+//! that wakes it.
 //!
 //! ```text
 //!   reader's process                                              writer's process
@@ -7,10 +7,10 @@
 //!         pipe, read end ◀── one byte, once for each sleep ─────── pipe, opened anew
 //! ```
 //!
-//! The reader follows the head pages of rings that it maps ([`RingReceiver::follow`](crate::RingReceiver::follow)); who publishes
-//! looks at its page, and makes a system call only if it sleeps. Nobody between them can hold up the writer: it opens the
-//! pipe for itself, so that it never blocks and never ends with a signal, whatever is done with the reader's own end. A
-//! reader that says nonsense costs its writers a system call for a delivery, and wakes itself.
+//! The reader follows the head pages of rings that it maps ([`RingReceiver::follow`](crate::RingReceiver::follow)). A writer
+//! that publishes loads the word in the reader's page, and makes a system call only if the reader sleeps. No process in
+//! between can hold up the writer: it opens the pipe for itself, so that it never blocks and gets no signal, whatever happens
+//! to the reader's own end. A reader that writes nonsense costs its writers a system call for each delivery, and wakes itself.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,70 +23,71 @@ use crate::error::MapError;
 use crate::memory::{Access, Reservation, Words, page_bytes};
 use crate::quota::MapCharge;
 use crate::region;
-use crate::sleep_word::{self, Rung};
+use crate::sleep_word::{self, LastWake};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The first word of every page.
 const MAGIC: u64 = u64::from_le_bytes(*b"RKTBELL1");
-/// Which sleep it is; odd while it lasts.
+/// Counts the reader's sleeps; odd while it sleeps.
 const SLEEPS: usize = 16;
-/// 1: the reader makes the barrier for its writers too, before it sleeps.
+/// 1: the reader makes the barrier for its writers too before it sleeps.
 const HEAVY: usize = 1;
 
-/// A reader's doorbell, by which the writers of the rings that it maps wake it.
+/// A reader's doorbell: the writers of the rings that the reader maps wake it by this.
 #[derive(Debug)]
 pub struct Doorbell {
     file: Reservation,
     page: Words,
-    hears: OwnedFd,
-    button: OwnedFd,
+    read_end: OwnedFd,
+    write_end: OwnedFd,
     heavy: bool,
 }
 
 impl Doorbell {
-    /// A doorbell of a reader that is awake. `heavy`: of one that seldom sleeps, and spares its writers a fence for each message
-    /// by an interrupt to each of them before.
+    /// A doorbell of a reader that is awake. `heavy`: the reader seldom sleeps, and saves its writers a fence for each message
+    /// by an interrupt to each of them before it sleeps.
     ///
     /// # Errors
-    /// The system gave no memory or no descriptors.
+    /// The system has no memory or no descriptors.
     pub fn new(heavy: bool) -> io::Result<Self> {
-        let heavy = heavy && barrier::can_tell_others();
+        let heavy = heavy && barrier::can_send_global();
         let file = Reservation::sealable(page_bytes())?;
         let page = Words::new(&file, page_bytes(), Access::Write)?;
         page.word(0).store(MAGIC, Ordering::Relaxed);
         page.word(HEAVY).store(heavy.into(), Ordering::Relaxed);
         fcntl_add_seals(file.fd(), region::SEALS)?;
-        let (hears, button) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { file, page, hears, button, heavy })
+        let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { file, page, read_end, write_end, heavy })
     }
 
     /// What a writer needs for its [`PeerDoorbell`]: the page, and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
-        [self.file.fd().as_fd(), self.button.as_fd()]
+        [self.file.fd().as_fd(), self.write_end.as_fd()]
     }
 
-    /// Readable once somebody rang and [`Doorbell::clear`] was not called since.
+    /// Readable once a writer rang and [`Doorbell::clear`] was not called since.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.hears.as_fd()
+        self.read_end.as_fd()
     }
 
-    /// The reader is about to sleep: it must look at what it follows once more after this, and sleep only if nothing is new.
+    /// The reader is about to sleep: it must look at the rings that it follows once more after this, and sleep only if there
+    /// is nothing new.
     pub fn set_asleep(&self) {
-        sleep_word::fall_asleep(self.sleeps());
+        sleep_word::set_asleep(self.sleeps());
         if self.heavy {
             barrier::heavy_for_all();
         }
     }
 
-    /// The reader is awake, and will look at what it follows.
+    /// The reader is awake, and will look at the rings that it follows.
     pub fn set_awake(&self) {
-        sleep_word::wake_up(self.sleeps());
+        sleep_word::set_awake(self.sleeps());
     }
 
-    /// Takes what was rung, when [`Doorbell::fd`] is readable.
+    /// Empties the pipe, when [`Doorbell::fd`] is readable.
     pub fn clear(&self) {
-        // More than that is there only if somebody does not keep to one byte for each sleep; the next look takes it.
-        let _ = rustix::io::read(&self.hears, &mut [0_u8; 512]);
+        // There is more only if a writer does not keep to one byte for each sleep. The next call takes it.
+        let _ = rustix::io::read(&self.read_end, &mut [0_u8; 512]);
     }
 
     fn sleeps(&self) -> &AtomicU64 {
@@ -98,17 +99,17 @@ impl Doorbell {
 #[derive(Debug)]
 pub struct PeerDoorbell {
     page: Words,
-    button: OwnedFd,
-    rung: Rung,
+    pipe: OwnedFd,
+    last_wake: LastWake,
     heavy: bool,
-    /// What it can be handed on by.
+    /// The descriptors by which it can be handed on.
     files: [OwnedFd; 2],
     _charge: MapCharge,
 }
 
 impl PeerDoorbell {
-    /// Checks what another process gave for its doorbell.
-    pub(crate) fn new(page: OwnedFd, button: OwnedFd, charge: MapCharge) -> Result<Self, MapError> {
+    /// Checks the two descriptors of another process's doorbell.
+    pub(crate) fn new(page: OwnedFd, pipe: OwnedFd, charge: MapCharge) -> Result<Self, MapError> {
         let seals = fcntl_get_seals(&page).map_err(|_| MapError::NotMemory)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::SEAL) {
             return Err(MapError::NotSealed);
@@ -123,39 +124,39 @@ impl PeerDoorbell {
         if words.word(0).load(Ordering::Relaxed) != MAGIC {
             return Err(MapError::NotARing);
         }
-        let opened = open_pipe(&button)?;
+        let opened = open_pipe(&pipe)?;
         let heavy = words.word(HEAVY).load(Ordering::Relaxed) == 1;
         Ok(Self {
             page: words,
-            button: opened,
-            rung: Rung::default(),
+            pipe: opened,
+            last_wake: LastWake::default(),
             heavy,
-            files: [page, button],
+            files: [page, pipe],
             _charge: charge,
         })
     }
 
-    /// What it can be handed on by: the page, and the pipe.
+    /// The descriptors by which it can be handed on: the page, and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.files[0].as_fd(), self.files[1].as_fd()]
     }
 
-    /// Whether no fence is needed before [`PeerDoorbell::ring`], in a process that hears others' barriers.
+    /// Whether a light barrier is enough before [`PeerDoorbell::ring`], in a process that heavy barriers of others reach.
     pub(crate) fn is_heavy(&self) -> bool {
         self.heavy
     }
 
-    /// Wakes the reader if it sleeps, for what was published before the barrier.
+    /// Wakes the reader for what was published before the barrier, if it sleeps.
     #[inline]
     pub(crate) fn ring(&self, after: Light) {
-        if self.rung.must_ring(self.page.word(SLEEPS), after) {
+        if self.last_wake.must_wake(self.page.word(SLEEPS), after) {
             // A full pipe is readable anyway.
-            let _ = rustix::io::write(&self.button, &[1]);
+            let _ = rustix::io::write(&self.pipe, &[1]);
         }
     }
 }
 
-/// Opens somebody else's pipe anew: how that one opened it, and what becomes of its ends, is of no consequence then.
+/// Opens another process's pipe anew, so that it does not matter how that process opened it and what happens to its ends.
 fn open_pipe(pipe: &OwnedFd) -> Result<OwnedFd, MapError> {
     let kind = FileType::from_raw_mode(fstat(pipe).map_err(io::Error::from)?.st_mode);
     if kind != FileType::Fifo {

@@ -59,7 +59,7 @@ mod imp {
             std::mem::take(&mut lock(&self.count))
         }
 
-        /// What `epoll_wait` is to the real one: returns when the count is not zero.
+        /// Stands in for `epoll_wait`: returns when the count is not zero.
         pub(crate) fn sleep(&self) {
             let mut count = lock(&self.count);
             while *count == 0 {

@@ -1,4 +1,4 @@
-//! Which parts of a reservation are free: first fit over a sorted map, neighbours joined when one comes back.
+//! The free parts of a reservation: first fit over a sorted map. A returned extent is joined with its free neighbours.
 //!
 //! Rings are few and large, so a search through the free extents is cheaper than anything clever.
 
@@ -26,7 +26,7 @@ impl Extents {
         Some(at)
     }
 
-    /// Gives `[at, at + size)` back, joined with the free neighbours it touches.
+    /// Returns `[at, at + size)`, joined with the free neighbours that it touches.
     pub(crate) fn give(&mut self, at: u64, size: u64) {
         let (mut from, mut len) = (at, size);
         if let Some((&before, &before_len)) = self.free.range(..at).next_back() {

@@ -1,4 +1,4 @@
-//! The hand-shake by which one thread asks to be notified and another one publishes, without a lock on the publisher's side.
+//! The handshake between a thread that asks to be notified and a thread that publishes, without a lock on the publisher's side.
 //!
 //! ```text
 //!   asks, seldom                          publishes, often
@@ -9,16 +9,16 @@
 //!
 //! Each side writes, makes a barrier, and reads what the other side wrote (Dekker's way). So at least one of the two sees the
 //! other: a notification is not lost. Without the barriers both reads could be done before the writes are seen elsewhere.
-//! Both sides can see each other; then the notification comes although the asker needs it no more. The same shape is
+//! Both sides can see each other; then the asker is notified although it no longer needs it. The same shape is
 //! `need_wakeup` in io_uring, and an event count in Folly.
 //!
-//! | hand-shake | asks | publishes |
+//! | handshake | asks | publishes |
 //! |---|---|---|
-//! | [`NotifyFlag`] | anybody | anybody: one of them takes the flag |
-//! | [`EventCount`] | threads that sleep | anybody: all threads are woken |
-//! | [`Waker`](crate::Waker), [`ReactorToken`](crate::ReactorToken) | a worker that sleeps | anybody: one system call for each sleep |
-//! | [`PendingSet`](crate::PendingSet) | a worker, by a bit that is clear | anybody, by setting it |
-//! | [`LazyCursor`](crate::LazyCursor) | anybody | the owner of a position |
+//! | [`NotifyFlag`] | any thread | any thread: one of them takes the flag |
+//! | [`EventCount`] | threads that sleep | any thread: all sleeping threads are woken |
+//! | [`Waker`](crate::Waker), [`ReactorToken`](crate::ReactorToken) | a worker that sleeps | any thread: one system call for each sleep |
+//! | [`PendingSet`](crate::PendingSet) | a worker, by a clear bit | any thread, by setting the bit |
+//! | [`LazyCursor`](crate::LazyCursor) | any thread | the owner of a position |
 //! | [`sleep_word`](crate::sleep_word) | a reader in another process | writers, which cannot write the flag |
 //!
 //! All of them take their barriers from [`barrier`](crate::barrier), and all run as they are under loom.
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use crate::barrier::{Barrier, Full};
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, lock};
 
-/// What has become of a [`NotifyFlag`].
+/// The state of a [`NotifyFlag`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Armed {
@@ -43,7 +43,7 @@ pub enum Armed {
 }
 
 /// A request to be notified once. `B` is the publishers' barrier: [`Full`], or [`Light`](crate::barrier::Light) where they
-/// come by with every message.
+/// publish with every message.
 ///
 /// ```
 /// use rocketring::{NotifyFlag, barrier};
@@ -51,7 +51,7 @@ pub enum Armed {
 /// let flag = NotifyFlag::new(false);
 /// assert!(!flag.take(barrier::full()), "no request");
 /// flag.arm(); // The asker looks at its condition after this.
-/// assert!(flag.take(barrier::full()), "whoever takes it notifies");
+/// assert!(flag.take(barrier::full()), "the thread that takes it notifies");
 /// assert!(!flag.take(barrier::full()), "once");
 /// ```
 #[derive(Debug)]
@@ -61,35 +61,35 @@ pub struct NotifyFlag<B = Full> {
 }
 
 impl<B: Barrier> NotifyFlag<B> {
-    /// A flag that is armed or not. One that is armed from the start needs no look at the condition.
+    /// A flag that is armed or not. With a flag that is armed from the start, the asker need not check its condition.
     pub fn new(armed: bool) -> Self {
         let state = if armed { Armed::Yes } else { Armed::No };
         Self { state: AtomicU32::new(state as u32), publishers: PhantomData }
     }
 
-    /// Asks to be notified of what is published from here on. What was published before is visible to the caller after this:
-    /// it must look for that now.
+    /// Asks to be notified of what is published from now on. What was published before is visible to the caller after this
+    /// call: the caller must check for it now.
     pub fn arm(&self) -> Full {
-        // Release pairs with the Acquire in `take`: whoever notifies sees what the asker wrote before.
+        // Release pairs with the Acquire in `take`: the notifying thread sees the asker's earlier writes.
         self.state.store(Armed::Yes as u32, Ordering::Release);
         // Meets the barrier that publishers hand to `is_armed` and `take`.
         B::meet()
     }
 
-    /// Whether somebody is to be notified of what was published before the barrier.
+    /// Whether the asker is to be notified of what was published before the barrier.
     #[inline]
     pub fn is_armed(&self, _after: B) -> bool {
         self.peek()
     }
 
-    /// As [`NotifyFlag::is_armed`], without a barrier: for callers that hold the lock under which the flag is armed, or for
-    /// whom an old answer will do.
+    /// As [`NotifyFlag::is_armed`], without a barrier: for callers that hold the lock under which the flag is armed, or that
+    /// can use an old answer.
     #[inline]
     pub fn peek(&self) -> bool {
         self.state.load(Ordering::Relaxed) == Armed::Yes as u32
     }
 
-    /// As [`NotifyFlag::is_armed`], and takes the request: true for one caller, which must notify.
+    /// As [`NotifyFlag::is_armed`], and takes the request. True for one caller, which must notify.
     #[inline]
     pub fn take(&self, after: B) -> bool {
         self.is_armed(after) && self.take_armed()
@@ -101,7 +101,7 @@ impl<B: Barrier> NotifyFlag<B> {
         self.state.compare_exchange(armed, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the request back, by the asker. Returns what had become of it.
+    /// Withdraws the request, by the asker. Returns the state before.
     pub fn disarm(&self) -> Armed {
         // Acquire pairs with the Release in `take_armed`: what the publisher did before is seen.
         match self.state.swap(Armed::No as u32, Ordering::AcqRel) {
@@ -118,7 +118,8 @@ impl<B: Barrier> Default for NotifyFlag<B> {
     }
 }
 
-/// Threads that sleep until a condition holds which others bring about without a lock. Costs them a load while nobody sleeps.
+/// Threads that sleep until a condition holds. The threads that make it hold take no lock, and pay a load while no thread
+/// sleeps.
 ///
 /// ```text
 ///   sleeps                                publishes
@@ -134,7 +135,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Sleeps until `done`, at most `timeout`. False if that was not in time. `done` is asked under a lock that
+    /// Sleeps until `done`, at most for `timeout`. False if the time ran out. `done` is called under a lock that
     /// [`EventCount::notify_all`] takes too.
     pub fn wait_until(&self, timeout: Duration, done: impl Fn() -> bool) -> bool {
         const EVER: Duration = Duration::from_secs(3600);
@@ -158,7 +159,7 @@ impl EventCount {
         reached
     }
 
-    /// Wakes everybody for what was published before the barrier.
+    /// Wakes all sleeping threads for what was published before the barrier.
     #[inline]
     pub fn notify_all(&self, _after: Full) {
         if self.waiters.load(Ordering::Relaxed) > 0 {
@@ -168,7 +169,7 @@ impl EventCount {
 
     #[cold]
     fn wake_all(&self) {
-        // A waiter that has found its condition unmet sleeps when this has the lock.
+        // A waiter that has found its condition unmet is asleep once this thread has the lock.
         drop(lock(&self.lock));
         self.published.notify_all();
     }

@@ -1,15 +1,15 @@
-//! Where deliveries ended, roughly: one boundary per block of the ring, in memory of a fixed size.
+//! An index of boundaries in memory of a fixed size: one boundary per block of the ring.
 //!
 //! ```text
 //!   log      ──|──────b──b────|─────────────|──b───────────|─ b ──▶      b: a delivery ended here
 //!   slot            last b         (old)         b            b          slot = block mod slots
 //! ```
 //!
-//! A slot keeps the *last* boundary of its block. A reader knows a slot for stale when the position in it lies
-//! in another block than the one it looked for, so a slot needs no lock and is never cleared.
+//! A slot keeps the *last* boundary of its block. A slot is stale if its position lies in another block than the one that
+//! is looked up. So a slot needs no lock and is never cleared.
 //!
-//! A full ring reaches into one block more than there are slots: its oldest bytes and its newest may share one. So what
-//! the newest block's first boundary displaces is kept beside the slots.
+//! A full ring reaches into one block more than there are slots: its oldest and its newest bytes may share a slot. So the
+//! boundary that the newest block's first boundary displaces is kept beside the slots.
 
 use crate::Position;
 use crate::planted;
@@ -22,7 +22,7 @@ const MIN_SLOTS: u64 = 256;
 #[cfg(loom)]
 const MIN_SLOTS: u64 = 2;
 
-/// What is known about a ring at the moment of a question: answers lie in `[tail, boundary]`.
+/// The state of a ring at the moment of a look-up: answers lie in `[tail, boundary]`.
 pub(crate) struct Known {
     pub(crate) start: Position,
     pub(crate) tail: Position,
@@ -32,7 +32,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct BoundaryIndex {
     slots: Box<[AtomicU64]>,
-    /// What was in the slot of the newest block before.
+    /// The previous content of the newest block's slot.
     displaced: AtomicU64,
     /// A block is `1 << shift` bytes.
     shift: u32,
@@ -43,14 +43,14 @@ impl BoundaryIndex {
     /// delivery; `capacity` and with it everything here is a power of two.
     pub(crate) fn new(capacity: u64, max_delivery: u64) -> BoundaryIndex {
         let slots = (16 * capacity / max_delivery).max(MIN_SLOTS).next_power_of_two().min(capacity);
-        // u64::MAX lies in no block that anybody asks for.
+        // u64::MAX lies in no block that is looked up.
         let empty = (0..slots).map(|_| AtomicU64::new(u64::MAX)).collect();
         let shift = (capacity / slots).trailing_zeros();
         BoundaryIndex { slots: empty, displaced: AtomicU64::new(u64::MAX), shift }
     }
 
-    /// A delivery ended at `at`. Called by the one writer before it publishes its boundary (Release), which is
-    /// what makes the slot visible to those who read the boundary (Acquire) first.
+    /// A delivery ended at `at`. The one writer calls this before it publishes the boundary (Release). That makes the slot
+    /// visible to readers that load the boundary (Acquire) first.
     #[inline]
     pub(crate) fn record(&self, at: Position) {
         let slot = self.slot(at >> self.shift);

@@ -1,62 +1,63 @@
-//! A position that is told only on demand.
+//! A position whose owner notifies others only on demand.
 
 use crate::Position;
 use crate::barrier;
 use crate::handshake::NotifyFlag;
 use crate::sync::{AtomicU64, Ordering};
 
-/// A position that its owner moves without a lock, and without telling anybody until it is asked to.
+/// A position that its owner moves without a lock, and without a notification until one is requested.
 ///
 /// ```text
-///   owner                          who wants to know
-///   at = where it is now           asked = true
+///   owner                          another thread
+///   at = the new position          requested = true
 ///   ── full ──                     ── full ──
-///   asked? then it tells           at: as far as it is known to be
+///   requested? → notify            read at
 /// ```
 ///
-/// One of the two sees the other: what the owner passes after [`LazyCursor::request`] it tells, and what it passed before is returned.
+/// One of the two sees the other: the owner notifies of positions that it passes after [`LazyCursor::request`], and that call
+/// returns the position from before.
 ///
 /// ```
 /// use rocketring::LazyCursor;
 ///
 /// let cursor = LazyCursor::new(0);
-/// assert!(!cursor.advance_to(10), "nobody wants to know");
+/// assert!(!cursor.advance_to(10), "no request");
 /// assert_eq!(cursor.request(), 10);
-/// assert!(cursor.advance_to(20), "now the owner has something to tell");
+/// assert!(cursor.advance_to(20), "the owner must notify");
 /// ```
 #[derive(Debug)]
 pub struct LazyCursor {
     at: AtomicU64,
-    asked: NotifyFlag,
+    requested: NotifyFlag,
 }
 
 impl LazyCursor {
-    /// At `at`; nobody asks.
+    /// A cursor at `at`, without a request.
     pub fn new(at: Position) -> LazyCursor {
-        LazyCursor { at: AtomicU64::new(at), asked: NotifyFlag::default() }
+        LazyCursor { at: AtomicU64::new(at), requested: NotifyFlag::default() }
     }
 
-    /// By the owner alone: moves it. True if somebody asked and was not answered yet.
+    /// Moves the cursor; by its owner alone. True if there is a request: the owner must notify.
     #[inline]
     pub fn advance_to(&self, at: Position) -> bool {
-        // Pairs with the Acquire in `at`: what the owner did below this position is done.
+        // Pairs with the Acquire in `position`: what the owner did below this position is done.
         self.at.store(at, Ordering::Release);
-        self.asked.is_armed(barrier::full())
+        self.requested.is_armed(barrier::full())
     }
 
-    /// Where it is, or was a moment ago.
+    /// The position, which may be a moment old.
     pub fn position(&self) -> Position {
         self.at.load(Ordering::Acquire)
     }
 
-    /// From here on the owner tells; returns where it is.
+    /// Makes the owner notify from now on. Returns the position.
     pub fn request(&self) -> Position {
-        self.asked.arm();
+        self.requested.arm();
         self.position()
     }
 
-    /// Nobody waits for an answer any more. To be called where nobody can ask meanwhile.
+    /// Clears the request. To be called where no other thread can request meanwhile.
     pub fn clear_request(&self) {
-        self.asked.disarm();
+        self.requested.disarm();
     }
 }

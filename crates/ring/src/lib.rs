@@ -1,7 +1,7 @@
 //! Rings: the memory under everything else in RocketBufs.
 //!
 //! A *buffer* is an endless log of bytes made by one writer and addressed by 64-bit positions. A [`Ring`] is
-//! memory that holds the last `capacity` bytes of that log. Everybody is a cursor in the log; nothing here is a
+//! memory that holds the last `capacity` bytes of that log. Every reader is a cursor in the log; nothing here is a
 //! queue of messages, and the memory does not grow with the number of readers.
 //!
 //! ```text
@@ -22,20 +22,20 @@
 //! * The *horizon* is how far the writer may write without saying more. It never moves back. What lies below
 //!   `tail = horizon − capacity` may be overwritten at any time.
 //! * With flow control the horizon is `min(slowest hold + capacity, head + capacity − retain)`: a [`Hold`] keeps
-//!   the writer from the bytes above it, and `retain` bytes of history are kept for those who join.
+//!   the writer from the bytes above it, and `retain` bytes of history are kept for readers that join.
 //! * Without flow control the writer announces the horizon itself before it writes past the old one. A reader
-//!   copies and then asks whether what it copied was still there ([`View::copy_to`], [`Ring::is_stable`]).
+//!   copies and then checks whether the copied bytes were still there ([`View::copy_to`], [`Ring::is_stable`]).
 //!
-//! * A ring at rest gives memory back ([`RingReceiver::trim`], [`Ring::trim`]): the tail goes up, as far as holds allow, and the
-//!   pages that nothing lies in any more go back to the system.
+//! * An idle ring returns memory ([`RingReceiver::trim`], [`Ring::trim`]): the tail goes up, as far as holds allow, and the
+//!   pages below it return to the system.
 //!
-//! * Another process can see a ring, without being able to write it (`Pool::shared_ring`, `PeerMapper`): its own ring over the
-//!   same memory, with a head, holds and a horizon of its own, is what the rest of that process knows. It follows the
-//!   writer by itself, and the writer wakes it by its `Doorbell`.
+//! * Another process can map a ring, without being able to write it (`Pool::shared_ring`, `PeerMapper`). It makes a ring of its
+//!   own over the same memory, with its own head, holds and horizon. That ring follows the writer by itself, and the writer
+//!   wakes the process by its `Doorbell`.
 //!
-//! A ring is filled by a local [`Writer`] or by a [`RingReceiver`] (what a transport received), and read through
-//! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Waker`] tell the threads that move the bytes that there is work; [`ReactorToken`] says
-//! which thread that is. All of them, and who waits for them, find each other by one hand-shake: [`NotifyFlag`].
+//! A ring is filled by a local [`Writer`] or by a [`RingReceiver`] (with what a transport received), and read through
+//! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Waker`] notify the threads that move the bytes; [`ReactorToken`] decides
+//! which thread that is. All notifications use one handshake: [`NotifyFlag`].
 //!
 //! ```
 //! use rocketring::{Pool, PoolConfig, RingConfig};
@@ -49,6 +49,15 @@
 //! hold.advance(end);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Files, the lowest layer first (a file imports from its own layer and from those below):
+//!
+//! | layer | files |
+//! |---|---|
+//! | ground | notifications (`barrier`, `handshake`, `wake`, `mailbox`, `lazy_cursor`, `reactor_token`, `sleep_word`), `index`, `extent`, `small_payload`, `quota`, `error` |
+//! | memory | `memory` (mappings), `arena` (a pool's reservations), `region` (files that other processes map), `backing`, `doorbell`, `shape` |
+//! | ring | `shared` (what all handles share), `control` (its lock), `page_access`, `watch`, `ring` |
+//! | handles | `writer`, `receiver`, `view`, `hold`, `grant`, `pin`, `trim`, `marks`, `peer`, `pool` |
 //!
 //! `unsafe` lives in the modules that exist for it: `memory` (mappings, raw copies), `writer` and `receiver`
 //! (exclusive access to claimed bytes) and `view` (plain slices of held bytes).
@@ -121,5 +130,5 @@ pub use wake::{PendingSet, Waker};
 pub use watch::{MAX_WATCHERS, WatchKey};
 pub use writer::{Claim, ClaimError, DeliverError, Delivered, MAX_OPEN_CLAIMS, Writer};
 
-/// A place in a writer's log, in bytes since that log's position 0. It means something only with the log's epoch.
+/// A position in a writer's log, in bytes since that log's position 0. It has a meaning only with the log's epoch.
 pub type Position = u64;

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
-/// Commands that any thread leaves and one worker takes, in order. A look whether there are any costs a load.
+/// Commands that any thread pushes and one worker takes, in order. Checking for commands costs a load.
 ///
-/// Whoever leaves one wakes the worker after that, and the worker looks between [`Waker::prepare`](crate::Waker::prepare)
-/// and its sleep: the waker's barriers order both, and no others are needed here.
+/// The pushing thread wakes the worker after that, and the worker checks between [`Waker::prepare`](crate::Waker::prepare)
+/// and its sleep. The waker's barriers order both, and no others are needed here.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     mail: Mutex<Mail<T>>,
-    /// Whether there are any. Written under the lock.
+    /// Whether there are commands. Written under the lock.
     any: AtomicBool,
 }
 
@@ -29,10 +29,10 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Leaves a command; the caller wakes the worker.
+    /// Adds a command. The caller wakes the worker.
     ///
     /// # Errors
-    /// The mailbox is closed: the command comes back.
+    /// The mailbox is closed. The command is returned.
     pub fn push(&self, command: T) -> Result<(), T> {
         let mut mail = lock(&self.mail);
         if mail.closed {
@@ -49,7 +49,7 @@ impl<T> Mailbox<T> {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// All commands.
+    /// Takes all commands.
     pub fn take(&self) -> VecDeque<T> {
         if !self.has_mail() {
             return VecDeque::new();
@@ -59,7 +59,7 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut mail.commands)
     }
 
-    /// No command is taken from here on. Returns those that were left.
+    /// Accepts no command from now on. Returns the commands that the worker has not taken.
     pub fn close(&self) -> VecDeque<T> {
         let mut mail = lock(&self.mail);
         mail.closed = true;

@@ -1,4 +1,4 @@
-//! Consistency marks: what makes a delivery in an overwritable ring prove that it is whole.
+//! Consistency marks: they prove that a delivery in an overwritable ring is whole.
 //!
 //! ```text
 //!   ┌── head, 16 bytes ──────┬───────────┬── tail, 16 bytes ─────────────────────┐
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `position` is where the head lies in the log, `size` the payload's length; the checksum covers head and
-//! payload. A writer that laps a reader changes the position in at least one of the marks; what a transport or
-//! another process tore otherwise fails the checksum.
+//! payload. A writer that laps a reader changes the position in at least one of the marks. A delivery that is torn in
+//! another way fails the checksum.
 
 use crate::Position;
 use crate::view::{Lapped, View};
@@ -28,11 +28,11 @@ pub struct Payload {
     pub offset: usize,
     /// Its length.
     pub len: usize,
-    /// Length of the delivery with its marks: where the next one begins.
+    /// Length of the delivery with its marks; the next delivery begins there.
     pub total: usize,
 }
 
-/// Why a delivery was not handed out.
+/// Why a delivery was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MarkError {
@@ -40,18 +40,18 @@ pub enum MarkError {
     /// case the delivery is damaged.
     #[error("the delivery needs {need} bytes, there are {have}")]
     Short {
-        /// Bytes of the delivery, as far as is known.
+        /// Bytes of the delivery, as far as they are known.
         need: u64,
         /// Bytes of the view.
         have: u64,
     },
-    /// A mark does not belong to a delivery at this position: it was overwritten, or its writer is at fault.
+    /// A mark does not belong to a delivery at this position: the delivery was overwritten, or its writer is at fault.
     #[error("no whole delivery at position {at}: its marks disagree")]
     Torn {
         /// Where the view begins.
         at: Position,
     },
-    /// The marks are right but the content is not what was written.
+    /// The marks are right, but the content is not the written content.
     #[error("the delivery at position {at} has another checksum than its writer gave it")]
     Checksum {
         /// Where the view begins.
@@ -77,8 +77,8 @@ pub fn write_marks(buf: &mut [u8], at: Position) {
     tail[12..].fill(0);
 }
 
-/// Checks the delivery at the view's start, whatever bytes are there, and says where its payload lies. The view
-/// may go on behind it. The payload must still be copied out with [`View::copy_to`], which checks once more.
+/// Checks the delivery at the view's start, whatever bytes are there, and returns where its payload lies. The view
+/// may be longer than the delivery. The payload must still be copied out with [`View::copy_to`], which checks once more.
 ///
 /// # Errors
 /// [`MarkError`]; nothing of the delivery may be used then.

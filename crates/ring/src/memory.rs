@@ -1,4 +1,4 @@
-//! Bytes of rings: memfd reservations, the double mapping, and copies in and out of memory that others may write.
+//! The bytes of rings: memfd reservations, the double mapping, and copies in and out of memory that others may write.
 //!
 //! ```text
 //!   reservation (sparse memfd)   ···│ free │■■ ring A ■■│ free │■■■■ ring B ■■■■│ free ···
@@ -26,12 +26,12 @@ mod mapped {
 
     use crate::sync::AtomicU64;
 
-    /// What a mapping is for.
+    /// The purpose of a mapping.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Access {
-        /// This process writes here. The bytes of rings without flow control may be read meanwhile.
+        /// This process writes. The bytes of rings without flow control may be read meanwhile.
         Write,
-        /// Another process writes here: a store would end this one.
+        /// Another process writes: a store here would end this process.
         Read,
     }
 
@@ -60,7 +60,7 @@ mod mapped {
             Self::with_flags(bytes, MemfdFlags::CLOEXEC)
         }
 
-        /// One that can be sealed.
+        /// A reservation that can be sealed.
         pub(crate) fn sealable(bytes: u64) -> io::Result<Reservation> {
             Self::with_flags(bytes, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         }
@@ -71,7 +71,7 @@ mod mapped {
             Ok(Reservation { memfd })
         }
 
-        /// One that came from somebody else, and was checked.
+        /// A file of another process, which was checked.
         pub(crate) fn of(memfd: OwnedFd) -> Reservation {
             Reservation { memfd }
         }
@@ -80,7 +80,7 @@ mod mapped {
             &self.memfd
         }
 
-        /// Gives the pages of `[offset, offset + bytes)` back to the system; they read as zeros from now on.
+        /// Returns the pages of `[offset, offset + bytes)` to the system. They read as zeros from now on.
         pub(crate) fn punch(&self, offset: u64, bytes: u64) -> io::Result<()> {
             Ok(fallocate(&self.memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes)?)
         }
@@ -97,9 +97,9 @@ mod mapped {
     /// Makes every offset 0, and is no size of a mapping.
     const NOTHING: usize = 1;
 
-    // SAFETY: the mapping belongs to no thread; who may touch which bytes is the business of the methods' callers.
+    // SAFETY: the mapping belongs to no thread. The methods' callers ensure exclusive access to bytes.
     unsafe impl Send for Mapping {}
-    // SAFETY: as above; `&Mapping` gives out raw pointers and volatile copies only.
+    // SAFETY: as above; `&Mapping` returns raw pointers and volatile copies only.
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
@@ -114,7 +114,7 @@ mod mapped {
         ) -> io::Result<Mapping> {
             let bytes = usize::try_from(bytes).ok().filter(|b| *b <= isize::MAX as usize / 2);
             let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
-            // SAFETY: a new anonymous mapping wherever the system likes disturbs nothing.
+            // SAFETY: a new anonymous mapping at an address of the system's choice overlaps nothing.
             let base = unsafe {
                 mmap_anonymous(
                     ptr::null_mut(),
@@ -126,7 +126,7 @@ mod mapped {
             .cast::<u8>();
             let mapping = Mapping { base, bytes };
             for half in 0..2 {
-                // SAFETY: both halves lie in the address space that was reserved above and that nobody knows yet.
+                // SAFETY: both halves lie in the address space reserved above, to which there is no pointer yet.
                 unsafe {
                     mmap(
                         base.add(half * bytes).cast::<c_void>(),
@@ -141,24 +141,24 @@ mod mapped {
             Ok(mapping)
         }
 
-        /// No memory, for a ring in which nothing can lie.
+        /// No memory, for a ring without capacity.
         pub(crate) fn nothing() -> Mapping {
             Mapping { base: ptr::dangling_mut(), bytes: NOTHING }
         }
 
-        /// Where the byte of `position` lies. The `bytes` bytes from there on are mapped.
+        /// The address of the byte at `position`. The `bytes` bytes from there on are mapped.
         #[inline]
         pub(crate) fn at(&self, position: u64) -> *mut u8 {
             let offset = position as usize & (self.bytes - 1);
-            // SAFETY: the offset is below `bytes`, and 2 × `bytes` are mapped; where nothing is, it is 0.
+            // SAFETY: the offset is below `bytes`, and 2 × `bytes` are mapped; without a mapping the offset is 0.
             unsafe { self.base.add(offset) }
         }
 
-        /// Gives the pages of `[position, position + bytes)` back, which lie at `offset` of the reservation; both and
-        /// the length are multiples of the page size, and the range does not go over the ring's end.
+        /// Returns the pages of `[position, position + bytes)`, which lie at `offset` of the reservation, to the system.
+        /// Both and the length are multiples of the page size, and the range does not cross the ring's end.
         ///
-        /// Safe, as a page that is given back reads as zeros, through both mappings. Whose bytes they are is the
-        /// business of the caller, as for [`Mapping::write`].
+        /// Safe, as a returned page reads as zeros through both mappings. The caller ensures that the bytes are unused,
+        /// as for [`Mapping::write`].
         pub(crate) fn release_pages(
             &self,
             of: &Reservation,
@@ -173,7 +173,7 @@ mod mapped {
         ///
         /// # Safety
         /// `from` is at most a ring long, and the caller alone may write the bytes. Others may read them by
-        /// [`Mapping::read`] at the same time only if they throw away what they got (see `View::copy_to`).
+        /// [`Mapping::read`] at the same time only if they discard the result (see `View::copy_to`).
         #[inline]
         pub(crate) unsafe fn write(&self, position: u64, from: &[u8]) {
             debug_assert!(from.len() <= self.bytes);
@@ -181,14 +181,14 @@ mod mapped {
             // SAFETY: in bounds by `at`; a caller's slice cannot overlap bytes that the caller alone may write.
             unsafe {
                 match from.first_chunk() {
-                    // A length field: a call takes longer.
+                    // A length field: a call would take longer.
                     Some(bytes) if from.len() == LENGTH => to.cast::<[u8; LENGTH]>().write_unaligned(*bytes),
                     _ => ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()),
                 }
             }
         }
 
-        /// Has lines fetched for writing that lie behind `position` and will be written soon. Touches nothing.
+        /// Prefetches the lines behind `position`, which will be written soon. Changes nothing.
         #[inline]
         pub(crate) fn prepare(&self, position: u64, len: usize) {
             let ahead = self.at(position.wrapping_add(AHEAD)).cast_const();
@@ -197,11 +197,11 @@ mod mapped {
             }
         }
 
-        /// Copies from `position` into `to`, in whatever state the bytes are: somebody may be writing them.
+        /// Copies from `position` into `to`, in whatever state the bytes are: another thread or process may be writing them.
         pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
             assert!(to.len() <= self.bytes, "a range longer than its ring");
             let from = self.at(position).cast_const();
-            // SAFETY: by the assertion so many bytes are mapped from there.
+            // SAFETY: by the assertion that many bytes are mapped from there.
             unsafe { read_racing(from, to) };
         }
     }
@@ -209,16 +209,16 @@ mod mapped {
     /// Bytes of the length that many deliveries begin with.
     const LENGTH: usize = 4;
 
-    /// So far ahead of what is written lines are fetched, and so many bytes of them for one delivery at most: of large ones
-    /// the processor sees by itself what comes next.
+    /// The distance of prefetched lines from the written bytes, and the most bytes prefetched for one delivery. For large
+    /// deliveries the processor predicts the next lines by itself.
     const AHEAD: u64 = 512;
     const MOST_PREPARED: usize = 512;
     const LINE: usize = 64;
 
-    /// A hint: the line at `at`, mapped or not, is going to be written.
+    /// A hint that the line at `at`, mapped or not, will be written.
     #[inline]
     fn fetch_to_write(at: *const u8) {
-        // SAFETY: prefetching changes no memory and faults nowhere; where a processor has no such instruction it does nothing.
+        // SAFETY: prefetching changes no memory and never faults. Processors without the instruction ignore it.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
@@ -230,12 +230,12 @@ mod mapped {
         }
     }
 
-    /// From here on one string move is faster than single loads.
+    /// From this length on one string move is faster than single loads.
     #[cfg(target_arch = "x86_64")]
     const STRING_BYTES: usize = 256;
 
-    /// Loads that the compiler knows nothing of, so that it concludes nothing from what is read: a string move, two to
-    /// three times as fast as loops of volatile loads, and those where there is none.
+    /// Loads that are opaque to the compiler, so that it concludes nothing from the values: a string move, two to three
+    /// times as fast as a loop of volatile loads; on other processors that loop.
     ///
     /// # Safety
     /// `to.len()` bytes are mapped at `from`, and are no part of `to`.
@@ -281,8 +281,8 @@ mod mapped {
                 at = at.add(WORD);
             }
         }
-        // The end, with some of what was read already: single bytes cost as much each, and whoever looks at them as a word
-        // waits until all of them are there.
+        // The last word overlaps bytes that were copied already: single bytes cost as much each, and a later load of them as a
+        // word would wait for all stores.
         // SAFETY: the last 8 bytes of as many as the caller promised.
         to[last..].copy_from_slice(&unsafe { read_word(from.add(last)) });
     }
@@ -305,21 +305,21 @@ mod mapped {
             if self.bytes == NOTHING {
                 return;
             }
-            // SAFETY: the address space was reserved by `new` and nobody has a pointer into it any more: all of
-            // them are borrowed from, or promised not to outlive, the ring that owns this mapping.
+            // SAFETY: the address space was reserved by `new`, and there are no pointers into it any more: all are
+            // borrowed from, or promised not to outlive, the ring that owns this mapping.
             let unmapped = unsafe { munmap(self.base.cast::<c_void>(), 2 * self.bytes) };
             debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
         }
     }
 
-    /// Words that several processes see, of which one writes: the pages in which they tell each other how far they are.
+    /// Words that several processes map and one of them writes: the pages in which processes publish positions.
     #[derive(Debug)]
     pub(crate) struct Words {
         base: *mut AtomicU64,
         count: usize,
     }
 
-    // SAFETY: only atomics are given out.
+    // SAFETY: only references to atomics are returned.
     unsafe impl Send for Words {}
     // SAFETY: as above.
     unsafe impl Sync for Words {}
@@ -328,7 +328,7 @@ mod mapped {
         /// Maps the first `bytes` of the file, a multiple of the page size that it must have.
         pub(crate) fn new(of: &Reservation, bytes: u64, access: Access) -> io::Result<Words> {
             let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            // SAFETY: a new mapping wherever the system likes disturbs nothing.
+            // SAFETY: a new mapping at an address of the system's choice overlaps nothing.
             let base =
                 unsafe { mmap(ptr::null_mut(), bytes, access.protection(), MapFlags::SHARED, &of.memfd, 0) }?;
             Ok(Words { base: base.cast::<AtomicU64>(), count: bytes / size_of::<AtomicU64>() })
@@ -338,11 +338,11 @@ mod mapped {
         #[inline]
         pub(crate) fn word(&self, n: usize) -> &AtomicU64 {
             assert!(n < self.count, "no such word");
-            // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and everybody uses atomics.
+            // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and accessed as atomics everywhere.
             unsafe { &*self.base.add(n) }
         }
 
-        /// As many words from this number on.
+        /// `N` words from this number on.
         #[inline]
         pub(crate) fn words<const N: usize>(&self, from: usize) -> &[AtomicU64; N] {
             assert!(from < self.count && N <= self.count - from, "no such words");
@@ -353,14 +353,14 @@ mod mapped {
 
     impl Drop for Words {
         fn drop(&mut self) {
-            // SAFETY: our own mapping; whoever has a word borrows from `self`.
+            // SAFETY: our own mapping; references to words borrow from `self`.
             let unmapped = unsafe { munmap(self.base.cast::<c_void>(), self.count * size_of::<AtomicU64>()) };
             debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
         }
     }
 }
 
-/// What loom can follow: one cell per byte. A tracked (flow-controlled) ring's cells report every unsynchronised
+/// A model of the memory for loom: one cell per byte. A tracked (flow-controlled) ring's cells report every unsynchronised
 /// access; an overwritable ring's are relaxed atomics, because there the race is part of the algorithm.
 #[cfg(loom)]
 mod modelled {
@@ -402,7 +402,7 @@ mod modelled {
     pub(crate) struct Mapping {
         cells: Cells,
         mask: u64,
-        /// What `at` points into: pointers cannot be followed by loom, so models use `write` and `read`.
+        /// The target of `at`: loom cannot track pointers, so models use `write` and `read`.
         opaque: Box<[std::cell::UnsafeCell<u8>]>,
     }
 
@@ -438,7 +438,7 @@ mod modelled {
             self.opaque[(position & self.mask) as usize].get()
         }
 
-        /// As the real one: the bytes become zeros, which loom takes for a write.
+        /// As the real one: the bytes become zeros, which loom tracks as a write.
         pub(crate) fn release_pages(
             &self,
             _: &Reservation,

@@ -1,4 +1,4 @@
-//! Who may write a ring's pages, and whether the pages stay where they are.
+//! Write access to a ring's pages, and whether the pages stay in place.
 
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 

@@ -1,13 +1,13 @@
 //! Rings of other processes, mapped to be read.
 //!
 //! ```text
-//!   descriptor ──▶ PeerMapper::map: seals, kind, size, limits ──▶ PeerRing ──▶ PeerRing::ring ──▶ Ring, which nobody here
-//!                                                                                          writes, and whose RingReceiver
+//!   descriptor ──▶ PeerMapper::map: seals, kind, size, limits ──▶ PeerRing ──▶ PeerRing::ring ──▶ Ring, which has no
+//!                                                                                          writer here, and whose RingReceiver
 //!                                                                                          lands what the peer wrote
 //! ```
 //!
-//! What another process offers counts against the limits of who maps it: it is that process that chooses the size, and
-//! reading a page that was never written makes the system back it.
+//! An offered ring counts against the limits of the process that maps it: the other process chooses the size, and reading a
+//! page that was never written makes the system back it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use crate::ring::Ring;
 use crate::shape::{RingConfig, Shape};
 use crate::sync::{Arc, Ordering, fence};
 
-/// How many rings of other processes this one maps, and how many bytes of them. A handle: clones count together.
+/// Maps rings of other processes, within limits on their number and their bytes. A handle: clones share the limits.
 ///
 /// ```
 /// use rocketring::{PeerMapper, Pool, PoolConfig, RingConfig};
@@ -36,8 +36,8 @@ use crate::sync::{Arc, Ordering, fence};
 ///
 /// // The other process, which got the descriptor over a socket:
 /// let descriptor = ring.descriptor().expect("a shared ring has one").try_clone_to_owned()?;
-/// let maps = PeerMapper::new(16, 1 << 20);
-/// let peer = maps.map(descriptor)?;
+/// let mapper = PeerMapper::new(16, 1 << 20);
+/// let peer = mapper.map(descriptor)?;
 /// let (_, head) = peer.ends();
 /// let seen = peer.ring(RingConfig::default())?;
 /// let mut receiver = seen.receiver().expect("the first receiver");
@@ -50,21 +50,21 @@ use crate::sync::{Arc, Ordering, fence};
 pub struct PeerMapper(Arc<MapQuota>);
 
 impl PeerMapper {
-    /// Limits: this many rings, and this many bytes of them.
+    /// A mapper with these limits: the number of rings, and the sum of their capacities.
     pub fn new(max_rings: usize, max_bytes: u64) -> PeerMapper {
         PeerMapper(MapQuota::new(max_rings, max_bytes))
     }
 
-    /// Checks what another process offers, and counts it. The descriptor is closed when the ring is gone.
+    /// Checks a ring that another process offers, and counts it. The descriptor is closed when the ring is dropped.
     ///
     /// # Errors
-    /// [`MapError`], which says whose fault it is; nothing is mapped then.
+    /// [`MapError`] says whose fault it is. Nothing is mapped then.
     pub fn map(&self, descriptor: OwnedFd) -> Result<PeerRing, MapError> {
         let (region, capacity) = Region::of_peer(descriptor)?;
         Ok(PeerRing { region, capacity, charge: self.0.charge(capacity)? })
     }
 
-    /// Checks what another process gave for its doorbell: the page, and the pipe. It counts as a ring of a page.
+    /// Checks another process's doorbell: the page, and the pipe. It counts as a ring of a page.
     ///
     /// # Errors
     /// As [`PeerMapper::map`].
@@ -78,7 +78,7 @@ impl PeerMapper {
     }
 }
 
-/// Another process's ring: checked, and not yet one of this process.
+/// Another process's ring, which is checked and not yet mapped.
 #[derive(Debug)]
 pub struct PeerRing {
     region: Region,
@@ -92,21 +92,21 @@ impl PeerRing {
         self.capacity
     }
 
-    /// Boundary and head as its writer tells them, which may be anything.
+    /// Boundary and head as its writer publishes them. A hostile writer can publish any value.
     pub fn ends(&self) -> (Position, Position) {
         self.region.ends()
     }
 
-    /// Whether this is the memory of `ring` already.
+    /// Whether this is the memory of `ring`.
     pub fn is(&self, ring: &Ring) -> bool {
         let known = ring.descriptor();
         known.is_some_and(|known| same_file(self.region.file().as_fd(), known).unwrap_or(false))
     }
 
-    /// A ring over that memory. Its head, holds and horizon are this process's own; `config` says what it keeps and
-    /// where its log begins, and its capacity is the peer's. It has no writer; its receiver lands what the peer has
-    /// written and told. The horizon is what is granted to the peer: it writes nothing at or above
-    /// `horizon − capacity`, if it keeps its word. A view that is copied out of says whether it did.
+    /// A ring over that memory. Its head, holds and horizon belong to this process. `config` says how much history it
+    /// retains and where its log begins; the capacity is the peer's. It has no writer; its receiver lands what the peer has
+    /// written and announced. The horizon is the peer's grant: an honest peer overwrites nothing at or above
+    /// `horizon − capacity`. Copying out of a view checks that.
     ///
     /// # Errors
     /// As [`Pool::ring`](crate::Pool::ring).
@@ -118,17 +118,17 @@ impl PeerRing {
 }
 
 impl Ring {
-    /// Of a ring that another process writes, which keeps nothing below `to` for this end any more: the tail goes up
-    /// there, for whoever joins from here on. False if somebody holds what lies below: nothing changes then.
+    /// Raises the tail to `to` in a ring whose writer, another process, no longer keeps the bytes below for this process.
+    /// Readers that join later start at or above it. False, without a change, if there is a hold below `to`.
     pub fn discard_below(&self, to: Position) -> bool {
         let shared = self.shared();
-        // Under the lock: a hold is there before this and counts, or comes after and finds the new tail.
+        // Under the lock: a hold is registered before this and counts, or after and finds the new tail.
         let mut control = shared.control();
         if control.slowest_hold().is_some_and(|slowest| slowest < to) {
             return false;
         }
         let horizon = to.saturating_add(shared.shape.capacity).max(shared.horizon.load(Ordering::Relaxed));
-        // As where a tail is raised to give memory back.
+        // As in `Shared::raise_tail`.
         shared.horizon.store(horizon, Ordering::Release);
         fence(Ordering::Release);
         true

@@ -1,4 +1,4 @@
-//! Who does a worker's work: its own thread, or a thread of the application's that would otherwise only wait for it.
+//! The right to run a worker: its own thread has it, or a thread of the application that would otherwise only wait.
 //!
 //! ```text
 //!     ┌── sleep ──▶ ASLEEP ◀── leave (not parked yet) ──┐
@@ -9,15 +9,16 @@
 //!     └── release ────────────▶
 //! ```
 //!
-//! A hand-over from thread to thread costs more than what there is to do for a small message. So a thread that waits
-//! takes the token and does the work itself. Between two such calls the token stays free, and the worker's own thread, which
-//! is parked, only looks now and then whether anybody still comes; who publishes work while the token is free calls it.
+//! A hand-over from thread to thread costs more than the work for a small message. So a waiting thread takes the token and
+//! does the work itself. Between two such calls the token stays free. The worker's own thread, which is parked, only checks
+//! now and then whether the token is still used; a thread that publishes work while the token is free calls it.
 //!
-//! Whoever has the token has the [`Waker`] too: `prepare` and `woken` are his. As there, a wake-up is not lost because of two
-//! hand-shakes ([`crate::NotifyFlag`]): publish against leaving or releasing, and leaving against parking.
+//! The holder of the token has the [`Waker`] too, and alone calls `prepare` and `woken`. As there, two handshakes
+//! ([`crate::NotifyFlag`]) keep a wake-up from being lost: publishing against leaving or releasing, and leaving against
+//! parking.
 //!
-//! What the work is done with lies in a mutex beside the token. Whoever sleeps lets go of it before ([`ReactorToken::sleep`]), so
-//! that a thread that has published can do the one thing that there is to do, and call nobody ([`ReactorToken::run_or_wake`]).
+//! The worker's state lies in a mutex beside the token. A thread releases it before it sleeps ([`ReactorToken::sleep`]), so that
+//! a publishing thread can do its one piece of work itself instead of waking a thread ([`ReactorToken::run_or_wake`]).
 
 use std::io;
 use std::sync::PoisonError;
@@ -26,38 +27,38 @@ use std::time::Duration;
 use crate::sync::{Arc, AtomicBool, AtomicU32, CachePadded, Condvar, Mutex, MutexGuard, Ordering, lock};
 use crate::{Waker, barrier};
 
-/// Its own thread works.
+/// The own thread works.
 const WORKING: u32 = 0;
-/// Its own thread sleeps on what wakes whoever has the token.
+/// The own thread sleeps on the waker's descriptor.
 const ASLEEP: u32 = 1;
-/// Another thread has it.
+/// Another thread has the token.
 const TAKEN: u32 = 2;
-/// Nobody has it; its own thread is parked, or about to be.
+/// No thread has the token; the own thread is parked, or about to be.
 const FREE: u32 = 3;
 
-/// After so many looks at a token that somebody sits in all the time the own thread looks no more.
-const LOOKS: u32 = 16;
+/// After this many checks of a token that one thread keeps, the own thread checks no more.
+const CHECKS: u32 = 16;
 
-/// Where somebody comes again and again, looks are up to so many periods apart: each is a wake-up for nothing.
+/// While the token is used again and again, checks are up to this many periods apart: each is a wake-up without work.
 const PERIODS: u32 = 4;
 
-/// The right to do a worker's work. See the module's text.
+/// The right to run a worker. See the module's text.
 #[derive(Debug)]
 pub struct ReactorToken {
     state: CachePadded<AtomicU32>,
     waker: Arc<Waker>,
-    /// Counts how often it was left, so that the parked thread sees whether anybody still comes.
-    left: AtomicU32,
-    /// The own thread sleeps until it is called, not on the waker's descriptor.
+    /// Counts uses, so that the parked thread sees whether the token is still used.
+    uses: AtomicU32,
+    /// The own thread sleeps until it is called or checks the token, not on the waker's descriptor.
     parked: AtomicBool,
-    /// It sleeps until it is called, however long that takes.
+    /// The own thread sleeps until it is called, and makes no checks.
     deep: AtomicBool,
     called: Mutex<bool>,
     calls: Condvar,
 }
 
 impl ReactorToken {
-    /// A token that the own thread has, awake.
+    /// A token that the own thread has. The thread is awake.
     ///
     /// # Errors
     /// The system gave no eventfd.
@@ -65,7 +66,7 @@ impl ReactorToken {
         Ok(Self {
             state: CachePadded(AtomicU32::new(WORKING)),
             waker: Arc::new(Waker::new()?),
-            left: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             deep: AtomicBool::new(false),
             called: Mutex::new(false),
@@ -73,16 +74,16 @@ impl ReactorToken {
         })
     }
 
-    /// What whoever has the token sleeps on.
+    /// The holder of the token sleeps on this waker's descriptor.
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
 
-    /// There is work, published before this call: wakes whoever has the token if he sleeps, and the own thread if nobody
-    /// has it. Costs a fence and two loads while somebody works.
+    /// There is work, published before this call. Wakes the holder of the token if it sleeps, and the own thread if the
+    /// token is free. Costs a fence and two loads while the holder works.
     #[inline]
     pub fn wake(&self) {
-        // Its fence pairs with those in `leave` and `release` as well.
+        // The waker's fence pairs with those in `leave` and `release` as well.
         self.waker.wake();
         if self.state.load(Ordering::Relaxed) == FREE {
             self.call();
@@ -95,8 +96,9 @@ impl ReactorToken {
         self.calls.notify_one();
     }
 
-    /// As [`ReactorToken::wake`], from a thread that can do the work itself, `with` what the worker does it with: where nobody has that,
-    /// it is done here. `work` says whether all of it was. Whoever has it is awake, and looks for work before it sleeps.
+    /// As [`ReactorToken::wake`], from a thread that can do the work itself with the worker's state `with`. If no other thread
+    /// has locked that, `work` runs here, and returns whether it did everything. A thread that has locked it is awake, and
+    /// checks for work before it sleeps.
     #[inline]
     pub fn run_or_wake<T: ?Sized>(&self, with: &Mutex<T>, work: impl FnOnce(&mut T) -> bool) {
         let done = with.try_lock().is_ok_and(|mut with| work(&mut with));
@@ -105,10 +107,10 @@ impl ReactorToken {
         }
     }
 
-    /// The own thread lets go of what it works with, whose lock it has, and calls `sleep`, which sleeps on the waker's
+    /// The own thread releases the lock `with` of the worker's state, and calls `sleep`, which sleeps on the waker's
     /// descriptor, if there is no work then. It must call [`ReactorToken::woken`] after this.
     pub fn sleep<G>(&self, with: G, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
-        // First: who locks it from here on, and leaves something to do, wakes us.
+        // First: a thread that locks the state from here on, and leaves work, wakes this one.
         self.fall_asleep();
         drop(with);
         if !has_work() {
@@ -118,11 +120,11 @@ impl ReactorToken {
 
     fn fall_asleep(&self) {
         self.waker.prepare();
-        // Release: what the next one finds is what was left here. Pairs with the Acquire in `take`.
+        // Release pairs with the Acquire in `take`: the next holder sees this thread's writes.
         self.state.store(ASLEEP, Ordering::Release);
     }
 
-    /// The own thread is awake again. False if the token was taken meanwhile: then it must [`ReactorToken::park`].
+    /// The own thread is awake again. False if the token was taken meanwhile: the thread must then [`ReactorToken::park`].
     #[must_use]
     pub fn woken(&self) -> bool {
         let mine = self.state.compare_exchange(ASLEEP, WORKING, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -132,28 +134,28 @@ impl ReactorToken {
         mine
     }
 
-    /// The own thread lets others have it, and must [`ReactorToken::park`] then. `has_work` is asked when others can see that: with
-    /// work that was published before it takes the token back at once, unless somebody else has.
+    /// The own thread frees the token, and must then [`ReactorToken::park`]. `has_work` is called once the token is visibly
+    /// free: with work that was published before, the thread takes the token back at once, unless another thread has it.
     pub fn release(&self, has_work: impl FnOnce() -> bool) {
         self.parked.store(true, Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
-        // Meets the one in `wake`: who publishes sees the token free, or we see what he published.
+        // Meets the one in `wake`: the publisher sees the token free, or this thread sees what was published.
         barrier::full();
         if has_work() {
             self.call();
         }
     }
 
-    /// The own thread waits until it has the token again: because it was called, or because nobody used the token from one
-    /// look to the next, `period` later, or up to four times that where it has been used all along.
+    /// The own thread waits until it has the token again: because it was called, or because the token was not used between
+    /// two checks. Checks are `period` apart, up to four times that while the token is used all the time.
     pub fn park(&self, period: Duration) {
         let mut called = lock(&self.called);
         self.parked.store(true, Ordering::Relaxed);
-        // Meets the one in `leave`: who leaves sees us parked, or we see the token as he left it.
+        // Meets the one in `leave`: the leaving thread sees this one parked, or this one sees the token free.
         barrier::full();
         let (mut before, mut unchanged, mut periods) = (None, 0, 1);
         loop {
-            let now = self.left.load(Ordering::Relaxed);
+            let now = self.uses.load(Ordering::Relaxed);
             unchanged = if before == Some(now) { unchanged + 1 } else { 0 };
             periods = if before.is_some() && unchanged == 0 { (2 * periods).min(PERIODS) } else { 1 };
             let slept = self.state.load(Ordering::Relaxed) == ASLEEP;
@@ -163,7 +165,7 @@ impl ReactorToken {
             }
             before = Some(now);
             called =
-                if unchanged < LOOKS { self.wait(called, period * periods) } else { self.wait_deep(called) };
+                if unchanged < CHECKS { self.wait(called, period * periods) } else { self.wait_deep(called) };
         }
     }
 
@@ -180,7 +182,7 @@ impl ReactorToken {
         self.calls.wait_timeout(called, period).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Somebody has been there for long: he says when he leaves, and looks go on.
+    /// Waits without checks: a thread that has kept the token for long calls when it leaves.
     fn wait_deep<'a>(&self, mut called: MutexGuard<'a, bool>) -> MutexGuard<'a, bool> {
         self.deep.store(true, Ordering::Relaxed);
         // Meets the one in `leave`.
@@ -192,8 +194,8 @@ impl ReactorToken {
         called
     }
 
-    /// Another thread takes the token, unless the own thread works or somebody else has it. True: it is awake in it, and
-    /// must [`ReactorToken::leave`].
+    /// Another thread takes the token, unless the own thread works or a third thread has it. True: the caller holds the
+    /// token, and must [`ReactorToken::leave`].
     #[must_use]
     pub fn take(&self) -> bool {
         let from = |state| self.state.compare_exchange(state, TAKEN, Ordering::Acquire, Ordering::Relaxed);
@@ -204,27 +206,27 @@ impl ReactorToken {
         mine
     }
 
-    /// Somebody came by who would have taken it if there had been work: as good as a use of it for the parked thread.
+    /// A thread was here that would have taken the token if there had been work. Counts as a use for the parked thread.
     pub fn note_visit(&self) {
-        // Who counts at the same time may get lost: it is about whether it changes.
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.wrapping_add(1), Ordering::Relaxed);
+        // Concurrent counts may get lost: only a change matters.
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether the own thread sleeps until it is called, and looks now and then.
+    /// Whether the own thread is parked, and checks now and then.
     pub fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Relaxed) && !self.deep.load(Ordering::Relaxed)
     }
 
-    /// Whoever took the token gives it back. `has_work` is asked when others can see that: work published before is seen
-    /// by it, and whoever publishes later wakes somebody.
+    /// Returns a taken token. `has_work` is called once that is visible: it sees the work published before, and a later
+    /// publisher wakes a thread.
     pub fn leave(&self, has_work: impl FnOnce() -> bool) {
-        self.left.fetch_add(1, Ordering::Relaxed);
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let parked = self.parked.load(Ordering::Relaxed);
         if parked {
             self.state.store(FREE, Ordering::Release);
         } else {
-            // The own thread has not noticed that the token was taken, and sleeps as it did.
+            // The own thread has not noticed that the token was taken, and still sleeps on the waker.
             self.fall_asleep();
         }
         barrier::full();

@@ -1,4 +1,4 @@
-//! The landing end: where a transport writes what arrives, or says that another process has written it.
+//! The receiving end of a ring: a transport writes arriving bytes here, or reports that another process has written them.
 //!
 //! ```text
 //!      boundary      head      spare            horizon
@@ -15,17 +15,17 @@ use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::sync::{Ordering, lock};
 
-/// The one landing end of a ring that a transport fills. Where another process writes the ring, readers may land what it
-/// has written too ([`Ring::follow`]).
+/// The one receiving end of a ring that a transport fills. Bytes *land* when the head moves over them. Where another process
+/// writes the ring, readers may land its bytes too ([`Ring::follow`]).
 #[derive(Debug)]
 pub struct RingReceiver {
     ring: Ring,
     landing: Landing,
     #[cfg(not(loom))]
-    caller: crate::watch::Caller,
+    notifier: crate::watch::Notifier,
 }
 
-/// What has landed, as whoever lands knows it.
+/// The positions of the receiving end, as the landing thread knows them.
 #[derive(Debug)]
 pub(crate) struct Landing {
     head: Position,
@@ -44,7 +44,7 @@ impl RingReceiver {
             ring,
             landing,
             #[cfg(not(loom))]
-            caller: crate::watch::Caller::default(),
+            notifier: crate::watch::Notifier::default(),
         }
     }
 
@@ -53,13 +53,13 @@ impl RingReceiver {
         &self.ring
     }
 
-    /// How many bytes may land now. With flow control that is what was granted; without, an eighth of the
-    /// capacity, as often as one likes; where another process writes, all of it.
+    /// How many bytes may land now. With flow control: the granted bytes. Without: an eighth of the capacity, again and
+    /// again; where another process writes, the capacity.
     pub fn room(&self) -> u64 {
         self.ring.shared().room(self.ring.head())
     }
 
-    /// Changes what has landed. Where readers land too, one does it at a time, from where the last one left it.
+    /// Runs a change of the positions. Where readers land too, one thread at a time runs its change, on the current positions.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
         let shared = self.ring.shared();
         if shared.memory.is_peer_written() {
@@ -69,22 +69,23 @@ impl RingReceiver {
         }
     }
 
-    /// Wakes readers in other processes.
-    fn call(&mut self) {
+    /// Wakes sleeping readers in other processes.
+    fn wake_watchers(&mut self) {
         #[cfg(not(loom))]
-        self.caller.call(&self.ring.shared().watchers);
+        self.notifier.notify(&self.ring.shared().watchers);
     }
 
-    /// Where the next bytes go, and how many: at most `max` and [`RingReceiver::room`], in one piece. Writing there
-    /// needs `unsafe`; the bytes are this receiver's alone until they land, and the pointer is good until the ring
-    /// goes away. None where another process writes the ring. Without flow control this announces that what was there is gone.
+    /// The address of the next bytes, and their number: at most `max` and [`RingReceiver::room`], in one piece. Writing
+    /// there needs `unsafe`. The bytes belong to this receiver alone until they land, and the pointer is valid until the ring
+    /// is dropped. The number is 0 where another process writes the ring. Without flow control this announces that the
+    /// previous content is overwritten.
     pub fn spare(&mut self, max: usize) -> (*mut u8, usize) {
         let room = self.reserve(max);
         (self.ring.shared().memory.at(self.landing.head), room)
     }
 
-    /// Makes sure that up to `max` bytes at the head may be overwritten, and returns how many: none where another process
-    /// is the one that writes.
+    /// Announces that up to `max` bytes at the head may be overwritten, and returns how many. 0 where another process
+    /// writes.
     fn reserve(&mut self, max: usize) -> usize {
         if self.ring.is_peer_written() {
             0
@@ -120,20 +121,20 @@ impl RingReceiver {
         }
     }
 
-    /// The next `n` bytes have been written (at [`RingReceiver::spare`], or by a peer that was granted them): the head
-    /// moves.
+    /// Moves the head over the next `n` bytes, which were written at [`RingReceiver::spare`], or by a peer to which they
+    /// were granted.
     ///
     /// # Panics
-    /// With flow control, if that is more than [`RingReceiver::room`]. A length that a peer sent must be checked first.
+    /// With flow control, if `n` is more than [`RingReceiver::room`]. A length from a peer must be checked first.
     pub fn land(&mut self, n: usize) {
         self.change(|landing, shared| landing.land(shared, n as u64));
     }
 
-    /// What lies below `to` has been written by the process whose ring this is; `ends`: it ends with a complete delivery.
-    /// Nothing where it has landed already.
+    /// Lands the bytes below `to`, which the process that owns this ring has written and announced. `ends`: they end with a
+    /// complete delivery. Bytes that have landed already stay as they are.
     ///
     /// # Errors
-    /// By how many bytes that is more than there is room for. Nothing has landed then.
+    /// By how many bytes the range exceeds the room. Nothing has landed then.
     pub fn land_announced(&mut self, to: Position, ends: bool) -> Result<(), u64> {
         self.change(|landing, shared| {
             let (size, room) = (to.saturating_sub(landing.head), shared.room(landing.head));
@@ -148,46 +149,45 @@ impl RingReceiver {
             }
             Ok(())
         })?;
-        self.call();
+        self.wake_watchers();
         Ok(())
     }
 
-    /// In a ring of another process that is gone: lands the whole deliveries that it had written, told or not. True if there
-    /// were any. What its head page says is believed no further than what was granted, and where its log has a hole
-    /// that was not told, not at all.
+    /// In a ring of a process that has ended: lands the whole deliveries that it had written, announced or not. True if there
+    /// were any. The head page is trusted up to the granted bytes, and not at all across a hole that was not announced.
     pub fn land_remaining(&mut self) -> bool {
         let landed = self.change(|landing, shared| {
             let end = shared.peer_boundary(landing.head);
             landing.land_up_to(shared, end.filter(|end| end - landing.head <= shared.room(landing.head)))
         });
-        self.call();
+        self.wake_watchers();
         landed
     }
 
-    /// The same where that process goes on, as far as it can be done without being told: of a ring that is handed on
-    /// ([`Ring::set_relayed`]) only small steps, as the ends of deliveries within one are not known.
+    /// Lands what a live process has written without an announcement. In a relayed ring ([`Ring::set_relayed`]) only in small
+    /// steps, as ends of deliveries within a step are not known.
     pub fn follow(&mut self) -> bool {
-        // Most looks find nothing.
+        // Most calls find nothing.
         let landed = self.has_new_data() && self.ring.follow();
         if landed {
-            self.call();
+            self.wake_watchers();
         }
         landed
     }
 
-    /// Whether [`RingReceiver::follow`] would land something.
+    /// Whether [`RingReceiver::follow`] would land bytes.
     pub fn has_new_data(&self) -> bool {
         self.ring.has_new_data()
     }
 
-    /// What has landed ends with a complete delivery: the boundary moves to the head.
+    /// Completes a delivery: the boundary moves to the head.
     pub fn end(&mut self) {
         self.change(Landing::end);
-        self.call();
+        self.wake_watchers();
     }
 
-    /// Drops what has come of a delivery that is not complete: the log goes on at the boundary. To be called only where
-    /// nobody reads beyond it, as nobody does who waits for whole deliveries.
+    /// Drops the landed part of an incomplete delivery: the log goes on at the boundary. To be called only where no reader
+    /// reads beyond the boundary, as readers that wait for whole deliveries do not.
     pub fn drop_partial(&mut self) {
         self.change(|landing, shared| {
             landing.head = landing.boundary;
@@ -195,12 +195,12 @@ impl RingReceiver {
         });
     }
 
-    /// The positions from the boundary to `to` will never arrive. What had landed of an incomplete delivery is
-    /// dropped; head and boundary go on at `to` (or at the head, if that is further). The horizon moves as far,
-    /// not further: what others hold is not overwritten before they have moved.
+    /// The positions from the boundary to `to` will never arrive. The landed part of an incomplete delivery is dropped. Head
+    /// and boundary go on at `to` (or at the head, if that is further). The horizon moves as far and not further: held
+    /// bytes are not overwritten before their holds have moved.
     ///
-    /// Returns the hole as readers will find it with `Ring::gap_after`. It begins earlier where it touches the
-    /// one before, or where 64 holes are remembered already: then what lies between is given up too.
+    /// Returns the hole as readers find it with [`Ring::gap_after`]. It begins earlier where it touches the previous hole, or
+    /// where 64 holes are remembered already: then the bytes between are given up too.
     pub fn skip(&mut self, to: Position) -> Gap {
         self.change(|landing, shared| landing.skip(shared, to))
     }
@@ -212,14 +212,14 @@ impl Ring {
         self.take_end().then(|| RingReceiver::new(self.clone()))
     }
 
-    /// What lands here from now on is sent on to others: [`RingReceiver::follow`] lands no more at a time than the largest
-    /// delivery, so that ends of deliveries are known at least as often as that.
+    /// Declares that landing bytes are sent on to others. [`RingReceiver::follow`] then lands at most the largest delivery at
+    /// a time, so that ends of deliveries are known at least that often.
     pub fn set_relayed(&self) {
         self.shared().relayed.store(true, Ordering::Relaxed);
     }
 
-    /// As [`RingReceiver::follow`], for a reader that would otherwise wait until whoever has the receiver looks. From any thread, as
-    /// long as readers may go on with this ring; nobody in other processes is woken.
+    /// As [`RingReceiver::follow`], for a reader that does not wait for the owner of the receiver. From any thread, as long as
+    /// readers may go on with this ring. Readers in other processes are not woken.
     pub fn follow(&self) -> bool {
         self.is_peer_written()
             && self.shared().follow(|landing, shared| {
@@ -228,8 +228,8 @@ impl Ring {
             })
     }
 
-    /// As [`Ring::follow`], for one who has read everything up to `read` and takes what comes next itself: lands nothing where
-    /// something has landed already. Returns the boundary.
+    /// As [`Ring::follow`], for a reader that has read everything up to `read` and takes the next deliveries itself. Lands
+    /// nothing where bytes beyond `read` have landed already. Returns the boundary.
     #[inline]
     pub fn follow_from(&self, read: Position) -> Option<Position> {
         if !self.is_peer_written() {
@@ -242,9 +242,8 @@ impl Ring {
         })
     }
 
-    /// The log is over for this end, also if the process that writes the memory goes on: nothing of that lands any more,
-    /// neither followed nor when that process is gone. Returns the boundary, which stays where it is unless more is told.
-    /// So too where nobody may look until [`Ring::resume_following`].
+    /// Stops following, also if the other process goes on writing: unannounced bytes no longer land, neither now nor after
+    /// that process has ended. Returns the boundary, which only announced bytes move from then on.
     pub fn stop_following(&self) -> Position {
         self.shared().follow(|landing, shared| {
             shared.stopped.store(true, Ordering::Relaxed);
@@ -252,12 +251,12 @@ impl Ring {
         })
     }
 
-    /// The log goes on after all.
+    /// Undoes [`Ring::stop_following`].
     pub fn resume_following(&self) {
         self.shared().follow(|_, shared| shared.stopped.store(false, Ordering::Relaxed));
     }
 
-    /// Whether [`Ring::follow`] would land something.
+    /// Whether [`Ring::follow`] would land bytes.
     #[inline]
     pub fn has_new_data(&self) -> bool {
         self.shared().next_step(self.head()).is_some()
@@ -265,7 +264,7 @@ impl Ring {
 }
 
 impl Shared {
-    /// How many bytes may land now behind this head.
+    /// How many bytes may land behind this head.
     fn room(&self, head: Position) -> u64 {
         if self.shape.flow_control {
             self.horizon.load(Ordering::Acquire) - head
@@ -276,7 +275,7 @@ impl Shared {
         }
     }
 
-    /// Where a reader of another process's ring can go on to, untold.
+    /// How far a follower of another process's ring can land without an announcement.
     #[inline]
     fn next_step(&self, head: Position) -> Option<Position> {
         let (end, room) = (self.peer_boundary(head)?, self.room(head));
@@ -285,7 +284,7 @@ impl Shared {
         (end - head <= most).then_some(end)
     }
 
-    /// Changes what has landed of another process's ring.
+    /// Runs a change of the positions of another process's ring, one at a time.
     fn follow<R>(&self, change: impl FnOnce(&mut Landing, &Shared) -> R) -> R {
         let _alone = lock(&self.landing);
         change(&mut Landing::of(self), self)
@@ -304,7 +303,7 @@ impl Landing {
         }
     }
 
-    /// Announces that up to `max` bytes at the head are, or were, overwritten, and returns how many may be.
+    /// Announces that up to `max` bytes at the head are, or were, overwritten. Returns how many may be.
     fn announce(&mut self, shared: &Shared, max: u64) -> u64 {
         if shared.shape.flow_control {
             if max > self.horizon - self.head {
@@ -312,7 +311,7 @@ impl Landing {
             }
             return (self.horizon - self.head).min(max);
         }
-        // What another process has written is written, however much that is.
+        // Another process has written its bytes already, however many.
         let most = if shared.memory.is_peer_written() { shared.shape.capacity } else { shared.shape.chunk() };
         let n = most.min(max).min(u64::MAX - self.head);
         if self.head + n > self.horizon {
@@ -369,7 +368,7 @@ impl Landing {
         if gap.from == to {
             return gap;
         }
-        // The hole first: who sees the new boundary must find it.
+        // The hole first: a reader that sees the new boundary must find it.
         let gap = shared.add_gap(gap);
         shared.index.record(to);
         self.head = to;
@@ -378,7 +377,7 @@ impl Landing {
             self.boundary = to;
             shared.publish_boundary(to);
         }
-        // A delivery that was given up with the hole is none.
+        // A delivery that begins in the hole is given up.
         if shared.last() >= gap.from {
             shared.publish_last(to);
         }

@@ -1,22 +1,21 @@
-//! A ring that other processes can see: a file in memory, sealed, with a page that says how far its writer is.
+//! A ring that other processes can map: a sealed file in memory, with a page that says how far its writer is.
 //!
 //! ```text
 //!   the file    │ head page │ data: capacity bytes │        sealed: cannot shrink, grow, or be written through
 //!               └───────────┴──────────────────────┘        any mapping made later; and these seals stay
 //!   the writer  │ read and write │ data │ data again │       mapped before it was sealed
-//!   a reader    │ read           │ data │ data again │       mapped after it had checked seals and size
+//!   a reader    │ read           │ data │ data again │       mapped after seals and size were checked
 //!
 //!   head page   word 0: magic  1: capacity  2: offset of the data    never change
-//!               word 16: head  17: boundary                         what there is to read
-//!               word 18: the last small delivery  19 to 23: its bytes in the same cache line: see `inline`
-//!               word 32: horizon                                    what lies below horizon − capacity is being overwritten
-//!               word 33: where the last hole in the log ends        0 if there was none
+//!               word 16: head  17: boundary                         the readable bytes
+//!               word 18: the last small delivery  19 to 23: its bytes in the same cache line: see `small_payload`
+//!               word 32: horizon                                    bytes below horizon − capacity are being overwritten
+//!               word 33: where the last hole in the log ends        0 without a hole
 //! ```
 //!
-//! Only the writer writes the head page, and only it can: the seal FUTURE_WRITE refuses everybody else. So a reader
-//! harms nobody, and what a hostile writer puts there is bounded on every read by what the reader had granted. The
-//! words are 64 bits in the machine's byte order. They lie apart because different words are looked at by different
-//! threads.
+//! Only the writer can write the head page: the seal FUTURE_WRITE refuses all others. So a reader can do no harm, and a reader
+//! bounds what a hostile writer publishes by its own grant, on every read. The words are 64 bits in the machine's byte order.
+//! They lie apart because different threads load them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,11 +30,11 @@ use crate::sync::Ordering;
 
 /// The first word of every shared ring.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RKTRING1");
-/// What a reader insists on.
+/// The seals that a reader requires.
 pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
-/// What `fstatfs` says of a memfd on ordinary pages. One on huge pages could end the process that reads it, when the
-/// system has none left.
+/// The type that `fstatfs` reports for a memfd on ordinary pages. A memfd on huge pages could end the process that reads it
+/// when the system has none left.
 const TMPFS: u64 = 0x0102_1994;
 
 const CAPACITY: usize = 1;
@@ -48,7 +47,7 @@ const LAST_GAP: usize = 33;
 
 /// Whether a file lies in memory, on ordinary pages.
 pub(crate) fn check_kind(file: &OwnedFd) -> Result<(), MapError> {
-    // Fields of these have other types on other machines.
+    // The field's type differs between machines.
     let kind = fstatfs(file).map_err(io::Error::from)?.f_type;
     if u64::try_from(kind).ok() == Some(TMPFS) { Ok(()) } else { Err(MapError::NotMemory) }
 }
@@ -61,7 +60,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A new one of this process, with its data mapped. Nobody else can write it from here on.
+    /// A new file of this process, with its data mapped. No other process can write it.
     pub(crate) fn new(capacity: u64) -> io::Result<(Region, Mapping)> {
         let data = page_bytes();
         let file = Reservation::sealable(data + capacity)?;
@@ -74,8 +73,8 @@ impl Region {
         Ok((Region { file, page }, mapping))
     }
 
-    /// One that another process gave to this one, if it is what it must be: checked before anything is mapped, and the
-    /// head page's own words before the data is. Returns the capacity with it.
+    /// A file of another process. The file is checked before its head page is mapped, and the words of the head page
+    /// before the data is. Returns the capacity with it.
     pub(crate) fn of_peer(file: OwnedFd) -> Result<(Region, u64), MapError> {
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotMemory)?;
         if !seals.contains(SEALS) {
@@ -116,41 +115,41 @@ impl Region {
         self.page.word(BOUNDARY).store(boundary, Ordering::Release);
     }
 
-    /// Before the boundary moves to `to`: the delivery that ends there, if it is small.
+    /// Publishes the delivery that ends at `to`, if it is small. Before the boundary moves there.
     #[inline]
     pub(crate) fn publish_small_payload(&self, to: Position, parts: &[&[u8]]) {
         small_payload::write(self.page.words(INLINE), to, parts);
     }
 
-    /// The delivery that ends at `to`, if the page has all of it, and nothing else of `dst`.
+    /// Copies the delivery that ends at `to` into `dst`, if the page has exactly these bytes.
     #[inline]
     pub(crate) fn read_small_payload(&self, to: Position, dst: &mut [u8]) -> bool {
         small_payload::read(self.page.words(INLINE), to, dst)
     }
 
-    /// Before anything below `horizon − capacity` is overwritten, and followed by a Release fence.
+    /// Publishes the horizon. Before bytes below `horizon − capacity` are overwritten, and followed by a Release fence.
     pub(crate) fn publish_horizon(&self, horizon: Position) {
         self.page.word(HORIZON).store(horizon, Ordering::Release);
     }
 
-    /// Before a head beyond the hole.
+    /// Publishes a hole. Before a head beyond it.
     pub(crate) fn publish_gap(&self, to: Position) {
         self.page.word(LAST_GAP).store(to, Ordering::Release);
     }
 
-    /// Where the last hole ends. To be read after the ends.
+    /// Where the last hole ends. To be loaded after the ends.
     pub(crate) fn last_gap(&self) -> Position {
         self.page.word(LAST_GAP).load(Ordering::Acquire)
     }
 
-    /// Boundary and head as the page says: whatever its writer put there. An honest one's boundary is not above its
-    /// head.
+    /// Boundary and head as the writer published them, which a hostile writer can set to any value. An honest writer's
+    /// boundary is not above its head.
     pub(crate) fn ends(&self) -> (Position, Position) {
         let boundary = self.page.word(BOUNDARY).load(Ordering::Acquire);
         (boundary, self.page.word(HEAD).load(Ordering::Acquire))
     }
 
-    /// The writer's horizon. To be read after the bytes, behind an Acquire fence.
+    /// The writer's horizon. To be loaded after the bytes, behind an Acquire fence.
     pub(crate) fn horizon(&self) -> Position {
         self.page.word(HORIZON).load(Ordering::Relaxed)
     }

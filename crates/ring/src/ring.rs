@@ -135,15 +135,15 @@ impl Ring {
         self.0.memory.region().map(|region| region.file().as_fd())
     }
 
-    /// From here on `doorbell` rings for what the writing end publishes, while its reader sleeps. A delivery that is made at
-    /// the same moment may be missed: the caller that registers the reader notifies it of what was published before. False
-    /// if there are [`MAX_WATCHERS`](crate::MAX_WATCHERS) already.
+    /// Registers `doorbell`: it rings when the writing end publishes while the doorbell's reader sleeps. A delivery at the
+    /// same moment may be missed: the caller notifies the reader of what was published before. False if there are
+    /// [`MAX_WATCHERS`](crate::MAX_WATCHERS) already.
     #[cfg(not(loom))]
     pub fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
         self.0.watchers.add(key, doorbell)
     }
 
-    /// The doorbell of this key rings no more. The writing end drops it when it publishes the next time.
+    /// Removes the doorbell with this key. The writing end drops it when it publishes the next time.
     #[cfg(not(loom))]
     pub fn unwatch(&self, key: WatchKey) {
         self.0.watchers.remove(key);

@@ -1,25 +1,24 @@
-//! What a ring is: the sizes that never change, checked when it is made.
+//! The configuration of a ring, and the sizes that follow from it, checked when the ring is made.
 
 use crate::Position;
 use crate::error::PoolError;
 use crate::memory::page_bytes;
 
-/// What a ring is to be.
+/// The configuration of a ring.
 #[derive(Debug, Clone)]
 pub struct RingConfig {
     /// Bytes that the ring keeps; default 1 MiB. Rounded up to a power of two of at least one page. Costs that
     /// much memory once the log was that long, and two of the process's mappings (`vm.max_map_count`).
     pub capacity_bytes: u64,
-    /// History that is kept for joins, resumes and replay although nobody holds it; default half the capacity.
-    /// The rest is what the writer can be ahead of the slowest hold when nobody wants history; at least a page
-    /// or a 1024th of the capacity must be left to it. Without flow control it says how much may be claimed at
-    /// once.
+    /// Bytes of history that are kept without a hold, for joins, resumes and replay; default half the capacity. The
+    /// rest is how far the writer can always be ahead of a hold; at least a page or a 1024th of the capacity must be
+    /// left to it. Without flow control the rest is how much may be claimed at once.
     pub retain_bytes: Option<u64>,
     /// Largest delivery; default a quarter of the capacity (or what `retain_bytes` leaves). At most capacity −
-    /// retain; raised to a 1024th of the capacity. Small means a finer index of boundaries: 16 entries of 8
-    /// bytes for each time it fits into the capacity, and never under 256.
+    /// retain; raised to a 1024th of the capacity. A small value makes the index of boundaries finer: 16
+    /// entries of 8 bytes for each time the value fits into the capacity, and never under 256.
     pub max_delivery_bytes: Option<u64>,
-    /// Whether holds and grants keep the writer from overwriting (default), or readers are lapped.
+    /// Whether holds and grants keep the writer from overwriting (default). Without, readers are lapped.
     pub flow_control: bool,
     /// Where the log begins; default 0.
     pub start: Position,
@@ -42,7 +41,7 @@ const LEAST_PART: u64 = 1024;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// A power of two; 0 of a ring in which nothing can lie.
+    /// A power of two; 0 without memory.
     pub(crate) capacity: u64,
     pub(crate) retain: u64,
     pub(crate) max_delivery: u64,
@@ -67,13 +66,13 @@ impl Shape {
         Ok(Shape { capacity, retain, max_delivery, flow_control, start })
     }
 
-    /// Of a ring in which nothing can lie.
+    /// The shape of a ring without memory.
     pub(crate) fn unbacked(start: Position) -> Shape {
         Shape { capacity: 0, retain: 0, max_delivery: 1, flow_control: true, start }
     }
 
-    /// How far an overwritable ring's horizon is announced ahead of what is written, if the next piece is not
-    /// longer: each announcement costs a fence, and whatever is announced is lost to readers.
+    /// How far an overwritable ring's horizon is announced ahead of the head, if the next piece is not longer. Each
+    /// announcement costs a fence, and announced bytes are lost to readers.
     pub(crate) fn chunk(&self) -> u64 {
         self.capacity / 8
     }

@@ -1,7 +1,7 @@
 //! Atomics and locks, from std or (under `cfg(loom)`) from loom, which tries the interleavings.
 //!
-//! The rest of the crate takes them from here only; `tests/style.rs` looks for the others. (Clippy cannot: it sees
-//! through the re-exports below.)
+//! The rest of the crate imports them from here only; `tests/style.rs` finds violations. (Clippy cannot: it sees through
+//! the re-exports below.)
 
 #[cfg(not(loom))]
 mod imp {
@@ -17,12 +17,12 @@ mod imp {
 
 pub use imp::*;
 
-/// Locks, also after a panic elsewhere: nothing in this crate leaves its data half changed by a panic.
+/// Locks, also after a panic of another thread: no code in this crate leaves its data half changed by a panic.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Keeps what different threads write on different cache lines. 128 bytes: x86-64 fetches lines in pairs, and
+/// Keeps the data of different threads on different cache lines. 128 bytes: x86-64 fetches lines in pairs, and
 /// some arm64 lines are that long.
 #[repr(align(128))]
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use crate::Position;
 use crate::hold::Hold;
 use crate::ring::Ring;
 
-/// A range of a ring's log. Keeps the ring's memory alive, but does not hold the range: what is to stay must be
-/// held ([`Ring::hold`]), and without flow control nothing can be.
+/// A range of a ring's log. Keeps the ring's memory alive, but does not hold the range: bytes that must stay need a hold
+/// ([`Ring::hold`]), which only rings with flow control have.
 #[derive(Clone, Debug)]
 pub struct View {
     ring: Ring,
@@ -15,7 +15,7 @@ pub struct View {
     to: Position,
 }
 
-/// What was to be read was, or was about to be, overwritten.
+/// The bytes were, or were about to be, overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the reader was lapped by {by} bytes: it reads too slowly or the ring is too small")]
 pub struct Lapped {
@@ -37,10 +37,10 @@ impl Ring {
 }
 
 impl View {
-    /// Shows another range of the same ring.
+    /// Changes to another range of the same ring.
     ///
     /// # Panics
-    /// If it is none: it ends before it begins, or is larger than the ring.
+    /// If the range ends before it begins, or is larger than the ring.
     #[inline]
     pub fn move_to(&mut self, from: Position, to: Position) {
         assert!(
@@ -88,10 +88,10 @@ impl View {
         }
     }
 
-    /// Copies `dst.len()` bytes from `offset` on, and then checks that they were still there.
+    /// Copies `dst.len()` bytes from `offset` on, and then checks that they were not overwritten meanwhile.
     ///
     /// # Errors
-    /// [`Lapped`]: the bytes were being overwritten; `dst` then holds a mixture that means nothing.
+    /// [`Lapped`]: the bytes were being overwritten. The content of `dst` is then meaningless.
     ///
     /// # Panics
     /// If the bytes are not within the view.
@@ -115,19 +115,19 @@ impl View {
         Ok(bytes)
     }
 
-    /// The bytes where they are.
+    /// The bytes in place.
     ///
     /// # Safety
-    /// The range lies below the head of a flow-controlled ring that nobody else can write ([`Ring::ensure_plain`]), and some
+    /// The range lies below the head of a flow-controlled ring that no peer can write ([`Ring::ensure_plain`]), and some
     /// [`Hold`] at or below [`View::from`] neither moves above it nor is dropped for as long as the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
         let at = self.ring.shared().memory.at(self.from).cast_const();
-        // SAFETY: the range is mapped in one piece for as long as the ring lives, and by the caller's promise
-        // nobody writes it meanwhile.
+        // SAFETY: the range is mapped in one piece for as long as the ring lives, and by the caller's promise it is not
+        // written meanwhile.
         unsafe { std::slice::from_raw_parts(at, self.len()) }
     }
 
-    /// The bytes where they are, if `hold` holds them at this moment and the whole range was written.
+    /// The bytes in place, if `hold` holds them at this moment and the whole range was written.
     ///
     /// # Safety
     /// The ring's memory cannot be written by others ([`Ring::ensure_plain`]), and `hold` is not advanced above [`View::from`]

@@ -1,4 +1,4 @@
-//! Telling a worker that there is something to do, without a system call while it is busy.
+//! Notifying a worker of work, without a system call while the worker is busy.
 //!
 //! ```text
 //!   producer                         worker
@@ -6,7 +6,7 @@
 //!   mark(slot) ── true ─▶ wake()           nothing left: prepare(); is_empty()? sleep on fd(); woken()
 //! ```
 //!
-//! Two hand-shakes ([`crate::NotifyFlag`]) keep a wake-up from being lost: publish/mark against clear/read, and mark/wake
+//! Two handshakes ([`crate::NotifyFlag`]) keep a wake-up from being lost: publish/mark against clear/read, and mark/wake
 //! against prepare/is_empty.
 
 use std::io;
@@ -19,13 +19,13 @@ use crate::handshake::{Armed, NotifyFlag};
 use crate::planted;
 use crate::sync::{AtomicU64, CachePadded, Ordering};
 
-/// One worker that sleeps on a descriptor, and everybody who wakes it. A wake-up costs a system call only if the
-/// worker sleeps, and only the first of several.
+/// Wakes one worker that sleeps on a descriptor. A wake-up costs a system call only if the worker sleeps, and only the first of
+/// several.
 #[derive(Debug)]
 pub struct Waker {
-    /// Armed while the worker sleeps. Whoever takes it has written to the event or will do so at once.
+    /// Armed while the worker sleeps. A thread that takes it has written to the event or will do so at once.
     asleep: CachePadded<NotifyFlag>,
-    /// Wake-ups that were taken and whose write has not been taken from the event yet. Worker only.
+    /// Taken wake-ups whose write was not read from the event yet. Worker only.
     owed: AtomicU64,
     event: Event,
 }
@@ -39,8 +39,7 @@ impl Waker {
         Ok(Waker { asleep: CachePadded::default(), owed: AtomicU64::new(0), event: Event::new()? })
     }
 
-    /// What to sleep on: readable once [`Waker::wake`] was called after [`Waker::prepare`]. Lives as long as
-    /// the waker and belongs to it.
+    /// The descriptor to sleep on: readable once [`Waker::wake`] was called after [`Waker::prepare`]. It belongs to the waker.
     #[cfg(not(loom))]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.event.fd()
@@ -52,8 +51,8 @@ impl Waker {
         self.event.sleep();
     }
 
-    /// The worker is about to sleep. It must look for work once more after this, sleep only if there
-    /// is none, and call [`Waker::woken`] in either case.
+    /// The worker is about to sleep. It must check for work once more after this, sleep only if there is none, and call
+    /// [`Waker::woken`] in either case.
     pub fn prepare(&self) {
         self.asleep.arm();
     }
@@ -63,13 +62,13 @@ impl Waker {
         let notified = self.asleep.disarm() == Armed::Taken;
         let owed = self.owed.load(Ordering::Relaxed) + u64::from(notified);
         if owed > 0 {
-            // The write can still be on its way if the worker woke for another reason. It is then taken at a
-            // later wake-up; forgotten, it would keep the descriptor readable for good.
+            // If the worker woke for another reason, the write may come later. It is then read at a later wake-up; if it
+            // were not, the descriptor would stay readable for good.
             self.owed.store(owed.saturating_sub(self.event.take()), Ordering::Relaxed);
         }
     }
 
-    /// There is work, published before this call: wakes the worker if it sleeps or is about to.
+    /// There is work, published before this call. Wakes the worker if it sleeps or is about to.
     #[inline]
     pub fn wake(&self) {
         if self.asleep.take(barrier::full()) {
@@ -80,8 +79,8 @@ impl Waker {
 
 const BITS: usize = u64::BITS as usize;
 
-/// Which of a fixed number of slots have something to do: one bit each, and one bit per 64 of them above, so that
-/// finding the few among many thousands costs what is pending and not what exists.
+/// The set of slots, of a fixed number, that have work: one bit each, and one bit per 64 of them above, so that finding a few
+/// among many thousands costs what is pending and not what exists.
 ///
 /// Marked from any thread, drained by one.
 #[derive(Debug)]
@@ -98,18 +97,19 @@ impl PendingSet {
         PendingSet { words: zeros(words), summary: zeros(words.div_ceil(BITS)) }
     }
 
-    /// Slot `slot` has something to do, published before this call. `true` if it was clear: the caller must then
-    /// wake the worker. A stream of marks of the same slot costs a fence and a load each.
+    /// Slot `slot` has work, published before this call. `true` if its mark was clear: the caller must then wake the worker.
+    /// A stream of marks of the same slot costs a fence and a load each.
     ///
     /// # Panics
     /// If there is no such slot.
     #[inline]
     pub fn mark(&self, slot: u32) -> bool {
-        // Meets the one in `drain`: if we see a bit that is about to be cleared, who clears it sees what we published.
+        // Meets the one in `drain`: if this thread sees a bit that is about to be cleared, the draining thread sees what was
+        // published.
         self.mark_fenced(slot, barrier::full())
     }
 
-    /// As [`PendingSet::mark`], for what was published before a fence that the caller made: a stream of marks costs a load each.
+    /// As [`PendingSet::mark`], for work that was published before a fence of the caller's: a stream of marks costs a load each.
     ///
     /// # Panics
     /// As there.
@@ -127,7 +127,7 @@ impl PendingSet {
         if planted::is(6) && top.load(Ordering::Relaxed) & top_bit != 0 {
             return false;
         }
-        // Release, and in this order: who takes the summary's bit (Acquire) finds the word's.
+        // Release, and in this order: a thread that takes the summary's bit (Acquire) finds the word's.
         let before = self.words[word].fetch_or(bit, Ordering::Release);
         top.fetch_or(top_bit, Ordering::Release);
         before & bit == 0
@@ -149,8 +149,8 @@ impl PendingSet {
         }
     }
 
-    /// Clears the mark of one slot, as [`PendingSet::drain`] does before it calls `f`: for somebody who does the worker's
-    /// work for this slot. Not while somebody drains.
+    /// Clears the mark of one slot, as [`PendingSet::drain`] does before it calls `f`: for a thread that does the worker's work
+    /// for this slot. Not during a drain.
     pub fn clear(&self, slot: u32) {
         let (word, bit) = (slot as usize / BITS, 1_u64 << (slot as usize % BITS));
         // The summary keeps its bit: a drain that finds nothing below it clears it.
@@ -166,7 +166,7 @@ impl PendingSet {
     }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// The numbers of the set bits, lowest first.
 fn ones(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = word.trailing_zeros() as usize;

@@ -1,19 +1,19 @@
-//! Readers in other processes that are to be woken when a ring has news.
+//! Readers in other processes that the writing end wakes when it publishes.
 
 use crate::barrier;
 use crate::doorbell::PeerDoorbell;
-use crate::small_payload::Single;
+use crate::small_payload::Pace;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 
-/// Readers of one ring that are woken directly; more are told of news by whoever sends to them.
+/// The most readers of one ring that are woken directly. Others are notified over their connections.
 pub const MAX_WATCHERS: usize = 64;
 
-/// Which reader it is, as whoever registers it names it: a connection, and two numbers of it.
+/// The name of a watching reader, chosen by the registering caller: a connection, and two numbers.
 pub type WatchKey = (u64, u32, u32);
 
 type Bells = Arc<[(WatchKey, Arc<PeerDoorbell>)]>;
 
-/// Who is to be woken. Changes seldom; the writing end keeps a copy.
+/// The doorbells of a ring. They change seldom; the writing end keeps a copy.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     version: AtomicU64,
@@ -27,16 +27,16 @@ impl Default for Watchers {
 }
 
 impl Watchers {
-    /// Whether anybody ever watched.
+    /// Whether there was ever a watcher.
     #[inline]
-    pub(crate) fn were_there(&self) -> bool {
+    pub(crate) fn were_any(&self) -> bool {
         self.version.load(Ordering::Relaxed) != 0
     }
 
     /// Registers a doorbell. False if there are [`MAX_WATCHERS`] already.
     pub(crate) fn add(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
-        // Not when the first delivery looks: it may take some milliseconds.
-        barrier::hears_others();
+        // Here and not at the first delivery: the registration may take some milliseconds.
+        barrier::receives_global();
         let added = self.change(|all| {
             all.retain(|(known, _)| *known != key);
             let room = all.len() < MAX_WATCHERS;
@@ -46,7 +46,7 @@ impl Watchers {
             room
         });
         if added {
-            // Meets the writing end's in `call_all`, which may be light: either it sees this doorbell, or the reader, if it
+            // Meets the writing end's in `notify_all`, which may be light: either it sees this doorbell, or the reader, if it
             // must be woken for that, sees what was published.
             doorbell.ring(barrier::heavy_for_all().into());
         }
@@ -73,47 +73,48 @@ impl Watchers {
     }
 }
 
-/// The writing end's copy of who is to be woken.
+/// The writing end's copy of the doorbells.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct Notifier {
     version: u64,
     doorbells: Bells,
-    /// All of their readers make the barrier for this process too.
+    /// All readers make the barrier for this process too.
     light: bool,
-    /// How small deliveries come.
-    single: Single,
+    /// The pace of small deliveries.
+    pace: Pace,
 }
 
-impl Default for Caller {
+impl Default for Notifier {
     fn default() -> Self {
-        Self { version: 0, doorbells: Arc::new([]), light: false, single: Single::new() }
+        Self { version: 0, doorbells: Arc::new([]), light: false, pace: Pace::new() }
     }
 }
 
-impl Caller {
-    /// Whether a small delivery is to be told beside the head, before it is published: somebody watches, and takes it alone.
+impl Notifier {
+    /// Whether to copy a small delivery beside the head before it is published: there is a watcher, and deliveries are made one
+    /// by one.
     #[inline]
     pub(crate) fn wants_small_payload(&mut self, watchers: &Watchers) -> bool {
-        watchers.were_there() && self.single.are()
+        watchers.were_any() && self.pace.is_single()
     }
 
-    /// Something was published: wakes whoever watches and sleeps. Costs a load where nobody ever did.
+    /// Wakes the watchers that sleep, after publishing. Costs a load in a ring that never had a watcher.
     #[inline]
-    pub(crate) fn call(&mut self, watchers: &Watchers) {
-        if watchers.were_there() {
-            self.call_all(watchers);
+    pub(crate) fn notify(&mut self, watchers: &Watchers) {
+        if watchers.were_any() {
+            self.notify_all(watchers);
         }
     }
 
-    fn call_all(&mut self, watchers: &Watchers) {
-        // Meets the reader's in `sleep_word::fall_asleep`, or the heavy one that follows it.
+    fn notify_all(&mut self, watchers: &Watchers) {
+        // Meets the reader's in `sleep_word::set_asleep`, or the heavy one that follows it.
         let mut published = barrier::light_if(self.light);
         let version = watchers.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
             self.doorbells = lock(&watchers.doorbells).clone();
             self.light =
-                self.doorbells.iter().all(|(_, doorbell)| doorbell.is_heavy()) && barrier::hears_others();
+                self.doorbells.iter().all(|(_, doorbell)| doorbell.is_heavy()) && barrier::receives_global();
             published = published.full().into();
         }
         for (_, doorbell) in self.doorbells.iter() {

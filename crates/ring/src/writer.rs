@@ -30,23 +30,23 @@ const REACH_PAGES: u64 = 4;
 
 /// The one local writer of a ring.
 ///
-/// A [`Claim`] that is dropped without being delivered is given back with the writer's next call if it is the
-/// newest. If a later one has been claimed meanwhile, its place cannot be given back: the head can never move
-/// over bytes that nobody wrote. The writer then refuses further claims with [`ClaimError::ClaimLost`], until
-/// the later ones have been given back too; if one of them was delivered, for good.
+/// A [`Claim`] that is dropped without being delivered is returned with the writer's next call if it is the newest. With a
+/// later claim its space cannot be returned: the head never moves over bytes that were not written. The writer then refuses
+/// further claims with [`ClaimError::ClaimLost`], until the later claims are returned too; if one of them was delivered,
+/// for good.
 #[derive(Debug)]
 pub struct Writer {
     ring: Ring,
-    /// What is published, and the end of what is claimed.
+    /// The published end, and the end of all claims.
     head: Position,
     next: Position,
-    /// Up to here no question is asked: its reach (see `trim`), or without flow control the horizon as last announced.
+    /// The writer writes up to here without a lock: its reach (see `trim`), or without flow control the announced horizon.
     horizon: Position,
     /// The claims from `head` to `next`, oldest first; the first is number `first`, and open.
     claims: VecDeque<Slot>,
     first: u64,
     #[cfg(not(loom))]
-    caller: crate::watch::Caller,
+    notifier: crate::watch::Notifier,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Slot {
 
 /// A piece of the ring that its owner alone may write, until it is delivered.
 ///
-/// Deliver it with [`Writer::deliver`], also to give it back. See [`Writer`] for one that is dropped instead.
+/// [`Writer::deliver`] delivers it, or returns it. See [`Writer`] for a claim that is dropped instead.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped can stop its writer"]
 pub struct Claim {
@@ -68,18 +68,18 @@ pub struct Claim {
     returned: bool,
 }
 
-/// What a delivery did.
+/// The result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered {
     /// Where the delivered bytes begin.
     pub from: Position,
-    /// Where they end; equal to `from` if the claim was given back.
+    /// Where they end; equal to `from` if the claim was returned.
     pub to: Position,
-    /// Whether the head moved: this and perhaps later claims became visible. `false` while an older one is open.
+    /// Whether the head moved: this and perhaps later claims became visible. `false` while an older claim is open.
     pub published: bool,
 }
 
-/// Why nothing was claimed. Nothing has changed; the same call can be made again.
+/// Why nothing was claimed. Nothing has changed, and the same call can be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
@@ -94,26 +94,26 @@ pub enum ClaimError {
     /// The caller's mistake: a delivery has at least one byte.
     #[error("a claim of no bytes: a delivery has at least one")]
     Empty,
-    /// An outcome: the readers have not given back enough. `Ring::wait_grant` waits for it.
-    #[error("the ring is full: its readers have not given back enough")]
+    /// An outcome: the readers have not consumed enough. [`Ring::wait_grant`] waits for room.
+    #[error("the ring is full: its readers have not consumed enough")]
     Full,
     /// The caller has too many claims open, or too many bytes in them. Deliver the oldest.
     #[error("too many open claims; deliver the oldest")]
     TooManyClaims,
-    /// An older claim was dropped without being delivered, and those after it cannot become visible.
-    #[error("the claim at position {from} was dropped, not delivered: what was claimed after it is stuck")]
+    /// An older claim was dropped without being delivered, and later claims cannot become visible.
+    #[error("the claim at position {from} was dropped, not delivered: later claims cannot become visible")]
     ClaimLost {
         /// Where the lost claim begins.
         from: Position,
     },
 }
 
-/// Why a claim was not delivered. It comes back, unchanged.
+/// Why a claim was not delivered. The claim is returned, unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliverError {
-    /// Only the newest claim can be delivered short or given back: what comes after it has its place already.
-    #[error("only the newest claim can be delivered short or given back")]
+    /// Only the newest claim can be delivered short or returned: later claims have their positions already.
+    #[error("only the newest claim can be delivered short or returned")]
     ShortDeliver(Claim),
     /// More bytes than were claimed.
     #[error("more bytes delivered than the {} claimed", .0.len())]
@@ -147,7 +147,7 @@ impl Writer {
             claims,
             first: 0,
             #[cfg(not(loom))]
-            caller: crate::watch::Caller::default(),
+            notifier: crate::watch::Notifier::default(),
         }
     }
 
@@ -176,8 +176,8 @@ impl Writer {
         Ok(Claim { ring: self.ring.clone(), from, len: size as usize, number, returned: false })
     }
 
-    /// Delivers the first `size` bytes of `claim`; with 0 gives it back. They become visible when all older
-    /// claims are delivered.
+    /// Delivers the first `size` bytes of `claim`; with 0 returns the claim. The bytes become visible when all older claims
+    /// are delivered.
     ///
     /// # Errors
     /// [`DeliverError`], with the claim in it.
@@ -188,7 +188,7 @@ impl Writer {
         if size > claim.len as u64 {
             return Err(DeliverError::TooLong(claim));
         }
-        // A lost claim behind this one is out of the way first. One before it is reported by the next claim.
+        // A lost claim behind this one is removed first. A lost claim before it is reported by the next claim.
         let _ = self.reclaim();
         let index = (claim.number - self.first) as usize;
         let newest = index + 1 == self.claims.len();
@@ -208,11 +208,11 @@ impl Writer {
         Ok(Delivered { from, to, published: self.publish() })
     }
 
-    /// Claims, fills and delivers in one step: the `parts`, one after the other, as one delivery. Returns where
-    /// it ends. Without any bytes it does nothing. A few nanoseconds for a small message.
+    /// Claims, fills and delivers in one step: the `parts`, one after the other, as one delivery. Returns its end. Without
+    /// bytes it does nothing. Takes a few nanoseconds for a small message.
     ///
     /// # Errors
-    /// As for [`Writer::claim`]; nothing was written then.
+    /// As for [`Writer::claim`]. Nothing was written then.
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, ClaimError> {
         let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
@@ -229,22 +229,23 @@ impl Writer {
         let (from, end) = (self.next, self.next + size);
         (self.next, self.head) = (end, end);
         #[cfg(not(loom))]
-        if size <= SMALL_PAYLOAD_BYTES as u64 && self.caller.wants_small_payload(&self.ring.shared().watchers)
+        if size <= SMALL_PAYLOAD_BYTES as u64
+            && self.notifier.wants_small_payload(&self.ring.shared().watchers)
         {
             self.ring.shared().publish_small_payload(end, parts);
         }
         let shared = self.ring.shared();
         shared.index.record(end);
         shared.publish(from, end);
-        self.call();
+        self.wake_watchers();
         Ok(end)
     }
 
-    /// Wakes readers in other processes.
+    /// Wakes sleeping readers in other processes.
     #[inline]
-    fn call(&mut self) {
+    fn wake_watchers(&mut self) {
         #[cfg(not(loom))]
-        self.caller.call(&self.ring.shared().watchers);
+        self.notifier.notify(&self.ring.shared().watchers);
     }
 
     #[cold]
@@ -258,20 +259,20 @@ impl Writer {
         Ok(end)
     }
 
-    /// Writes the parts at `next`. The caller has seen to it that they fit below the horizon.
+    /// Writes the parts at `next`. The caller has checked that they fit below the horizon.
     #[inline]
     fn fill(&self, parts: &[&[u8]]) {
         let mut at = self.next;
         for part in parts {
             // SAFETY: `[next, horizon)` belongs to this writer alone: it is neither published nor claimed, and
-            // with flow control nobody holds what was there before. Without, readers discard what they read
+            // with flow control no reader holds the previous bytes. Without, readers discard what they read
             // there, because the horizon was announced first.
             unsafe { self.ring.shared().memory.write(at, part) };
             at += part.len() as u64;
         }
     }
 
-    /// Where the next claim, of `size` bytes, would end, if there is room for it.
+    /// The end of the next claim, of `size` bytes, if there is room for it.
     fn admit(&mut self, size: u64) -> Result<Position, ClaimError> {
         let shared = self.ring.shared();
         let shape = &shared.shape;
@@ -285,8 +286,8 @@ impl Writer {
             return Err(ClaimError::TooManyClaims);
         }
         let end = self.next.checked_add(size).ok_or(ClaimError::Full)?;
-        // Nobody stops a writer without flow control, but its own open claims must not be overwritten, also where
-        // the horizon was announced further than they allow.
+        // No reader stops a writer without flow control, but the writer must not overwrite its own open claims, also where
+        // the announced horizon would allow it.
         if !shape.flow_control && end - self.head > shape.capacity - shape.retain {
             return Err(ClaimError::TooManyClaims);
         }
@@ -307,7 +308,7 @@ impl Writer {
         Ok(end)
     }
 
-    /// Makes the delivered claims visible, up to the first that is not. Whether there were any.
+    /// Publishes the delivered claims, up to the first open one. Returns whether there were any.
     fn publish(&mut self) -> bool {
         let shared = self.ring.shared();
         let (before, mut last) = (self.head, self.head);
@@ -319,7 +320,7 @@ impl Writer {
         if self.head != before {
             #[cfg(not(loom))]
             if self.head - last <= SMALL_PAYLOAD_BYTES as u64
-                && self.caller.wants_small_payload(&shared.watchers)
+                && self.notifier.wants_small_payload(&shared.watchers)
             {
                 let mut bytes = [0; SMALL_PAYLOAD_BYTES];
                 let bytes = &mut bytes[..(self.head - last) as usize];
@@ -327,15 +328,15 @@ impl Writer {
                 shared.publish_small_payload(self.head, &[bytes]);
             }
             shared.publish(last, self.head);
-            self.call();
+            self.wake_watchers();
         }
         self.head != before
     }
 
-    /// Gives back the newest claims as far as they were dropped, and reports one that is not among those.
+    /// Returns the newest claims as far as they were dropped, and reports a dropped claim that is not among these.
     fn reclaim(&mut self) -> Result<(), ClaimError> {
         let lost_claims = &self.ring.shared().lost_claims;
-        // Acquire pairs with the Release in `Claim::drop`: who had the claim no longer writes to it.
+        // Acquire pairs with the Release in `Claim::drop`: the claim's owner no longer writes to it.
         let mut lost = lost_claims.load(Ordering::Acquire);
         if lost == 0 {
             return Ok(());
@@ -374,7 +375,7 @@ fn lost_bit(number: u64) -> u64 {
 }
 
 impl Claim {
-    /// The claimed bytes. What they contain before they are written is arbitrary.
+    /// The claimed bytes. Their content before they are written is arbitrary.
     pub fn bytes(&mut self) -> &mut [u8] {
         let at = self.ring.shared().memory.at(self.from);
         // SAFETY: `len` bytes from there are mapped in one piece for as long as the claim's ring lives. They were

@@ -87,19 +87,23 @@ impl Context {
         thread::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
-    /// A context without threads, driven by whoever calls [`Core::turn`]: one worker, time and chance from outside.
+    /// A context without threads, whose workers the caller drives with [`Core::turn`]; time and randomness come from
+    /// outside.
     #[doc(hidden)]
     pub fn manual<T: Transport>(
         config: Config,
+        workers: usize,
         entropy: Entropy,
-        transport: impl FnOnce(Arc<rocketring::Waker>) -> T,
-    ) -> Result<(Self, Core<T>), ContextError> {
-        let inner = ContextInner::new(config, 1, entropy)?;
+        mut transport: impl FnMut(Arc<rocketring::Waker>) -> T,
+    ) -> Result<(Self, Vec<Core<T>>), ContextError> {
+        let inner = ContextInner::new(config, workers, entropy)?;
         let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
-        let shared = inner.workers[0].clone();
-        let transport = transport(shared.token.waker().clone());
-        let core = Core::new(inner, shared, transport);
-        Ok((context, core))
+        let core = |shared: &Arc<WorkerShared>| {
+            let transport = transport(shared.token.waker().clone());
+            Core::new(inner.clone(), shared.clone(), transport)
+        };
+        let cores = inner.workers.iter().map(core).collect();
+        Ok((context, cores))
     }
 
     /// The configuration in force.

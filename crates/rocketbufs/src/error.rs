@@ -206,6 +206,17 @@ pub enum BufferError {
     /// More buffers than configured.
     #[error("{0} buffers and subscriptions exist: the limit (limits.max_buffers)")]
     TooMany(usize),
+    /// The log would begin so near the last position that a delivery may not fit.
+    #[error(
+        "a log that begins at position {start} has no room for a delivery of {max_delivery} bytes; \
+         begin it at {} or below", u64::MAX - max_delivery
+    )]
+    NoPositions {
+        /// Where the log was to begin.
+        start: Position,
+        /// The buffer's largest delivery, in bytes.
+        max_delivery: u64,
+    },
     /// No memory for its ring.
     #[error(transparent)]
     Memory(#[from] rocketring::PoolError),
@@ -339,6 +350,12 @@ pub enum RefusedError {
         a: u64,
         /// Another.
         b: u64,
+    },
+    /// The log begins at the last position: no byte fits.
+    #[error("the log begins at the last position, {start}, where no byte fits")]
+    NoPositions {
+        /// Where the log begins.
+        start: Position,
     },
     /// No memory for the ring here.
     #[error("no memory for the ring here: {0}")]

@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketring::RingConfig;
@@ -17,7 +16,9 @@ use crate::out_buffer::OutBuffer;
 use crate::out_segment::OutSegment;
 use crate::proto::End;
 use crate::rin::RIn;
-use crate::state::{Buffer, ConnShared, InboundShared, Log, ROutShared, Role, SubscriberProgress, may_wait};
+use crate::state::{
+    Buffer, Command, ConnShared, InboundShared, Log, ROutShared, Role, SubscriberProgress, may_wait,
+};
 use crate::types::{Bid, ConfirmLevel, Epoch, Position};
 
 /// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
@@ -68,6 +69,10 @@ impl ROut {
             flow_control: options.flow_control,
             start: options.start,
         })?;
+        let (start, max_delivery) = (options.start, ring.max_delivery());
+        if start > Position::MAX - max_delivery {
+            return Err(BufferError::NoPositions { start, max_delivery });
+        }
         let buffer = self.make(bid, None, options.keep_until_delivered && options.flow_control)?;
         *lock(&buffer.writer) = ring.writer();
         if inner.config.buffers.idle_trim_ms == 0 || !ring.flow_control() || ring.descriptor().is_some() {
@@ -257,7 +262,8 @@ impl ROut {
         self.shared.inner.unset_callback(&self.shared.progress_cb);
     }
 
-    /// Calls `callback` on a worker thread for every control message of the application at another end.
+    /// Calls `callback` on a worker thread for every control message of the application at another end, also for those that
+    /// came before it was set and were not received. Of these, 64 of the largest size wait at most; later ones are dropped.
     pub fn set_control_msg_cb(&self, mut callback: impl FnMut(&Conn, &[u8]) + Send + 'static) {
         let context = self.context.downgrade();
         let callback = move |conn: &Arc<ConnShared>, message: &[u8]| {
@@ -266,6 +272,9 @@ impl ROut {
             }
         };
         self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
+        for worker in &self.shared.inner.workers {
+            worker.send(Command::OutBacklog(self.shared.clone()));
+        }
     }
 
     /// Removes the callback of [`ROut::set_control_msg_cb`], as [`ROut::unset_data_out_cb`] does.
@@ -313,7 +322,7 @@ impl ROut {
     /// From a callback, which must not wait, with a time-out other than zero.
     pub fn recv_event(&self, timeout: Option<Duration>) -> Result<Option<OutEvent>, RecvError> {
         may_wait(timeout)?;
-        self.shared.reads_events.store(true, Ordering::Relaxed);
+        self.shared.read_events();
         Ok(self.shared.take_event(timeout))
     }
 
@@ -323,7 +332,7 @@ impl ROut {
     /// # Errors
     /// The process has no descriptor left.
     pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
-        self.shared.reads_events.store(true, Ordering::Relaxed);
+        self.shared.read_events();
         self.shared.events.pollable()
     }
 

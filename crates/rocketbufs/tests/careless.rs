@@ -10,8 +10,8 @@ use std::time::Duration;
 use ends::{receiver, sender};
 use raw::WAIT;
 use rocketbufs::{
-    Config, ConfirmLevel, Conn, ConnError, Context, DeliverError, InEvent, ListenError, Listener, OutWriter,
-    RIn, ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
+    BufferError, BufferOptions, Config, ConfirmLevel, Conn, ConnError, Context, DeliverError, InEvent,
+    ListenError, Listener, OutWriter, RIn, ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
 };
 
 fn subscribe(input: &RIn, bid: u32) {
@@ -401,4 +401,20 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
     // The connection's end is the last that waits, or is told right away.
     assert!(matches!(last, InEvent::ConnDown { .. }), "{last:?}");
     assert!((255..=256).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_log_begins_where_a_delivery_fits() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let out = ROut::new(&ctx);
+    let most = 1 << 12;
+    let options = || BufferOptions::new().size_bytes(1 << 16).max_delivery_bytes(Some(most));
+    for start in [u64::MAX, u64::MAX - most + 1] {
+        let made = out.create_buffer_with(1, options().start(start));
+        assert!(matches!(made, Err(BufferError::NoPositions { start: at, .. }) if at == start), "{made:?}");
+    }
+    out.create_buffer_with(1, options().start(u64::MAX - most)).unwrap();
+    assert_eq!(deliver(&out, 1, most), u64::MAX);
+    let full = out.get_output_segment(1, 1, false);
+    assert!(matches!(full, Err(SegmentError::Full)), "{full:?}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ends::{WAIT, context, pattern, receiver, ring_of, sender, subscribe, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Conn, ConnEvent, Context, InEvent, Listener, OutEvent, RIn, ROut};
+use rocketbufs::{Conn, ConnEvent, Context, ControlError, InEvent, Listener, OutEvent, RIn, ROut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const BID: u32 = 7;
@@ -215,4 +215,72 @@ fn connections_wait_again_when_their_callback_was_removed() {
     assert_eq!(offered.peer_hello(), b"late");
     offered.reject("not today");
     assert!(matches!(conn.recv_event(Some(WAIT)).unwrap(), Some(ConnEvent::Down { .. })));
+}
+
+/// A peer may speak before the application has set its callbacks.
+#[test]
+fn control_messages_wait_for_the_callback_or_the_queue_of_an_rout() {
+    const MESSAGES: u32 = 20;
+    for by_callback in [true, false] {
+        let mut config = ends::config(TransportKind::Tcp);
+        config.tcp.tcp_num_threads = 2;
+        let (source, ctx) = (Context::new(config).unwrap(), context(TransportKind::Tcp));
+        let (out, listener) = sender(&source);
+        out.create_buffer(BID, 1 << 16).unwrap();
+        // Of both workers.
+        let inputs = [receiver(&ctx, &listener), receiver(&ctx, &listener)];
+        for input in &inputs {
+            (0..MESSAGES).for_each(|n| input.send_control(&n.to_le_bytes()).unwrap());
+            // The answer comes after the messages were read.
+            subscribe(input, BID, ring_of(1 << 16));
+        }
+        let (tells, told) = mpsc::sync_channel(100);
+        if by_callback {
+            out.set_control_msg_cb(move |conn, message| tells.send((conn.id(), message.to_vec())).unwrap());
+        }
+        inputs.iter().for_each(|input| input.send_control(&MESSAGES.to_le_bytes()).unwrap());
+        let next = || match by_callback {
+            true => told.recv_timeout(WAIT).unwrap(),
+            false => loop {
+                if let OutEvent::Control { conn, message } = next_event(&out) {
+                    break (conn, message);
+                }
+            },
+        };
+        let mut of_conn = BTreeMap::<u64, Vec<Vec<u8>>>::new();
+        for _ in 0..2 * (MESSAGES + 1) {
+            let (conn, message) = next();
+            of_conn.entry(conn).or_default().push(message);
+        }
+        let sent: Vec<_> = (0..=MESSAGES).map(|n| n.to_le_bytes().to_vec()).collect();
+        assert_eq!(of_conn.len(), 2);
+        of_conn.values().for_each(|messages| assert_eq!(*messages, sent, "by callback: {by_callback}"));
+    }
+}
+
+/// A peer that speaks to an application which never listens costs bounded memory, and stays connected.
+#[test]
+fn control_messages_for_a_deaf_rout_are_bounded() {
+    let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
+    let (out, listener) = sender(&source);
+    out.create_buffer(BID, 1 << 16).unwrap();
+    let input = receiver(&ctx, &listener);
+    let most = source.config().limits.max_control_bytes as usize - 1;
+    let message = vec![1; most];
+    let mut sent = 0;
+    while sent < 80 {
+        // The queue of what waits to be sent may be full for a moment.
+        match input.send_control(&message) {
+            Ok(()) => sent += 1,
+            Err(ControlError::Full { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    subscribe(&input, BID, ring_of(1 << 16));
+    let mut waiting = 0;
+    while let Some(event) = out.recv_event(NOTHING).unwrap() {
+        waiting += u32::from(matches!(event, OutEvent::Control { .. }));
+    }
+    assert!((1..=64).contains(&waiting), "{waiting} messages of {most} bytes waited");
+    assert!(input.conn().is_up());
 }

@@ -92,6 +92,48 @@ fn what_does_not_follow_the_protocol_ends_the_connection() {
 }
 
 #[test]
+fn a_log_that_begins_at_the_last_position_is_refused() {
+    let ctx = Context::new(Config::default()).unwrap();
+    for flow_control in [true, false] {
+        let (input, mut raw) = pair(&ctx);
+        input.subscribe(1, 1 << 16).unwrap();
+        raw.answer(u64::MAX, flow_control);
+        let answer = input.recv(Some(WAIT)).unwrap();
+        let refused = RefusedError::NoPositions { start: u64::MAX };
+        assert!(
+            matches!(&answer, Some(InEvent::Refused { bid: 1, error }) if *error == refused),
+            "{answer:?}"
+        );
+    }
+}
+
+/// Such a relay has lost its writer: it knows of no delivery that began before the resume.
+#[test]
+fn a_log_that_is_gone_after_a_resume_inside_a_delivery_ends_with_the_last_whole_one() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (input, mut raw) = pair(&ctx);
+    let wire = subscribed(&input, &mut raw, 0, true);
+    raw.data(wire, false, &[1; 100]);
+    raw.data(wire, true, &[2; 50]);
+    raw.ping(1);
+    let data = input.recv(Some(WAIT)).unwrap();
+    assert!(matches!(data, Some(InEvent::Data(view)) if view.len() == 100));
+    drop(raw);
+    conn_down(&input);
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let conn = Conn::connect_start(&ctx, &listener.local_addr().unwrap().to_string(), b"").unwrap();
+    let mut raw = Raw::accept(&listener);
+    raw.say(&Message::Welcome(hello()));
+    input.resume(&conn);
+    let wire = raw.answer(150, true);
+    raw.data(wire, true, &[2; 25]);
+    raw.say(&Message::Gone { wire, end: 150 });
+    let end = input.recv(Some(WAIT)).unwrap();
+    assert!(matches!(end, Some(InEvent::Gone { bid: 1, end: 100 })), "{end:?}");
+}
+
+#[test]
 fn what_a_peer_says_last_is_one_line() {
     let ctx = Context::new(Config::default()).unwrap();
     for code in [CloseCode::Normal, CloseCode::NotAccepted, CloseCode::Limit] {
@@ -106,7 +148,7 @@ fn what_a_peer_says_last_is_one_line() {
 fn logs_may_begin_and_end_anywhere() {
     let ctx = Context::new(Config::default()).unwrap();
     for flow_control in [true, false] {
-        for start in [u64::MAX, u64::MAX - 10, u64::MAX - (1 << 16), u64::MAX - (1 << 17) - 5] {
+        for start in [u64::MAX - 1, u64::MAX - 10, u64::MAX - (1 << 16), u64::MAX - (1 << 17) - 5] {
             let (input, mut raw) = pair(&ctx);
             let wire = subscribed(&input, &mut raw, start, flow_control);
             for _ in 0..20 {

@@ -215,3 +215,67 @@ fn a_buffer_that_ended_is_spliced_again_in_the_callback_that_tells_so() {
     out.destroy_buffer(BID).unwrap();
     told.recv_timeout(WAIT).unwrap().unwrap();
 }
+
+/// The first buffer's subscriber reads on, up to where that buffer was destroyed.
+#[test]
+fn a_destroyed_buffer_is_spliced_again_while_a_subscriber_still_reads_it() {
+    let (source, broker) =
+        (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
+    let (out, listener) = sender(&source);
+    out.create_buffer(BID, 1 << 16).unwrap();
+    let (relay, relays) = sender(&broker);
+    let input = receiver(&broker, &listener);
+    relay.splice_with(&input, BID, BID, ring_of(1 << 16)).unwrap();
+    let first = receiver(&source, &relays);
+    subscribe(&first, BID, ring_of(1 << 16));
+    write(&out, BID, 3_000, 1_000);
+    until("everything is in the relay", || relay.buffer(BID).unwrap().info().unwrap().boundary == 3_000);
+
+    assert_eq!(relay.destroy_buffer(BID).unwrap(), 3_000);
+    relay.splice(&input, BID).expect("the id and the subscription are free");
+    let second = receiver(&source, &relays);
+    subscribe(&second, BID, ring_of(1 << 16));
+    write(&out, BID, 5_000, 1_000);
+    assert_eq!(take(&second, 3_000, 8_000), 0);
+    assert_eq!(take(&first, 0, 3_000), 0);
+    let last = first.recv(Some(WAIT)).unwrap();
+    assert!(matches!(last, Some(InEvent::Closed { bid: BID, end: 3_000 })), "{last:?}");
+    // Neither buffer holds the writer.
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&out, BID, 1 << 18, 1_000));
+        assert_eq!(take(&second, 8_000, 8_000 + (1 << 18)), 0);
+    });
+    relay.set_event_cb(|event| {
+        assert!(!matches!(event, OutEvent::Ended { .. }), "the second buffer has this id and goes on");
+    });
+    assert!(relay.buffer(BID).is_some());
+}
+
+#[test]
+fn an_end_before_the_splice_is_told_without_a_subscriber() {
+    let (source, broker) =
+        (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
+    let (out, listener) = sender(&source);
+    out.create_buffer(BID, 1 << 16).unwrap();
+    let input = receiver(&broker, &listener);
+    subscribe(&input, BID, ring_of(1 << 16));
+    write(&out, BID, 1_000, 1_000);
+    // What is not given back keeps the subscription.
+    let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
+    out.destroy_buffer(BID).unwrap();
+    let end = input.recv(Some(WAIT)).unwrap();
+    assert!(matches!(end, Some(InEvent::Closed { bid: BID, end: 1_000 })), "{end:?}");
+    let relay = ROut::new(&broker);
+    relay.splice_as(&input, BID, 70).unwrap();
+    let event = relay.recv_event(Some(WAIT)).unwrap();
+    assert!(matches!(event, Some(OutEvent::Ended { bid: 70 })), "{event:?}");
+    drop(view);
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < WAIT, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,36 +1,36 @@
-//! Rings without flow control: how far the sender is ahead of what the peer has looked at.
+//! Rings without flow control: how far the sender is ahead of the bytes that the peer has handled.
 //!
 //! ```text
-//!   looked at, as told        written, not looked at           next piece
+//!   handled, as reported      written, not handled             next piece
 //!   ──────────────────────────┤ 7 ────┤ 8 ────┤ 9 ────────┤ ─ ─ ─ ─ ─ ┤
 //!                             └─────── at most the capacity ──────────┘
 //! ```
 //!
-//! Nobody grants anything there, and what is written a second time before it was looked at is worth nothing. The peer
-//! tells how many receives it has posted again, and does so after looking at what used them: so the totals of
-//! [`Receives`](crate::receives::Receives) say how far it is. It is asked when half the capacity is used up.
+//! There are no grants, and bytes that are overwritten before they are handled are lost. The peer reports how many receives it
+//! has posted again, and posts a receive after handling the bytes that used it: so the totals of
+//! [`Receives`](crate::receives::Receives) show how far the peer is. The sender asks when half the capacity is used up.
 
 use std::collections::{HashMap, VecDeque};
 
 use rocketnet::WireId;
 use rocketring::Position;
 
-/// What the peer has not looked at, of each id. Ids of which it has looked at everything take no place.
+/// The pieces that the peer has not handled, by id. Ids without such pieces have no entry.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     pieces: HashMap<WireId, Pieces>,
-    looked_at: u32,
+    handled: u32,
 }
 
 #[derive(Debug, Default)]
 struct Pieces {
-    /// How many receives were used up to each piece, and where it begins.
+    /// For each piece the number of receives used so far, and where the piece begins.
     posted: VecDeque<(u32, Position)>,
     asked: bool,
 }
 
 impl Ahead {
-    /// Where what is not looked at begins.
+    /// Where the unhandled bytes begin.
     fn begin(&self, wire: WireId) -> Option<Position> {
         Some(self.pieces.get(&wire)?.posted.front()?.1)
     }
@@ -58,12 +58,12 @@ impl Ahead {
         self.pieces.get(&wire).is_some_and(|pieces| pieces.asked)
     }
 
-    /// The peer has looked at what used so many receives.
-    pub fn looked_at(&mut self, total: u32) {
-        if std::mem::replace(&mut self.looked_at, total) == total {
+    /// The peer has handled the bytes that used this many receives.
+    pub fn handled(&mut self, total: u32) {
+        if std::mem::replace(&mut self.handled, total) == total {
             return;
         }
-        // Totals wrap; what is under way is far less than half of them.
+        // Totals wrap; the pieces in flight are far fewer than half of the values.
         let is_seen = |used: u32| total.wrapping_sub(used) < 1 << 31;
         self.pieces.retain(|_, pieces| {
             while pieces.posted.pop_front_if(|(used, _)| is_seen(*used)).is_some() {
@@ -79,10 +79,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_looked_at_stays_within_the_capacity() {
+    fn what_was_not_handled_stays_within_the_capacity() {
         let mut ahead = Ahead::default();
         let start = u32::MAX - 1;
-        ahead.looked_at(start);
+        ahead.handled(start);
         for piece in 0..4_u64 {
             assert!(ahead.fits(1, (piece + 1) * 25, 100));
             ahead.posted(1, start.wrapping_add(piece as u32 + 1), piece * 25);
@@ -91,11 +91,11 @@ mod tests {
         assert!(!ahead.fits(1, 101, 100) && ahead.fits(2, 101, 100));
         ahead.asked(1);
         assert!(ahead.is_asked(1) && !ahead.should_ask(1, 100, 100));
-        ahead.looked_at(start.wrapping_add(2));
+        ahead.handled(start.wrapping_add(2));
         assert!(ahead.fits(1, 150, 100) && !ahead.fits(1, 151, 100) && !ahead.is_asked(1));
-        // After a hole all of what was before it must have been looked at.
+        // After a hole all earlier bytes must have been handled.
         assert!(!ahead.fits(1, 1_000, 100));
-        ahead.looked_at(start.wrapping_add(4));
+        ahead.handled(start.wrapping_add(4));
         assert!(ahead.fits(1, 1_000, 100) && ahead.pieces.is_empty());
     }
 }

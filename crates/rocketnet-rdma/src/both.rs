@@ -1,6 +1,6 @@
-//! RDMA and TCP at once, for a worker that serves peers of both: what comes by one can go on by the other.
+//! RDMA and TCP together, for a worker that serves peers of both: data from one can be sent on over the other.
 //!
-//! Listens for both under one address (ports of rdma_cm are their own); what connects goes over RDMA.
+//! Listens for both under one address (rdma_cm has a port space of its own); outgoing connections use RDMA.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rustix::event::epoll;
 
 use crate::transport::Rdma;
 
-/// The bit that marks connections over RDMA: neither transport's own ids reach it.
+/// The bit that marks connections over RDMA. Ids of either transport do not use it.
 const RDMA: u64 = 1 << 61;
 
 /// Both transports of one worker, which the same waker wakes.
@@ -28,7 +28,7 @@ pub struct RdmaAndTcp {
 }
 
 impl RdmaAndTcp {
-    /// Of two transports that were made with the same waker.
+    /// Joins two transports that were made with the same waker.
     ///
     /// Errors: [`TransportError::Os`] if descriptors have run out.
     pub fn new(rdma: Rdma, tcp: Tcp) -> Result<Self, TransportError> {
@@ -75,7 +75,7 @@ fn renamed(event: Event) -> Event {
 }
 
 impl Transport for RdmaAndTcp {
-    /// What holds for the connections of both.
+    /// The promises for connections of both.
     fn promises(&self) -> Promises {
         let (rdma, tcp) = (self.rdma.promises(), self.tcp.promises());
         Promises {
@@ -224,7 +224,7 @@ impl Transport for RdmaAndTcp {
         if timeout.is_none_or(|timeout| !timeout.is_zero()) {
             let timeout = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
             let mut ready = Vec::with_capacity(2);
-            // Interrupted or not: both are asked for what they have.
+            // Interrupted or not: both transports are polled.
             let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), timeout.as_ref());
         }
         self.tcp.poll(Some(Duration::ZERO), events);

@@ -1,4 +1,4 @@
-//! What can be set on the RDMA transport, and what each knob costs.
+//! The settings of the RDMA transport, and what each costs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rocketnet::TransportError;
 
 use crate::sys::Shape;
 
-/// Bytes of a message between two transports: what each receive has place for. Part of the wire.
+/// Bytes of a message between two transports, for which each receive has room. Part of the wire format.
 pub(crate) const FRAME_BYTES: u32 = 1024;
 /// Ranges and messages that one connection queues at most, whatever their size.
 pub(crate) const MAX_QUEUED_ITEMS: usize = 4096;
@@ -14,43 +14,43 @@ pub(crate) const MAX_QUEUED_ITEMS: usize = 4096;
 /// The settings of one [`Rdma`](crate::Rdma). All of its connections and listeners share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaConfig {
-    /// Requests that one connection has under way. Default 256, from 32 to 16,384. Small: transfers wait for others'
+    /// Requests of one connection in flight. Default 256, from 32 to 16,384. Small: transfers wait for others'
     /// acknowledgements. Large: memory of the adapter.
     pub send_depth: u32,
-    /// Receives that are posted ahead; the peer is told how many. Each transfer and message uses one until it was
-    /// looked at. Default 256, from 32 to 16,384. Small: many small transfers wait for the receiver's processor.
+    /// Receives that are posted ahead; the peer learns how many. Each transfer and message uses one until it was
+    /// handled. Default 256, from 32 to 16,384. Small: many small transfers wait for the receiver's processor.
     /// Each costs 1 KiB of locked memory.
     pub receive_depth: u32,
-    /// Bytes that go into a request itself, so that the adapter does not have to fetch them. Default 512; what the
-    /// device offers counts, if that is less.
+    /// Bytes that go into a request itself, so that the adapter does not have to fetch them. Default 512, or less if the
+    /// device allows less.
     pub inline_bytes: u32,
-    /// Bytes of the memory from which messages, and copies of what cannot be registered, are sent. Default 256 KiB, from
+    /// Bytes of the memory from which messages, and copies of ranges that cannot be registered, are sent. Default 256 KiB, from
     /// 64 KiB to 64 MiB; locked, once for each connection.
     pub outbox_bytes: u32,
-    /// Bytes of ranges that one connection queues or has under way before [`room`](rocketnet::Transport::room) is 0. Default 1 MiB, from
+    /// Bytes of ranges that one connection queues or has in flight before [`room`](rocketnet::Transport::room) is 0. Default 1 MiB, from
     /// 4 KiB to 1 GiB. Also the largest single write.
     pub tx_queue_bytes: u32,
     /// Bytes of control messages that one connection queues: the reserve that data cannot use up. Default 1 MiB.
     pub tx_control_bytes: usize,
     /// Bytes of the largest control message that is accepted from a peer. Default 64 KiB.
     pub max_control_bytes: usize,
-    /// Ids for which a peer may have told where to write, at once. Default 65,536: as many as there may be subscriptions of one
-    /// connection. A peer that tells more is cut off.
+    /// Keys that a peer may have sent at once. Default 65,536: as many as one connection may have subscriptions. A peer that
+    /// sends more is disconnected.
     pub max_keys: usize,
-    /// Connections open at once. Default 10,000. Each costs a queue pair, a completion queue, and the locked memory named above.
+    /// Connections open at once. Default 10,000. Each costs a queue pair, a completion queue, and the locked memory above.
     pub max_connections: usize,
-    /// Connections that the kernel keeps before they are taken. Default 1024.
+    /// Connections that the kernel keeps before they are accepted. Default 1024.
     pub backlog: u32,
-    /// How long an outgoing connection may take to be made. Default 10 s.
+    /// Time-out of an outgoing connection. Default 10 s.
     pub connect_timeout: Duration,
-    /// An acknowledgement is waited for 4.096 us times two to this power. Default 14 (67 ms), from 8 to 22. With
-    /// `retries` it says how soon a peer that is gone is noticed while something is sent to it. Small: a busy network
-    /// makes the adapter send again what was not lost.
+    /// The adapter waits for an acknowledgement 4.096 us times two to this power. Default 14 (67 ms), from 8 to 22. With
+    /// `retries` this is the time to detect a dead peer while data is sent to it. Small: on a busy network the adapter
+    /// repeats transfers that were not lost.
     pub ack_timeout: u8,
-    /// How often is sent again what was not acknowledged. Default 6, from 1 to 6 (what the hardware calls 7 is for ever).
+    /// How often an unacknowledged transfer is repeated. Default 6, from 1 to 6 (7 means for ever in the hardware).
     pub retries: u8,
-    /// Looks for completions without end instead of sleeping until the adapter tells. Default false. On: a few
-    /// microseconds less, and a core of its own for each worker.
+    /// Polls for completions instead of sleeping until the adapter signals. Default false. On: a few microseconds less, and
+    /// a core of its own for each worker.
     pub polling: bool,
 }
 

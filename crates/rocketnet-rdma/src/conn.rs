@@ -1,4 +1,4 @@
-//! One connection: how far it is made, and what is served of it.
+//! One connection: its state, and its queue pair's completions.
 //!
 //! ```text
 //!  connect ─▶ Resolving ─▶ Routing ─▶ Connecting ─┐
@@ -16,7 +16,7 @@ use crate::frame::Record;
 use crate::intake::{Ends, Intake, Looked};
 use crate::outgoing::Outgoing;
 use crate::receives::Receives;
-use crate::sys::{Done, Id, Link};
+use crate::sys::{Done, Id, QueuePair};
 
 /// Completion batches taken from one connection before others have their turn.
 const BATCHES: usize = 32;
@@ -28,32 +28,32 @@ pub(crate) enum State {
     Connecting,
     Accepting,
     Open,
-    /// What is queued leaves; what arrives is thrown away.
+    /// The queue is sent; arriving data is discarded.
     Closing {
         why: String,
     },
     Down,
 }
 
-/// The moments at which something is to be done.
+/// Deadlines, each with its connection.
 pub(crate) type Deadlines = BTreeSet<(Instant, u64)>;
 
 pub(crate) struct Conn {
     pub id: ConnId,
     pub state: State,
-    /// Where it goes, as the caller wrote it.
+    /// The address, as given.
     pub addr: String,
-    /// Until there is a queue pair.
+    /// The identifier of rdma_cm, until there is a queue pair.
     pub cm: Option<Id>,
-    pub link: Option<Link>,
+    pub queue_pair: Option<QueuePair>,
     pub receives: Receives,
     pub intake: Intake,
     pub out: Outgoing,
     pub paused: bool,
-    /// Why it is over, once everything that came before has been looked at.
+    /// The reason of the end, which is reported once everything that arrived before was handled.
     pub ended: Option<Down>,
     pub deadline: Option<Instant>,
-    /// It is in the list of those to go on with.
+    /// The connection is in the list of connections to serve again.
     pub listed: bool,
     done: Vec<Done>,
 }
@@ -65,7 +65,7 @@ impl Conn {
             state,
             addr: addr.into(),
             cm: None,
-            link: None,
+            queue_pair: None,
             receives: Receives::new(config.receive_depth, 0),
             intake: Intake::new(config.max_control_bytes),
             out: Outgoing::new(config),
@@ -81,33 +81,33 @@ impl Conn {
         self.state == State::Down
     }
 
-    /// Takes writes and messages.
+    /// Whether the connection accepts writes and messages.
     pub fn is_taking(&self) -> bool {
         !matches!(self.state, State::Closing { .. } | State::Down)
     }
 
-    /// The peer answered, or was answered: from here on both may send.
+    /// The handshake of rdma_cm is complete: both ends may send.
     pub fn open(&mut self, config: &RdmaConfig, peer_receives: u32) {
         self.receives = Receives::new(config.receive_depth, peer_receives);
         self.state = State::Open;
     }
 
-    /// It has a queue pair: what was bound before is registered.
-    pub fn set_link(&mut self, link: Link) -> Result<(), String> {
-        let keys = self.intake.register_all(&link);
-        self.link = Some(link);
+    /// There is a queue pair: rings that were bound before are registered.
+    pub fn set_queue_pair(&mut self, queue_pair: QueuePair) -> Result<(), String> {
+        let keys = self.intake.register_all(&queue_pair);
+        self.queue_pair = Some(queue_pair);
         for (wire, key) in keys? {
             self.out.say(Record::Key(wire, key));
         }
         Ok(())
     }
 
-    /// Binds a ring receiver; the peer is told where to write. The error ends the connection.
+    /// Binds a ring receiver, and sends the peer its key. The error ends the connection.
     pub fn bind(&mut self, wire: WireId, receiver: RingReceiver) -> Result<(), String> {
-        let key = self.intake.bind(self.link.as_ref(), wire, receiver)?;
+        let key = self.intake.bind(self.queue_pair.as_ref(), wire, receiver)?;
         match key {
             Some(key) => self.out.say(Record::Key(wire, key)),
-            None if self.link.is_some() => self.out.say(Record::Revoke(wire)),
+            None if self.queue_pair.is_some() => self.out.say(Record::Revoke(wire)),
             None => {}
         }
         Ok(())
@@ -126,16 +126,16 @@ impl Conn {
         receiver
     }
 
-    /// Takes what the adapter has completed. True if everything was taken.
+    /// Takes the adapter's completions. True if all were taken.
     pub fn take_completions(&mut self) -> bool {
-        let Some(link) = &mut self.link else { return true };
+        let Some(queue_pair) = &mut self.queue_pair else { return true };
         for _ in 0..BATCHES {
-            let all = link.take(&mut self.done);
+            let all = queue_pair.take(&mut self.done);
             for done in self.done.drain(..) {
                 match done {
                     Done::Sent(number) => self.out.completed(number),
                     Done::Failed(status) => {
-                        self.ended.get_or_insert_with(|| Down::Broken(link.describe(status)));
+                        self.ended.get_or_insert_with(|| Down::Broken(queue_pair.describe(status)));
                     }
                     came => self.intake.push(came),
                 }
@@ -147,14 +147,14 @@ impl Conn {
         false
     }
 
-    /// Looks at what came and posts what there is place for. True: there is more to look at.
+    /// Handles arrived messages and posts the items that there is room for. True: there is more to handle.
     pub fn serve(&mut self, events: &mut Vec<Event>) -> Result<bool, Down> {
         let quiet = matches!(self.state, State::Closing { .. });
         let may_look = quiet || (self.state == State::Open && !self.paused);
-        let Some(link) = &mut self.link else { return Ok(false) };
+        let Some(queue_pair) = &mut self.queue_pair else { return Ok(false) };
         let mut more = false;
         if may_look {
-            let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
+            let mut ends = Ends { id: self.id, queue_pair, out: &mut self.out, receives: &mut self.receives };
             more = matches!(self.intake.look(&mut ends, quiet, events)?, Looked::More);
         }
         if let Some(ended) = self.ended.clone().filter(|_| self.intake.is_empty() && may_look) {
@@ -164,21 +164,21 @@ impl Conn {
         Ok(more)
     }
 
-    /// Posts what there is place for. True if everything left.
+    /// Posts the items that there is room for. True if everything was posted.
     pub fn flush(&mut self) -> Result<bool, String> {
         let may = matches!(self.state, State::Open | State::Closing { .. }) && self.ended.is_none();
-        match &mut self.link {
-            Some(link) if may => self.out.flush(link, &mut self.receives),
+        match &mut self.queue_pair {
+            Some(queue_pair) if may => self.out.flush(queue_pair, &mut self.receives),
             _ => Ok(self.out.is_idle()),
         }
     }
 
-    /// Everything has left, and the peer has it.
+    /// Everything was sent and acknowledged.
     pub fn is_finished(&self) -> bool {
         matches!(self.state, State::Closing { .. }) && self.out.is_idle()
     }
 
-    /// The reason to tell for a connection that ended with `seen`.
+    /// The reason to report for a connection that ended with `seen`.
     pub fn reason(&self, seen: Down) -> Down {
         match (&self.state, seen) {
             (State::Closing { why }, _) => Down::Local(why.clone()),
@@ -189,20 +189,20 @@ impl Conn {
         }
     }
 
-    /// Lets go of everything but the landing ends. What had landed before the queue pair ended is in their rings then.
+    /// Releases everything but the ring receivers. Bytes that landed before the queue pair ended are in their rings then.
     pub fn end(&mut self) {
-        if let Some(link) = &self.link {
-            link.disconnect();
+        if let Some(queue_pair) = &self.queue_pair {
+            queue_pair.disconnect();
         }
-        // From here on nothing lands any more; what has, may have been told to the peer.
+        // Nothing lands from here on. Landed bytes may have been reported to the peer.
         while !self.take_completions() {}
-        if let Some(link) = &mut self.link {
-            let mut ends = Ends { id: self.id, link, out: &mut self.out, receives: &mut self.receives };
-            // Whatever else the peer said is of no use to anybody.
+        if let Some(queue_pair) = &mut self.queue_pair {
+            let mut ends = Ends { id: self.id, queue_pair, out: &mut self.out, receives: &mut self.receives };
+            // Other messages of the peer are no longer needed.
             let _ = self.intake.look(&mut ends, true, &mut Vec::new());
         }
         self.out.kill();
-        self.link = None;
+        self.queue_pair = None;
         self.cm = None;
         self.intake.revoke_all();
         self.state = State::Down;

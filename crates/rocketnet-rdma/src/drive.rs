@@ -1,4 +1,4 @@
-//! One poll: what the kernel tells of connections, what adapters have completed, and what time has ended.
+//! One poll: the kernel's events of connections, the adapters' completions, and deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,22 @@ use rustix::event::epoll;
 
 use crate::conn::State;
 use crate::frame;
-use crate::sys::{CmEvent, Incoming, Kind, Trouble};
+use crate::sys::{CmEvent, DeviceFailure, Incoming, Kind};
 use crate::transport::{DEVICE, EVENTS, LISTENER, Rdma, TROUBLE, WAKER, Waiting};
 
 /// Descriptors and connections' events handled in one poll.
 const READY_PER_POLL: usize = 64;
 const EVENTS_PER_POLL: usize = 256;
 
-/// Why connections end whose device was taken out, or whose driver was unloaded.
+/// The reason of connections whose device was removed, or whose driver was unloaded.
 pub(crate) const GONE: &str = "the RDMA device is gone";
 
 impl Rdma {
     /// See [`rocketnet::Transport::poll`].
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         events.append(&mut self.backlog);
-        let told = events.len();
-        self.wait(if told > 0 { Some(Duration::ZERO) } else { timeout }, events);
+        let before = events.len();
+        self.wait(if before > 0 { Some(Duration::ZERO) } else { timeout }, events);
         if self.config.polling {
             for id in self.conns.ids().collect::<Vec<_>>() {
                 self.look_again(id);
@@ -44,7 +44,7 @@ impl Rdma {
             (Some(timeout), Some(within)) => Some(timeout.min(within)),
             (timeout, within) => timeout.or(within),
         };
-        // The kernel counts in milliseconds or finer; what is left over is waited for.
+        // The kernel stats in milliseconds or finer; the rest of the time is waited for.
         let timeout = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
         let mut ready = Vec::with_capacity(READY_PER_POLL);
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), timeout.as_ref());
@@ -61,7 +61,7 @@ impl Rdma {
         }
     }
 
-    /// How long it may be slept; None: until a descriptor is readable.
+    /// How long the thread may sleep; None: until a descriptor is readable.
     pub(crate) fn within(&self) -> Option<Duration> {
         if !self.again.is_empty() || !self.backlog.is_empty() || self.config.polling {
             return Some(Duration::ZERO);
@@ -70,7 +70,7 @@ impl Rdma {
         Some(at.saturating_duration_since(Instant::now()))
     }
 
-    /// Connections whose adapter has something: their queues are to tell again from now on, and are looked at after that.
+    /// Connections with completions: their queues are armed again, and are then handled.
     fn take_completions(&mut self, index: usize) {
         let Some(completions) = self.devices.get(index).map(|device| device.completions.clone()) else {
             return;
@@ -78,23 +78,23 @@ impl Rdma {
         for _ in 0..EVENTS_PER_POLL {
             let Some(number) = completions.next() else { return };
             let id = ConnId(number);
-            if let Some(link) = self.conns.get_mut(id).and_then(|conn| conn.link.as_mut()) {
-                link.arm();
+            if let Some(queue_pair) = self.conns.get_mut(id).and_then(|conn| conn.queue_pair.as_mut()) {
+                queue_pair.arm();
             }
             self.look_again(id);
         }
     }
 
-    /// A device or a port has failed: its connections end, when what came before has been looked at.
+    /// A device or a port has failed: its connections end once everything that arrived before was handled.
     fn take_trouble(&mut self, index: usize) {
         let Some(device) = self.devices.get(index) else { return };
-        let told = std::iter::from_fn(|| device.watch.next()).take(EVENTS_PER_POLL).flatten();
-        let (context, told) = (device.context, told.collect::<Vec<_>>());
-        for Trouble { port, what } in told {
+        let failures = std::iter::from_fn(|| device.watch.next()).take(EVENTS_PER_POLL).flatten();
+        let (context, failures) = (device.context, failures.collect::<Vec<_>>());
+        for DeviceFailure { port, what } in failures {
             tracing::warn!(what, "RDMA");
             for id in self.conns.ids().collect::<Vec<_>>() {
                 let Some(conn) = self.conns.get_mut(id) else { continue };
-                if conn.link.as_ref().is_some_and(|link| link.goes_over(context, port)) {
+                if conn.queue_pair.as_ref().is_some_and(|queue_pair| queue_pair.goes_over(context, port)) {
                     conn.ended.get_or_insert_with(|| Down::Broken(what.clone()));
                     self.look_again(id);
                 }
@@ -177,12 +177,12 @@ impl Rdma {
 
     fn ask(&mut self, id: ConnId) -> Result<(), String> {
         let Some(cm) = self.conns.get_mut(id).and_then(|conn| conn.cm.take()) else { return Ok(()) };
-        let link = self.open_link(id, cm)?;
+        let queue_pair = self.open_queue_pair(id, cm)?;
         let greeting = frame::greeting(self.config.receive_depth);
-        link.go(false, &greeting).map_err(|e| e.to_string())?;
+        queue_pair.go(false, &greeting).map_err(|e| e.to_string())?;
         let Some(conn) = self.conns.get_mut(id) else { return Ok(()) };
         conn.state = State::Connecting;
-        conn.set_link(link)
+        conn.set_queue_pair(queue_pair)
     }
 
     fn established(&mut self, id: ConnId, private: &[u8]) -> Result<(), String> {
@@ -193,12 +193,12 @@ impl Rdma {
         Ok(())
     }
 
-    /// Takes what a connection's adapter has completed, looks at it, posts what there is place for, and tells.
+    /// Takes and handles a connection's completions, posts the items that there is room for, and reports events.
     fn serve(&mut self, id: ConnId, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) else { return };
         let all = conn.take_completions();
         if conn.state == State::Accepting && !conn.intake.is_empty() {
-            // The peer speaks, so it has heard; that it says so itself can be lost.
+            // A message of the peer shows that it got the answer; its own acknowledgement can be lost.
             conn.state = State::Open;
             conn.set_deadline(None, &mut self.deadlines);
         }
@@ -239,7 +239,7 @@ impl Rdma {
         conn.set_deadline(at, &mut self.deadlines);
     }
 
-    /// Ends a connection outside of a poll; the next one tells.
+    /// Ends a connection outside of a poll. The next poll reports it.
     pub(crate) fn fail_later(&mut self, id: ConnId, down: Down) {
         let mut backlog = std::mem::take(&mut self.backlog);
         self.fail(id, down, &mut backlog);

@@ -1,21 +1,21 @@
-//! What two transports say to each other in the messages of a connection.
+//! The messages between two transports on one connection.
 //!
 //! ```text
 //!   frame    u32 receives posted so far │ u32 zero │ record … record          at most 1,024 bytes, little endian
 //!   record   u8 kind │ u8 more │ u16 size │ size bytes
 //!
 //!   CONTROL  a message of the session above, or the next part of one (`more`)
-//!   KEY      u32 wire │ u32 key │ u64 address │ u64 capacity: where ranges of this id are written from here on;
-//!            capacity 0: they are not wanted, and need not leave
-//!   REVOKE   u32 wire: nowhere
-//!   WANT     u32 wire: there is a range for this id, and no KEY, or it is not known how far the peer has looked at
-//!            ranges of it: a frame is the answer. If the id is not known there, the connection ends
-//!   CLOSE    nothing comes after it
+//!   KEY      u32 wire │ u32 key │ u64 address │ u64 capacity: where to write ranges of this id from now on;
+//!            capacity 0: ranges of this id are discarded, and need not be sent
+//!   REVOKE   u32 wire: the key is no longer valid
+//!   WANT     u32 wire: there is a range for this id, and no KEY, or the sender does not know how far the peer has
+//!            handled ranges of it: a frame is the answer. If the peer does not know the id, the connection ends
+//!   CLOSE    the last record
 //! ```
 //!
-//! Nothing of this is for applications: it is public for the fuzz targets.
+//! The module is not for applications: it is public for the fuzz targets.
 //!
-//! When a connection is made each end says in its private data: `"RKBR"`, u16 version, u16 zero, u32 receives.
+//! Both ends put into the private data of the handshake: `"RKBR"`, u16 version, u16 zero, u32 receives.
 
 use rocketnet::WireId;
 
@@ -26,7 +26,7 @@ pub const FRAME_HEAD: usize = 8;
 const RECORD_HEAD: usize = 4;
 const MAGIC: [u8; 4] = *b"RKBR";
 const VERSION: u16 = 1;
-/// Receives that any end has at least: below it the reserve would be all.
+/// The smallest number of receives of an end: with fewer the reserve would be all of them.
 const MIN_RECEIVES: u32 = 8;
 
 const CONTROL: u8 = 1;
@@ -35,22 +35,22 @@ const REVOKE: u8 = 3;
 const WANT: u8 = 4;
 const CLOSE: u8 = 5;
 
-/// Where ranges of an id are written.
+/// The target of ranges of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     /// The key of the registration.
     pub key: u32,
-    /// Where positions lie that are multiples of the capacity.
+    /// The address of positions that are multiples of the capacity.
     pub address: u64,
-    /// A power of two; 0: ranges of this id are not wanted.
+    /// A power of two; 0: ranges of this id are discarded.
     pub capacity: u64,
 }
 
-/// A ring without flow control is written in so many pieces at least, so that it is never full of one.
+/// A ring without flow control is written in at least this many pieces, so that one piece never fills it.
 const PIECES: u64 = 4;
 
 impl Key {
-    /// How many of the `left` bytes from a position on are written in one piece: not over the end of the ring. `laps`: the
+    /// How many of the `left` bytes from a position on go in one piece, which does not cross the end of the ring. `laps`: the
     /// ring has no flow control. The capacity is not 0.
     pub fn piece(&self, at: u64, left: u64, laps: bool) -> u64 {
         let to_end = self.capacity - (at & (self.capacity - 1));
@@ -59,27 +59,27 @@ impl Key {
     }
 }
 
-/// What a frame is made of; see [the module](self).
+/// A record of a frame; see [the module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
     /// A control message of the session, or a part of one.
     Control {
         /// The bytes.
         part: &'a [u8],
-        /// The rest follows in the next.
+        /// The rest follows in the next record.
         more: bool,
     },
-    /// Where ranges of an id are written from here on.
+    /// Where to write ranges of an id from now on.
     Key(WireId, Key),
-    /// Nowhere.
+    /// The key of an id is no longer valid.
     Revoke(WireId),
     /// There is a range for this id.
     Want(WireId),
-    /// Nothing comes after it.
+    /// The last record.
     Close,
 }
 
-/// A frame that cannot be.
+/// An invalid frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -88,12 +88,12 @@ pub fn empty() -> Vec<u8> {
     vec![0; FRAME_HEAD]
 }
 
-/// How many bytes of a control message a frame of this length still takes.
+/// How many bytes of a control message still fit into a frame of this length.
 pub fn control_room(len: usize) -> usize {
     (FRAME_BYTES as usize).saturating_sub(len + RECORD_HEAD)
 }
 
-/// Appends a record, if the frame has place for it.
+/// Appends a record, if it fits.
 pub fn push(frame: &mut Vec<u8>, record: Record<'_>) -> bool {
     let mut numbers = Vec::new();
     let (kind, more, body) = match record {
@@ -121,7 +121,7 @@ pub fn push(frame: &mut Vec<u8>, record: Record<'_>) -> bool {
     true
 }
 
-/// Says how many receives were posted.
+/// Sets the number of posted receives.
 pub fn set_posted(frame: &mut [u8], posted: u32) {
     frame[..4].copy_from_slice(&posted.to_le_bytes());
 }
@@ -135,7 +135,7 @@ pub fn split(frame: &[u8]) -> Result<(u32, Records<'_>), Malformed> {
     Ok((u32_at(head, 0)?, Records(rest)))
 }
 
-/// The records of a frame, up to the first that cannot be.
+/// The records of a frame, up to the first invalid one.
 #[derive(Debug, Clone)]
 pub struct Records<'a>(&'a [u8]);
 
@@ -182,7 +182,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Malformed> {
     Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?))
 }
 
-/// What an end says when a connection is made.
+/// The private data of an end.
 pub fn greeting(receives: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&MAGIC);
@@ -191,10 +191,10 @@ pub fn greeting(receives: u32) -> [u8; 12] {
     bytes
 }
 
-/// How many receives the peer has.
+/// The peer's number of receives, from its private data.
 ///
 /// # Errors
-/// Why it is no peer.
+/// Why the private data is not a peer's.
 pub fn read_greeting(bytes: &[u8]) -> Result<u32, String> {
     let Some((head, receives)) = bytes.get(..12).and_then(|bytes| bytes.split_at_checked(8)) else {
         return Err("it says too little for a RocketBufs peer".into());

@@ -1,9 +1,8 @@
-//! The receiving half of a connection: memory that the peer writes, and what it told.
+//! The receiving half of a connection: the memory that the peer writes, and the peer's messages.
 //!
-//! What came is taken from the completion queue into an inbox at once, and looked at in order; each entry's receive is
-//! posted again only then, so that a connection that is paused, or whose session is slow, stops its peer. A range that
-//! follows a control message is looked at in a later poll than it: what the session does in answer (bind, unbind, skip)
-//! comes first.
+//! Completions move to an inbox at once, and are handled in order. Each entry's receive is posted again only then, so that a paused
+//! connection, or one with a slow session, stops its peer. A range that follows a control message is handled by a later poll:
+//! the session's response (bind, unbind, skip) comes first.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -14,16 +13,16 @@ use rocketring::{Pool, PoolConfig, PoolError, Position, Ring, RingConfig, RingRe
 use crate::frame::{self, Key, Record};
 use crate::outgoing::Outgoing;
 use crate::receives::Receives;
-use crate::sys::{Done, Link, RingRegion};
+use crate::sys::{Done, QueuePair, RingRegion};
 
-/// The most that is copied at a time from memory that stands in for a ring.
+/// The most bytes copied at a time from memory that stands in for a ring.
 const SCRATCH_BYTES: u64 = 64 << 10;
 
-/// A landing end, and the memory that the peer writes for it.
+/// A ring receiver, and the memory that the peer writes for it.
 struct Bound {
     receiver: RingReceiver,
-    /// The ring's own; memory that stands in for it, where what is in the ring must not be overwritten before that was
-    /// announced, or is this process's alone; or none, where nothing can land.
+    /// The ring's own memory; or memory that stands in for it, where the ring must not be overwritten before an announcement
+    /// or belongs to this process alone; or none, where nothing can land.
     region: Option<RingRegion>,
 }
 
@@ -32,9 +31,9 @@ impl Bound {
         self.region.as_ref().is_some_and(|region| !region.ring().ptr_eq(self.receiver.ring()))
     }
 
-    /// Registers memory for the peer to write: the ring's own, if readers need not be told before bytes are overwritten,
-    /// and if nobody has a plain slice of it.
-    fn register(&mut self, link: &Link) -> Result<Option<Key>, String> {
+    /// Registers memory for the peer to write: the ring's own, if readers need no announcement before bytes are overwritten,
+    /// and if there are no plain slices of it.
+    fn register(&mut self, queue_pair: &QueuePair) -> Result<Option<Key>, String> {
         let ring = self.receiver.ring();
         if ring.capacity() == 0 {
             return Ok(None);
@@ -44,7 +43,7 @@ impl Bound {
             Some(pinned) => Some(pinned),
             None => stand_in(ring).map_err(|error| error.to_string())?.pin_exposed(),
         };
-        let region = exposed.map(|exposed| link.target(exposed)).transpose()?;
+        let region = exposed.map(|exposed| queue_pair.target(exposed)).transpose()?;
         let capacity = ring.capacity();
         let key =
             region.as_ref().map(|region| Key { key: region.key(), address: region.address(), capacity });
@@ -52,7 +51,7 @@ impl Bound {
         Ok(key)
     }
 
-    /// Moves the head over what the peer wrote.
+    /// Moves the head over the bytes that the peer wrote.
     fn land(&mut self, wire: WireId, bytes: u64, more: bool, scratch: &mut Vec<u8>) -> Result<(), Down> {
         let (at, flow_control) = (self.receiver.ring().head(), self.receiver.ring().flow_control());
         let room = if flow_control { self.receiver.room() } else { self.receiver.ring().capacity() };
@@ -78,29 +77,29 @@ impl Bound {
     }
 }
 
-/// What the peer writes and tells, on one connection.
+/// The receiving state of one connection.
 pub(crate) struct Intake {
     bound: HashMap<WireId, Bound>,
-    /// What comes for these is thrown away.
+    /// Ids whose ranges are discarded.
     discarded: HashSet<WireId>,
     inbox: VecDeque<Done>,
-    /// The parts of a control message that is not complete.
+    /// The parts of an incomplete control message.
     partial: Vec<u8>,
     scratch: Vec<u8>,
-    /// A control message came that nobody hears: what follows it is not for the rings as they are.
+    /// A control message was dropped: the ranges behind it are not for the present bindings.
     deaf: bool,
     max_control_bytes: usize,
 }
 
-/// What of a connection looking at its inbox needs.
+/// The parts of a connection that handling its inbox needs.
 pub(crate) struct Ends<'a> {
     pub id: ConnId,
-    pub link: &'a mut Link,
+    pub queue_pair: &'a mut QueuePair,
     pub out: &'a mut Outgoing,
     pub receives: &'a mut Receives,
 }
 
-/// What looking at the inbox came to.
+/// The result of handling the inbox.
 pub(crate) enum Looked {
     /// Nothing is left.
     All,
@@ -129,26 +128,27 @@ impl Intake {
         self.inbox.is_empty()
     }
 
-    /// Binds a ring receiver, and says what the peer is to be told: a key, or that there is none. It stays bound, whatever fails.
+    /// Binds a ring receiver, and returns the message for the peer: a key, or that there is none. The receiver stays bound,
+    /// whatever fails.
     pub fn bind(
         &mut self,
-        link: Option<&Link>,
+        queue_pair: Option<&QueuePair>,
         wire: WireId,
         receiver: RingReceiver,
     ) -> Result<Option<Key>, String> {
         let mut bound = Bound { receiver, region: None };
-        let outcome = link.map_or(Ok(None), |link| bound.register(link));
+        let outcome = queue_pair.map_or(Ok(None), |queue_pair| bound.register(queue_pair));
         self.bound.insert(wire, bound);
         outcome
     }
 
-    /// What comes for this id is thrown away from here on. Says what the peer is to be told.
+    /// Discards ranges of this id from now on. Returns the key to send to the peer.
     pub fn discard(&mut self, wire: WireId) -> Key {
         self.discarded.insert(wire);
         Key { key: 0, address: 0, capacity: 0 }
     }
 
-    /// Gives the ring receiver back: the peer cannot write there any more. And whether it is to be told so.
+    /// Returns the ring receiver: the peer can no longer write to it. And whether the peer must be notified.
     pub fn unbind(&mut self, wire: WireId) -> (Option<RingReceiver>, bool) {
         let discarded = self.discarded.remove(&wire);
         let receiver = self.bound.remove(&wire).map(|bound| bound.receiver);
@@ -156,11 +156,11 @@ impl Intake {
         (receiver, known)
     }
 
-    /// Registers what was bound before there was a queue pair. All ring receivers stay bound, whatever fails.
-    pub fn register_all(&mut self, link: &Link) -> Result<Vec<(WireId, Key)>, String> {
+    /// Registers the rings that were bound before there was a queue pair. All receivers stay bound, whatever fails.
+    pub fn register_all(&mut self, queue_pair: &QueuePair) -> Result<Vec<(WireId, Key)>, String> {
         let mut keys = Vec::new();
         for (&wire, bound) in &mut self.bound {
-            keys.extend(bound.register(link)?.map(|key| (wire, key)));
+            keys.extend(bound.register(queue_pair)?.map(|key| (wire, key)));
         }
         Ok(keys)
     }
@@ -174,8 +174,8 @@ impl Intake {
         true
     }
 
-    /// Looks at what came. The error ends the connection. `quiet`: nobody is told, and what follows a control message is
-    /// dropped; what came before it lands, since the peer may have been told that it did.
+    /// Handles the inbox. The error ends the connection. `quiet`: no events are reported, and everything behind a control
+    /// message is dropped; ranges before it land, since the peer may have a report that they did.
     pub fn look(
         &mut self,
         conn: &mut Ends<'_>,
@@ -201,18 +201,18 @@ impl Intake {
                     slot
                 }
                 Done::Message { slot, bytes } => {
-                    let frame = conn.link.message(slot, bytes).to_vec();
+                    let frame = conn.queue_pair.message(slot, bytes).to_vec();
                     if heard && wants(&frame) {
                         return Ok(Looked::More);
                     }
                     heard |= self.read(conn, &frame, quiet, events)?;
                     slot
                 }
-                Done::Sent(_) | Done::Failed(_) => unreachable!("only what came is in the inbox"),
+                Done::Sent(_) | Done::Failed(_) => unreachable!("only arrivals are in the inbox"),
             };
             self.inbox.pop_front();
-            // A broken queue pair says why by its completions.
-            if conn.link.receive(slot).is_ok() {
+            // The completions of a broken queue pair have the reason.
+            if conn.queue_pair.receive(slot).is_ok() {
                 conn.receives.post();
             }
         }
@@ -229,7 +229,7 @@ impl Intake {
         Ok(Some(wire))
     }
 
-    /// Reads a frame. True if the session has something to do about it.
+    /// Handles a frame. True if it had a message for the session.
     fn read(
         &mut self,
         conn: &mut Ends<'_>,
@@ -273,7 +273,7 @@ impl Intake {
         Ok(!more)
     }
 
-    /// The queue pair is gone: no peer reaches the rings any more.
+    /// The queue pair is gone: the peer can no longer reach the rings.
     pub fn revoke_all(&mut self) {
         for bound in self.bound.values_mut() {
             bound.region = None;
@@ -282,7 +282,7 @@ impl Intake {
     }
 }
 
-/// Memory that stands in for a ring: the peer writes it, and what came is copied.
+/// Memory that stands in for a ring: the peer writes it, and the bytes are copied to the ring.
 fn stand_in(ring: &Ring) -> Result<Ring, PoolError> {
     let bytes = ring.capacity();
     let pool = Pool::new(PoolConfig { reservation_bytes: bytes, max_bytes: bytes })?;

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!   sender's ring                         adapters                         receiver's ring
-//!  ┌────────────┐  write, at the same position, with the id as its word   ┌────────────┐
+//!  ┌────────────┐  write, at the same position, with the id as immediate  ┌────────────┐
 //!  │░░░▓▓▓▓▓▓░░░│ ──────────────────────────────────────────────────────▶ │░░░▓▓▓▓▓▓░░░│ ─▶ completion: id, size
 //!  └────────────┘  ◀── KEY(id, key, address, capacity), when it is bound  └────────────┘
 //! ```
 //!
-//! Nothing here is linked: [`sys`] opens libibverbs and librdmacm when they are first needed, so that one binary runs
-//! with and without them, and [`probe`](probe()) tells what is there and what is missing. What the data path calls
-//! goes through the device's own table of functions, as the libraries' headers do it.
+//! The libraries are not linked: [`sys`] opens libibverbs and librdmacm on first use, so that one binary runs with and without
+//! them. [`probe`](probe()) reports what is available and what is missing. The data path calls through the device's own table of
+//! functions, as the libraries' headers do.
 //!
 //! * [`Rdma`] is the transport of one worker: reliable connections, one write with immediate data for each range, from
-//!   the sender's ring straight into the receiver's. Everything else (control messages, keys, receives posted) goes in
+//!   the sender's ring straight into the receiver's. Everything else (control messages, keys, stats of receives) goes in
 //!   messages over the same queue pair, so that there is one order.
-//! * [`RdmaAndTcp`] serves peers of both, so that what comes by one goes on by the other.
+//! * [`RdmaAndTcp`] serves peers of both, so that data from one can be sent on over the other.
 //! * Each connection has a protection domain of its own: a peer can write the rings that are bound to its connection,
-//!   and nothing else. A ring is registered when it is bound and until it is not; a late write is refused by the adapter.
-//! * A transfer leaves only if the peer has a receive for it, so what was posted completes within a round trip whatever
-//!   the peer's processor does, and "receiver not ready" never happens.
+//!   and nothing else. A ring is registered while it is bound; the adapter refuses a late write.
+//! * A transfer is posted only if the peer has a receive for it, so posted requests complete within a round trip whatever the
+//!   peer's processor does, and "receiver not ready" never happens.
 //!
 //! ```
 //! let report = rocketnet_rdma::probe();
@@ -31,7 +31,6 @@ mod ahead;
 mod both;
 mod config;
 mod conn;
-mod counts;
 mod drive;
 pub mod frame;
 mod intake;
@@ -40,11 +39,12 @@ mod outgoing;
 mod probe;
 mod receives;
 mod removal;
+mod send_stats;
 pub mod sys;
 mod transport;
 
 pub use both::RdmaAndTcp;
 pub use config::RdmaConfig;
-pub use counts::Counts;
 pub use probe::{Access, Device, Gid, Library, Port, Report, probe};
+pub use send_stats::SendStats;
 pub use transport::Rdma;

@@ -1,7 +1,7 @@
 //! The memory that messages and copies are sent from: a small ring of its own, freed in the order in which it was used,
 //! as completions come in the order of requests.
 
-/// Which parts are in use.
+/// The parts in use.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: u64,
@@ -9,7 +9,7 @@ pub(crate) struct Outbox {
     tail: u64,
 }
 
-/// A part that was taken: where it begins, and how much is to be given back for it.
+/// A part in use: where it begins, and how many bytes to return for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub at: usize,
@@ -21,7 +21,7 @@ impl Outbox {
         Self { bytes: bytes.into(), head: 0, tail: 0 }
     }
 
-    /// What a part of this many bytes costs: what is left before the end is given up if it does not fit there.
+    /// The bytes that a part of this size takes: the rest before the end is skipped if the part does not fit there.
     fn cost(&self, len: u64) -> u64 {
         let left = self.bytes - self.head % self.bytes;
         if len <= left { len } else { left + len }
@@ -38,7 +38,7 @@ impl Outbox {
         Some(Part { at, cost: cost as u32 })
     }
 
-    /// The oldest part that is in use is not any more.
+    /// Returns the oldest part in use.
     pub fn give(&mut self, cost: u32) {
         self.tail += u64::from(cost);
         debug_assert!(self.tail <= self.head);

@@ -1,19 +1,19 @@
-//! The sending half of a connection: what is queued, and what the adapter has not finished.
+//! The sending half of a connection: the queue, and the requests that the adapter has not completed.
 //!
 //! ```text
 //!   queue                                     flight
 //!   range │ frame │ copied │ range ── post ─▶ 17 │ 18 │ … │ 32 (signalled) ─────▶ room, the outbox's place
-//!            place at the peer: `Receives`      at most `send_depth`
+//!            room at the peer: `Receives`       at most `send_depth`
 //! ```
 //!
-//! * A range is written from where it lies into the peer's ring at the same position, and the word that tells it is its id:
-//!   one request, two where it goes over the end of the peer's ring.
-//! * Of a ring without flow control nobody has granted anything: `Ahead` keeps what the peer has not looked at within the
-//!   capacity that is there, in pieces of a quarter of it.
+//! * A range is written in place to the same position of the peer's ring, with its id as immediate data: one request, or two if
+//!   the range crosses the end of the peer's ring.
+//! * A ring without flow control has no grants: `Ahead` keeps the unhandled bytes within the capacity of the peer's ring, in
+//!   pieces of a quarter of it.
 //! * A request is signalled if it is the last that is queued, or the sixteenth, or a quarter of the ring's bytes have
-//!   gone unsignalled. Where posting stops for another reason, an empty write that nobody is told of is signalled.
-//! * What another process writes (it must be looked at before it leaves), what cannot be registered and what was
-//!   detached is copied to the outbox and goes in pieces.
+//!   gone unsignalled. Where posting stops for another reason, an empty write without immediate data is signalled.
+//! * Ranges of rings that another process writes (they must be checked before they are sent), that cannot be registered or that
+//!   were detached are copied to the outbox and sent in pieces.
 
 mod posting;
 
@@ -25,14 +25,14 @@ use rocketring::{Position, Ring};
 
 use crate::ahead::Ahead;
 use crate::config::{MAX_QUEUED_ITEMS, RdmaConfig};
-use crate::counts::Counts;
 use crate::frame::{self, Key, Record};
 use crate::outbox::{Outbox, Part};
+use crate::send_stats::SendStats;
 use crate::sys::RingRegion;
 
-/// Where what is empty is written.
+/// The target of empty writes.
 const NOWHERE: Key = Key { key: 0, address: 0, capacity: 1 };
-/// A control message is cut only where so much of it has place before the cut.
+/// A control message is cut only if this much of it fits before the cut.
 const LEAST_PART: usize = 64;
 
 enum Item {
@@ -43,7 +43,7 @@ enum Item {
         to: Position,
         more: bool,
     },
-    /// The bytes from `from` on, of which `done` have gone.
+    /// The bytes from `from` on, of which `done` were posted.
     Copied {
         wire: WireId,
         bytes: Vec<u8>,
@@ -56,7 +56,7 @@ enum Item {
     Frame(Vec<u8>),
 }
 
-/// A request that has not completed, or what ends with it.
+/// A request that has not completed.
 struct Flight {
     number: u64,
     wire: WireId,
@@ -66,13 +66,13 @@ struct Flight {
     part: Option<Part>,
 }
 
-/// A ring that is sent from, registered if it can be.
+/// A source ring, registered if it can be.
 struct Origin {
     ring: Ring,
     region: Option<RingRegion>,
 }
 
-/// What waits to be sent on one connection, and what is under way.
+/// The send queue of one connection, and its requests in flight.
 pub(crate) struct Outgoing {
     queue: VecDeque<Item>,
     flight: VecDeque<Flight>,
@@ -80,7 +80,7 @@ pub(crate) struct Outgoing {
     origins: HashMap<WireId, Origin>,
     keys: HashMap<WireId, Key>,
     max_keys: usize,
-    /// The id whose key was asked for: that of the first range.
+    /// The id whose key was requested: the id of the first range.
     wanted: Option<WireId>,
     ahead: Ahead,
     range_bytes: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Outgoing {
     unsignalled_bytes: u64,
     full: bool,
     dead: bool,
-    pub counts: Counts,
+    pub stats: SendStats,
 }
 
 impl Outgoing {
@@ -115,7 +115,7 @@ impl Outgoing {
             unsignalled_bytes: 0,
             full: false,
             dead: false,
-            counts: Counts::default(),
+            stats: SendStats::default(),
         }
     }
 
@@ -126,7 +126,7 @@ impl Outgoing {
         self.max_range_bytes.saturating_sub(self.range_bytes)
     }
 
-    /// Everything has left and was acknowledged.
+    /// Everything was sent and acknowledged.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.flight.is_empty()
     }
@@ -140,7 +140,7 @@ impl Outgoing {
             return Err(NotWritten::QueueFull);
         }
         if ring.is_peer_written() && size > 0 {
-            // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
+            // The writing process may break its promise. Bytes that were copied before the check are intact.
             let mut bytes = vec![0; size as usize];
             ring.view(from, to).copy_to(0, &mut bytes).map_err(|_lapped| NotWritten::Overwritten)?;
             let laps = !ring.flow_control();
@@ -197,13 +197,13 @@ impl Outgoing {
         if !fits {
             let mut frame = frame::empty();
             let pushed = frame::push(&mut frame, record);
-            debug_assert!(pushed, "an empty frame has place for any record");
+            debug_assert!(pushed, "an empty frame has room for any record");
             self.control_bytes += frame.len();
             self.queue.push_back(Item::Frame(frame));
         }
     }
 
-    /// The peer said where ranges of this id are to be written. The error ends the connection.
+    /// The peer sent its key for ranges of this id. The error ends the connection.
     pub fn set_key(&mut self, wire: WireId, key: Key) -> Result<(), String> {
         if self.keys.len() >= self.max_keys && !self.keys.contains_key(&wire) {
             return Err(format!("keys for more than {} ids at once", self.max_keys));
@@ -213,7 +213,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The peer said that ranges of this id are written nowhere any more.
+    /// The peer revoked its key for this id.
     pub fn revoke(&mut self, wire: WireId) {
         self.wanted.take_if(|wanted| *wanted == wire);
         self.keys.remove(&wire);
@@ -223,7 +223,7 @@ impl Outgoing {
         self.keys.get(&wire).copied().unwrap_or(NOWHERE)
     }
 
-    /// Everything up to this request has completed.
+    /// All requests up to this number have completed.
     pub fn completed(&mut self, number: u64) {
         while self.flight.front().is_some_and(|flight| flight.number <= number) {
             let Some(flight) = self.flight.pop_front() else { return };
@@ -234,7 +234,7 @@ impl Outgoing {
         }
     }
 
-    /// Copies what is queued of this id. Returns how many bytes.
+    /// Copies queued ranges of this id. Returns how many bytes.
     pub fn detach(&mut self, wire: WireId) -> u64 {
         let mut copied = 0;
         for item in &mut self.queue {
@@ -252,13 +252,13 @@ impl Outgoing {
         copied
     }
 
-    /// Whether the adapter may still read of the ring behind this id.
+    /// Whether the adapter may still read the ring behind this id.
     pub fn reads(&self, wire: WireId) -> bool {
         self.flight.iter().any(|flight| flight.reads_ring && flight.wire == wire)
     }
 
-    /// Lets go of the ring behind this id.
-    pub fn let_go(&mut self, wire: WireId) {
+    /// Releases the ring behind this id.
+    pub fn release(&mut self, wire: WireId) {
         self.origins.remove(&wire);
         for flight in &mut self.flight {
             if flight.wire == wire {
@@ -274,7 +274,7 @@ impl Outgoing {
         writable
     }
 
-    /// Nothing can be sent any more: lets go of all rings.
+    /// Nothing can be sent any more: releases all rings.
     pub fn kill(&mut self) {
         self.dead = true;
         self.queue = VecDeque::new();

@@ -1,7 +1,7 @@
-//! What of RDMA this machine has: libraries, devices, addresses, and what this process may use of them.
+//! The RDMA equipment of this machine: libraries, devices and addresses, and this process's access to them.
 //!
-//! The kernel tells of its devices in `/sys/class/infiniband` whether or not the libraries are there, so that each
-//! missing piece can be named by itself.
+//! The kernel lists its devices in `/sys/class/infiniband` whether or not the libraries are installed, so that each missing
+//! piece can be named by itself.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,51 +12,51 @@ use crate::sys::{self, DeviceLimits};
 const DEVICES: &str = "/sys/class/infiniband";
 const NODES: &str = "/dev/infiniband";
 
-/// Everything that was found, for a person or a program to judge.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The libraries, all of which are needed.
     pub libraries: Vec<Library>,
-    /// `/dev/infiniband/rdma_cm`, by which connections are made.
+    /// `/dev/infiniband/rdma_cm`, which makes connections.
     pub connections: Access,
-    /// The devices that the kernel has.
+    /// The kernel's devices.
     pub devices: Vec<Device>,
-    /// Bytes of memory that this process may lock, which registering it does; none: without limit.
+    /// Bytes of memory that this process may lock, as registering memory does. None: no limit.
     pub locked_bytes: Option<u64>,
 }
 
 /// One library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
-    /// Its file's name.
+    /// The file name.
     pub name: &'static str,
-    /// The Debian package that has it.
+    /// Its Debian package.
     pub package: &'static str,
-    /// Why it cannot be loaded, if it cannot.
+    /// Why the library cannot be loaded, if it cannot.
     pub error: Option<String>,
 }
 
-/// Whether a file of the kernel's can be used.
+/// Whether a file of the kernel can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It can.
+    /// The file can be used.
     Yes,
-    /// It is not there: the kernel's module is not loaded.
+    /// There is no file: the kernel's module is not loaded.
     Missing,
-    /// It is there, and not for this user.
+    /// This user has no permission.
     Denied,
 }
 
 /// One device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// As the kernel calls it: `mlx5_0`, `rxe0`.
+    /// The kernel's name: `mlx5_0`, `rxe0`.
     pub name: String,
     /// Its node in `/dev/infiniband`.
     pub node: Access,
     /// Its ports.
     pub ports: Vec<Port>,
-    /// What it says of itself, or why it could not be asked.
+    /// The device's limits, or why it could not be asked.
     pub limits: Result<DeviceLimits, String>,
 }
 
@@ -69,30 +69,30 @@ pub struct Port {
     pub state: String,
     /// `Ethernet` (RoCE) or `InfiniBand`.
     pub link_layer: String,
-    /// Its addresses that are set.
+    /// The addresses that are set.
     pub gids: Vec<Gid>,
 }
 
 /// An address of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gid {
-    /// Its place in the port's table.
+    /// The index in the port's table.
     pub index: u32,
-    /// The address; of an IPv4 one the four bytes.
+    /// The address; for IPv4 the four bytes.
     pub address: IpAddr,
     /// `RoCE v2`, `IB/RoCE v1`.
     pub kind: String,
-    /// The network interface that it belongs to.
+    /// Its network interface.
     pub interface: String,
 }
 
 impl Port {
-    /// Whether connections can be made over it.
+    /// Whether the port can carry connections.
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
 
-    /// The addresses by which peers reach it with RoCE v2, which is routed as UDP is; on InfiniBand, all.
+    /// The addresses for RoCE v2, which is routed like UDP; on InfiniBand all addresses.
     pub fn reachable(&self) -> impl Iterator<Item = &Gid> {
         let any = self.link_layer == "InfiniBand";
         self.gids.iter().filter(move |gid| any || (gid.kind == "RoCE v2" && !is_link_local(gid.address)))
@@ -103,7 +103,7 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Looks at this machine, as this user. Opens each device for a moment; changes nothing.
+/// Probes this machine, as this user. Opens each device for a moment, and changes nothing.
 pub fn probe() -> Report {
     let library = |(name, package): (&'static str, _)| {
         let error = sys::is_loaded(name).err().map(|error| error.to_string());
@@ -158,7 +158,7 @@ fn gid(port: &Path, index: &str) -> Option<Gid> {
     })
 }
 
-/// The entries of a folder by name; none if there is no such folder.
+/// The entries of a folder by name; none without the folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -167,7 +167,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 fn text(path: PathBuf) -> String {
-    // An entry of a table that is not set cannot be read.
+    // An unset entry of a table cannot be read.
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 

@@ -1,25 +1,25 @@
-//! How many receives the peer has posted: nothing is sent that would find none.
+//! Counting the peer's posted receives: a message is sent only if there is a receive for it.
 //!
-//! Each side counts what it has posted since the connection began and tells the total with every message. A quarter of
-//! the peer's receives is kept for telling alone:
+//! Each side stats the receives that it has posted since the connection began and reports the total with every message. A
+//! quarter of the peer's receives is reserved for reports:
 //!
 //! ```text
-//!   posted by the peer, as told      used                     told − used = free
+//!   posted by the peer, as reported  used                     reported − used = free
 //!   ├────────────────────────────────┤▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓┤··free··|reserve┤
 //! ```
 //!
-//! so that two ends that both have much to say can always tell each other of new receives. Whoever has posted a quarter
-//! anew tells it; to use up the reserve of a quarter and one, an end must have received a quarter as many messages of
-//! telling, and then the other end has to tell too. Who is asked tells out of turn, but not from the reserve.
+//! so that two busy ends can always report new receives. An end that has posted a quarter again reports it. To use up the
+//! reserve of a quarter and one, an end must have received a quarter as many reports, and then the other end must report too.
+//! An end that is asked reports out of turn, but not from the reserve.
 //!
-//! A receive is posted again when what used it was looked at. So a total also says how much of what was sent was.
+//! A receive is posted again when its message was handled. So a total also says how many messages were handled.
 
 /// The receives of both ends of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Receives {
     own_depth: u32,
     posted: u32,
-    told: u32,
+    reported: u32,
     peer_depth: u32,
     peer_posted: u32,
     used: u32,
@@ -32,7 +32,7 @@ impl Receives {
         Self {
             own_depth,
             posted: own_depth,
-            told: own_depth,
+            reported: own_depth,
             peer_depth,
             peer_posted: peer_depth,
             used: 0,
@@ -44,46 +44,46 @@ impl Receives {
         self.peer_posted.wrapping_sub(self.used)
     }
 
-    /// How many transfers and messages the peer has place for.
+    /// How many transfers and messages the peer has receives for.
     pub fn sendable(&self) -> u32 {
         self.free().saturating_sub(self.peer_depth / 4 + 1)
     }
 
-    /// Whether there is place for a message that tells of new receives, and something to tell.
-    pub fn should_tell(&self) -> bool {
-        let due = self.posted.wrapping_sub(self.told) >= self.own_depth / 4 && self.free() > 0;
+    /// Whether there are new receives to report, and room for the message.
+    pub fn should_report(&self) -> bool {
+        let due = self.posted.wrapping_sub(self.reported) >= self.own_depth / 4 && self.free() > 0;
         due || self.urged && self.sendable() > 0
     }
 
-    /// The peer wants to be told soon.
+    /// The peer asked for a report.
     pub fn urge(&mut self) {
         self.urged = true;
     }
 
-    /// One is used by what is sent now. Returns how many were, with it.
+    /// The message that is sent now uses one. Returns the number used, with it.
     pub fn take(&mut self) -> u32 {
         debug_assert!(self.free() > 0);
         self.used = self.used.wrapping_add(1);
         self.used
     }
 
-    /// How much of what was sent the peer has looked at, in receives used.
-    pub fn looked_at(&self) -> u32 {
+    /// How many of the sent messages the peer has handled.
+    pub fn handled(&self) -> u32 {
         self.peer_posted.wrapping_sub(self.peer_depth)
     }
 
-    /// One of this end's is posted again.
+    /// One receive of this end is posted again.
     pub fn post(&mut self) {
         self.posted = self.posted.wrapping_add(1);
     }
 
-    /// The total, which is being told.
-    pub fn tell(&mut self) -> u32 {
-        (self.told, self.urged) = (self.posted, false);
+    /// The total, which is being reported.
+    pub fn report(&mut self) -> u32 {
+        (self.reported, self.urged) = (self.posted, false);
         self.posted
     }
 
-    /// The peer told its total. False if that cannot be.
+    /// The peer reported its total. False if the total is impossible.
     pub fn on_told(&mut self, total: u32) -> bool {
         let more = total.wrapping_sub(self.peer_posted);
         let free = total.wrapping_sub(self.used);
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// An end, what is on its way to it (data, or a total that is told), and how many receives it truly has.
+    /// An end, the messages in flight to it (data, or a reported total), and how many receives it really has.
     struct End {
         receives: Receives,
         inbox: VecDeque<Option<u32>>,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// However both ends take turns, and whatever they ask, nothing finds no receive, and neither is stuck for good.
+        /// In whatever order both ends act and ask, each message finds a receive, and neither end is stuck.
         #[test]
         fn never_without_a_receive_and_never_stuck(
             depths in [32..200_u32, 32..200_u32],
@@ -137,8 +137,8 @@ mod tests {
                         ends[side].receives.post();
                     }
                     let own = &mut ends[side].receives;
-                    let what = if own.should_tell() {
-                        Some(Some(own.tell()))
+                    let what = if own.should_report() {
+                        Some(Some(own.report()))
                     } else {
                         (!reads && own.sendable() > 0).then_some(None)
                     };

@@ -1,7 +1,7 @@
-//! Devices that go away while they are used, and come back.
+//! Devices that are removed while they are in use, and return.
 //!
-//! The kernel tells it every id of the device, connections and listeners, and waits until all of them are destroyed. A
-//! listener of one address is one of them; so it is given up, and made anew as soon as the address has a device again.
+//! The kernel reports the removal to every id of the device, of connections and listeners, and waits until all of them are
+//! destroyed. So the listener of an address is closed, and opened again as soon as the address has a device again.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::drive::GONE;
 use crate::sys::Id;
 use crate::transport::{LISTENER, Rdma};
 
-/// How often it is tried to listen again.
+/// The time between attempts to listen again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 impl Rdma {
-    /// Nothing of the device is kept: the kernel waits for that.
+    /// Releases everything of the device: the kernel waits for that.
     pub(crate) fn lose_device(&mut self, index: usize, events: &mut Vec<Event>) {
         let Some(device) = self.devices.try_remove(index) else { return };
         for id in self.conns.ids().collect::<Vec<_>>() {
-            let link = self.conns.get(id).and_then(|conn| conn.link.as_ref());
-            if link.is_some_and(|link| link.goes_over(device.context, None)) {
+            let queue_pair = self.conns.get(id).and_then(|conn| conn.queue_pair.as_ref());
+            if queue_pair.is_some_and(|queue_pair| queue_pair.goes_over(device.context, None)) {
                 self.fail(id, Down::Broken(GONE.into()), events);
             }
         }
@@ -31,7 +31,7 @@ impl Rdma {
         if listening.id.take().is_some() {
             tracing::warn!(
                 addr = listening.addr,
-                "{GONE}: nobody can connect there over RDMA until it is back"
+                "{GONE}: no peer can connect there over RDMA until it is back"
             );
             self.listen_later(key);
         }
@@ -75,7 +75,7 @@ mod tests {
         Rdma::new(RdmaConfig::default(), waker).expect("libraries and a valid configuration")
     }
 
-    /// Whether the second reaches the first at this address, which takes it.
+    /// Whether the second transport can connect to the first at this address.
     fn reaches(ends: &mut [Rdma; 2], addr: &str) -> bool {
         let dialled = ends[1].connect(addr).expect("an address");
         loop {
@@ -94,12 +94,12 @@ mod tests {
         }
     }
 
-    /// What rdma_cm tells of a device that goes, for the first of these numbers.
+    /// The event of rdma_cm for a removed device, for the first of these numbers.
     fn gone(first: u64) -> CmEvent {
         CmEvent { number: first, kind: Kind::DeviceRemoved, private: Vec::new() }
     }
 
-    /// As if the device had gone: Soft-RoCE does not come back to a process that had it.
+    /// Simulates the removal: Soft-RoCE does not return to a process that had the device.
     #[test]
     fn a_listener_is_made_anew_at_its_address() {
         let Ok(addresses) = std::env::var("ROCKETBUFS_TEST_RDMA") else {
@@ -114,9 +114,9 @@ mod tests {
         assert!(!reaches(&mut ends, &addr));
         let until = Instant::now() + 20 * LISTEN_AGAIN;
         while !reaches(&mut ends, &addr) {
-            assert!(Instant::now() < until, "nobody listens there again");
+            assert!(Instant::now() < until, "no listener came back");
         }
-        // A connection and what was made for its device go together, and the next makes both anew.
+        // A connection and the objects for its device end together, and the next connection makes both again.
         let mut events = Vec::new();
         ends.iter_mut().for_each(|end| end.on_event(gone(DEVICE), &mut events));
         let told = |event: &Event| matches!(event, Event::Down(_, Down::Broken(why)) if why == GONE);

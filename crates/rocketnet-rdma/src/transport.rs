@@ -16,39 +16,39 @@ use rustix::event::epoll;
 
 use crate::config::RdmaConfig;
 use crate::conn::{Conn, Deadlines, State};
-use crate::counts::Counts;
 use crate::frame::{self, Record};
-use crate::sys::{Completions, Events, Id, Incoming, Link, Watch, device_of};
+use crate::send_stats::SendStats;
+use crate::sys::{Completions, Events, Id, Incoming, QueuePair, Watch, device_of};
 
-/// The token of the waker in the epoll set; of connections' events; completions have their index.
+/// The tokens of the waker and of connections' events in the epoll set. The token of completions is their index.
 pub(crate) const WAKER: u64 = u64::MAX;
 pub(crate) const EVENTS: u64 = u64::MAX - 1;
-/// The bit that marks the token of what a device tells of itself.
+/// The bit that marks the token of a device's own events.
 pub(crate) const TROUBLE: u64 = 1 << 61;
-/// The bit that marks the number under which a device's going is told.
+/// The bit that marks the number for the removal of a device.
 pub(crate) const DEVICE: u64 = 1 << 60;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
-/// How long `detach` waits for the adapter to have read what was posted. It takes a round trip; who needs longer is as
-/// good as gone.
+/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer stats as
+/// dead.
 const DETACH_WITHIN: Duration = Duration::from_secs(2);
 
-/// An accepted connection, until a worker takes it.
+/// An accepted connection, until a worker adopts it.
 #[derive(Debug)]
 pub(crate) struct Waiting(pub Incoming);
 
 impl Foreign for Waiting {}
 
 pub(crate) struct Listening {
-    /// None while its device is gone.
+    /// None while the device is removed.
     pub id: Option<Id>,
-    /// With the port that it has.
+    /// The address with the port in use.
     pub bound: SocketAddr,
     /// As `listen` returned it.
     pub addr: String,
 }
 
-/// The completion queues of one device, and what becomes of it.
+/// The completion channel of one device, and the device's events.
 pub(crate) struct Device {
     pub context: usize,
     pub completions: Arc<Completions>,
@@ -64,7 +64,7 @@ pub struct Rdma {
     pub(crate) listeners: slab::Slab<Listening>,
     pub(crate) conns: Slots<Conn>,
     pub(crate) devices: slab::Slab<Device>,
-    /// Connections to go on with without a word from the adapter.
+    /// Connections to serve without an event of the adapter.
     pub(crate) again: Vec<ConnId>,
     /// Events of calls other than `poll`.
     pub(crate) backlog: Vec<Event>,
@@ -72,10 +72,10 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// A transport without connections. Waking `waker` makes a `poll` that waits return.
+    /// A transport without connections. Waking `waker` makes a waiting `poll` return.
     ///
     /// Errors: [`TransportError::Config`] if a setting is outside its range, [`TransportError::Os`] if the libraries or
-    /// the kernel's rdma_cm are missing (`rbmq check rdma` says which, and how to get it) or descriptors have run out.
+    /// the kernel's rdma_cm are missing (`rbmq check rdma` reports which, and the remedy) or descriptors have run out.
     pub fn new(config: RdmaConfig, waker: Arc<Waker>) -> Result<Self, TransportError> {
         config.check()?;
         let os = |what| move |source| TransportError::Os { what, source };
@@ -104,20 +104,20 @@ impl Rdma {
             .map_err(|e| TransportError::Os { what: "watching a descriptor", source: e.into() })
     }
 
-    /// What was sent on a connection so far.
-    pub fn counts(&self, conn: ConnId) -> Counts {
-        self.conns.get(conn).map(|conn| conn.out.counts).unwrap_or_default()
+    /// The counters of a connection.
+    pub fn stats(&self, conn: ConnId) -> SendStats {
+        self.conns.get(conn).map(|conn| conn.out.stats).unwrap_or_default()
     }
 
     /// The queues of a connection whose device is known.
-    pub(crate) fn open_link(&mut self, id: ConnId, cm: Id) -> Result<Link, String> {
+    pub(crate) fn open_queue_pair(&mut self, id: ConnId, cm: Id) -> Result<QueuePair, String> {
         let context = device_of(&cm);
         let known = self.devices.iter().find(|(_, device)| device.context == context);
         let completions = match known {
             Some((_, device)) => device.completions.clone(),
             None => self.open_device(context, &cm)?,
         };
-        Link::open(cm, &completions, id.0, self.config.shape())
+        QueuePair::open(cm, &completions, id.0, self.config.shape())
     }
 
     fn open_device(&mut self, context: usize, cm: &Id) -> Result<Arc<Completions>, String> {
@@ -145,7 +145,7 @@ impl Rdma {
         id
     }
 
-    /// Has the next poll look at a connection.
+    /// Makes the next poll serve a connection.
     pub(crate) fn look_again(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(id)
             && !std::mem::replace(&mut conn.listed, true)
@@ -156,24 +156,24 @@ impl Rdma {
 
     fn accept(&mut self, id: ConnId, incoming: Incoming, peer_receives: u32) -> Result<(), String> {
         let cm = incoming.take(&self.events, id.0).map_err(|e| e.to_string())?;
-        let link = self.open_link(id, cm)?;
+        let queue_pair = self.open_queue_pair(id, cm)?;
         let Some(conn) = self.conns.get_mut(id) else { return Ok(()) };
-        conn.set_link(link)?;
+        conn.set_queue_pair(queue_pair)?;
         conn.receives = crate::receives::Receives::new(self.config.receive_depth, peer_receives);
         let greeting = frame::greeting(self.config.receive_depth);
-        let answered = conn.link.as_ref().map(|link| link.go(true, &greeting));
+        let answered = conn.queue_pair.as_ref().map(|queue_pair| queue_pair.go(true, &greeting));
         answered.unwrap_or(Ok(())).map_err(|e| e.to_string())
     }
 
-    /// Waits until the adapter has read everything that was posted of this id.
+    /// Waits until the adapter has read all posted ranges of this id.
     fn await_read(&mut self, id: ConnId, wire: WireId) {
         let until = Instant::now() + DETACH_WITHIN;
         while let Some(conn) =
-            self.conns.get_mut(id).filter(|conn| conn.link.is_some() && conn.out.reads(wire))
+            self.conns.get_mut(id).filter(|conn| conn.queue_pair.is_some() && conn.out.reads(wire))
         {
             conn.take_completions();
             if let Some(ended) = conn.ended.clone() {
-                // Nothing else completes; with the queue pair the adapter lets go of the memory.
+                // The requests will not complete. Ending the queue pair makes the adapter release the memory.
                 return self.fail_later(id, ended);
             }
             self.look_again(id);
@@ -199,7 +199,8 @@ impl Transport for Rdma {
         Promises {
             ordered: true,
             one_sided: true,
-            // The memory has what completed; what the session makes of it (a file, a relay) is for it to say, with CREDIT.
+            // A completion means that the peer's memory has the bytes. The session reports with CREDIT what it has taken (into
+            // a file, to a relay).
             reports_landed: false,
             max_write_bytes: self.config.tx_queue_bytes.into(),
             max_control_bytes: self.config.max_control_bytes,
@@ -329,7 +330,7 @@ impl Transport for Rdma {
         let copied = conn.out.detach(wire);
         self.await_read(id, wire);
         if let Some(conn) = self.conns.get_mut(id) {
-            conn.out.let_go(wire);
+            conn.out.release(wire);
         }
         copied
     }
@@ -386,7 +387,7 @@ impl Transport for Rdma {
 
 impl Drop for Rdma {
     fn drop(&mut self) {
-        // Peers hear of it, and queue pairs go before the rings that they write.
+        // Notifies peers, and ends queue pairs before the rings that they write.
         for id in self.conns.ids().collect::<Vec<_>>() {
             self.forget(id);
         }

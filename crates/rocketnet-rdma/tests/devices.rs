@@ -297,7 +297,7 @@ fn a_transfer_is_one_request_and_few_are_signalled() {
     let sender = kit.id(0, 1);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, 1 << 20, 0);
     for (size, count, inline) in [(64, 2_000, true), (4_096, 200, false)] {
-        let before = kit.ends[1].link().counts(sender);
+        let before = kit.ends[1].link().stats(sender);
         let mut left = count;
         kit.until("all ranges", |kit| {
             while left > 0 && flow.sendable_if_produced(kit) >= size && flow.produce(size) {
@@ -307,7 +307,7 @@ fn a_transfer_is_one_request_and_few_are_signalled() {
             flow.settle(kit);
             left == 0 && flow.checked() == flow.queued()
         });
-        let after = kit.ends[1].link().counts(sender);
+        let after = kit.ends[1].link().stats(sender);
         let (ranges, frames) = (after.ranges - before.ranges, after.frames - before.frames);
         let (requests, signalled) = (after.requests - before.requests, after.signalled - before.signalled);
         println!("{count} ranges of {size}: {requests} requests, {signalled} signalled, {frames} messages");

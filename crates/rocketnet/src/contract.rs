@@ -1,7 +1,7 @@
 //! The contract between RocketBufs and whatever carries its bytes.
 //!
 //! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
-//! connections of that worker. Every call returns at once; what happened is told by [`Transport::poll`].
+//! connections of that worker. Every call returns at once; [`Transport::poll`] returns events.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,25 +17,25 @@ pub struct ConnId(pub u64);
 /// The 31-bit id of a subscription on the wire, chosen by the receiver (DESIGN, *Ids*).
 pub type WireId = u32;
 
-/// What a transport promises. The sessions above adapt to it and rely on nothing else.
+/// The promises of a transport. The sessions above adapt to them and rely on nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promises {
-    /// Writes of one connection land in the order in which they were made, and control messages among them.
+    /// Writes and control messages of one connection land in the order in which they were queued.
     /// Where false, a session keeps one range in flight per buffer, and waits for [`Event::Landed`] before a
-    /// control message that must come after data.
+    /// control message that must follow data.
     pub ordered: bool,
     /// The peer's processor takes no part in a write.
     pub one_sided: bool,
     /// [`Event::Landed`] follows every write. Where false (a stream), `landed` travels with credit.
     pub reports_landed: bool,
-    /// Bytes of the largest single write.
+    /// The largest single write, in bytes.
     pub max_write_bytes: u64,
-    /// Bytes of the largest control message.
+    /// The largest control message, in bytes.
     pub max_control_bytes: usize,
 }
 
 /// A range of a ring to be written to the peer. The bytes belong to the ring; the transport reads them where they
-/// lie. The caller keeps them stable until the peer has them ([`Event::Landed`], or the peer's own word where
+/// lie. The caller keeps them stable until the peer has them ([`Event::Landed`], or the peer's own report where
 /// [`Promises::reports_landed`] is false) or until [`Transport::detach`] returns.
 #[derive(Clone)]
 pub struct SourceRange {
@@ -45,11 +45,11 @@ pub struct SourceRange {
     pub from: Position,
     /// One past the last position; at most [`Promises::max_write_bytes`] after `from`.
     pub to: Position,
-    /// The peer maps this ring ([`Transport::offer`] said so for this id), and is told only where the range lies.
+    /// The peer maps this ring ([`Transport::offer`] returned true for this id), and gets only the position of the range.
     pub mapped: bool,
 }
 
-/// The connection's queue has no place for the write or message: an outcome, not a failure. Try again after
+/// The connection's queue has no room for the write or message: an outcome, not a failure. Try again after
 /// [`Event::Writable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueFull;
@@ -59,20 +59,20 @@ pub struct QueueFull;
 pub enum NotWritten {
     /// As [`QueueFull`].
     QueueFull,
-    /// Another process writes the source ring, and has written over the range, or is about to. What is gone is below
+    /// Another process writes the source ring, and has overwritten the range, or is about to. The lost bytes are below
     /// [`Ring::tail`] now.
     Overwritten,
 }
 
-/// What a wire id tells of who sent it. Servers of HTTP begin with its name.
-fn of_stranger(wire: WireId) -> &'static str {
+/// What an unknown wire id reveals about its sender. HTTP servers begin with the protocol's name.
+fn foreign_protocol(wire: WireId) -> &'static str {
     match &wire.to_le_bytes() {
         b"HTTP" => "is an HTTP server, which does not speak this protocol",
         _ => "does not speak this protocol or is out of step",
     }
 }
 
-/// Why a connection ended. Says whose fault it was.
+/// Why a connection ended, and whose fault it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Down {
@@ -85,13 +85,13 @@ pub enum Down {
     /// The network or the peer's machine failed.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// The peer passed descriptors that nothing belongs to, or none where one belongs.
+    /// The peer passed descriptors without a message that needs them, or none where a message needs one.
     #[error("the peer's descriptors do not fit what it says: {0}")]
     Descriptors(String),
-    /// The peer sent a wire id that was never given to it or is no longer valid.
-    #[error("the peer sent data for unknown wire id {wire:#x}; it {}", of_stranger(*.0), wire = .0)]
+    /// The peer sent a wire id that it never got or that is no longer valid.
+    #[error("the peer sent data for unknown wire id {wire:#x}; it {}", foreign_protocol(*.0), wire = .0)]
     UnknownWire(WireId),
-    /// The peer wrote past what it had been granted.
+    /// The peer wrote past its grant.
     #[error("the peer wrote {size} bytes at position {at} of wire id {wire:#x}, {over} past its credit")]
     Overrun {
         /// The subscription.
@@ -106,87 +106,88 @@ pub enum Down {
     /// A control message larger than this end accepts.
     #[error("the peer sent a control message of {size} bytes; the limit here is {max}")]
     ControlTooLarge {
-        /// What was announced.
+        /// The announced size.
         size: u64,
-        /// What is accepted.
+        /// The largest accepted size.
         max: u64,
     },
     /// The connection could not be made.
     #[error("could not connect to {addr}: {reason}")]
     Refused {
-        /// Where to.
+        /// The address.
         addr: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
 }
 
-/// What happened, in the order in which it happened on each connection.
+/// What happened. Events of one connection are in order.
 #[derive(Debug)]
 pub enum Event {
-    /// A connection begun with [`Transport::connect`] is up.
+    /// A connection of [`Transport::connect`] is established.
     Connected(ConnId),
-    /// A listener took a connection (only the transport that listens tells; see [`Transport::adopt`]).
+    /// A listener accepted a connection (only the listening transport reports it; see [`Transport::adopt`]).
     Incoming(Accepted),
-    /// Bytes landed in the ring of this wire id: its head, and perhaps its boundary, moved. Told at most once for
-    /// each id in one poll, however many ranges arrived.
+    /// Bytes landed in the ring of this wire id: its head, and perhaps its boundary, moved. Reported at most once for each
+    /// id in one poll, however many ranges arrived.
     Arrived(ConnId, WireId),
     /// An ordered control message. The bytes are the receiver's.
     Control(ConnId, Vec<u8>),
-    /// The peer offers its ring for this wire id to be mapped: ordered before the control message that followed
-    /// [`Transport::offer`]. A ring receiver of a ring made of it may be bound; ranges then land where the peer wrote them.
+    /// The peer offers its ring for this wire id to be mapped, in order before the control message that followed
+    /// [`Transport::offer`]. The receiver of a ring that is made of it may be bound; ranges then land where the peer wrote
+    /// them.
     Offered(ConnId, WireId, Offered),
-    /// Bytes landed as with [`Event::Arrived`], without a word from the peer: this end follows the ring that it maps
-    /// ([`Transport::follow`]). No sign of life of the connection's peer.
+    /// Bytes landed as with [`Event::Arrived`], without a message from the peer: this end follows the ring that it maps
+    /// ([`Transport::follow`]). This is no sign of life of the connection's peer.
     Followed(ConnId, WireId),
-    /// A reader of the ring from which this id is written follows it, and is to be woken by this doorbell, or need not be:
-    /// number 0 is the peer itself, others are those that it passes the ring on to.
+    /// A reader follows the ring from which this id is written, and must be woken by this doorbell; without a doorbell it
+    /// need not be woken. Number 0 is the peer itself, other numbers are readers to which the peer passes the ring on.
     Watched(ConnId, WireId, u32, Option<Arc<PeerDoorbell>>),
     /// The reader with this number no longer follows.
     Unwatched(ConnId, WireId, u32),
     /// The peer's memory has everything up to this position (only where [`Promises::reports_landed`]).
     Landed(ConnId, WireId, Position),
-    /// There is place in the queue again after [`QueueFull`] or a full queue reported by [`Transport::room`].
+    /// The queue has room again after [`QueueFull`] or after [`Transport::room`] was 0.
     Writable(ConnId),
     /// The connection is gone; every ring receiver bound to it can be taken back with [`Transport::unbind`] before
     /// [`Transport::forget`].
     Down(ConnId, Down),
 }
 
-/// A ring that a peer lets this end map.
+/// A ring that a peer offers to be mapped.
 #[derive(Debug)]
 pub struct Offered {
     /// The ring, or why it cannot be mapped.
     pub ring: Result<Box<PeerRing>, MapError>,
-    /// How many bytes below the first range the peer keeps there as well, until it is told that they are needed no more.
+    /// How many bytes below the first range the peer keeps in the ring too, until they are reported as no longer needed.
     pub behind: u64,
 }
 
-/// An accepted connection that no transport owns yet, so that any worker can adopt it.
+/// An accepted connection that no transport owns yet: any worker can adopt it.
 #[derive(Debug)]
 pub struct Accepted {
     /// The peer's address, as text.
     pub peer: String,
-    /// The address it connected to, as [`Transport::listen`] returned it.
+    /// The listening address, as [`Transport::listen`] returned it.
     pub local: String,
-    /// The transport's own handle of it (for TCP the socket).
+    /// The transport's own handle (for TCP the socket).
     pub handle: AcceptedHandle,
 }
 
-/// The handle of a transport that is made elsewhere; it finds its own type again by [`std::any::Any`].
+/// The handle of another crate's transport, which finds its own type again by [`std::any::Any`].
 pub trait Foreign: std::any::Any + std::fmt::Debug + Send {}
 
-/// What an accepted connection is to its transport.
+/// A transport's handle of an accepted connection.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcceptedHandle {
     /// A TCP socket, non-blocking.
     Tcp(std::net::TcpStream),
-    /// A socket of this machine, non-blocking, of a peer that may map what is offered to it.
+    /// A local socket, non-blocking, of a peer that may map offered rings.
     Local(OwnedFd),
     /// One end of a simulated connection.
     Sim(u64),
-    /// What another crate's transport made of it.
+    /// A handle of another crate's transport.
     Other(Box<dyn Foreign>),
 }
 
@@ -197,83 +198,83 @@ pub enum TransportError {
     /// The address cannot be used.
     #[error("cannot use the address {addr}: {reason}")]
     Address {
-        /// As it was given.
+        /// As given.
         addr: String,
-        /// What is wrong with it.
+        /// What is wrong with the address.
         reason: String,
     },
     /// The operating system refuses to listen on the address.
     #[error("cannot use the address {addr}: {what}: {source}")]
     Listen {
-        /// The address as it was given.
+        /// The address as given.
         addr: String,
-        /// The transport's attempt, as a text.
+        /// The attempted operation.
         what: &'static str,
-        /// The error of the operating system.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A setting is outside its range, or the system does not have what it asks for: the configuration's fault.
+    /// A setting is outside its range, or the system does not support it: the configuration's fault.
     #[error("{field} = {value}: {reason}")]
     Config {
         /// The setting.
         field: &'static str,
-        /// As it was given.
+        /// As given.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         reason: String,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// More connections than configured.
     #[error("{open} connections are open, the limit (max_connections) is {max}")]
     TooManyConnections {
-        /// Open now.
+        /// The number of open connections.
         open: usize,
         /// The limit.
         max: usize,
     },
 }
 
-/// What carries a connection, and why it is that.
+/// What carries a connection, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carrier {
     /// "tcp", "shm", "rdma" or "sim".
     pub name: &'static str,
-    /// For people.
+    /// The reason, for people.
     pub why: String,
 }
 
 /// A transport, owned by one worker.
 pub trait Transport {
-    /// What it promises for every connection.
+    /// The promises for every connection.
     fn promises(&self) -> Promises;
 
-    /// What it promises for this connection: more, where a transport has several ways.
+    /// The promises for this connection: more, where a transport has several carriers.
     fn promises_to(&self, _conn: ConnId) -> Promises {
         self.promises()
     }
 
-    /// Listens on `addr`; returns the address in use (a port 0 is replaced). [`Event::Incoming`] follows for each peer.
+    /// Listens on `addr`, and returns the address in use (port 0 is replaced). [`Event::Incoming`] follows for each peer.
     fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
 
-    /// Stops listening on an address that [`Transport::listen`] returned; connections that were taken go on.
+    /// Stops listening on an address that [`Transport::listen`] returned. Accepted connections go on.
     fn unlisten(&mut self, addr: &str);
 
     /// Begins a connection; [`Event::Connected`] or [`Event::Down`] follows.
     fn connect(&mut self, addr: &str) -> Result<ConnId, TransportError>;
 
-    /// Takes an accepted connection into this transport.
+    /// Makes this transport the owner of an accepted connection.
     fn adopt(&mut self, accepted: Accepted) -> Result<ConnId, TransportError>;
 
-    /// Stops or goes on reading from the peer; a paused connection exerts back-pressure and costs nothing.
-    /// A pause takes effect after the event being handled: no further event of arriving bytes for this connection
-    /// comes out of `poll` until it is resumed, and none is lost.
+    /// Stops or resumes reading from the peer. A paused connection exerts back-pressure and costs nothing. A pause takes
+    /// effect after the event being handled: `poll` returns no further event of arriving bytes for this connection until it
+    /// is resumed, and none is lost.
     fn pause(&mut self, conn: ConnId, paused: bool);
 
     /// What carries this connection.
@@ -281,65 +282,65 @@ pub trait Transport {
         Carrier { name: "sim", why: "the only one there is".into() }
     }
 
-    /// Lets the peer map the ring from which `wire` will be written, ahead of what is queued after this: it then reads
-    /// ranges where they lie. True if it does: [`Event::Offered`] follows there, ranges of this ring may go without their
-    /// bytes ([`SourceRange::mapped`]), and the peer needs them until it says otherwise, also after
-    /// [`Transport::detach`].
-    /// False if this connection or ring cannot do that, and ranges are copied as ever. `behind`: how many bytes below the
-    /// first range the ring keeps too ([`Offered::behind`]).
+    /// Offers the peer the ring from which `wire` will be written, in order before later writes: the peer then reads ranges
+    /// in place. True: the peer gets [`Event::Offered`], ranges of this ring may go without their bytes
+    /// ([`SourceRange::mapped`]), and the peer needs the bytes until it reports otherwise, also after [`Transport::detach`].
+    /// False: this connection or ring cannot do that, and ranges are copied. `behind`: how many bytes below the first range
+    /// the ring keeps too ([`Offered::behind`]).
     fn offer(&mut self, _conn: ConnId, _wire: WireId, _ring: &Ring, _behind: u64) -> bool {
         false
     }
 
-    /// Follows the ring of a ring receiver that is bound, which the peer writes and this end maps: what lies there lands
-    /// ([`Event::Followed`]) told or not, and whoever writes it wakes this end. Only where nothing is ever taken back that was
-    /// published. False where that cannot be; ranges are then told as ever. `lazily`: nobody need wake this end. Can be said anew.
+    /// Follows a bound ring that the peer writes and this end maps: published bytes land ([`Event::Followed`]) with or without
+    /// a message, and the writer wakes this end. Only for rings whose published bytes are never taken back. False if the
+    /// ring cannot be followed; its ranges then arrive as messages. `lazily`: the writer need not wake this end. A second
+    /// call changes that.
     fn follow(&mut self, _conn: ConnId, _wire: WireId, _lazily: bool) -> bool {
         false
     }
 
-    /// A reader that got this ring from here follows it, and is to be woken by whoever writes it. What is returned names it
-    /// for [`Transport::drop_watcher`]; none if this peer cannot be told, or not now.
+    /// Passes on that a reader which got this ring from here follows it, and must be woken by the writer. Returns the number
+    /// of the reader for [`Transport::drop_watcher`]; none if this peer cannot be notified, or not now.
     fn pass_watcher(&mut self, _conn: ConnId, _wire: WireId, _doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
         None
     }
 
-    /// The reader with this number no longer follows. A peer that does not read what it is told is closed.
+    /// The reader with this number no longer follows. Closes the connection of a peer that does not read.
     fn drop_watcher(&mut self, _conn: ConnId, _wire: WireId, _number: u32) {}
 
-    /// Whether a ring that is followed has something that has not landed; costs a load for each. None where none is.
+    /// Whether a followed ring has bytes that have not landed. Costs a load for each. None if no ring is followed.
     fn has_new_data(&self) -> Option<bool> {
         None
     }
 
-    /// From now on ranges for `wire` land through this ring receiver. The transport owns the ring receiver until
-    /// [`Transport::unbind`]. Where the id was bound before, the receiver sends a control message between taking that
-    /// back and the first range for the new ring receiver: a one-sided sender writes where it was last told to.
+    /// From now on ranges for `wire` land through this ring receiver, which the transport owns until [`Transport::unbind`].
+    /// If the id was bound before, this end sends a control message between that `unbind` and the first range for the new
+    /// binding: a one-sided sender writes to the memory that it knows.
     fn bind(&mut self, conn: ConnId, wire: WireId, receiver: RingReceiver);
 
-    /// From now on, until [`Transport::unbind`], what comes for `wire` is thrown away: nobody is there to receive it, and
-    /// the peer was not told yet. False if this transport cannot do that: it closes the connection when something comes.
+    /// From now on, until [`Transport::unbind`], ranges for `wire` are discarded: there is no receiver, and the peer does not
+    /// know yet. False if this transport cannot discard: it closes the connection when a range arrives.
     fn discard(&mut self, _conn: ConnId, _wire: WireId) -> bool {
         false
     }
 
-    /// Gives the ring receiver back; data that still comes for this id closes the connection. None if it was not bound.
+    /// Returns the ring receiver. Data that still arrives for this id closes the connection. None if the id was not bound.
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver>;
 
-    /// Makes a hole: everything of a partial delivery is dropped and the log goes on at `to` (LOST).
-    /// False if the id is not bound or the ring receiver cannot skip there (`to` lies before its head): the peer's fault.
+    /// Makes a hole: a partial delivery is dropped and the log goes on at `to` (LOST). False if the id is not bound or `to`
+    /// lies before the head: the peer's fault.
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool;
 
-    /// Gives back memory of the ring behind this id, at a time when it is at rest ([`RingReceiver::trim`]). None if the id is
-    /// not bound, or if this transport is one-sided: the peer may be writing what would be given back.
+    /// Returns memory of the idle ring behind this id to the system ([`RingReceiver::trim`]). None if the id is not bound, or
+    /// if this transport is one-sided: the peer may be writing that memory.
     fn trim(&mut self, conn: ConnId, wire: WireId, keep: u64) -> Option<Trimmed>;
 
-    /// How many bytes of ranges the queue of this connection takes now; 0 when it is full.
+    /// How many bytes of ranges the queue of this connection accepts now; 0 when it is full.
     fn room(&self, conn: ConnId) -> u64;
 
-    /// Queues a write of `source` into the peer's ring of `wire`. `more`: the range does not end at a delivery's
-    /// end. The range stays the ring's: see [`SourceRange`]; of a ring that another process writes, and that the peer does
-    /// not map, it is copied, so that what leaves was there. Nothing need leave before [`Transport::flush`].
+    /// Queues a write of `source` into the peer's ring of `wire`. `more`: the range does not end at a delivery's end. The
+    /// bytes stay in the ring: see [`SourceRange`]. A range of a ring that another process writes, and that the peer does not
+    /// map, is copied and checked before it is sent. Nothing need be sent before [`Transport::flush`].
     fn write(
         &mut self,
         conn: ConnId,
@@ -348,53 +349,52 @@ pub trait Transport {
         more: bool,
     ) -> Result<(), NotWritten>;
 
-    /// Queues a control message, in order with the writes. It is copied. Control messages have a reserve of their
-    /// own: [`QueueFull`] means that the peer has not read for a very long time, and the caller may close.
+    /// Queues a copy of a control message, in order with the writes. Control messages have a reserve of their own:
+    /// [`QueueFull`] means that the peer has not read for a very long time, and the caller may close.
     fn control(&mut self, conn: ConnId, message: &[u8]) -> Result<(), QueueFull>;
 
-    /// Lets go of everything queued that was to be read from `ring` for this `wire`: what is unsent is copied, so
-    /// that the stream stays whole and the ring's bytes are free when this returns. Returns how many bytes it copied.
+    /// Releases the source ring of everything queued for this `wire`: unsent bytes are copied, so that the stream stays whole
+    /// and the ring's bytes are free when this returns. Returns how many bytes were copied.
     fn detach(&mut self, conn: ConnId, wire: WireId) -> u64;
 
-    /// Sends what is queued, in as few system calls as possible. True if everything left.
+    /// Sends the queue, in as few system calls as possible. True if everything was sent.
     fn flush(&mut self, conn: ConnId) -> bool;
 
-    /// Ends a connection: what is queued is given up to `linger` to leave, then it is cut. [`Event::Down`] follows
-    /// with [`Down::Local`].
+    /// Ends a connection: the queue has up to `linger` to be sent, then the connection is cut. [`Event::Down`] follows with
+    /// [`Down::Local`].
     fn close(&mut self, conn: ConnId, why: &str, linger: Duration);
 
     /// Frees what is left of a connection that is down. Inlets still bound are dropped.
     fn forget(&mut self, conn: ConnId);
 
-    /// Appends what happened to `events`, waiting at most `timeout` (None: until something happens or the waker that
-    /// was given at construction is woken). Bounded in work per call, fair among connections. Any event of a connection
-    /// is a sign of life of its peer; a transport tells `Arrived` also for part of a large range.
+    /// Appends to `events`, and waits at most `timeout` (None: until there is an event or the waker that was given at
+    /// construction is woken). Bounded in work per call, fair among connections. Any event of a connection is a sign of life
+    /// of its peer; a transport reports `Arrived` also for part of a large range.
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>);
 
-    /// What to wait on without the transport in hand: ready while `poll` has something to take from the kernel, or the
-    /// waker was woken. None: the caller waits in `poll`.
+    /// A descriptor to wait on without the transport: ready while `poll` has events to take from the kernel, or the waker was
+    /// woken. None: the caller waits in `poll`.
     fn pollable(&self) -> Option<Arc<dyn Pollable>> {
         None
     }
 
-    /// How long a caller that waits on [`Transport::pollable`] may at most do so before it calls `poll`; None: until that is
-    /// ready. `sleeps`: it will wait there, and who writes rings that are followed wakes it from here on.
+    /// How long a caller may wait on [`Transport::pollable`] before it calls `poll`; None: until that is ready. `sleeps`: the
+    /// caller will wait there, and the writers of followed rings wake it from now on.
     fn poll_within(&self, _sleeps: bool) -> Option<Duration> {
         None
     }
 }
 
-/// What a thread waits on that does not have the transport. Its descriptor is only to be waited for.
+/// Waiting for a transport from a thread that does not have it. The descriptor is only for waiting.
 pub trait Pollable: AsFd + Send + Sync {
-    /// Waits until `poll` has something to take, and no longer than `within`; whoever then calls `poll` may be spared a
-    /// system call. It may return early.
+    /// Waits until `poll` has events to take, at most for `within`. The next `poll` may save a system call. It may return early.
     fn wait(&self, within: Duration);
 }
 
 impl Pollable for OwnedFd {
     fn wait(&self, within: Duration) {
         let within = Timespec::try_from(within).ok();
-        // Woken too early is as good as woken; what could fail otherwise is a descriptor that is none.
+        // An early return is allowed. No other error is possible with a valid descriptor.
         let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], within.as_ref());
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! * [`contract`]: the trait [`Transport`], its events, promises and configuration;
 //! * [`wire`]: the 8-byte header that a stream transport puts before each range;
-//! * [`tcp`]: TCP, event driven; and, on one machine, shared memory: rings that the peer maps, told over local sockets;
+//! * [`tcp`]: TCP, event driven; and, on one machine, shared memory: rings that the peer maps, announced over local sockets;
 //! * [`slots`]: the table of a transport's connections;
 //! * [`sim`]: RDMA's and TCP's twin on a virtual clock, all from a seed;
 //! * `conformance` (feature): the suite that every transport passes.
@@ -29,7 +29,7 @@ pub mod slots;
 pub mod tcp;
 pub mod wire;
 
-/// The switch of the planted bugs, by which the simulator proves that it would find them.
+/// The switch of the planted bugs, by which the simulator proves that it finds them.
 #[cfg(feature = "planted-bugs")]
 pub use rocketring::planted;
 

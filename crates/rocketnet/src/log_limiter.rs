@@ -1,8 +1,8 @@
-//! Lines of a log about what may happen thousands of times in a second.
+//! A limit on log lines about events that may happen thousands of times per second.
 
 use std::time::{Duration, Instant};
 
-/// Lets a line through once in ten seconds, and counts those in between.
+/// Allows one line in ten seconds, and counts the suppressed lines.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ pub struct LogLimiter {
 }
 
 impl LogLimiter {
-    /// How often a line is let through at most.
+    /// The shortest time between two lines.
     pub const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// How many were not let through since the last line; none if this one is not either.
+    /// The number of lines suppressed since the last one; none if this line is suppressed too.
     pub fn allow(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL) {
             self.since += 1;

@@ -2,7 +2,7 @@
 
 use crate::contract::ConnId;
 
-/// Bits of an id that say where in the table; the others count, so that no id comes back.
+/// The bits of an id that are the slot. The others are a counter, so that no id repeats.
 const SLOT_BITS: u32 = 20;
 /// How many connections one table can hold.
 pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
@@ -21,7 +21,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// The ids of all, in no order.
+    /// All ids, in no order.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> {
         self.slab.iter().map(|(_, (id, _))| *id)
     }
@@ -31,12 +31,12 @@ impl<T> Slots<T> {
         Self { slab: slab::Slab::new(), serial: 0 }
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Puts a value in. The caller has made sure that there are fewer than [`MAX_SLOTS`].
+    /// Inserts a value. The caller has checked that there are fewer than [`MAX_SLOTS`].
     pub fn insert(&mut self, value: T) -> ConnId {
         let entry = self.slab.vacant_entry();
         self.serial += 1;
@@ -45,7 +45,7 @@ impl<T> Slots<T> {
         id
     }
 
-    /// Whether there is none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
@@ -54,17 +54,17 @@ impl<T> Slots<T> {
         (id.0 & (MAX_SLOTS as u64 - 1)) as usize
     }
 
-    /// The one of this id, if it is there.
+    /// The value of this id, if it exists.
     pub fn get(&self, id: ConnId) -> Option<&T> {
         self.slab.get(Self::slot(id)).filter(|(own, _)| *own == id).map(|(_, value)| value)
     }
 
-    /// The same, to change it.
+    /// As [`Slots::get`], mutable.
     pub fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
         self.slab.get_mut(Self::slot(id)).filter(|(own, _)| *own == id).map(|(_, value)| value)
     }
 
-    /// Takes it out; its id does not come back.
+    /// Removes the value. Its id never repeats.
     pub fn remove(&mut self, id: ConnId) -> Option<T> {
         self.get(id)?;
         Some(self.slab.remove(Self::slot(id)).1)

@@ -10,27 +10,28 @@
 
 /// The id that marks a control message; never given to a subscription.
 pub const CONTROL_WIRE: u32 = 0x7FFF_FFFF;
-/// The bit of the id that says that the range does not end where a delivery ends.
+/// The bit of the id that says that the range does not end at a delivery's end.
 pub const MORE_BIT: u32 = 0x8000_0000;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 8;
 
-/// Bytes of a message between two transports on one machine: a header of a control message with the MORE bit, whose size
-/// says what it is, an id with its MORE bit, and a size.
+/// Bytes of a local message, between two transports on one machine: a control header with the MORE bit, whose size field is the
+/// kind of the message, then an id with its MORE bit, and a size.
 pub const LOCAL_BYTES: usize = 16;
-/// A descriptor comes with it: the ring from which ranges of this id come, to be mapped. The size says how many bytes below
-/// the first range stay in it too.
+/// With a descriptor: the ring from which ranges of this id come, to be mapped. The size is the number of bytes below the first
+/// range that the ring keeps too.
 pub const LOCAL_OFFER: u32 = 1;
-/// What lies in the ring that was offered, up to the position whose low 32 bits are the size. Said twice it says nothing new.
+/// A range in the offered ring, up to the position whose low 32 bits are the size. A repeated message has no effect.
 pub const LOCAL_RANGE: u32 = 3;
-/// A descriptor comes with it: the page of a doorbell, which has the size as its number on this connection from here on.
+/// With a descriptor: the page of a doorbell. The size is the doorbell's number on this connection from now on.
 pub const LOCAL_DOORBELL_PAGE: u32 = 4;
-/// A descriptor comes with it: the pipe of the doorbell whose page came before.
+/// With a descriptor: the pipe of the doorbell whose page came before.
 pub const LOCAL_DOORBELL: u32 = 5;
-/// The reader of this id's ring, or one that it passes the ring on to, follows it, and is to be woken by the doorbell with
-/// this number. 0 is the sender's own: it need not be told of ranges at once, and with MORE need not be woken either.
+/// The reader of this id's ring, or a reader to which it passes the ring on, follows the ring and must be woken by the doorbell
+/// with this number. 0 is the sender's own doorbell: ranges need not be announced to it at once, and with MORE it need not be
+/// woken either.
 pub const LOCAL_WATCH: u32 = 6;
-/// It no longer does.
+/// The reader no longer follows.
 pub const LOCAL_UNWATCH: u32 = 7;
 
 /// A message between two transports on one machine.
@@ -74,7 +75,7 @@ impl Header {
         word.to_le_bytes()
     }
 
-    /// Reads eight bytes; every value is a header, whether its id is known is the connection's business.
+    /// Decodes eight bytes. Every value is a header; the connection checks whether the id is known.
     pub fn decode(bytes: [u8; HEADER_BYTES]) -> Self {
         let word = u64::from_le_bytes(bytes);
         let id = word as u32;

@@ -7,6 +7,7 @@
 //! message), and check every byte. What differs is in one file per system: what is around a payload, what is said
 //! at the beginning, and how what arrives is parsed.
 
+mod mosquitto;
 mod nats;
 mod publish;
 mod rabbitmq;
@@ -18,7 +19,7 @@ mod subscribe;
 use std::net::TcpStream;
 
 pub use publish::publish;
-pub use server::{find, guard};
+pub use server::{Servers, guard};
 pub use socket::{Reader, connect, server_of};
 pub use subscribe::subscribe;
 

@@ -17,14 +17,12 @@ const LINE: usize = 8192;
 /// The longest line before a message's payload.
 const HEAD: usize = 128;
 
-/// The server as the bench starts it.
-pub fn start(program: &Path, folder: &Path, port: u16) -> std::io::Result<Start> {
+/// The server as the bench starts it; without `limits` large messages pass, and slow subscribers stay.
+pub fn start(program: &Path, folder: &Path, port: u16, limits: bool) -> std::io::Result<Start> {
+    const LIFTED: &str = "max_payload: 33554432\nmax_pending: 1073741824\nwrite_deadline: \"60s\"\n";
     let config = folder.join("nats.conf");
-    let text = format!(
-        "listen: 127.0.0.1:{port}\nmax_payload: 33554432\nmax_pending: 1073741824\n\
-         write_deadline: \"60s\"\nping_interval: \"1h\"\n"
-    );
-    std::fs::write(&config, text)?;
+    let lifted = if limits { "" } else { LIFTED };
+    std::fs::write(&config, format!("listen: 127.0.0.1:{port}\nping_interval: \"1h\"\n{lifted}"))?;
     let args = vec!["-c".to_owned(), config.to_string_lossy().into_owned()];
     Ok(Start { program: program.to_owned(), args, env: Vec::new() })
 }

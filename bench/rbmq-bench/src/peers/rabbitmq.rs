@@ -58,15 +58,17 @@ const CONFIRM_SELECT_OK: Method = (85, 11);
 
 /// The server as the bench starts it: in a folder of its own, queues in memory.
 ///
-/// `epmd`, Erlang's name service, would stay behind; the bench runs one of its own on `epmd_port`.
-pub fn start(program: &Path, folder: &Path, port: u16, epmd_port: u16) -> io::Result<Start> {
+/// `epmd`, Erlang's name service, would stay behind; the bench runs one of its own on `epmd_port`. With `limits` the largest
+/// frame is the server's default.
+pub fn start(program: &Path, folder: &Path, port: u16, epmd_port: u16, limits: bool) -> io::Result<Start> {
+    let frame_max = if limits { String::new() } else { format!("frame_max = {FRAME_MAX}\n") };
     let nodes_port = free_port()?;
     let config = folder.join("rabbitmq.conf");
     let plugins = folder.join("enabled_plugins");
     fs::write(
         &config,
         format!(
-            "listeners.tcp.1 = 127.0.0.1:{port}\nframe_max = {FRAME_MAX}\nheartbeat = 0\n\
+            "listeners.tcp.1 = 127.0.0.1:{port}\n{frame_max}heartbeat = 0\n\
              tcp_listen_options.nodelay = true\ndisk_free_limit.absolute = 1MB\n\
              collect_statistics = none\nlog.file.level = error\n"
         ),
@@ -148,10 +150,14 @@ fn open(socket: &mut TcpStream) -> Result<Vec<u8>, BenchError> {
         to.extend_from_slice(login);
         short_string(to, "en_US");
     }))?;
-    answer(socket, CONNECTION_TUNE)?;
+    // Channels, then the largest frame that the server takes; it refuses connections that ask for larger ones.
+    let tune = answer(socket, CONNECTION_TUNE)?;
+    let offered =
+        tune.get(2..6).and_then(|bytes| bytes.first_chunk()).map(|bytes| u32::from_be_bytes(*bytes));
+    let frame_max = offered.unwrap_or(FRAME_MAX).min(FRAME_MAX);
     socket.write_all(&method(CONNECTION_TUNE_OK, |to| {
         to.extend_from_slice(&16_u16.to_be_bytes());
-        to.extend_from_slice(&FRAME_MAX.to_be_bytes());
+        to.extend_from_slice(&frame_max.to_be_bytes());
         to.extend_from_slice(&0_u16.to_be_bytes());
     }))?;
     let vhost = method(CONNECTION_OPEN, |to| {

@@ -19,14 +19,16 @@ const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$";
 /// Longer lines than this are no part of what is spoken here.
 const LINE: usize = 512;
 
-/// The server as the bench starts it: nothing is kept on disk, no subscriber is dropped for being slow. `threads` read
-/// and write, its own among them.
-pub fn start(program: &Path, folder: &Path, port: u16, threads: usize) -> Start {
+/// The server as the bench starts it: nothing is kept on disk, and without `limits` no subscriber is dropped for being slow.
+/// `threads` read and write, its own among them.
+pub fn start(program: &Path, folder: &Path, port: u16, threads: usize, limits: bool) -> Start {
     let mut args: Vec<String> = Vec::new();
     let mut set = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
     set(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
     set(&["--save", "", "--appendonly", "no", "--databases", "1", "--loglevel", "warning"]);
-    set(&["--client-output-buffer-limit", "pubsub 0 0 0"]);
+    if !limits {
+        set(&["--client-output-buffer-limit", "pubsub 0 0 0"]);
+    }
     set(&["--dir", &folder.to_string_lossy()]);
     if threads > 1 {
         // It takes at most so many.

@@ -11,14 +11,17 @@
 use std::{
     fs,
     io::{self, BufRead},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    process::Command,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
 use benchkit::server::{self, Group, Start, free_port};
 
-use super::{Peer, connect, nats, rabbitmq, redis};
+use clap::ValueEnum;
+
+use super::{Peer, connect, mosquitto, nats, rabbitmq, redis};
 use crate::{BenchError, System};
 
 /// RabbitMQ takes up to ten seconds on a quiet machine.
@@ -27,22 +30,84 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How often a server that is starting is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Looks for a peer's server.
-pub fn find(peer: Peer) -> Option<PathBuf> {
-    match peer {
-        Peer::Redis => server::find("redis-server"),
-        Peer::Nats => server::find("nats-server"),
-        // Not the wrapper in PATH: that one changes the user and writes to the system's folders.
-        Peer::Rabbitmq => {
-            Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|path| path.is_file())
+/// What the guard can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Servers {
+    /// One Redis server
+    Redis,
+    /// One Redis server with a thread for each core
+    RedisThreads,
+    /// A Redis server for each core
+    #[value(name = "redis-servers")]
+    RedisForEachCore,
+    /// One NATS server
+    Nats,
+    /// One RabbitMQ server
+    Rabbitmq,
+    /// One Mosquitto server
+    Mosquitto,
+}
+
+impl Servers {
+    /// The servers of a system; none for the broker and the relay, which are this program.
+    pub fn of(system: System) -> Option<Servers> {
+        match system {
+            System::Rbmq | System::Relay => None,
+            System::Redis => Some(Servers::Redis),
+            System::RedisThreads => Some(Servers::RedisThreads),
+            System::RedisServers => Some(Servers::RedisForEachCore),
+            System::Nats => Some(Servers::Nats),
+            System::Rabbitmq => Some(Servers::Rabbitmq),
+        }
+    }
+
+    /// As on the guard's command line; the names of systems are the same.
+    pub fn name(self) -> &'static str {
+        match self {
+            Servers::Redis => "redis",
+            Servers::RedisThreads => "redis-threads",
+            Servers::RedisForEachCore => "redis-servers",
+            Servers::Nats => "nats",
+            Servers::Rabbitmq => "rabbitmq",
+            Servers::Mosquitto => "mosquitto",
+        }
+    }
+
+    /// Looks for the program.
+    pub fn find(self) -> Option<PathBuf> {
+        match self {
+            Servers::Redis | Servers::RedisThreads | Servers::RedisForEachCore => {
+                server::find("redis-server")
+            }
+            Servers::Nats => server::find("nats-server"),
+            // Not the wrapper in PATH: that one changes the user and writes to the system's folders.
+            Servers::Rabbitmq => {
+                Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|path| path.is_file())
+            }
+            Servers::Mosquitto => server::find("mosquitto"),
+        }
+    }
+
+    /// The version of a server that is ready.
+    fn version(self, program: &Path, port: u16) -> Result<String, BenchError> {
+        let mut socket = connect(&addr(port), None)?;
+        match self {
+            Servers::Redis | Servers::RedisThreads | Servers::RedisForEachCore => {
+                Peer::Redis.version(&mut socket)
+            }
+            Servers::Nats => Peer::Nats.version(&mut socket),
+            Servers::Rabbitmq => Peer::Rabbitmq.version(&mut socket),
+            // The protocol does not tell it.
+            Servers::Mosquitto => mosquitto::version(Command::new(program)),
         }
     }
 }
 
 /// The servers of a system that run, and what they need besides.
 pub struct Guard {
-    system: System,
-    peer: Peer,
+    kind: Servers,
+    /// Whether the servers have the limits that they have by default for clients that are slow.
+    limits: bool,
     program: PathBuf,
     folder: PathBuf,
     /// One for each server.
@@ -57,13 +122,13 @@ impl Guard {
     ///
     /// # Errors
     /// It is not installed, or did not start; the end of its log is in the error.
-    pub fn start(system: System, peer: Peer, folder: PathBuf) -> Result<Guard, BenchError> {
-        let program = find(peer).ok_or(BenchError::NotInstalled { peer: peer.name() })?;
+    pub fn start(kind: Servers, limits: bool, folder: PathBuf) -> Result<Guard, BenchError> {
+        let program = kind.find().ok_or(BenchError::NotInstalled { peer: kind.name() })?;
         fs::create_dir(&folder)?;
-        let servers = if system == System::RedisServers { cores() } else { 1 };
+        let servers = if kind == Servers::RedisForEachCore { cores() } else { 1 };
         let ports = (0..servers).map(|_| free_port()).collect::<Result<_, _>>()?;
-        let mut guard = Guard { system, peer, program, folder, ports, helper: None, servers: Vec::new() };
-        if peer == Peer::Rabbitmq {
+        let mut guard = Guard { kind, limits, program, folder, ports, helper: None, servers: Vec::new() };
+        if kind == Servers::Rabbitmq {
             let port = free_port()?;
             let start = Start {
                 program: "epmd".into(),
@@ -80,20 +145,24 @@ impl Guard {
     fn run(&mut self) -> Result<(), BenchError> {
         self.servers.clear();
         for &port in &self.ports {
-            let start = match (self.peer, &self.helper) {
-                (Peer::Redis, _) => {
-                    let threads = if self.system == System::RedisThreads { cores() } else { 1 };
-                    redis::start(&self.program, &self.folder, port, threads)
-                }
-                (Peer::Nats, _) => nats::start(&self.program, &self.folder, port)?,
-                (Peer::Rabbitmq, helper) => {
-                    let helper = helper.as_ref().map_or(0, |(_, port)| *port);
-                    rabbitmq::start(&self.program, &self.folder, port, helper)?
-                }
-            };
+            let start = self.start_of(port)?;
             self.servers.push(Group::start(&start, &self.folder, &log_of(port))?);
         }
         Ok(())
+    }
+
+    fn start_of(&self, port: u16) -> io::Result<Start> {
+        let (program, folder, limits) = (&self.program, &self.folder, self.limits);
+        match self.kind {
+            Servers::Redis | Servers::RedisForEachCore => Ok(redis::start(program, folder, port, 1, limits)),
+            Servers::RedisThreads => Ok(redis::start(program, folder, port, cores(), limits)),
+            Servers::Nats => nats::start(program, folder, port, limits),
+            Servers::Rabbitmq => {
+                let helper = self.helper.as_ref().map_or(0, |(_, port)| *port);
+                rabbitmq::start(program, folder, port, helper, limits)
+            }
+            Servers::Mosquitto => mosquitto::start(program, folder, port),
+        }
     }
 
     /// Waits until every server answers. Returns their version.
@@ -102,10 +171,7 @@ impl Guard {
         let mut version = String::new();
         for (server, &port) in self.servers.iter_mut().zip(&self.ports) {
             loop {
-                let answer = connect(&addr(port), None)
-                    .map_err(BenchError::from)
-                    .and_then(|mut socket| self.peer.version(&mut socket));
-                match answer {
+                match self.kind.version(&self.program, port) {
                     Ok(answer) => {
                         version = answer;
                         break;
@@ -114,7 +180,7 @@ impl Guard {
                         let log = fs::read_to_string(self.folder.join(log_of(port))).unwrap_or_default();
                         let tail: Vec<&str> = log.lines().rev().take(5).collect();
                         let log = tail.into_iter().rev().collect::<Vec<_>>().join(" | ");
-                        return Err(BenchError::ServerFailed { peer: self.peer.name(), log });
+                        return Err(BenchError::ServerFailed { peer: self.kind.name(), log });
                     }
                     Err(_) => std::thread::sleep(ASK_EVERY),
                 }
@@ -159,12 +225,12 @@ impl Drop for Guard {
 ///
 /// # Errors
 /// As `Guard::start`.
-pub fn guard(system: System, peer: Peer, folder: PathBuf) -> Result<(), BenchError> {
+pub fn guard(kind: Servers, limits: bool, folder: PathBuf) -> Result<(), BenchError> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The end of standard input says when it is over, and leaves the time to clean up.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    let mut guard = Guard::start(system, peer, folder)?;
+    let mut guard = Guard::start(kind, limits, folder)?;
     guard.announce()?;
     for line in io::stdin().lock().lines() {
         match line?.trim() {

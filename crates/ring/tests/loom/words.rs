@@ -1,7 +1,7 @@
 //! Words that one process writes and another reads.
 
 use loom::thread;
-use rocketring::sleep_word::{Rung, fall_asleep, wake_up};
+use rocketring::sleep_word::{LastWake, set_asleep, set_awake};
 use rocketring::small_payload::{SMALL_PAYLOAD_WORDS, read, write};
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
 use rocketring::{LazyCursor, barrier};
@@ -17,10 +17,10 @@ fn a_reader_that_sleeps_is_rung_for() {
         let pipe = Arc::new((Mutex::new(0_u32), loom::sync::Condvar::new()));
         let (theirs, their_word, their_pipe) = (boundary.clone(), word.clone(), pipe.clone());
         let writer = thread::spawn(move || {
-            let rung = Rung::default();
+            let last_wake = LastWake::default();
             for end in 1..=2 {
                 theirs.store(end, Ordering::Release);
-                if rung.must_ring(&their_word, barrier::light()) {
+                if last_wake.must_wake(&their_word, barrier::light()) {
                     *their_pipe.0.lock().unwrap() += 1;
                     their_pipe.1.notify_all();
                 }
@@ -28,7 +28,7 @@ fn a_reader_that_sleeps_is_rung_for() {
         });
         let mut seen = 0;
         while seen < 2 {
-            fall_asleep(&word);
+            set_asleep(&word);
             if boundary.load(Ordering::Acquire) == seen {
                 let mut bytes = pipe.0.lock().unwrap();
                 while *bytes == 0 {
@@ -36,7 +36,7 @@ fn a_reader_that_sleeps_is_rung_for() {
                 }
                 *bytes = 0;
             }
-            wake_up(&word);
+            set_awake(&word);
             seen = boundary.load(Ordering::Acquire);
         }
         writer.join().unwrap();

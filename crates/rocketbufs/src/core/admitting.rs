@@ -15,7 +15,7 @@ use crate::proto::{
     CloseCode, Message, Outbound, OutboundConfig, PeerCoverage, RefuseCode, Start, Subscribe, Subscribed,
 };
 use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubShared};
-use crate::types::{Nanos, Policy, Position, WireId};
+use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
@@ -303,11 +303,16 @@ struct Place<'a> {
     maps: bool,
 }
 
-fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
+/// Whether a position with this epoch is one of the log's.
+fn is_of(log: &Log, epoch: Epoch) -> bool {
     #[cfg(feature = "planted-bugs")]
-    let of_this_log = |epoch| epoch == log.epoch || crate::planted::is(crate::planted::EPOCH_IGNORED);
-    #[cfg(not(feature = "planted-bugs"))]
-    let of_this_log = |epoch| epoch == log.epoch;
+    if crate::planted::is(crate::planted::EPOCH_IGNORED) {
+        return true;
+    }
+    epoch == log.epoch
+}
+
+fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
     // The tail may move between looking and holding; it moves on only when the writer does.
@@ -322,7 +327,7 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             kept.map_or(oldest, |kept| kept.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
-            (Start::Position(epoch, at), _) if of_this_log(epoch) => (at, false),
+            (Start::Position(epoch, at), _) if is_of(log, epoch) => (at, false),
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
                 // Who hands on what it receives may have lost with its process what landed there and went no further. A

@@ -49,7 +49,7 @@ impl<T: Transport> Core<T> {
         }
         let wire = link.next_wire;
         link.next_wire += 1;
-        state.wire = Some((number, wire));
+        (state.wire, state.gone_at) = (Some((number, wire)), None);
         let goes_on = |in_log: &InLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
         let resumed_at = state.log.as_ref().map(goes_on);
         let start = match &state.log {
@@ -65,7 +65,7 @@ impl<T: Transport> Core<T> {
         };
         drop(state);
         link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
-        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, there), start) };
@@ -201,7 +201,13 @@ impl<T: Transport> Core<T> {
         offered: Option<Offered>,
     ) -> Option<(Ring, Option<Loan>)> {
         // What lies in the sender's memory takes none here.
-        let loan = if offered.is_none() { Self::loan(inbound, subscribed) } else { Ok(None) };
+        let loan = if subscribed.start == Position::MAX {
+            Err(RefusedError::NoPositions { start: subscribed.start })
+        } else if offered.is_none() {
+            Self::loan(inbound, subscribed)
+        } else {
+            Ok(None)
+        };
         let made = match loan {
             Ok(Some(loan)) => Ok((Ring::unbacked(subscribed.start), Some(loan))),
             Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),

@@ -57,7 +57,9 @@ pub struct Core<T: Transport> {
     slots: FxHashMap<u32, SlotUse>,
     /// Connections that have something to send this turn, in the order in which they came.
     dirty: VecDeque<ConnId>,
-    suspended: Vec<(Arc<InboundShared>, Nanos)>,
+    /// Subscriptions without a connection, and when their writers count as gone. Weak: another worker may go on with one,
+    /// and let go of it.
+    suspended: Vec<(Weak<InboundShared>, Nanos)>,
     idle: Idle,
     next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others.
@@ -289,9 +291,15 @@ impl<T: Transport> Core<T> {
                 rin.run_event_backlog();
                 rin.run_control_backlog();
             }
+            Command::OutBacklog(out) => out.run_control_backlog(self.shared.index),
             Command::Unpark(parked) => self.unpark(parked),
             Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
             Command::DataOut(buffer) => Self::data_out(&buffer),
+            Command::Reap(buffer) => {
+                if let Some(out) = buffer.out.upgrade() {
+                    out.reap(&buffer);
+                }
+            }
             Command::Progress(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
                     out.tell(OutEvent::Progress { bid: buffer.bid });

@@ -203,8 +203,9 @@ impl<T: Transport> Core<T> {
             Some((boundary, ..)) if boundary == end.position() => end,
             // Who follows has seen what the relay had not, or never has.
             Some((boundary, _, true)) if boundary > end.position() => End::Gone(boundary),
-            // A relay that was restarted ends with less than came here from the one before, or inside a delivery.
-            Some((boundary, head, _)) if head >= end.position() && resumed_at == Some(head) => {
+            // A relay that was restarted ends with less than came here from the one before, or inside a delivery. It knows no
+            // delivery that began before the resume.
+            Some((boundary, ..)) if resumed_at.is_some_and(|at| boundary.max(end.position()) <= at) => {
                 End::Gone(boundary)
             }
             _ => {
@@ -260,7 +261,7 @@ impl<T: Transport> Core<T> {
         let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
         let ended = state.ending.is_some();
         drop(state);
-        self.suspended.retain(|(other, _)| !Arc::ptr_eq(other, &inbound));
+        self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
         self.idle.forget(&inbound.rest);
         if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
             buffer.end_with(End::Gone(boundary), || ());
@@ -336,18 +337,19 @@ impl<T: Transport> Core<T> {
     /// No connection carries this subscription, and none is about to. If others have its buffer from here, its writer is
     /// away from now on: also one that went before it could be asked, or before the buffer was handed on.
     pub(super) fn begin_linger(&mut self, inbound: Arc<InboundShared>) {
-        let state = lock(&inbound.state);
+        let mut state = lock(&inbound.state);
         let goes_on = state.wire.is_some() || state.resume_on.is_some();
         let over = state.done || state.ending.is_some();
-        drop(state);
-        let lingers = self.suspended.iter().any(|(other, _)| Arc::ptr_eq(other, &inbound));
-        if goes_on || over || lingers || !inbound.is_spliced() {
+        if goes_on || over || state.gone_at.is_some() || !inbound.is_spliced() {
             return;
         }
         let usual = Nanos::from(self.inner.config.session.linger_ms) * 1_000_000;
         let linger = inbound.options.linger.map_or(usual, |linger| Nanos::from(millis(linger)) * 1_000_000);
-        self.suspended.push((inbound, self.now + linger));
-        self.next_tick = self.next_tick.min(self.now + linger);
+        let gone_at = self.now + linger;
+        state.gone_at = Some(gone_at);
+        drop(state);
+        self.suspended.push((Arc::downgrade(&inbound), gone_at));
+        self.next_tick = self.next_tick.min(gone_at);
     }
 
     /// Writers that were away for `linger` are gone for good, as far as their subscribers are concerned.
@@ -356,9 +358,10 @@ impl<T: Transport> Core<T> {
         let (over, wait): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.suspended).into_iter().partition(|(_, at)| *at <= now);
         self.suspended = wait;
-        for (inbound, _) in over {
+        for (inbound, gone_at) in over {
+            let Some(inbound) = inbound.upgrade() else { continue };
             let state = lock(&inbound.state);
-            let away = state.wire.is_none() && !state.done;
+            let away = state.gone_at == Some(gone_at) && !state.done;
             let boundary = state.log.as_ref().map_or(0, |l| l.ring().boundary());
             #[cfg(feature = "planted-bugs")]
             let boundary = match &state.log {

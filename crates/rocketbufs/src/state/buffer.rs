@@ -291,6 +291,11 @@ impl Buffer {
         Some(keeps)
     }
 
+    /// Whether the buffer was removed from its rOut.
+    pub(crate) fn is_removed(&self) -> bool {
+        lock(&self.places).over
+    }
+
     /// The buffer was removed: no place is kept in it any more. Returns how many were.
     pub(crate) fn keep_no_more(self: &Arc<Self>) -> usize {
         lock(&self.places).over = true;

@@ -55,12 +55,16 @@ pub(crate) enum Command {
     },
     /// Control messages and events that came before there was a callback for them.
     Backlog(Arc<RInShared>),
+    /// The same for an rOut: control messages that came over connections of this worker.
+    OutBacklog(Arc<ROutShared>),
     /// A subscription that waited until its buffer's log was known.
     Unpark(Parked),
     /// Others follow the ring of a subscription, or no longer do.
     PassWatchers(Arc<InboundShared>),
     /// Contexts of deliveries that nobody is there to receive.
     DataOut(Arc<Buffer>),
+    /// A spliced buffer whose log had ended before.
+    Reap(Arc<Buffer>),
     /// A buffer's subscribers have moved on as far as its writer wanted.
     Progress(Arc<Buffer>),
     /// A buffer that rested does not rest any more.

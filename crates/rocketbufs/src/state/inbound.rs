@@ -26,8 +26,8 @@ use crate::events::InEvent;
 use crate::lock::lock;
 use crate::options::{ConfirmMode, SubscribeOptions};
 use crate::proto::{Coverage, End, Inbound};
-use crate::state::{Buffer, Calls, ContextInner, Log, MinReceivers, RInShared, Rest};
-use crate::types::{Bid, Epoch, Position, WireId};
+use crate::state::{Buffer, Calls, Command, ContextInner, Log, MinReceivers, RInShared, Rest};
+use crate::types::{Bid, Epoch, Nanos, Position, WireId};
 
 pub(crate) use loan::{Loan, LoanStep};
 pub(crate) use reading::Readable;
@@ -59,6 +59,9 @@ pub(crate) struct InState {
     pub(crate) log: Option<InLog>,
     /// The connection and the id under which data comes now; none while suspended.
     pub(crate) wire: Option<(u64, WireId)>,
+    /// When the writer counts as gone, while no connection brings its data. Each lost connection sets a new deadline; one
+    /// that another worker still waits for is void then.
+    pub(crate) gone_at: Option<Nanos>,
     pub(crate) ending: Option<Ending>,
     pub(crate) ending_told: bool,
     /// The connection over which it goes on once the old one has given its landing end back.
@@ -189,7 +192,8 @@ impl InboundShared {
     /// go out before they are complete, so the subscribers alone could let more than a ring arrive between two calls.
     pub(crate) fn splice_to(&self, buffer: &Arc<Buffer>) -> bool {
         let mut spliced = lock(&self.spliced);
-        if spliced.as_ref().is_some_and(|old| old.strong_count() > 0) {
+        // The subscribers of a buffer that was destroyed may still read it.
+        if spliced.as_ref().and_then(Weak::upgrade).is_some_and(|old| !old.is_removed()) {
             return false;
         }
         *spliced = Some(Arc::downgrade(buffer));
@@ -224,13 +228,28 @@ impl InboundShared {
             Some(Ending::End(end)) => buffer.set_end(end),
             Some(Ending::Restarted(_) | Ending::Refused(_)) => buffer.set_end(End::Gone(boundary)),
         }
+        if buffer.ended() {
+            // Without a subscriber no other event tells the end.
+            self.inner.workers[0].send(Command::Reap(buffer.clone()));
+        }
         true
+    }
+
+    fn is_spliced_to(&self, buffer: &Buffer) -> bool {
+        self.spliced_to().is_some_and(|spliced| std::ptr::eq(&raw const *spliced, buffer))
     }
 
     /// A subscriber downstream moved on: perhaps there is credit to give upstream.
     pub(crate) fn on_downstream_progress(&self, buffer: &Buffer) {
         let state = lock(&self.state);
         let Some(in_log) = &state.log else { return };
+        if buffer.ended() && !self.is_spliced_to(buffer) {
+            // The last subscribers of a destroyed buffer hold the ring, and confirm nothing any more.
+            if let Some((conn, _)) = state.wire {
+                self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+            }
+            return;
+        }
         in_log.keep_for(buffer);
         let Some((conn, _)) = state.wire else { return };
         let now = in_log.credit_now(Some(buffer));

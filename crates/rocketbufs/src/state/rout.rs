@@ -1,6 +1,6 @@
 //! What the handles of an rOut share with the workers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -35,8 +35,24 @@ pub(crate) struct ROutShared {
     /// Events that had to make room in it for newer ones.
     missed: AtomicU64,
     /// The application reads the queue: what it did not ask for by a callback comes there too.
-    pub(crate) reads_events: AtomicBool,
+    reads_events: AtomicBool,
+    control_backlog: Mutex<ControlBacklog>,
 }
+
+/// A control message, and the connection that it came over.
+type ControlMessage = (Arc<ConnShared>, Vec<u8>);
+
+/// Control messages that came before the application took them.
+#[derive(Default)]
+struct ControlBacklog {
+    /// One queue for each worker, so that each connection's messages stay in order.
+    queues: Vec<VecDeque<ControlMessage>>,
+    /// What the messages count in the limit.
+    cost: usize,
+}
+
+/// What a waiting control message costs beside its bytes.
+const MESSAGE_COST: usize = 64;
 
 /// The most events that wait for [`ROut::recv_event`](crate::ROut::recv_event).
 const MAX_EVENTS: usize = 4096;
@@ -56,6 +72,7 @@ impl ROutShared {
             events: EventQueue::new(MAX_EVENTS),
             missed: AtomicU64::new(0),
             reads_events: AtomicBool::new(false),
+            control_backlog: Mutex::default(),
         }
     }
 
@@ -123,13 +140,74 @@ impl ROutShared {
         }
     }
 
+    /// A control message: for the callback, for [`ROut::recv_event`](crate::ROut::recv_event), or for the first of the two
+    /// that the application turns to. Called on the connection's worker.
     pub(crate) fn on_control(&self, conn: &Arc<ConnShared>, message: &[u8]) {
-        match self.control_cb.run(message, |callback, message| callback(conn, message)) {
-            Ok(Ran::Panicked) => conn.close(CloseCode::Normal, CALLBACK_PANICKED),
-            Err(message) if self.reads_events() => {
-                self.queue_event(OutEvent::Control { conn: conn.id, message: message.to_vec() });
+        self.run_control_backlog(self.inner.worker_of(conn.id));
+        if !self.call_control(conn, message) {
+            self.keep_control(conn, message, VecDeque::push_back);
+        }
+    }
+
+    /// Gives a control message to the callback. False if there is none.
+    fn call_control(&self, conn: &Arc<ConnShared>, message: &[u8]) -> bool {
+        let ran = self.control_cb.run(message, |callback, message| callback(conn, message));
+        if let Ok(Ran::Panicked) = ran {
+            conn.close(CloseCode::Normal, CALLBACK_PANICKED);
+        }
+        ran.is_ok()
+    }
+
+    /// Keeps a control message that no callback takes. Beyond the limit it is dropped: the application may never listen.
+    fn keep_control(
+        &self,
+        conn: &Arc<ConnShared>,
+        message: &[u8],
+        push: fn(&mut VecDeque<ControlMessage>, ControlMessage),
+    ) {
+        let mut backlog = lock(&self.control_backlog);
+        if self.reads_events() {
+            // Under the lock: behind what `read_events` moves.
+            return self.queue_event(OutEvent::Control { conn: conn.id, message: message.to_vec() });
+        }
+        let cost = backlog.cost + message.len() + MESSAGE_COST;
+        if cost <= 64 * (self.inner.config.limits.max_control_bytes as usize + MESSAGE_COST) {
+            backlog.cost = cost;
+            backlog.queues.resize_with(self.inner.workers.len(), VecDeque::new);
+            push(&mut backlog.queues[self.inner.worker_of(conn.id)], (conn.clone(), message.to_vec()));
+        }
+    }
+
+    fn take_control(&self, worker: usize) -> Option<ControlMessage> {
+        let mut backlog = lock(&self.control_backlog);
+        let taken = backlog.queues.get_mut(worker)?.pop_front()?;
+        backlog.cost -= taken.1.len() + MESSAGE_COST;
+        Some(taken)
+    }
+
+    /// Gives the callback the control messages that came before it was set. On the worker of their connections, so that
+    /// their order stays.
+    pub(crate) fn run_control_backlog(&self, worker: usize) {
+        while self.control_cb.is_set() {
+            let Some((conn, message)) = self.take_control(worker) else { return };
+            if !self.call_control(&conn, &message) {
+                return self.keep_control(&conn, &message, VecDeque::push_front);
             }
-            Ok(Ran::Returned) | Err(_) => {}
+        }
+    }
+
+    /// The application reads the queue of events from now on: control messages that wait come there.
+    pub(crate) fn read_events(&self) {
+        if self.reads_events() {
+            return;
+        }
+        let mut backlog = lock(&self.control_backlog);
+        self.reads_events.store(true, Ordering::Relaxed);
+        if self.control_cb.is_set() {
+            return;
+        }
+        for (conn, message) in std::mem::take(&mut *backlog).queues.into_iter().flatten() {
+            self.queue_event(OutEvent::Control { conn: conn.id, message });
         }
     }
 
@@ -156,7 +234,9 @@ impl ROutShared {
     /// A destroyed buffer goes when nobody needs it any more.
     pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
         if buffer.source.is_some() {
-            if buffer.tell_ended() {
+            // The id of a destroyed buffer may be another one's by now, which goes on.
+            let replaced = || self.buffer(buffer.bid).is_some_and(|known| !Arc::ptr_eq(&known, buffer));
+            if buffer.tell_ended() && !replaced() {
                 self.tell(OutEvent::Ended { bid: buffer.bid });
             }
             return;

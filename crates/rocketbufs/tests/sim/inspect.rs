@@ -4,7 +4,7 @@ use rocketbufs::{BufferInfo, Confirmed, Coverage, Policy, ROut, SubscriberInfo};
 
 use rocketnet::sim::Mode;
 
-use super::plan::Kind;
+use super::plan::{Kind, SubPlan};
 use super::subscriber::{Sub, Subscriber};
 use super::world::{App, Joined, Process, World};
 
@@ -197,9 +197,12 @@ impl World<'_> {
             let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
             let Coverage { covered_from, parts, .. } = confirmed.coverage;
             let all = Coverage { receivers: ends as u32, covered_from, parts, ..Coverage::default() };
+            // A broker counts as a receiver itself until it splices: as many may be counted without all ends among them.
+            let late = |sub: &SubPlan| sub.buffer == buffer && sub.splice_late;
+            let only_ends = !self.plan.nodes.iter().flat_map(|node| &node.subs).any(late);
             for at in 1..self.nodes.len() {
                 let Some(least) = self.always_there(at, buffer) else { continue };
-                let least = match confirmed.coverage == all {
+                let least = match only_ends && confirmed.coverage == all {
                     // It counts: what was told before it came, of others or of nobody, does not any more.
                     true => self.joined.get(&(at, buffer)).map_or(least, |joined| joined.start),
                     false => least,
@@ -310,6 +313,8 @@ impl World<'_> {
         let Some(process) = &self.nodes[at].process else { return };
         let ring = |size: u64| size.next_power_of_two().max(4096);
         let most: u64 = match &process.app {
+            // Commands of one worker to another may still hold rings that the application let go of.
+            App::Waiting if self.env.closing => return,
             App::Waiting => 0,
             App::Publisher(publisher) => publisher.sources.iter().map(|s| ring(s.plan.size)).sum(),
             App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + LAND).sum(),

@@ -106,6 +106,8 @@ pub struct NodePlan {
     pub parent_dials: bool,
     pub subs: Vec<SubPlan>,
     pub reader: Reader,
+    /// How many workers own its connections, by turns.
+    pub workers: usize,
     /// A subscriber's rings share so many bytes.
     pub budget: Option<u64>,
 }
@@ -190,6 +192,11 @@ impl Plan {
         let mut holding = Rng::new(seed ^ 0x401D_71E3);
         for node in &mut nodes {
             node.reader.holds = holding.percent(25);
+        }
+        // As above.
+        let mut sharing = Rng::new(seed ^ 0x5A4D_3081);
+        for node in &mut nodes {
+            node.workers = sharing.one_of(&[1, 1, 1, 2, 3]);
         }
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
@@ -371,6 +378,7 @@ fn node(rng: &mut Rng, kind: Kind, parent: usize, depth: usize, name: String) ->
             holds: false,
         },
         budget: None,
+        workers: 1,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
 use rocketbufs::ConfirmLevel;
+use rocketbufs::core::Core;
 
 use super::oracle::{Stats, Violation};
 use super::plan::{Flavour, Kind, Plan};
@@ -91,8 +92,9 @@ impl World<'_> {
         self.settle();
         let give_up = self.env.now() + PATIENCE.as_nanos() as u64;
         while !self.plan.timeless() && missing(self).is_some() && self.env.now() < give_up {
-            let ticks =
-                self.nodes.iter().filter_map(|node| node.process.as_ref()).map(|p| p.core.next_tick());
+            let cores =
+                self.nodes.iter().filter_map(|node| node.process.as_ref()).flat_map(|process| &process.cores);
+            let ticks = cores.map(Core::next_tick);
             let next = ticks.min().unwrap_or(0).max(self.env.now() + 1_000_000);
             self.env.net.advance_to(next);
             self.settle();
@@ -140,7 +142,7 @@ impl World<'_> {
             let Some(confirmed) = publisher.out.buffer(bid).map(|buffer| buffer.confirmed()) else {
                 continue;
             };
-            if waits_for_kept(publisher, source) {
+            if waits_for_kept(publisher, source) || self.waits_for_ended(bid as usize - 1) {
                 continue;
             }
             let short = ConfirmLevel::ALL
@@ -160,6 +162,27 @@ impl World<'_> {
             }
         }
         None
+    }
+
+    /// Whether a broker keeps the place of a subscription that was told the end and lost its connection since: such a
+    /// subscription does not resume, and what is consumed behind it is confirmed when its place is given up.
+    fn waits_for_ended(&self, buffer: usize) -> bool {
+        if !self.env.ended_early[buffer] {
+            return false;
+        }
+        let nodes = self.nodes.iter().zip(&self.plan.nodes);
+        let brokers =
+            nodes.filter_map(|(node, plan)| match node.process.as_ref().map(|process| &process.app) {
+                Some(App::Broker(broker)) => {
+                    Some((broker, plan.subs.iter().find(|sub| sub.buffer == buffer)?))
+                }
+                _ => None,
+            });
+        brokers.into_iter().any(|(broker, sub)| {
+            let Some(out) = broker.out.buffer(sub.out_bid) else { return false };
+            let head = out.info().map_or(0, |info| info.head);
+            out.durable_cursors().iter().any(|cursor| cursor.consumed < head)
+        })
     }
 
     /// What a node has of a buffer, for a failure's text.
@@ -365,7 +388,8 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
     }
 }
 
-/// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept.
+/// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept. One that
+/// was told the end does not come back.
 fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
     let head =
         publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);
@@ -374,5 +398,5 @@ fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
         .buffer(source.plan.bid)
         .map_or(Vec::new(), |buffer| buffer.durable_cursors())
         .iter()
-        .any(|place| place.landed < head)
+        .any(|place| place.landed < head || (source.closed.is_some() && place.consumed < head))
 }

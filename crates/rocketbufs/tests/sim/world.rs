@@ -16,10 +16,10 @@ use super::plan::{Kind, LONG_LINGER_MS, Plan};
 use super::publisher::Publisher;
 use super::subscriber::Subscriber;
 
-/// A process: a context, its one worker, and its application.
+/// A process: a context, its workers, and its application.
 pub struct Process {
     pub ctx: Context,
-    pub core: Core<SimTransport>,
+    pub cores: Vec<Core<SimTransport>>,
     pub app: App,
     /// Connects to the parent; none if the parent connects.
     pub up: Option<Dialer>,
@@ -176,7 +176,8 @@ impl<'p> World<'p> {
         let mut entropy = super::rng::Rng::new(self.env.rng.next());
         let random = Box::new(move || u128::from(entropy.next()) << 64 | u128::from(entropy.next()));
         let config = self.plan.config.clone();
-        let (ctx, core) = Context::manual(config, random, |_| net.host(&plan.name)).expect("a context");
+        let made = Context::manual(config, plan.workers, random, |_| net.host(&plan.name));
+        let (ctx, cores) = made.expect("a context");
         let app = match plan.kind {
             Kind::Publisher => App::Publisher(Publisher::new(&mut self.env, self.plan, &ctx)),
             _ => App::Waiting,
@@ -195,7 +196,7 @@ impl<'p> World<'p> {
                 told.lock().expect("no panics").push_back((bid, context));
             });
         }
-        self.nodes[at].process = Some(Process { ctx, core, app, up, up_door, door, down, confirmed });
+        self.nodes[at].process = Some(Process { ctx, cores, app, up, up_door, door, down, confirmed });
         self.nodes[at].restart_at = None;
         self.env.note("start", [at as u64, self.nodes[at].lives, 0, 0]);
     }
@@ -211,10 +212,12 @@ impl<'p> World<'p> {
         process.app = App::Waiting;
         (process.up, process.up_door, process.door) = (None, None, None);
         process.down.clear();
-        let Process { ctx, mut core, .. } = process;
-        // What the handles left for the worker goes with it.
-        core.turn(self.env.now());
-        drop(core);
+        let Process { ctx, mut cores, .. } = process;
+        // What the handles left for the workers goes with them.
+        for core in &mut cores {
+            core.turn(self.env.now());
+        }
+        drop(cores);
         let left = ctx.memory_in_use();
         self.env.check("memory comes back", left == 0, || format!("node {at} died with {left} bytes"));
         self.nodes[at].lives += 1;
@@ -239,8 +242,15 @@ impl<'p> World<'p> {
         if now < self.nodes[at].stalled_until {
             return false;
         }
+        let plan = &self.plan.nodes[at];
         let Some(process) = &mut self.nodes[at].process else { return false };
-        let did = process.core.turn(now);
+        let mut did = false;
+        for core in &mut process.cores {
+            // One of several is late, now and then.
+            if plan.workers == 1 || self.env.calm || self.env.rng.percent(70) {
+                did |= core.turn(now);
+            }
+        }
         if did {
             self.env.stats.count("turns of workers", 1);
             self.inspect(at);

@@ -1,4 +1,4 @@
-//! Giving to the adapter what is queued: in order, as far as there is place, and asking the peer where there is none.
+//! Posting the queue to the adapter: in order, as far as there is room, and asking the peer where there is none.
 
 use rocketnet::WireId;
 use rocketnet::wire::MORE_BIT;
@@ -7,9 +7,9 @@ use rocketring::{Position, Ring};
 use super::{Flight, Item, NOWHERE, Origin, Outgoing};
 use crate::frame::{self, Key, Record};
 use crate::receives::Receives;
-use crate::sys::{Link, Source, Verb};
+use crate::sys::{QueuePair, Source, Verb};
 
-/// Requests between two that are signalled, one of the two counted.
+/// One in this many requests is signalled.
 const SIGNAL_EVERY: u32 = 16;
 /// The largest piece of a copy.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -25,43 +25,43 @@ enum Way {
 
 impl Outgoing {
     /// Whether a request can be posted, and one more that is signalled.
-    fn has_place(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.flight.len() as u32 + 1 < self.depth
     }
 
-    /// Posts what there is place for. True if everything left. The error ends the connection.
-    pub fn flush(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
-        self.ahead.looked_at(receives.looked_at());
-        while self.has_place() && receives.sendable() > 0 {
+    /// Posts the items that there is room for. True if everything was posted. The error ends the connection.
+    pub fn flush(&mut self, queue_pair: &mut QueuePair, receives: &mut Receives) -> Result<bool, String> {
+        self.ahead.handled(receives.handled());
+        while self.has_room() && receives.sendable() > 0 {
             let Some(item) = self.queue.front() else { break };
             let posted = match (item, self.way(item)) {
-                (Item::Frame(_), _) => self.post_frame(link, receives)?,
+                (Item::Frame(_), _) => self.post_frame(queue_pair, receives)?,
                 (_, Way::Shut) => false,
                 (_, Way::Ask(wire)) => self.ask(wire),
-                (Item::Range { .. }, Way::Open) => self.post_range(link, receives)?,
-                (Item::Copied { .. }, Way::Open) => self.post_copied(link, receives)?,
+                (Item::Range { .. }, Way::Open) => self.post_range(queue_pair, receives)?,
+                (Item::Copied { .. }, Way::Open) => self.post_copied(queue_pair, receives)?,
             };
             if !posted {
                 break;
             }
         }
-        if receives.should_tell() && self.has_place() {
+        if receives.should_report() && self.has_room() {
             self.queue.push_front(Item::Frame(frame::empty()));
             self.control_bytes += frame::FRAME_HEAD;
-            if !self.post_frame(link, receives)? {
+            if !self.post_frame(queue_pair, receives)? {
                 self.control_bytes -= frame::FRAME_HEAD;
                 self.queue.pop_front();
             }
         }
         if self.unsignalled > 0 && (self.flight.len() as u32) < self.depth {
             let nothing = Verb::Write { address: 0, key: 0, tell: None };
-            self.post(link, nothing, &Source::Outbox(0, 0), true, Flight::nothing())?;
+            self.post(queue_pair, nothing, &Source::Outbox(0, 0), true, Flight::nothing())?;
         }
         Ok(self.queue.is_empty())
     }
 
-    /// Whether the first of the queue can be written. An empty range says only where a delivery ends, and is written
-    /// nowhere.
+    /// Whether the first item of the queue can be written. An empty range only reports where a delivery ends, and needs no
+    /// memory.
     fn way(&self, item: &Item) -> Way {
         let (wire, at, left, laps) = match item {
             Item::Frame(_) => return Way::Open,
@@ -86,7 +86,7 @@ impl Outgoing {
         }
     }
 
-    /// Asks the peer for its key of this id, or how far it has looked. True: there is something to post.
+    /// Asks the peer for its key of this id, or how far it is. True: there is an item to post.
     fn ask(&mut self, wire: WireId) -> bool {
         if self.keys.contains_key(&wire) {
             self.ahead.asked(wire);
@@ -100,13 +100,13 @@ impl Outgoing {
         true
     }
 
-    /// Posts one request, and notes it.
+    /// Posts one request, and records it.
     fn post(
         &mut self,
-        link: &mut Link,
+        queue_pair: &mut QueuePair,
         verb: Verb,
         source: &Source<'_>,
-        told: bool,
+        signalled: bool,
         flight: Flight,
     ) -> Result<(), String> {
         let length = match source {
@@ -114,49 +114,49 @@ impl Outgoing {
         };
         self.unsignalled += 1;
         self.unsignalled_bytes += u64::from(length);
-        let told = told || self.unsignalled >= SIGNAL_EVERY;
-        if told {
+        let signalled = signalled || self.unsignalled >= SIGNAL_EVERY;
+        if signalled {
             (self.unsignalled, self.unsignalled_bytes) = (0, 0);
         }
-        let number = link
-            .post(verb, source, told)
+        let number = queue_pair
+            .post(verb, source, signalled)
             .map_err(|error| format!("the adapter takes no request: {error}"))?;
-        self.counts.requests += 1;
-        self.counts.signalled += u64::from(told);
-        self.counts.inline += u64::from(length <= link.inline_bytes());
+        self.stats.requests += 1;
+        self.stats.signalled += u64::from(signalled);
+        self.stats.inline += u64::from(length <= queue_pair.inline_bytes());
         self.flight.push_back(Flight { number, ..flight });
         Ok(())
     }
 
-    fn post_frame(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+    fn post_frame(&mut self, queue_pair: &mut QueuePair, receives: &mut Receives) -> Result<bool, String> {
         let Some(Item::Frame(frame)) = self.queue.front_mut() else { return Ok(false) };
         let Some(part) = self.outbox.take(frame.len()) else { return Ok(false) };
         receives.take();
-        frame::set_posted(frame, receives.tell());
+        frame::set_posted(frame, receives.report());
         let len = frame.len();
-        link.outbox(part.at, len).copy_from_slice(frame);
+        queue_pair.outbox(part.at, len).copy_from_slice(frame);
         self.queue.pop_front();
         self.control_bytes -= len;
-        self.counts.frames += 1;
+        self.stats.frames += 1;
         let last = self.queue.is_empty();
         let flight = Flight { part: Some(part), ..Flight::nothing() };
-        self.post(link, Verb::Send, &Source::Outbox(part.at, len as u32), last, flight)?;
+        self.post(queue_pair, Verb::Send, &Source::Outbox(part.at, len as u32), last, flight)?;
         Ok(true)
     }
 
     /// Posts the next piece of a range.
-    fn post_range(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+    fn post_range(&mut self, queue_pair: &mut QueuePair, receives: &mut Receives) -> Result<bool, String> {
         let Some(Item::Range { wire, ring, from, to, more }) = self.queue.pop_front() else {
             return Ok(false);
         };
         let (key, laps) = (self.key(wire), !ring.flow_control());
         if key.capacity == 0 {
-            // The peer wants nothing of this id any more.
+            // The peer discards ranges of this id.
             self.range_bytes -= to - from;
             return Ok(true);
         }
         let len = key.piece(from, to - from, laps);
-        if len > u64::from(link.inline_bytes()) && !self.register(link, wire, &ring) {
+        if len > u64::from(queue_pair.inline_bytes()) && !self.register(queue_pair, wire, &ring) {
             let mut bytes = vec![0; (to - from) as usize];
             // Lapped bytes are sent as they are, as the adapter would have read them.
             let _lapped = ring.view(from, to).copy_to(0, &mut bytes);
@@ -168,21 +168,22 @@ impl Outgoing {
         if !last {
             self.queue.push_front(Item::Range { wire, ring: ring.clone(), from: at, to, more });
         }
-        self.counts.ranges += u64::from(last);
-        self.counts.bytes += len;
-        let told = self.queue.is_empty() || self.unsignalled_bytes + len >= ring.capacity() / 4;
+        self.stats.ranges += u64::from(last);
+        self.stats.bytes += len;
+        let signalled = self.queue.is_empty() || self.unsignalled_bytes + len >= ring.capacity() / 4;
         let flight = Flight { wire, reads_ring: true, bytes: len, ..Flight::nothing() };
         let verb = self.verb(receives, (wire, key), (from, len), (laps, more || !last));
         let origins = std::mem::take(&mut self.origins);
         let region = origins.get(&wire).and_then(|origin| origin.region.as_ref());
         // At most `tx_queue_bytes`, which is a u32.
-        let outcome = self.post(link, verb, &Source::Ring(&ring, region, from, len as u32), told, flight);
+        let outcome =
+            self.post(queue_pair, verb, &Source::Ring(&ring, region, from, len as u32), signalled, flight);
         self.origins = origins;
         outcome.map(|()| true)
     }
 
     /// Posts the next piece of a copy.
-    fn post_copied(&mut self, link: &mut Link, receives: &mut Receives) -> Result<bool, String> {
+    fn post_copied(&mut self, queue_pair: &mut QueuePair, receives: &mut Receives) -> Result<bool, String> {
         let Some(Item::Copied { wire, bytes, from, done, more, laps }) = self.queue.front_mut() else {
             return Ok(false);
         };
@@ -196,20 +197,20 @@ impl Outgoing {
         }
         let len = key.piece(at, left, laps).min(PIECE_BYTES) as usize;
         let Some(part) = self.outbox.take(len) else { return Ok(false) };
-        link.outbox(part.at, len).copy_from_slice(&bytes[*done..*done + len]);
+        queue_pair.outbox(part.at, len).copy_from_slice(&bytes[*done..*done + len]);
         *done += len;
         let last = *done == bytes.len();
         let more = *more || !last;
         if last {
             self.queue.pop_front();
-            self.counts.ranges += 1;
+            self.stats.ranges += 1;
         }
-        self.counts.bytes += len as u64;
-        self.counts.copied += len as u64;
+        self.stats.bytes += len as u64;
+        self.stats.copied += len as u64;
         let verb = self.verb(receives, (wire, key), (at, len as u64), (laps, more));
         let flight = Flight { wire, bytes: len as u64, part: Some(part), ..Flight::nothing() };
         let signal = self.queue.is_empty();
-        self.post(link, verb, &Source::Outbox(part.at, len as u32), signal, flight)?;
+        self.post(queue_pair, verb, &Source::Outbox(part.at, len as u32), signal, flight)?;
         Ok(true)
     }
 
@@ -232,14 +233,14 @@ impl Outgoing {
         Verb::Write { address: key.address + (at & (key.capacity - 1)), key: key.key, tell }
     }
 
-    /// Makes sure that a ring is registered. False if it cannot be.
-    fn register(&mut self, link: &Link, wire: WireId, ring: &Ring) -> bool {
+    /// Registers a ring, if it is not yet. False if it cannot be registered.
+    fn register(&mut self, queue_pair: &QueuePair, wire: WireId, ring: &Ring) -> bool {
         match self.origins.get(&wire) {
             Some(origin) if origin.ring.ptr_eq(ring) => origin.region.is_some(),
             _ => {
-                let region = link.source(ring);
+                let region = queue_pair.source(ring);
                 if let Err(error) = &region {
-                    tracing::debug!(wire, error, "a ring cannot be registered; what is sent of it is copied");
+                    tracing::debug!(wire, error, "a ring cannot be registered; its ranges are copied");
                 }
                 let origin = Origin { ring: ring.clone(), region: region.ok() };
                 let is_registered = origin.region.is_some();

@@ -1,7 +1,7 @@
-//! Structures and constants of libibverbs and librdmacm, as far as they are used here.
+//! The structures and constants of libibverbs and librdmacm that this crate uses.
 //!
-//! Both libraries promise that these do not change: fields are only added behind. What is between the fields that are
-//! used is padding here, and the assertions below say where each one lies on 64-bit machines.
+//! Both libraries promise that these do not change: new fields are only appended. Unused fields are padding here, and the
+//! assertions below state the offset of each used field on 64-bit machines.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -34,7 +34,7 @@ pub struct IbvContextOps {
     pub after: [*mut c_void; 5],
 }
 
-/// What a device can do.
+/// The limits of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IbvDeviceAttr {
@@ -52,11 +52,11 @@ pub struct IbvDeviceAttr {
     pub max_mr: c_int,
     pub skipped_3: [u8; 87],
     pub phys_port_cnt: u8,
-    /// The library may know more than its oldest form.
+    /// Room for newer versions of the structure.
     pub room: [u8; 64],
 }
 
-/// What a port is like now.
+/// The state of a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IbvPortAttr {
@@ -98,7 +98,7 @@ pub struct IbvMr {
     pub rkey: u32,
 }
 
-/// Where completion queues tell that they have something.
+/// A completion channel.
 #[repr(C)]
 pub struct IbvCompChannel {
     pub context: *mut IbvContext,
@@ -151,10 +151,10 @@ pub struct IbvRecvWr {
     pub num_sge: c_int,
 }
 
-/// Something that happened to a device.
+/// An event of a device.
 #[repr(C, align(8))]
 pub struct IbvAsyncEvent {
-    /// A pointer to what it happened to, or the number of a port.
+    /// A pointer to the affected object, or the number of a port.
     pub element: [c_int; 2],
     pub event_type: c_int,
 }
@@ -178,7 +178,7 @@ pub struct IbvWc {
     pub rest: [u32; 2],
 }
 
-/// How large a queue pair is.
+/// The sizes of a queue pair.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct IbvQpCap {
@@ -189,7 +189,7 @@ pub struct IbvQpCap {
     pub max_inline_data: u32,
 }
 
-/// What a queue pair is made of.
+/// The attributes of a new queue pair.
 #[repr(C)]
 pub struct IbvQpInitAttr {
     pub qp_context: *mut c_void,
@@ -217,7 +217,7 @@ pub const IBV_WC_RNR_RETRY_EXC_ERR: u32 = 13;
 pub const IBV_WC_RECV: u32 = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;
 
-/// Where events of connections come.
+/// The channel for events of connections.
 #[repr(C)]
 pub struct RdmaEventChannel {
     pub fd: c_int,
@@ -254,7 +254,7 @@ pub struct RdmaCmEvent {
     pub conn: RdmaConnParam,
 }
 
-/// How a connection is made.
+/// The parameters of a connection.
 #[repr(C)]
 pub struct RdmaConnParam {
     pub private_data: *const c_void,

@@ -9,12 +9,12 @@ use super::abi::*;
 use super::connect::{Id, set_nonblocking};
 use super::load::Functions;
 
-/// Where the completion queues of one worker on one device tell that they have something.
+/// The completion channel: the completion queues of one worker on one device signal over it.
 #[derive(Debug)]
 pub struct Completions {
     functions: &'static Functions,
     pub(super) raw: *mut IbvCompChannel,
-    /// Goes after the channel, and whatever else holds this.
+    /// Dropped after the channel and all other owners of this.
     _device: Id,
 }
 
@@ -24,8 +24,8 @@ unsafe impl Send for Completions {}
 unsafe impl Sync for Completions {}
 
 impl Completions {
-    /// For connections of this one's device. When that goes away an event comes under this number, and everything that
-    /// holds this is to be dropped: the kernel waits for it.
+    /// A channel for connections of this connection's device. When the device is removed an event with this number follows,
+    /// and every owner of the channel must be dropped: the kernel waits for that.
     ///
     /// # Errors
     /// The device refuses, or descriptors have run out.
@@ -45,16 +45,16 @@ impl Completions {
         Ok(Arc::new(completions))
     }
 
-    /// Readable while a queue has something to tell.
+    /// Readable while a queue has completions.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel lives as long as `self`, and its descriptor with it.
         unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
     }
 
-    /// The number of a connection whose queue has something; it tells no more until it is armed again.
+    /// The number of a connection whose queue has completions. The queue does not signal again until it is armed.
     pub fn next(&self) -> Option<u64> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is there; the two take what it gives.
+        // SAFETY: the channel is valid, and the two pointers receive its values.
         if unsafe { (self.functions.ibv_get_cq_event)(self.raw, &mut queue, &mut context) } != 0 {
             return None;
         }
@@ -66,12 +66,12 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        // SAFETY: every queue of it holds it, so none is left.
+        // SAFETY: every queue owns a reference to the channel, so none is left.
         unsafe { (self.functions.ibv_destroy_comp_channel)(self.raw) };
     }
 }
 
-/// The device of a connection, to tell one from another.
+/// Identifies the device of a connection.
 pub fn device_of(id: &Id) -> usize {
     // SAFETY: the id is there.
     unsafe { (*id.raw).verbs }.addr()

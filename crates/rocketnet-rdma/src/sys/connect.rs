@@ -22,7 +22,7 @@ pub(super) fn set_nonblocking(fd: c_int) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// Where the events of a worker's connections come.
+/// The channel for events of a worker's connections.
 #[derive(Debug)]
 pub struct Events {
     functions: &'static Functions,
@@ -34,40 +34,40 @@ unsafe impl Send for Events {}
 // SAFETY: as above.
 unsafe impl Sync for Events {}
 
-/// What happened.
+/// The kind of an event.
 #[derive(Debug)]
 pub enum Kind {
-    /// The peer's address is known, and by which device it is reached.
+    /// The peer's address and the device that reaches it are known.
     AddressResolved,
-    /// The way there is known.
+    /// The route is known.
     RouteResolved,
-    /// Somebody wants to connect to a listener.
+    /// A peer requests a connection.
     Request(Incoming),
-    /// The connection is up.
+    /// The connection is established.
     Established,
-    /// The peer ended it, or died.
+    /// The peer ended the connection, or died.
     Disconnected,
-    /// The device is going away.
+    /// The device is being removed.
     DeviceRemoved,
     /// The connection could not be made.
     Failed(String),
-    /// Nothing that matters here.
+    /// An event without relevance here.
     Other,
 }
 
 /// An event.
 #[derive(Debug)]
 pub struct CmEvent {
-    /// The number that its connection or listener was given.
+    /// The number of its connection or listener.
     pub number: u64,
-    /// What happened.
+    /// The kind of an event.
     pub kind: Kind,
-    /// What the peer said with it.
+    /// The peer's private data.
     pub private: Vec<u8>,
 }
 
 impl Events {
-    /// A channel.
+    /// A new channel.
     ///
     /// # Errors
     /// The libraries are missing, or the kernel has no rdma_cm for this user.
@@ -110,7 +110,7 @@ impl Events {
         let conn = &event.conn;
         let carries = matches!(event.event, RDMA_CM_EVENT_CONNECT_REQUEST | RDMA_CM_EVENT_ESTABLISHED);
         let private = if carries && !conn.private_data.is_null() {
-            // SAFETY: so long is what it points to.
+            // SAFETY: the pointer's target has this length.
             unsafe {
                 std::slice::from_raw_parts(conn.private_data.cast::<u8>(), conn.private_data_len.into())
             }
@@ -182,7 +182,7 @@ impl Id {
         Ok(Self { functions, raw, events: events.clone() })
     }
 
-    /// Listens; the address says which port was taken.
+    /// Listens, and returns the address with the port in use.
     ///
     /// # Errors
     /// The address is not this machine's, is taken, or belongs to no RDMA device.
@@ -203,12 +203,12 @@ impl Id {
         Ok((id, SocketAddr::new(addr.ip(), port)))
     }
 
-    /// On the same device as this one, and nothing else: the device's context stays as long as one of its ids does, and when
-    /// the device goes away this one is told, too. (Otherwise rdma_cm closes the context of a device that is gone with its
-    /// last connection, whatever else was made of it.)
+    /// An idle id on the same device: the device's context stays open while one of its ids exists, and the id gets an event
+    /// when the device is removed. (Without it rdma_cm closes the context of a removed device with its last connection,
+    /// although other objects still use it.)
     ///
     /// # Errors
-    /// The address is not there any more.
+    /// The address no longer exists.
     pub fn beside(&self, number: u64) -> io::Result<Self> {
         let id = Self::new(&self.events, number)?;
         // SAFETY: the id is there; a connection's address has been known since it has a device.
@@ -220,10 +220,10 @@ impl Id {
         Ok(id)
     }
 
-    /// Begins to look for the way to an address.
+    /// Begins to resolve the route to an address.
     ///
     /// # Errors
-    /// No device leads there.
+    /// No device reaches the address.
     pub fn dial(events: &Arc<Events>, addr: SocketAddr, timeout_ms: u32, number: u64) -> io::Result<Self> {
         let id = Self::new(events, number)?;
         let mut raw = to_raw(addr);
@@ -233,7 +233,7 @@ impl Id {
         Ok(id)
     }
 
-    /// The next step after the address.
+    /// Resolves the route, after the address.
     ///
     /// # Errors
     /// The device refuses.
@@ -243,7 +243,7 @@ impl Id {
         check(unsafe { (self.functions.rdma_resolve_route)(self.raw, timeout) })
     }
 
-    /// From now on its events come to `events`, under this number.
+    /// Moves the id's events to `events`, under this number.
     fn migrate(&mut self, events: &Arc<Events>, number: u64) -> io::Result<()> {
         if !Arc::ptr_eq(&self.events, events) {
             // SAFETY: id and channel are there; no event of the id waits to be acknowledged by this process.
@@ -261,7 +261,7 @@ impl Id {
             .map_or_else(|| "an unknown address".into(), |addr| addr.to_string())
     }
 
-    /// How long an acknowledgement may take: 4.096 us times two to this power. For both ends, each sets its own.
+    /// Sets how long an acknowledgement may take: 4.096 us times two to this power. Each end sets its own time.
     pub(super) fn set_ack_timeout(&self, exponent: u8) {
         let mut value = exponent;
         let at = (&raw mut value).cast::<c_void>();
@@ -271,7 +271,7 @@ impl Id {
         };
     }
 
-    /// Asks the peer, or answers it, with up to 56 bytes for it.
+    /// Requests or accepts a connection, with up to 56 bytes of private data.
     pub(super) fn go(&self, accept: bool, private: &[u8], retries: u8) -> io::Result<()> {
         debug_assert!(private.len() <= 56);
         let mut param = RdmaConnParam {
@@ -290,7 +290,7 @@ impl Id {
         check(unsafe { go(self.raw, &mut param) })
     }
 
-    /// Tells the peer that it is over. What fails here is over already.
+    /// Disconnects. An error means that the connection has ended already.
     pub(super) fn disconnect(&self) {
         // SAFETY: the id is there.
         unsafe { (self.functions.rdma_disconnect)(self.raw) };
@@ -304,18 +304,18 @@ impl Drop for Id {
     }
 }
 
-/// Somebody who wants to connect; refused when dropped.
+/// A request of a peer to connect. Dropping it refuses.
 #[derive(Debug)]
 pub struct Incoming {
     id: Option<Id>,
     /// The peer's address.
     pub peer: String,
-    /// What it said.
+    /// The peer's private data.
     pub private: Vec<u8>,
 }
 
 impl Incoming {
-    /// Takes it, to be answered over this channel.
+    /// Accepts the request, to be answered over this channel.
     ///
     /// # Errors
     /// The kernel refuses.

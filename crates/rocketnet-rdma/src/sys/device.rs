@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! The properties of a device.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,12 +6,12 @@ use std::io;
 use super::abi::{IbvContext, IbvDevice, IbvDeviceAttr, IbvPortAttr};
 use super::load::{Functions, functions};
 
-/// What a device can do, as far as it matters here.
+/// The limits of a device, as far as they matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Its firmware, for people.
     pub firmware: String,
-    /// Queue pairs, one for each connection.
+    /// Queue pairs; one is used for each connection.
     pub queue_pairs: u32,
     /// Work requests that one queue holds.
     pub work_requests: u32,
@@ -25,14 +25,14 @@ pub struct DeviceLimits {
     pub ports: Vec<PortState>,
 }
 
-/// What a port is like.
+/// The state of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortState {
-    /// Packets go in and out.
+    /// The port carries packets.
     pub active: bool,
-    /// Payload of the largest packet now, in bytes.
+    /// The present MTU, in bytes.
     pub mtu: u32,
-    /// The largest that the port could have.
+    /// The largest MTU of the port.
     pub max_mtu: u32,
     /// Bytes of the largest single write.
     pub max_message: u32,
@@ -41,11 +41,11 @@ pub struct PortState {
 /// `IBV_PORT_ACTIVE`.
 const ACTIVE: i32 = 4;
 
-/// Asks the device of this name.
+/// Reads the limits of the device with this name.
 ///
 /// # Errors
-/// The libraries are missing, there is no such device for them (perhaps its provider is not installed), or it cannot be
-/// opened (perhaps `/dev/infiniband` is not this user's).
+/// The libraries are missing, they do not know the device (perhaps its provider is not installed), or the device cannot be
+/// opened (perhaps this user may not open `/dev/infiniband`).
 pub fn limits(name: &str) -> io::Result<DeviceLimits> {
     let functions = functions().map_err(io::Error::other)?;
     let device = Open::new(functions, name)?;
@@ -133,7 +133,7 @@ fn named(functions: &Functions, list: *mut *mut IbvDevice, name: &str) -> Option
     None
 }
 
-/// These functions return the error's number.
+/// The result of a function that returns an error number.
 fn check(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }

@@ -8,7 +8,7 @@ use super::abi::{
     IbvQpInitAttr, RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel, SockAddr,
 };
 
-/// What is loaded, and the Debian package that has it.
+/// The libraries, and their Debian packages.
 pub const LIBRARIES: [(&str, &str); 2] =
     [("libibverbs.so.1", "libibverbs1"), ("librdmacm.so.1", "librdmacm1")];
 
@@ -19,10 +19,10 @@ const CM: &CStr = c"librdmacm.so.1";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The dynamic linker does not find it, or what it needs itself.
+    /// The dynamic linker does not find the library, or one of its dependencies.
     #[error("{0}")]
     Missing(String),
-    /// It is there and lacks a function: another library of that name, or one that is too old.
+    /// The library lacks a function: another library of that name, or an old version.
     #[error("{library} has no {symbol}; it is too old")]
     Symbol {
         /// The library's name.
@@ -104,7 +104,7 @@ functions! {
     }
 }
 
-/// A handle of the dynamic linker; never closed, since what it gave out is used until the process ends.
+/// A handle of the dynamic linker. It is never closed, since its symbols are used until the process ends.
 #[derive(Clone, Copy)]
 struct Handle {
     name: &'static CStr,
@@ -148,7 +148,7 @@ pub(super) fn functions() -> Result<&'static Functions, LoadError> {
 /// Whether one library of [`LIBRARIES`] can be loaded.
 ///
 /// # Errors
-/// [`LoadError`]: what the dynamic linker says.
+/// [`LoadError`], with the dynamic linker's message.
 pub fn is_loaded(library: &str) -> Result<(), LoadError> {
     match [VERBS, CM].into_iter().find(|name| name.to_str() == Ok(library)) {
         Some(name) => open(name).map(|_| ()),

@@ -1,8 +1,7 @@
 //! Registered memory: rings, and buffers of a connection's own.
 //!
-//! What is registered is locked in memory and can be reached by the adapter until the registration ends. So a
-//! registration owns what it registers, and ends before that is let go of; then the order in which queue pairs,
-//! registrations and rings are dropped is nobody's concern.
+//! Registered memory is locked, and the adapter can reach it until the registration ends. So a registration owns its memory, and
+//! ends before the memory is released. Queue pairs, registrations and rings can then be dropped in any order.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -15,13 +14,13 @@ use super::abi::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IbvContext, Ib
 use super::completions::Completions;
 use super::load::Functions;
 
-/// A protection domain: what is registered in it can be reached by its queue pair and by no other. One for each
-/// connection, so that keys that a peer guesses are of no use to it.
+/// A protection domain: only its queue pair can reach the memory registered in it. Each connection has one, so that guessed
+/// keys are of no use to a peer.
 #[derive(Debug)]
 pub(super) struct Domain {
     functions: &'static Functions,
     raw: *mut IbvPd,
-    /// Goes after it: keeps the device's context.
+    /// Dropped after the domain: keeps the device's context.
     _completions: Arc<Completions>,
 }
 
@@ -62,12 +61,13 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: whatever was made of it holds it and is gone. If the system refuses, it stays until the process ends.
+        // SAFETY: all objects of the domain own a reference to it and are gone. If the system refuses, the domain stays until
+        // the process ends.
         unsafe { (self.functions.ibv_dealloc_pd)(self.raw) };
     }
 }
 
-/// A registration; whoever has it keeps the memory.
+/// A registration. Its owner keeps the memory.
 #[derive(Debug)]
 struct Registration {
     domain: Arc<Domain>,
@@ -97,12 +97,12 @@ pub struct RingRegion {
 }
 
 impl RingRegion {
-    /// Of a ring that is read to be sent.
+    /// Registers a source ring.
     pub(super) fn source(domain: &Arc<Domain>, ring: &Ring) -> io::Result<Self> {
         Self::new(domain, ring.pin(), 0)
     }
 
-    /// Of a ring, or of the memory that stands in for it, that the peer writes: pinned as exposed.
+    /// Registers a ring, or the memory that stands in for it, for the peer to write: pinned as exposed.
     pub(super) fn target(domain: &Arc<Domain>, exposed: PinGuard) -> io::Result<Self> {
         Self::new(domain, exposed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
     }
@@ -129,12 +129,12 @@ impl RingRegion {
         self.registration.lkey
     }
 
-    /// The address by which the peer writes: of positions that are multiples of the capacity.
+    /// The address of positions that are multiples of the capacity.
     pub fn address(&self) -> u64 {
         self.ring().raw(0, 0).addr() as u64
     }
 
-    /// Where `len` bytes from a position lie: in one piece, or in two where they go over the ring's end.
+    /// The addresses of `len` bytes from a position on: one piece, or two across the ring's end.
     pub(super) fn pieces(&self, from: Position, len: u32) -> [(u64, u32); 2] {
         let (capacity, base) = (self.ring().capacity(), self.address());
         let offset = from & (capacity - 1);
@@ -170,7 +170,7 @@ impl Buffer {
         match domain.register(at, bytes, IBV_ACCESS_LOCAL_WRITE) {
             Ok(registration) => Ok(Self { registration, at, bytes }),
             Err(error) => {
-                // SAFETY: made above, and nobody else knows of it.
+                // SAFETY: made above, and not shared.
                 drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, bytes)) });
                 Err(error)
             }
@@ -186,14 +186,14 @@ impl Buffer {
         self.at.addr() as u64 + at as u64
     }
 
-    /// What lies there. The adapter must not be writing it: it was not asked to receive there.
+    /// The bytes at an offset. The adapter must not be writing them: no receive is posted there.
     pub(super) fn read(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.bytes && len <= self.bytes - at, "beyond the end of a buffer");
         // SAFETY: within the memory, which lives as long as `self`; the caller does not have the adapter write there.
         unsafe { std::slice::from_raw_parts(self.at.add(at), len) }
     }
 
-    /// To be filled. The adapter may be reading it: then it sends a mixture.
+    /// The bytes at an offset, to be filled. If the adapter is reading them, it sends a mixture.
     pub(super) fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.bytes && len <= self.bytes - at, "beyond the end of a buffer");
         // SAFETY: within the memory, which is this buffer's alone.

@@ -5,7 +5,7 @@ use super::kit::Kit;
 use super::lab::Lab;
 use crate::contract::{Down, Event, QueueFull, Transport};
 
-/// Messages of all sizes go both ways, whole and in order, the empty one too.
+/// Messages of all sizes arrive whole and in order in both directions, the empty one too.
 pub fn both_ways<L: Lab>(lab: &mut L) {
     let share = (lab.bytes() / 200) as usize;
     let mut kit = Kit::connected(lab);
@@ -29,7 +29,7 @@ pub fn both_ways<L: Lab>(lab: &mut L) {
     }
 }
 
-/// A message of the largest size promised arrives.
+/// A message of the largest promised size arrives.
 pub fn largest<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let max = kit.promises().max_control_bytes;
@@ -40,7 +40,7 @@ pub fn largest<L: Lab>(lab: &mut L) {
     assert_eq!(kit.ends[0].controls(to), [message.as_slice()]);
 }
 
-/// One byte more is refused at one end or the other.
+/// A message larger by one byte is refused at one end or the other.
 pub fn too_large<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let max = kit.promises().max_control_bytes;
@@ -53,7 +53,7 @@ pub fn too_large<L: Lab>(lab: &mut L) {
     assert_eq!(down, Some(Down::ControlTooLarge { size: max as u64 + 1, max: max as u64 }));
 }
 
-/// Where order is promised, a message that was sent after a range comes when the range has landed.
+/// Where order is promised, a message behind a range arrives after the range has landed.
 pub fn in_order_with_data<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     if !kit.promises().ordered {
@@ -84,7 +84,7 @@ pub fn in_order_with_data<L: Lab>(lab: &mut L) {
     });
 }
 
-/// Control messages have place when ranges have none.
+/// There is room for control messages when there is none for ranges.
 pub fn reserve_beside_full_queue<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let (to, from) = (kit.id(0, 0), kit.id(0, 1));

@@ -61,7 +61,7 @@ pub fn interleaved_wires<L: Lab>(lab: &mut L) {
     });
 }
 
-/// A ring gives its memory back between transfers, and goes on as if nothing had happened.
+/// A ring returns its memory between transfers, and goes on unchanged.
 pub fn trimmed_rings_go_on<L: Lab>(lab: &mut L) {
     let total = CAPACITY.min(lab.bytes() / 10);
     let mut kit = Kit::connected(lab);
@@ -97,7 +97,7 @@ pub fn more_and_boundary<L: Lab>(lab: &mut L) {
     kit.until("the end of an empty range", |_| flow.sink.boundary() == 11_500);
 }
 
-/// A queue that is full refuses, says so by its room, and tells when there is place again.
+/// A full queue refuses writes, has no room, and reports when there is room again.
 pub fn queue_full_and_writable<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let id = kit.id(0, 1);
@@ -130,7 +130,7 @@ pub fn queue_full_and_writable<L: Lab>(lab: &mut L) {
     });
 }
 
-/// After `detach` the ring may be written over; the peer still gets what was queued.
+/// After `detach` the ring may be overwritten. The peer still gets the queued bytes.
 pub fn detach_copies_and_frees<L: Lab>(lab: &mut L) {
     if lab.maps() {
         return; // nothing is copied: what the peer needs of its mapping it says
@@ -139,7 +139,7 @@ pub fn detach_copies_and_frees<L: Lab>(lab: &mut L) {
     let id = kit.id(0, 1);
     let mut other = Flow::new(&mut kit, 0, 1, 2, CAPACITY, 0);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
-    // The receiver reads nothing meanwhile, so that where the system's buffers are small only a part has left.
+    // The receiver reads nothing meanwhile, so that with small system buffers only a part was sent.
     let to = kit.id(0, 0);
     kit.ends[0].pause(to, true);
     assert!(flow.produce(CAPACITY) && other.produce(3_000));
@@ -171,7 +171,7 @@ pub fn detach_copies_and_frees<L: Lab>(lab: &mut L) {
     other.drain(&mut kit);
 }
 
-/// LOST: the receiver skips in answer to a control message, before the range that follows it is looked at.
+/// LOST: the receiver skips in response to a control message, before the range that follows it is handled.
 pub fn skip_in_answer_to_control<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let ordered = kit.promises().ordered;
@@ -224,7 +224,7 @@ pub fn overrun_ends_the_connection<L: Lab>(lab: &mut L) {
     kit.until("Down at the sender", |kit| kit.down(0, 1).is_some());
 }
 
-/// Data for an id that was never bound ends the connection with its name.
+/// Data for an id that was never bound ends the connection with that id in the reason.
 pub fn unknown_wire_ends_the_connection<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let source = ring(CAPACITY, 0);

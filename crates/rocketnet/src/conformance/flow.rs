@@ -1,4 +1,4 @@
-//! A buffer on its way: a source ring, a sink ring, and bytes that are known by their position.
+//! A flow from a source ring to a sink ring, of bytes that are known by their position.
 
 use rocketring::{Hold, Pool, PoolConfig, Position, Ring, RingConfig, Writer};
 
@@ -46,7 +46,7 @@ fn mapped<L: Lab>(
     (source, offered.ring(of).expect("a ring"))
 }
 
-/// A buffer that goes from one end of a connection to the other under one wire id.
+/// A log that goes from one end of a connection to the other under one wire id.
 pub struct Flow {
     /// The wire id.
     pub wire: WireId,
@@ -54,22 +54,22 @@ pub struct Flow {
     pub conn: usize,
     /// The end that sends.
     pub from: usize,
-    /// Where it is written.
+    /// The ring at the sending end.
     pub source: Ring,
-    /// Where it lands.
+    /// The ring at the receiving end.
     pub sink: Ring,
     seed: u64,
     writer: Writer,
     source_hold: Hold,
     sink_hold: Hold,
     queued: Position,
-    /// All before this was queued and let go of by `detach`.
+    /// The ranges below were released by `detach`.
     detached: Position,
     checked: Position,
 }
 
 impl Flow {
-    /// Makes both rings, or one that both ends see, and binds the sink at the receiving end.
+    /// Makes both rings, or one that both ends map, and binds the sink at the receiving end.
     pub fn new<L: Lab>(
         kit: &mut Kit<'_, L>,
         conn: usize,
@@ -116,12 +116,12 @@ impl Flow {
         kit.id(self.conn, 1 - self.from)
     }
 
-    /// Up to where ranges were queued.
+    /// The end of the queued ranges.
     pub fn queued(&self) -> Position {
         self.queued
     }
 
-    /// Up to where the sink was checked and given back.
+    /// The end of the checked and consumed bytes of the sink.
     pub fn checked(&self) -> Position {
         self.checked
     }
@@ -159,7 +159,7 @@ impl Flow {
         self.queued += size;
     }
 
-    /// Goes on at `to` at both books, without sending what lies before (the sink's ring is skipped by the case).
+    /// Continues at `to` without sending the bytes before (the case skips in the sink's ring).
     pub fn jump(&mut self, to: Position) {
         while self.source.head() < to {
             let size = (to - self.source.head()).min(self.source.max_delivery());
@@ -171,7 +171,7 @@ impl Flow {
         self.detached = to;
     }
 
-    /// Takes part of the ring back after `detach`: what is queued is no longer read by the transport.
+    /// Frees the source after `detach`: the transport no longer reads queued ranges from it.
     pub fn detached(&mut self) {
         self.detached = self.queued;
         self.free_source(self.queued);
@@ -182,18 +182,18 @@ impl Flow {
         self.source.grant();
     }
 
-    /// Checks what landed since the last call, gives it back to the sink, and frees it in the source.
+    /// Checks the bytes that landed since the last call, and frees them in sink and source.
     pub fn settle<L: Lab>(&mut self, kit: &Kit<'_, L>) {
         let key = (self.sender(kit), self.wire);
         self.check();
         self.free_source(self.checked.max(self.detached));
         if let Some(&landed) = kit.ends[self.from].landed.get(&key) {
-            // One-sided: memory has it before the receiver's head moves.
+            // One-sided: the memory has the bytes before the receiver's head moves.
             assert!(landed <= self.queued, "Landed beyond what was queued");
         }
     }
 
-    /// Compares what landed with what the positions say.
+    /// Compares landed bytes with their positions.
     pub fn check(&mut self) {
         let head = self.sink.head();
         assert!(head <= self.queued, "more landed than was queued");
@@ -245,7 +245,7 @@ impl Flow {
         self.settle(kit);
     }
 
-    /// Steps until everything queued has landed and was right.
+    /// Steps until everything queued has landed and was checked.
     pub fn drain<L: Lab>(&mut self, kit: &mut Kit<'_, L>) {
         let queued = self.queued;
         kit.until("what was queued", |kit| {

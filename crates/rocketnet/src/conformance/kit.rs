@@ -8,21 +8,21 @@ use rocketring::PeerRing;
 use super::lab::Lab;
 use crate::contract::{ConnId, Down, Event, Promises, SourceRange, Transport, WireId};
 
-/// Long enough for a close that is to deliver what is queued.
+/// Long enough for a close that must deliver the queue.
 pub const LINGER: Duration = Duration::from_secs(20);
 
-/// One transport and all that it told.
+/// One transport and all of its events.
 pub struct End<T> {
     link: Option<T>,
-    /// Everything told about connections, in order.
+    /// All events of connections, in order.
     pub seen: Vec<Event>,
-    /// The newest position told by `Landed`.
+    /// The newest position of `Landed`.
     pub landed: HashMap<(ConnId, WireId), u64>,
-    /// Rings that the peer offered, by what they are for, until somebody takes them.
+    /// Rings that the peer offered, by connection and id, until a case takes them.
     pub offers: HashMap<(ConnId, WireId), PeerRing>,
     paused: HashSet<ConnId>,
     down: HashMap<ConnId, Down>,
-    /// Taken connections, with the address that they came to.
+    /// Accepted connections, with their listening address.
     incoming: Vec<(ConnId, String)>,
 }
 
@@ -68,17 +68,17 @@ impl<T: Transport> End<T> {
         self.down.get(&conn)
     }
 
-    /// How often `Writable` was told.
+    /// How often `Writable` was reported.
     pub fn writable(&self, conn: ConnId) -> usize {
         self.seen.iter().filter(|event| matches!(event, Event::Writable(id) if *id == conn)).count()
     }
 
-    /// Writes and panics if the queue is full.
+    /// Queues a write. Panics if the queue is full.
     pub fn write(&mut self, conn: ConnId, wire: WireId, source: SourceRange, more: bool) {
         self.link().write(conn, wire, source, more).expect("the queue has place");
     }
 
-    /// Checks what the contract says of one poll's events, and keeps them.
+    /// Checks the contract's rules for one poll's events, and keeps the events.
     fn take(&mut self, events: Vec<Event>) {
         let mut arrived = HashSet::new();
         for event in events {
@@ -174,7 +174,7 @@ impl<'l, L: Lab> Kit<'l, L> {
         self.lab
     }
 
-    /// What the transport promises.
+    /// The transport's promises.
     pub fn promises(&mut self) -> Promises {
         self.ends[0].link().promises()
     }
@@ -189,12 +189,12 @@ impl<'l, L: Lab> Kit<'l, L> {
         self.ends[side].down(self.conns[number][side]).cloned()
     }
 
-    /// Lets one end die without a word.
+    /// Ends one transport without closing its connections.
     pub fn kill(&mut self, side: usize) {
         self.ends[side].link = None;
     }
 
-    /// Sends what is queued and polls both ends once. True if anything was told.
+    /// Flushes and polls both ends once. True if there were events.
     pub fn step(&mut self) -> bool {
         let mut any = false;
         for side in 0..2 {
@@ -216,19 +216,19 @@ impl<'l, L: Lab> Kit<'l, L> {
     pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         self.idle = 0;
         while !condition(self) {
-            assert!(self.idle < self.lab.patience(), "waited in vain for {what}; {}", self.told());
+            assert!(self.idle < self.lab.patience(), "no sign of {what}; {}", self.newest());
             self.step();
         }
     }
 
-    /// Steps for a while, whatever happens.
+    /// Makes `count` steps.
     pub fn steps(&mut self, count: usize) {
         for _ in 0..count {
             self.step();
         }
     }
 
-    fn told(&self) -> String {
+    fn newest(&self) -> String {
         let last = |end: &End<_>| format!("{:?}", end.seen.iter().rev().take(5).collect::<Vec<_>>());
         format!("newest events: {} and {}", last(&self.ends[0]), last(&self.ends[1]))
     }

@@ -1,4 +1,4 @@
-//! What a transport's own tests provide for the suite.
+//! The interface between the suite and a transport's own tests.
 
 use crate::contract::{Event, Transport};
 
@@ -13,16 +13,16 @@ pub trait Lab {
     /// An address to listen on, free for each call.
     fn listen_address(&mut self) -> String;
 
-    /// Where to connect to reach a listener, given the address that `listen` returned: another one if something stands
+    /// The address for connecting to a listener, given the address that `listen` returned: another one if there is a proxy in
     /// between.
     fn dial_address(&mut self, listening: &str) -> String {
         listening.into()
     }
 
-    /// A well-formed address where nobody listens.
+    /// A well-formed address without a listener.
     fn dead_address(&mut self) -> String;
 
-    /// Polls one transport once. `idle`: the last round brought nothing, so that it may wait for about a millisecond
+    /// Polls one transport once. `idle`: the last round had no events, so that the poll may wait for about a millisecond
     /// (or let virtual time pass).
     fn poll(&mut self, link: &mut Self::Link, idle: bool, events: &mut Vec<Event>);
 
@@ -36,7 +36,7 @@ pub trait Lab {
         4 << 20
     }
 
-    /// How many rounds without any event a case may wait.
+    /// The most rounds without an event that a case waits.
     fn patience(&self) -> usize {
         10_000
     }

@@ -9,7 +9,7 @@ use crate::contract::{ConnId, Down, Event, SourceRange, Transport, TransportErro
 
 const CAPACITY: u64 = 64 << 10;
 
-/// While paused nothing is told; after it nothing is missing.
+/// During a pause there are no events; after it nothing is missing.
 pub fn pause_loses_nothing<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
@@ -47,7 +47,7 @@ pub fn pause_loses_nothing<L: Lab>(lab: &mut L) {
     }
 }
 
-/// A ring receiver comes back once; data that still comes for its id ends the connection.
+/// `unbind` returns a ring receiver once. Data that still arrives for its id ends the connection.
 pub fn unbind_gives_back<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 11, CAPACITY, 0);
@@ -60,13 +60,13 @@ pub fn unbind_gives_back<L: Lab>(lab: &mut L) {
     assert!(flow.produce(10));
     flow.send(&mut kit, 10, false);
     kit.until("Down", |kit| kit.down(0, 0).is_some());
-    // A write that has no code of the receiver's to refuse it is refused by the memory, which has no names.
+    // Without code of the receiver the memory refuses a one-sided write, without naming the id.
     let refused = kit.promises().one_sided && matches!(kit.down(0, 0), Some(Down::Broken(_)));
     assert!(refused || kit.down(0, 0) == Some(Down::UnknownWire(11)), "{:?}", kit.down(0, 0));
     assert_eq!(flow.sink.head(), 5_000, "nothing lands in a ring that was taken back");
 }
 
-/// An id can be given to another ring once the former was taken back.
+/// An id can be bound to another ring after `unbind`.
 pub fn rebind_after_unbind<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut old: Option<Flow> = None;
@@ -81,7 +81,7 @@ pub fn rebind_after_unbind<L: Lab>(lab: &mut L) {
         }
         let to = flow.receiver(&kit);
         assert!(kit.ends[0].link().unbind(to, 2).is_some());
-        // As the contract says: the sender has heard of it before it writes to the id again.
+        // As the contract requires: the sender learns of it before it writes to the id again.
         kit.ends[0].link().control(to, b"again").expect("place for a small message");
         let heard = kit.ends[1].controls(id).len();
         kit.until("the message", |kit| kit.ends[1].controls(id).len() > heard);
@@ -92,7 +92,7 @@ pub fn rebind_after_unbind<L: Lab>(lab: &mut L) {
     assert!(kit.down(0, 0).is_none() && kit.down(0, 1).is_none());
 }
 
-/// What comes for an id that nobody wants is thrown away, until that was said; from then on nobody knows the id.
+/// Ranges for a discarded id are dropped until `unbind`. After that the id is unknown.
 pub fn discard_until_unbind<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let (from, to) = (kit.id(0, 1), kit.id(0, 0));
@@ -118,14 +118,14 @@ pub fn discard_until_unbind<L: Lab>(lab: &mut L) {
     assert_eq!(kit.down(0, 0), Some(Down::UnknownWire(7)));
 }
 
-/// What is queued when a connection is closed in order arrives before its end does.
+/// The queue of a connection that is closed in order arrives before its end does.
 pub fn close_with_linger_delivers<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, 256 << 10, 0);
     let (from, to) = (flow.sender(&kit), flow.receiver(&kit));
     let mut total = 0;
     let wanted = if kit.promises().ordered { 200_000 } else { 8_000 };
-    // Nothing is left that was produced and not sent: of a peer that is gone, what it had written counts where it is seen.
+    // Nothing is left that was produced and not sent: where rings are mapped, the bytes of an ended peer count as written.
     while total < wanted && flow.sendable_if_produced(&mut kit) >= 8_000 && flow.produce(8_000) {
         flow.send(&mut kit, 8_000, false);
         total += 8_000;
@@ -148,7 +148,7 @@ pub fn close_with_linger_delivers<L: Lab>(lab: &mut L) {
     }
 }
 
-/// A close without linger is told at once here and soon there.
+/// A close without linger is reported at once at this end and soon at the other.
 pub fn close_at_once<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let id = kit.id(0, 0);
@@ -158,7 +158,7 @@ pub fn close_at_once<L: Lab>(lab: &mut L) {
     assert_eq!(kit.down(0, 0), Some(Down::Local("enough".into())));
 }
 
-/// A peer that dies without a word is told with a reason; the ring receivers can be taken back.
+/// The death of a peer is reported with a reason, and the ring receivers can be unbound.
 pub fn peer_death_is_told<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
@@ -171,7 +171,7 @@ pub fn peer_death_is_told<L: Lab>(lab: &mut L) {
     link.forget(id);
 }
 
-/// A connection that cannot be made says where to and why; an address that is none is an error.
+/// A failed connection reports its address and the reason. An invalid address is an error.
 pub fn connect_refused<L: Lab>(lab: &mut L) {
     let dead = lab.dead_address();
     let mut kit = Kit::new(lab);
@@ -188,7 +188,7 @@ pub fn connect_refused<L: Lab>(lab: &mut L) {
     }
 }
 
-/// After `unlisten` nobody can connect there; connections that were taken go on.
+/// After `unlisten` no peer can connect; accepted connections go on.
 pub fn unlisten_refuses_newcomers<L: Lab>(lab: &mut L) {
     let address = lab.listen_address();
     let mut kit = Kit::connected(lab);
@@ -233,7 +233,7 @@ pub fn forgotten_ids_are_harmless<L: Lab>(lab: &mut L) {
     assert!(!kit.ends[1].seen[told..].iter().any(own), "nothing is told of a forgotten connection");
 }
 
-/// What happens to one connection does not touch another of the same transports, and ids do not come back.
+/// Events of one connection do not affect another one of the same transports, and ids do not repeat.
 pub fn connections_are_independent<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let second = kit.connect();

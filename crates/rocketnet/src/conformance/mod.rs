@@ -10,12 +10,12 @@
 //! ```text
 //!        Kit
 //!  ┌───────────────┐  Flow: a source ring at one end, a sink ring at the other; the byte at
-//!  │ A ◀────────▶ B│  each position is known, so that whatever lands can be checked
+//!  │ A ◀────────▶ B│  each position is known, so that landed bytes can be checked
 //!  └───────────────┘
 //! ```
 //!
-//! Cases ask [`Transport::promises`] and require only what is promised. They are bounded by steps, of which the last
-//! thousands do nothing but wait: a case ends, by a panic that says what it was waiting for.
+//! Cases ask [`Transport::promises`] and require only what is promised. The number of steps without an
+//! event is limited, so that a case ends, with a panic that names what it was waiting for.
 
 pub mod control;
 pub mod data;

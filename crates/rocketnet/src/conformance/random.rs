@@ -1,4 +1,4 @@
-//! Random traffic against what the positions say.
+//! Random traffic, checked by positions.
 
 use super::flow::Flow;
 use super::kit::Kit;
@@ -41,7 +41,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Says something at one end, or nothing if there is no place.
+    /// Sends a message at one end, if there is room.
     fn say<L: Lab>(&mut self, kit: &mut Kit<'_, L>, side: usize, random: &mut Random) {
         let id = kit.id(0, side);
         let max = (kit.promises().max_control_bytes as u64 - 8).min(self.budget);
@@ -90,7 +90,8 @@ fn seeded<L: Lab>(lab: &mut L, seed: u64) {
         for (flow, &end) in flows.iter_mut().zip(&ends) {
             let max = flow.source.max_delivery();
             flow.advance(kit, end, &mut || random.size(max));
-            // What the peer maps is not let go of before it says so. Without order a range in flight must land before the ring's next one.
+            // Bytes that the peer maps are not released before it reports so. Without order a range in flight must land before
+            // the ring's next one.
             if !kit.lab().maps() && random.below(40) == 0 {
                 let id = flow.sender(kit);
                 kit.ends[flow.from].link().detach(id, flow.wire);

@@ -1,4 +1,4 @@
-//! The virtual clock: what will happen and when, who cannot reach whom, and the network's chance and trace.
+//! The virtual clock: scheduled events, partitions between hosts, and the network's random numbers and trace.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,16 +7,16 @@ use super::config::SimConfig;
 use super::rng::Rng;
 use super::trace::Trace;
 
-/// Something that will happen. `side` is the end that sends, or that the event is for where nobody sends.
+/// A scheduled event. `side` is the sending end, or the end that the event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A connection request reaches the listener.
     Syn { conn: u64 },
-    /// The answer reaches who asked.
+    /// The answer reaches the connecting end.
     SynAck { conn: u64 },
-    /// Nobody listens there, or nobody answers.
+    /// There is no listener, or no answer.
     Refuse { conn: u64 },
-    /// Nobody adopted the connection.
+    /// No transport adopted the connection in time.
     Orphan { conn: u64 },
     /// The network may take more from this end.
     Pump { conn: u64, side: usize },
@@ -24,17 +24,17 @@ pub(super) enum Kind {
     Arrive { conn: u64, side: usize },
     /// A one-sided write or message reaches the receiver's adapter.
     Land { conn: u64, side: usize, seq: u64 },
-    /// The receiver's completion queue gets to know.
+    /// The receiver's completion queue gets an entry.
     Notify { conn: u64, side: usize, seq: u64 },
-    /// The sender's completion queue gets to know.
+    /// The sender's completion queue gets an entry.
     Complete { conn: u64, side: usize, seq: u64 },
     /// The receiver has receives again.
     Retry { conn: u64, side: usize },
-    /// One-sided: this end disconnected in order and the other gets to know.
+    /// One-sided: the other end learns that this end disconnected in order.
     Fin { conn: u64, side: usize },
-    /// This end gets to know that the connection is broken.
+    /// This end learns that the connection is broken.
     Break { conn: u64, side: usize },
-    /// A close has had its time.
+    /// The linger time of a close is over.
     Linger { conn: u64, side: usize },
     /// A partition ends.
     Heal { pair: Pair },
@@ -62,7 +62,7 @@ pub(super) fn pair(a: u32, b: u32) -> Pair {
     (a.min(b), a.max(b))
 }
 
-/// Everything of the network but its hosts and connections.
+/// The state of the network without its hosts and connections.
 pub(super) struct Clock {
     pub(super) config: SimConfig,
     pub(super) now: u64,
@@ -94,7 +94,7 @@ impl Clock {
         self.trace.note(self.now, verb, conn, wire, a, b);
     }
 
-    /// How long something takes: near the smallest delay mostly, now and then anything up to the largest.
+    /// Draws a delay: mostly near the smallest one, now and then any up to the largest.
     pub(super) fn delay(&mut self) -> u64 {
         let (low, high) = (self.config.min_delay_ns, self.config.max_delay_ns);
         let high = if self.rng.one_in(8) { high } else { low + (high - low) / 8 };
@@ -106,14 +106,14 @@ impl Clock {
         self.coming.push(Reverse((time.max(self.now), self.scheduled, kind)));
     }
 
-    /// Schedules after a drawn delay; returns when.
+    /// Schedules after a drawn delay. Returns the time.
     pub(super) fn soon(&mut self, kind: Kind) -> u64 {
         let time = self.now.saturating_add(self.delay());
         self.at(time, kind);
         time
     }
 
-    /// The next event that still means something; the others are dropped without the clock moving.
+    /// The time of the next event that is not stale. Stale events are dropped without moving the clock.
     pub(super) fn peek(&mut self, mut stale: impl FnMut(Kind) -> bool) -> Option<u64> {
         while let Some(&Reverse((time, _, kind))) = self.coming.peek() {
             if !stale(kind) {
@@ -131,7 +131,7 @@ impl Clock {
         Some(kind)
     }
 
-    /// Until when these two cannot reach each other, if now they cannot.
+    /// When the partition between these two ends, if there is one.
     pub(super) fn parted(&self, pair: Pair) -> Option<u64> {
         self.partitions.get(&pair).copied()
     }
@@ -144,7 +144,7 @@ impl Clock {
         }
     }
 
-    /// A Heal that a later call has put off is stale.
+    /// A Heal that a later call has postponed is stale.
     pub(super) fn heals(&self, pair: Pair, time: u64) -> bool {
         self.partitions.get(&pair).is_some_and(|&until| until <= time)
     }
@@ -153,7 +153,7 @@ impl Clock {
         self.parked.push((pair, kind));
     }
 
-    /// Ends a partition: what waited goes on in the order in which it waited.
+    /// Ends a partition: parked events continue in their order.
     pub(super) fn heal(&mut self, pair: Pair) {
         if self.partitions.remove(&pair).is_none() {
             return;

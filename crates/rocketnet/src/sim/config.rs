@@ -11,7 +11,7 @@ pub(super) fn planted(bug: u32) -> bool {
     rocketring::planted::is(bug)
 }
 
-/// How long a connection that nobody adopts stays open, as a listener's refusal by doing nothing: 10 s.
+/// How long a connection waits to be adopted: 10 s.
 pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
 
 /// What the network imitates.
@@ -19,30 +19,30 @@ pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
 pub enum Mode {
     /// TCP: ordered bytes in a bounded window, read and written in pieces cut anywhere.
     Stream,
-    /// RDMA: writes land in the peer's memory without its code; it is told later.
+    /// RDMA: writes land in the peer's memory without its code. The peer is notified later.
     OneSided,
 }
 
-/// What a simulated network is like. Bounds its memory: each direction of a connection has at most `queue_bytes` of
+/// The configuration of a simulated network. Bounds its memory: each direction of a connection has at most `queue_bytes` of
 /// ranges queued (in their rings), and in its own memory at most `window_bytes`, or `send_depth + receive_depth`
 /// writes of `max_write_bytes`, and the queued control messages.
 #[derive(Debug, Clone)]
 pub struct SimConfig {
-    /// What it imitates. Default: [`Mode::Stream`].
+    /// The imitated network. Default: [`Mode::Stream`].
     pub mode: Mode,
     /// One-sided only: writes land in any order ([`Promises::ordered`](crate::Promises::ordered) is false).
     /// Default: false.
     pub reorder: bool,
-    /// Nanoseconds; no step of a transfer takes less. Default: 1,000.
+    /// The shortest step of a transfer, in nanoseconds. Default: 1,000.
     pub min_delay_ns: u64,
-    /// Nanoseconds; no step of a transfer takes more, unless something before it does. At least `min_delay_ns`.
+    /// The longest step of a transfer, in nanoseconds, unless an earlier step takes longer. At least `min_delay_ns`.
     /// Default: 200,000.
     pub max_delay_ns: u64,
     /// Nanoseconds that a connection request waits for a partition to end. Default: 1 s.
     pub connect_timeout_ns: u64,
     /// Stream only: bytes between sender and reader, like both socket buffers. At least 1. Default: 8 KiB.
     pub window_bytes: usize,
-    /// One-sided only: writes that were taken and have not completed. At least 1. Default: 16.
+    /// One-sided only: posted writes that have not completed. At least 1. Default: 16.
     pub send_depth: usize,
     /// One-sided only: receives that the receiver keeps posted; each write or message uses one until the receiver
     /// polls it, and waits where there is none. At least 1. Default: 8.
@@ -59,7 +59,7 @@ pub struct SimConfig {
     pub max_control_bytes: usize,
     /// Connections of one transport, and connections that wait at a listener to be adopted. Default: 1,024.
     pub max_connections: usize,
-    /// How many of the last events [`SimNet::trace`](super::SimNet::trace) tells; about 56 bytes each. Default: 256.
+    /// How many of the last events [`SimNet::trace`](super::SimNet::trace) returns; about 56 bytes each. Default: 256.
     pub trace_lines: usize,
 }
 

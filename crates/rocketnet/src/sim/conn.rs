@@ -14,7 +14,7 @@ pub(super) enum Pipe {
     Fabric(Fabric),
 }
 
-/// One direction: `lanes[s]` carries what end `s` sends.
+/// One direction: `lanes[s]` carries the bytes of end `s`.
 pub(super) struct Lane {
     pub(super) out: Outbox,
     pub(super) pipe: Pipe,
@@ -41,7 +41,7 @@ impl Lane {
         }
     }
 
-    /// Everything that was queued has left.
+    /// The queue was sent.
     pub(super) fn has_left(&self) -> bool {
         self.out.is_empty()
             && match &self.pipe {
@@ -83,7 +83,7 @@ impl Conn {
         Direction { no: self.no, side, cut: self.cut }
     }
 
-    /// The network takes what it can of what `side` has flushed.
+    /// The network takes flushed bytes of `side`, as many as it can.
     pub(super) fn pump(&mut self, clock: &mut Clock, side: usize) {
         if self.ends[side].may_send() {
             let direction = self.direction(side);
@@ -107,7 +107,7 @@ impl Conn {
         self.finish_close(clock, side);
     }
 
-    /// Schedules a pump, if none is and there is something to take.
+    /// Schedules a pump, if none is scheduled and there is something to take.
     pub(super) fn pump_soon(&mut self, clock: &mut Clock, side: usize) {
         let lane = &mut self.lanes[side];
         if !lane.pump_due && lane.out.is_ready() {
@@ -116,7 +116,7 @@ impl Conn {
         }
     }
 
-    /// A closing end whose queue has left says goodbye.
+    /// A closing end whose queue was sent disconnects in order.
     fn finish_close(&mut self, clock: &mut Clock, side: usize) {
         let Phase::Closing(why) = &self.ends[side].phase else { return };
         if !self.lanes[side].has_left() {
@@ -134,7 +134,7 @@ impl Conn {
         self.down(clock, side, Down::Local(why));
     }
 
-    /// Ends this end and tells it why. Frees the rings that it was sending from.
+    /// Ends this end and reports why. Frees its source rings.
     pub(super) fn down(&mut self, clock: &mut Clock, side: usize, reason: Down) {
         if self.ends[side].over() {
             return;
@@ -154,21 +154,21 @@ impl Conn {
         }
     }
 
-    /// Ends this end for a fault of the peer's (or of the caller's own will), and breaks the peer's.
+    /// Ends this end for a fault of the peer (or at the caller's request), and breaks the peer's end.
     pub(super) fn fail(&mut self, clock: &mut Clock, side: usize, reason: Down) {
         self.down(clock, side, reason);
         self.cut_lanes();
         self.break_soon(clock, 1 - side);
     }
 
-    /// The end gets to know after a while that the connection is broken.
+    /// The end learns after a delay that the connection is broken.
     pub(super) fn break_soon(&mut self, clock: &mut Clock, side: usize) {
         if !self.ends[side].over() {
             clock.soon(Kind::Break { conn: self.no, side });
         }
     }
 
-    /// Nothing that is on its way arrives any more.
+    /// Nothing in flight arrives any more.
     pub(super) fn cut_lanes(&mut self) {
         self.cut = true;
         for lane in &mut self.lanes {
@@ -179,7 +179,7 @@ impl Conn {
         }
     }
 
-    /// The end is told that the connection is broken: what had arrived is lost with it, or is read first.
+    /// The end learns that the connection is broken: arrived bytes are lost with it, or are read first.
     pub(super) fn broken(&mut self, clock: &mut Clock, side: usize) {
         let reason = match &self.ends[side].phase {
             Phase::Closing(why) => Down::Local(why.clone()),
@@ -191,7 +191,7 @@ impl Conn {
                 self.ends[side].breaking = true;
                 return;
             }
-            // A stream may lose what its reader has not read. What was told to the sender as landed is never lost.
+            // A stream may lose bytes that its reader has not read. Bytes that were reported as landed are never lost.
             Phase::Up if matches!(self.lanes[1 - side].pipe, Pipe::Stream(_)) && clock.rng.one_in(2) => {
                 reset()
             }
@@ -203,7 +203,7 @@ impl Conn {
         self.down(clock, side, reason);
     }
 
-    /// Hands out what happened to this end.
+    /// Returns the events of this end.
     pub(super) fn poll(&mut self, clock: &mut Clock, side: usize, events: &mut Vec<Event>) {
         let end = &mut self.ends[side];
         events.extend(end.events.drain(..));
@@ -272,7 +272,7 @@ impl Conn {
         }
     }
 
-    /// The receiver's completion queue gets to know. At an end that is down the write fails with the connection.
+    /// The receiver's completion queue gets an entry. At an end that is down the write fails with the connection.
     pub(super) fn notify(&mut self, clock: &mut Clock, side: usize, seq: u64) {
         let direction = self.direction(side);
         if let Pipe::Fabric(fabric) = &mut self.lanes[side].pipe
@@ -282,7 +282,7 @@ impl Conn {
         }
     }
 
-    /// The sender's completion queue gets to know.
+    /// The sender's completion queue gets an entry.
     pub(super) fn complete(&mut self, clock: &mut Clock, side: usize, seq: u64) {
         let direction = self.direction(side);
         let completed = match &mut self.lanes[side].pipe {
@@ -294,7 +294,7 @@ impl Conn {
         }
     }
 
-    /// Down follows the last that can be read.
+    /// Down follows the last readable byte.
     fn end_of_reading(&mut self, clock: &mut Clock, side: usize) {
         let lane = &self.lanes[1 - side];
         if !lane.is_read() {
@@ -313,12 +313,12 @@ impl Conn {
         }
     }
 
-    /// Nobody has anything of it any more.
+    /// Neither end needs the connection any more.
     pub(super) fn is_gone(&self) -> bool {
         self.ends.iter().all(|end| end.phase == Phase::Gone)
     }
 
-    /// The end lets go of everything without a word to its owner.
+    /// The end releases everything without an event.
     pub(super) fn leave(&mut self, side: usize) {
         let end = &mut self.ends[side];
         end.phase = Phase::Gone;

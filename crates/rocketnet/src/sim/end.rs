@@ -1,4 +1,4 @@
-//! One end of a connection: what its host has of it.
+//! One end of a connection: the state at its host.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,18 +29,18 @@ pub(super) fn end_id(no: u64, side: usize) -> ConnId {
     ConnId(no * 2 + side as u64)
 }
 
-/// Where an end is in its life.
+/// The phase of an end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Asked for, not answered.
+    /// Requested, not answered.
     Connecting,
-    /// Told as Incoming, adopted by nobody yet.
+    /// Reported as Incoming, not adopted yet.
     Pending,
-    /// Both ways work.
+    /// Both directions work.
     Up,
-    /// Closed here for this reason; what is queued still leaves.
+    /// Closed at this end for this reason. The queue is still sent.
     Closing(String),
-    /// Down was told, or will be by the next poll.
+    /// Down was reported, or the next poll reports it.
     Down,
     /// Forgotten, or its host is dead.
     Gone,
@@ -49,11 +49,11 @@ pub(super) enum Phase {
 /// A ring receiver, bound to a wire id.
 pub(super) struct Bound {
     pub(super) receiver: RingReceiver,
-    /// Changes when what one-sided writes have put ahead of the head does not belong there any more.
+    /// Changes when bytes that one-sided writes have put ahead of the head are no longer in the right place.
     pub(super) era: u64,
 }
 
-/// What one host has of a connection.
+/// One end of a connection.
 pub(super) struct End {
     pub(super) host: u32,
     pub(super) owner: Option<u64>,
@@ -62,7 +62,7 @@ pub(super) struct End {
     pub(super) receivers: BTreeMap<WireId, Bound>,
     /// Events that do not come from arriving bytes. At most one Landed per wire.
     pub(super) events: VecDeque<Event>,
-    /// The connection broke; what has arrived may still be read.
+    /// The connection broke. Arrived bytes may still be read.
     pub(super) breaking: bool,
     eras: u64,
 }
@@ -94,16 +94,16 @@ impl End {
         matches!(self.phase, Phase::Up | Phase::Closing(_))
     }
 
-    /// Landed is cumulative: a queued event is moved on instead of another being queued.
+    /// Landed is cumulative: a queued event is updated instead of adding another.
     pub(super) fn report_landed(&mut self, id: ConnId, wire: WireId, to: Position) {
         if self.phase != Phase::Up {
             return;
         }
         for event in &mut self.events {
-            if let Event::Landed(_, w, told) = event
+            if let Event::Landed(_, w, queued) = event
                 && *w == wire
             {
-                *told = to.max(*told);
+                *queued = to.max(*queued);
                 return;
             }
         }
@@ -111,7 +111,7 @@ impl End {
     }
 }
 
-/// Where one poll of one connection puts what it finds.
+/// The results of one poll of one connection.
 pub(super) struct Reading<'e> {
     pub(super) id: ConnId,
     pub(super) max_control: usize,
@@ -129,7 +129,7 @@ impl Reading<'_> {
     }
 }
 
-/// A write past what the ring has granted is the peer's fault. Without flow control nothing is granted.
+/// Refuses a write past the ring's grant: the peer's fault. Without flow control there is no grant.
 pub(super) fn check_room(receiver: &RingReceiver, wire: WireId, size: u64) -> Result<(), Down> {
     let room = receiver.room();
     if receiver.ring().flow_control() && size > room {

@@ -3,7 +3,7 @@
 //! ```text
 //!            post            land                    notify                 poll
 //!  outbox ─────────▶ flying ──────▶ in memory, past ────────▶ completion ────────▶ RingReceiver::land, Arrived
-//!          send_depth   │ ▲          the peer's head           queue                (gives a receive back)
+//!          send_depth   │ ▲          the peer's head           queue                (posts a receive again)
 //!                       ▼ │ no receive left: waits                 │
 //!                      (RNR)                                       └─ complete ─▶ Landed at the sender
 //! ```
@@ -11,12 +11,12 @@
 //! * The bytes of a range are read from its ring when it lands, and are put into the peer's memory at that moment,
 //!   without the peer's code, as long as that is safe: the wire is bound, its ring has flow control, the range was
 //!   granted, and everything of the wire before it was put there too. Otherwise, and in unordered mode whenever
-//!   another write of the wire is on its way, the network keeps them and lands them when the receiver polls.
+//!   another write of the wire is in flight, the network keeps them and lands them when the receiver polls.
 //! * Ordered: everything lands in order; notifications of different wires may pass each other, but none
 //!   passes a control message. Unordered: only control messages keep their order among themselves.
-//! * A write completes at the sender only after the receiver's completion queue has it, so what is sent
-//!   after [`Event::Landed`] is seen after the data, and what was told as landed is in the receiver's head when the
-//!   connection is down, however it ended.
+//! * A write completes at the sender only after the receiver's completion queue has it, so a
+//!   message after [`Event::Landed`] arrives after the data, and bytes reported as landed are below the receiver's head when
+//!   the connection is down, however it ended.
 
 use std::collections::VecDeque;
 
@@ -28,11 +28,11 @@ use crate::wire::CONTROL_WIRE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// On its way.
+    /// In flight.
     Flying,
-    /// At the receiver's adapter, which had no receive for it or waits for what came before.
+    /// At the receiver's adapter, which has no receive for it or waits for earlier writes.
     Due,
-    /// Landed; the receiver is told at this time.
+    /// Landed. The receiver is notified at this time.
     Landed(u64),
     /// The receiver's completion queue has it.
     Notified,
@@ -43,7 +43,7 @@ struct Posted {
     seq: u64,
     item: Item,
     state: State,
-    /// What landed, until the notice takes it.
+    /// The notice of the landed bytes, until it is delivered.
     notice: Option<Notice>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Fabric {
     next_seq: u64,
     last_land: u64,
     last_complete: u64,
-    /// Receives that the receiver has posted and nothing has used.
+    /// Posted receives that are not used.
     receives: usize,
     completions: VecDeque<Notice>,
 }
@@ -103,14 +103,14 @@ impl Fabric {
         self.posted.clear();
     }
 
-    /// Copies out of the ring what has not landed.
+    /// Copies the bytes that have not landed out of the ring.
     pub(super) fn detach(&mut self, wire: WireId) -> u64 {
         let unlanded = self.posted.iter_mut().filter(|p| p.is_unlanded() && p.item.wire == wire);
         unlanded.map(|p| p.item.detach()).sum()
     }
 
-    /// The receiving end goes down: what its completion queue has may have been told to the sender as landed, so heads
-    /// move over it before the ring receivers are given back; up to a control message, which nobody handles any more.
+    /// The receiving end goes down: entries of its completion queue may have been reported to the sender as landed, so heads
+    /// move over them before the ring receivers are returned; up to a control message, which is not handled any more.
     pub(super) fn settle(&mut self, end: &mut End) {
         for notice in self.completions.drain(..) {
             if notice.wire == CONTROL_WIRE || take_in(end, &notice).is_err() {
@@ -123,7 +123,7 @@ impl Fabric {
         self.posted.iter_mut().find(|p| p.seq == seq)
     }
 
-    /// The next write that may land: due, and nothing that must land first is before it.
+    /// The next write that may land: it is due, and no earlier write must land first.
     fn next_due(&self, reorder: bool) -> Option<usize> {
         let mut control_before = false;
         for (at, posted) in self.posted.iter().enumerate() {
@@ -138,7 +138,7 @@ impl Fabric {
         None
     }
 
-    /// The earliest time at which the receiver may be told of this item.
+    /// The earliest time at which the receiver may be notified of this item.
     fn not_before(&self, item: &Item, reorder: bool) -> u64 {
         let after = |p: &&Posted| {
             let (control, earlier) = (item.is_control(), p.item.is_control());
@@ -151,8 +151,8 @@ impl Fabric {
         times.max().unwrap_or(0)
     }
 
-    /// How far past the receiver's head the next bytes of the wire belong: what was put there in this era and not
-    /// announced yet. None if something of the wire was not put there, or may be announced in another order.
+    /// How far past the receiver's head the next bytes of the wire belong: behind the bytes put there in this era and not
+    /// announced yet. None if some bytes of the wire were not put there, or may be announced in another order.
     fn ahead(&self, wire: WireId, era: u64, reorder: bool) -> Option<u64> {
         let landed = self.posted.iter().filter_map(|p| p.notice.as_ref());
         let mut unannounced = landed.chain(&self.completions).filter(|notice| notice.wire == wire);
@@ -178,7 +178,7 @@ impl Fabric {
                 self.last_land = time;
             }
             self.posted.push_back(Posted { seq, item, state: State::Flying, notice: None });
-            // On a cut connection the send queue fills up and nothing ever completes.
+            // On a cut connection the send queue fills up and nothing completes.
             if !cut {
                 clock.at(time, Kind::Land { conn: no, side, seq });
             }
@@ -193,7 +193,7 @@ impl Fabric {
         }
     }
 
-    /// Lands what is due, as long as there are receives.
+    /// Lands due writes while there are receives.
     pub(super) fn land_due(&mut self, clock: &mut Clock, end: &mut End, direction: Direction) {
         let (id, reorder) = (direction.id(), clock.config.reorder);
         while let Some(at) = self.next_due(reorder) {
@@ -215,12 +215,12 @@ impl Fabric {
         }
     }
 
-    /// Whether a write waits for a receive that is there again.
+    /// Whether a due write may land once there is a receive.
     pub(super) fn is_due(&self, reorder: bool) -> bool {
         self.next_due(reorder).is_some()
     }
 
-    /// The receiver's completion queue gets to know.
+    /// The receiver's completion queue gets an entry.
     pub(super) fn notify(&mut self, clock: &mut Clock, direction: Direction, seq: u64) {
         let Some(posted) = self.find(seq) else { return };
         posted.state = State::Notified;
@@ -236,7 +236,7 @@ impl Fabric {
         clock.at(time, Kind::Complete { conn: direction.no, side: direction.side, seq });
     }
 
-    /// The sender gets to know. False if the write is no longer under way.
+    /// The sender's completion queue gets an entry. False if the write is no longer in flight.
     pub(super) fn complete(
         &mut self,
         clock: &mut Clock,
@@ -289,7 +289,7 @@ impl Fabric {
     }
 }
 
-/// Puts what landed into the receiver's memory, past its head. Returns in which era of the binding.
+/// Puts landed bytes into the receiver's memory, past its head. Returns the era of the binding.
 fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bool) -> Option<u64> {
     let Bound { receiver, era } = end.receivers.get_mut(&wire)?;
     if !receiver.ring().flow_control() {
@@ -299,7 +299,7 @@ fn place(fabric: &Fabric, end: &mut End, wire: WireId, bytes: &[u8], reorder: bo
     super::memory::put(receiver, ahead, bytes).then_some(*era)
 }
 
-/// Moves head over what the notice announces.
+/// Moves the head over the announced bytes.
 fn take_in(end: &mut End, notice: &Notice) -> Result<(), Down> {
     let next_era = end.next_era();
     let Bound { receiver, era } =
@@ -309,7 +309,7 @@ fn take_in(end: &mut End, notice: &Notice) -> Result<(), Down> {
     } else {
         check_room(receiver, notice.wire, notice.len())?;
         copy_in(receiver, notice.wire, &notice.bytes)?;
-        // What was put ahead of the old head does not lie at its place any more.
+        // Bytes that were put ahead of the old head are no longer in the right place.
         *era = next_era;
     }
     if !notice.more {

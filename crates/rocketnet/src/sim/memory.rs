@@ -1,12 +1,12 @@
-//! Writing into a receiver's ring past its head: what a network adapter does in one-sided mode, before anybody
-//! is told. The only unsafe code of the simulated network.
+//! Writing into a receiver's ring past its head, as a network adapter does in one-sided mode before a notification. The only
+//! unsafe code of the simulated network.
 
 use rocketring::RingReceiver;
 
 /// Puts `bytes` into the ring receiver's memory, `ahead` bytes past its head, without moving the head. False, with nothing
 /// written, if that range was not granted.
 ///
-/// Only for rings with flow control: in others, to look for room announces the horizon, which is the receiver's to do.
+/// Only for rings with flow control: in others, reserving room announces the horizon, which only the receiver may do.
 pub(super) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool {
     debug_assert!(receiver.ring().flow_control());
     let end = ahead.saturating_add(bytes.len() as u64);
@@ -18,7 +18,7 @@ pub(super) fn put(receiver: &mut RingReceiver, ahead: u64, bytes: &[u8]) -> bool
         return false;
     }
     // SAFETY: `at` is valid for writes of `size` bytes until the ring receiver is used again, `ahead + bytes.len() <= size`,
-    // and nobody reads past head: the bytes become visible only through `RingReceiver::land`. `bytes` is a buffer of
+    // and no reader reads past the head: the bytes become visible only through `RingReceiver::land`. `bytes` is a buffer of
     // the network's own and no part of a ring.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.add(ahead as usize), bytes.len()) };
     true

@@ -9,19 +9,18 @@
 //!      poll()                 step(), cut(), partition(), kill()              poll()
 //! ```
 //!
-//! Nothing here knows real time or has a thread. The caller polls its transports, which returns what is ready *now*,
-//! and calls [`SimNet::step`] for time to pass. Everything that varies (delays, where reads and writes are cut, how
+//! The network has no real time and no threads. The caller polls its transports, which returns what is ready *now*, and calls
+//! [`SimNet::step`] for time to pass. Everything that varies (delays, where reads and writes are cut, how
 //! far a poll reads, what a broken connection loses) is drawn from the seed in the order of the calls: the same
-//! calls on the same seed give the same history, told by [`SimNet::trace`] and summed up by [`SimNet::fingerprint`].
+//! calls on the same seed give the same history: see [`SimNet::trace`] and [`SimNet::fingerprint`].
 //! When and where connections fail is the caller's choice.
 //!
 //! The bytes of a range are read from its ring at the time when the network takes them (a stream into its
-//! window, a one-sided write as it lands), so space that was given back too early shows as wrong bytes. Only
-//! what was flushed leaves.
+//! window, a one-sided write as it lands), so space that is freed too early shows as wrong bytes. Only
+//! flushed ranges are sent.
 //!
-//! A transport whose [`Transport::poll`](crate::Transport::poll) appends nothing has nothing to say before the next
-//! step. After a control message a poll hands out nothing more that arrived on that connection: the session may
-//! have to bind or unbind first.
+//! A transport whose [`Transport::poll`](crate::Transport::poll) appends nothing has no event before the next step. After a control
+//! message a poll returns no more arrivals of that connection: the session may have to bind or unbind first.
 //!
 //! ```
 //! use rocketnet::sim::{SimConfig, SimNet};
@@ -35,7 +34,7 @@
 //! while events.is_empty() && net.step() {
 //!     b.poll(None, &mut events);
 //! }
-//! let Some(Event::Incoming(accepted)) = events.pop() else { panic!("nobody came") };
+//! let Some(Event::Incoming(accepted)) = events.pop() else { panic!("no connection") };
 //! b.adopt(accepted).unwrap();
 //! while net.step() {}
 //! a.poll(None, &mut events);

@@ -8,7 +8,7 @@ use super::config::SimConfig;
 use super::world::World;
 use crate::contract::ConnId;
 
-/// A simulated network; clones are handles of the same one.
+/// A simulated network. A handle: clones are the same network.
 #[derive(Clone)]
 pub struct SimNet(Arc<Mutex<World>>);
 
@@ -30,7 +30,7 @@ impl SimNet {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, World> {
-        // A test that panicked still wants its trace, and its transports to drop.
+        // After a panic a test still needs the trace, and drops its transports.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -39,20 +39,20 @@ impl SimNet {
         self.lock().clock.now
     }
 
-    /// Moves the clock to the next event and lets it happen. False, with nothing done, if there is none.
+    /// Moves the clock to the next event and runs it. False, with nothing done, if there is none.
     ///
-    /// The end of a close's linger and of the 10 s for which an incoming connection waits to be adopted are events too:
-    /// who steps on without polling a listener refuses its peers.
+    /// The ends of a close's linger and of the 10 s for which an incoming connection waits to be adopted are events too:
+    /// steps without polling a listener refuse its peers.
     pub fn step(&self) -> bool {
         self.lock().step()
     }
 
-    /// When the next event is; None if nothing is left to happen.
+    /// The time of the next event; None if there is none.
     pub fn next_event_at(&self) -> Option<u64> {
         self.lock().next_event_at()
     }
 
-    /// Lets everything happen up to and at `time`, and moves the clock there if it is not later already.
+    /// Runs all events up to and at `time`, and moves the clock there if it is not later already.
     pub fn advance_to(&self, time: u64) {
         let mut world = self.lock();
         while world.next_event_at().is_some_and(|at| at <= time) {
@@ -61,13 +61,13 @@ impl SimNet {
         world.clock.now = world.clock.now.max(time);
     }
 
-    /// Breaks a connection: what is on its way is lost, and each end gets to know after a delay of its own.
+    /// Breaks a connection: bytes in flight are lost, and each end learns of it after a delay of its own.
     pub fn cut(&self, conn: ConnId) {
         self.lock().cut(conn);
     }
 
     /// Nothing crosses between these two hosts until the virtual time `until` (`u64::MAX`: until [`SimNet::heal`]);
-    /// nothing is lost, it waits. Another call for the same two replaces the first.
+    /// nothing is lost, everything waits. Another call for the same two replaces the first.
     pub fn partition(&self, a: &str, b: &str, until: u64) {
         let mut world = self.lock();
         let pair = pair(world.host_no(a), world.host_no(b));
@@ -81,8 +81,8 @@ impl SimNet {
         world.clock.heal(pair);
     }
 
-    /// The host is gone at once, with its memory: its transports do and say nothing any more, what they had queued or
-    /// on its way is lost, their ring receivers are dropped. Their peers learn of it after a delay.
+    /// Ends the host at once, with its memory: its transports have no more events, their queued bytes and bytes in flight are
+    /// lost, and their ring receivers are dropped. Their peers learn of it after a delay.
     pub fn kill(&self, host: &str) {
         self.lock().kill_host(host);
     }
@@ -92,7 +92,7 @@ impl SimNet {
         self.lock().clock.trace.text()
     }
 
-    /// A hash of everything that has happened: equal for two runs of the same seed and calls.
+    /// A hash of all events: equal for two runs of the same seed and calls.
     pub fn fingerprint(&self) -> u64 {
         self.lock().clock.trace.hash()
     }

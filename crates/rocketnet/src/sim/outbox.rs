@@ -1,5 +1,4 @@
-//! What one end of a connection has queued and the network has not taken yet. Bounded by bytes, by writes and,
-//! apart from them, by control messages.
+//! The send queue of one end of a connection. Bounded by bytes, by writes and, apart from them, by control messages.
 
 use std::collections::VecDeque;
 
@@ -9,7 +8,7 @@ use super::config::{SimConfig, planted};
 use crate::contract::{SourceRange, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-/// Where the bytes of an item lie.
+/// The location of an item's bytes.
 enum Source {
     /// In the ring, at `from` and after: read when the network takes them, not before.
     Ring(Ring),
@@ -67,8 +66,8 @@ impl Item {
         HEADER_BYTES as u64 + self.len - self.taken
     }
 
-    /// Copies body bytes from `offset` to the end of `out`, from where they lie now. A range that was overwritten in
-    /// its ring gives whatever is there, as it would to a network adapter; the marks of such rings tell the reader.
+    /// Appends body bytes from `offset` on to `out`. A range that was overwritten in its ring yields its present content, as it
+    /// would for a network adapter; the marks of such rings reveal it to the reader.
     fn read(&self, offset: u64, size: usize, out: &mut Vec<u8>) {
         match &self.source {
             Source::Ring(ring) => {
@@ -91,7 +90,7 @@ impl Item {
         out
     }
 
-    /// Copies what is not taken yet out of the ring, which is then no longer needed. Returns how much that was.
+    /// Copies the untaken bytes out of the ring, which is then no longer needed. Returns how many.
     pub(super) fn detach(&mut self) -> u64 {
         if self.detached || self.is_control() {
             return 0;
@@ -117,7 +116,7 @@ pub(super) struct Outbox {
     writes: usize,
     controls: usize,
     bytes: u64,
-    /// Somebody was told that there is no room for so many bytes, and waits for Writable.
+    /// The caller was refused room for this many bytes, and waits for Writable.
     wanted: Option<u64>,
 }
 
@@ -126,7 +125,7 @@ impl Outbox {
         self.items.is_empty()
     }
 
-    /// Whether something may leave now.
+    /// Whether an item may leave now.
     pub(super) fn is_ready(&self) -> bool {
         self.ready > 0
     }
@@ -135,7 +134,7 @@ impl Outbox {
         if self.writes >= config.queue_writes { 0 } else { config.queue_bytes.saturating_sub(self.bytes) }
     }
 
-    /// Bytes that a write may have now; remembers who was told 0.
+    /// Bytes that a write may have now. After 0 the caller waits for Writable.
     pub(super) fn room(&mut self, config: &SimConfig) -> u64 {
         let free = self.free(config);
         if free == 0 {
@@ -238,7 +237,7 @@ impl Outbox {
         self.items.iter_mut().filter(|item| item.wire == wire).map(Item::detach).sum()
     }
 
-    /// Lets go of everything: the connection is down.
+    /// Releases everything: the connection is down.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 use crate::contract::{Down, Event, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-/// What one arrival brings.
+/// One arrival.
 enum Piece {
     Bytes(Vec<u8>),
     Fin,
@@ -70,7 +70,7 @@ impl Stream {
             let bytes = out.take(size);
             clock.note("take", direction.id().0, 0, bytes.len() as u64, free as u64);
             self.flight_bytes += bytes.len();
-            // On a cut connection the window fills up and nobody ever empties it.
+            // On a cut connection the window fills up and is never emptied.
             if !direction.cut {
                 self.send(clock, direction.no, direction.side, Piece::Bytes(bytes));
             }
@@ -95,8 +95,8 @@ impl Stream {
         }
     }
 
-    /// Reads at the receiving end what has arrived: a few pieces cut by the seed, and on until something comes of it. True:
-    /// there may be room in the window again.
+    /// Reads arrived bytes at the receiving end: a few pieces cut by the seed, and more until there is an event. True: there may
+    /// be room in the window again.
     pub(super) fn read(
         &mut self,
         clock: &mut Clock,
@@ -124,7 +124,7 @@ impl Stream {
     }
 }
 
-/// What is being received.
+/// The item that is being received.
 struct Body {
     wire: WireId,
     more: bool,
@@ -194,7 +194,7 @@ impl Parser {
         }
     }
 
-    /// Takes what is there of a header; returns how many bytes that was.
+    /// Takes the available bytes of a header, and returns how many.
     fn take_header(&mut self, bytes: &[u8]) -> usize {
         let n = (HEADER_BYTES - self.have).min(bytes.len());
         self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
@@ -203,7 +203,7 @@ impl Parser {
     }
 }
 
-/// A header came: may what follows it come in?
+/// Checks a header before its body is received.
 fn open(end: &mut End, reading: &Reading<'_>, header: Header) -> Result<Body, Down> {
     let Header { wire, more, size } = header;
     let left = u64::from(size);

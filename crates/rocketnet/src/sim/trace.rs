@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// One thing that happened. Plain numbers, so that recording allocates and formats nothing.
+/// One event. Plain numbers, so that recording allocates and formats nothing.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     at: u64,
@@ -14,7 +14,7 @@ struct Line {
     b: u64,
 }
 
-/// The last `limit` lines and a hash of every line there ever was.
+/// The last `limit` lines and a hash of all lines.
 #[derive(Debug)]
 pub(super) struct Trace {
     lines: VecDeque<Line>,
@@ -27,7 +27,7 @@ impl Trace {
         Self { lines: VecDeque::with_capacity(limit), limit, hash: 0xCBF2_9CE4_8422_2325 }
     }
 
-    /// `conn` is a `ConnId`'s number (or a host's, for faults of hosts); `a` and `b` mean what `verb` says.
+    /// `conn` is a `ConnId`'s number (or a host's, for faults of hosts); the meaning of `a` and `b` depends on `verb`.
     pub(super) fn note(&mut self, at: u64, verb: &'static str, conn: u64, wire: u32, a: u64, b: u64) {
         for byte in verb.bytes() {
             self.mix(u64::from(byte));

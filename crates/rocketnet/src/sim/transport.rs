@@ -38,7 +38,7 @@ impl Drop for SimTransport {
 }
 
 impl SimTransport {
-    /// Does `act` with an end that this transport owns; None if it owns no such end.
+    /// Runs `act` on an end that this transport owns; None if it owns no such end.
     fn with<R>(&self, conn: ConnId, act: impl FnOnce(&mut Clock, &mut Conn, usize) -> R) -> Option<R> {
         let mut world = self.net.lock();
         let (clock, conn, side) = world.end(self.endpoint, conn)?;
@@ -55,7 +55,7 @@ impl SimNet {
     }
 }
 
-/// An end that still takes writes and messages.
+/// Whether an end accepts writes and messages.
 fn is_open(conn: &Conn, side: usize) -> bool {
     matches!(conn.ends[side].phase, Phase::Connecting | Phase::Up)
 }
@@ -141,7 +141,7 @@ impl Transport for SimTransport {
 
     /// # Panics
     ///
-    /// If the range is no range, or larger than [`Promises::max_write_bytes`]: the caller broke the contract.
+    /// If the range ends before it begins, or is larger than [`Promises::max_write_bytes`]: the caller broke the contract.
     fn write(
         &mut self,
         conn: ConnId,
@@ -219,7 +219,7 @@ impl Transport for SimTransport {
         self.net.lock().forget(self.endpoint, conn);
     }
 
-    /// Never blocks: hands out what is ready at the virtual now. Time passes in [`SimNet::step`].
+    /// Never blocks: returns the events that are ready at the virtual time. Time passes in [`SimNet::step`].
     fn poll(&mut self, _timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.net.lock().poll(self.endpoint, events);
     }

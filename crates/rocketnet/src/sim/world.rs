@@ -1,4 +1,4 @@
-//! The whole network: hosts' transports, listeners, connections, and what happens next.
+//! The whole network: hosts' transports, listeners, connections, and the next event.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,15 +14,15 @@ pub(super) struct Endpoint {
     pub(super) alive: bool,
     /// The ends that it owns.
     pub(super) conns: BTreeSet<ConnId>,
-    /// Incoming connections that were not told yet.
+    /// Incoming connections that were not reported yet.
     pub(super) incoming: VecDeque<Event>,
-    /// Connections taken by its listeners and adopted by nobody.
+    /// Connections accepted by its listeners and not adopted.
     backlog: usize,
-    /// Which connection the next poll begins with.
+    /// The connection with which the next poll begins.
     turn: u64,
 }
 
-/// Everything, behind one lock.
+/// The whole network, behind one lock.
 pub(super) struct World {
     pub(super) clock: Clock,
     hosts: Vec<String>,
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// A host's number; hosts are few and known by name for ever.
+    /// A host's number. Hosts are few, and their names are never forgotten.
     pub(super) fn host_no(&mut self, name: &str) -> u32 {
         let known = self.hosts.iter().position(|host| host == name);
         known.unwrap_or_else(|| {
@@ -175,14 +175,14 @@ impl World {
         self.sweep(no);
     }
 
-    /// Frees a connection that nobody has any more. A refused one never had a second end.
+    /// Frees a connection that neither end needs. A refused one never had a second end.
     fn sweep(&mut self, no: u64) {
         if self.conns.get(&no).is_some_and(Conn::is_gone) {
             self.conns.remove(&no);
         }
     }
 
-    /// Everything of this transport is gone at once; its peers get to know later.
+    /// Ends this transport at once. Its peers learn of it later.
     pub(super) fn kill(&mut self, endpoint: u64) {
         let Some(dying) = self.endpoints.get_mut(&endpoint) else { return };
         dying.alive = false;
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// When the next event is.
+    /// The time of the next event.
     pub(super) fn next_event_at(&mut self) -> Option<u64> {
         let (conns, clock) = (&self.conns, &mut self.clock);
         clock.peek(|kind| match kind {
@@ -235,7 +235,7 @@ impl World {
         })
     }
 
-    /// Lets the next event happen. False if there is none.
+    /// Runs the next event. False if there is none.
     pub(super) fn step(&mut self) -> bool {
         if self.next_event_at().is_none() {
             return false;
@@ -250,11 +250,11 @@ impl World {
                 return true;
             }
         }
-        self.happen(kind);
+        self.run(kind);
         true
     }
 
-    /// What crosses a partition waits for its end; but nobody waits for ever to be connected.
+    /// An event that crosses a partition waits for its end. A connection request waits for a limited time.
     fn wait_for_heal(&mut self, pair: (u32, u32), until: u64, kind: Kind) {
         let patience = self.clock.now.saturating_add(self.clock.config.connect_timeout_ns);
         match kind {
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    fn happen(&mut self, kind: Kind) {
+    fn run(&mut self, kind: Kind) {
         let no = match kind {
             Kind::Heal { pair } => {
                 if self.clock.heals(pair, self.clock.now) {
@@ -337,7 +337,7 @@ impl World {
         self.clock.at(self.clock.now + ORPHAN_NS, Kind::Orphan { conn: no });
     }
 
-    /// The connection comes to nothing: its second end never was anybody's.
+    /// Refuses a connection, whose second end was never adopted.
     fn refuse(&mut self, no: u64, reason: &str) {
         let Some(conn) = self.conns.get_mut(&no) else { return };
         if conn.ends[1].phase != Phase::Pending {
@@ -356,7 +356,7 @@ impl World {
         self.sweep(no);
     }
 
-    /// Hands out what happened to this transport, beginning with another connection each time.
+    /// Returns this transport's events, beginning with another connection each time.
     pub(super) fn poll(&mut self, endpoint: u64, events: &mut Vec<Event>) {
         let Some(polled) = self.endpoints.get_mut(&endpoint) else { return };
         events.extend(polled.incoming.drain(..));
@@ -372,7 +372,7 @@ impl World {
     }
 }
 
-/// The answer reaches who asked.
+/// The answer reaches the connecting end.
 fn connected(clock: &mut Clock, conn: &mut Conn) {
     if conn.ends[0].phase == Phase::Connecting && !conn.cut {
         let id = conn.id(0);

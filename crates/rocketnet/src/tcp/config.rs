@@ -1,4 +1,4 @@
-//! What can be set on the TCP transport, and what each knob costs.
+//! The settings of the TCP transport, and what each costs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::wire::HEADER_BYTES;
 /// writes costs in memory (about 64 bytes each).
 pub(super) const MAX_QUEUED_PIECES: usize = 4096;
 
-/// What carries connections.
+/// The carrier of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carry {
     /// TCP.
@@ -17,8 +17,8 @@ pub enum Carry {
     Tcp,
     /// Local sockets, over which rings are offered to be mapped: peers on this machine, and no others.
     Shm,
-    /// Both: a connection to an address of this machine goes over a local socket if somebody listens there who may map
-    /// what is here, and over TCP otherwise.
+    /// Both: a connection to an address of this machine uses a local socket if a process listens there that may map rings of
+    /// this one, and TCP otherwise.
     Auto,
 }
 
@@ -32,11 +32,11 @@ pub enum Carry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpConfig {
     /// TCP_NODELAY. Default true. False lets the kernel hold small segments back until earlier ones are
-    /// acknowledged: fewer packets on a slow network, tens of milliseconds of delay. Batching here comes from what is
-    /// pending, so it is rarely wanted.
+    /// acknowledged: fewer packets on a slow network, tens of milliseconds of delay. Batching here comes from pending
+    /// bytes, so this is rarely useful.
     pub nodelay: bool,
-    /// TCP_CONGESTION of every socket: "cubic", "bbr", "reno". Default None: the system's. It decides more than any
-    /// other knob: a pacing one (bbr) makes loopback 1.5 to 2.4 times slower and is good on long lossy paths.
+    /// TCP_CONGESTION of every socket: "cubic", "bbr", "reno". Default None: the system's. No other setting has more effect:
+    /// with pacing (bbr) loopback is 1.5 to 2.4 times slower; pacing is good on long lossy paths.
     pub congestion_control: Option<String>,
     /// SO_SNDBUF in bytes. Default None: the kernel tunes it, which measured best. A fixed one is memory per
     /// connection; too small starves long paths, too large hides back-pressure.
@@ -48,8 +48,8 @@ pub struct TcpConfig {
     /// 1 MiB the other connections wait.
     pub read_bytes: usize,
     /// Bytes of the buffer that small ranges and headers are read into before they are copied to their rings.
-    /// Default 256 KiB, from 4 KiB to 16 MiB. One such buffer per worker; a connection that has a control message
-    /// to be handled before data that already came keeps at most as much for itself. Small values cost a system call
+    /// Default 256 KiB, from 4 KiB to 16 MiB. One such buffer per worker. A connection with an unhandled control message before
+    /// arrived data keeps at most as much for itself. Small values cost a system call
     /// per few messages.
     pub staging_bytes: usize,
     /// Bytes of ranges that one connection queues before [`room`](crate::Transport::room) is 0. Default 1 MiB, from
@@ -62,27 +62,27 @@ pub struct TcpConfig {
     /// Default 64 KiB, from 256 bytes to 16 MiB. A connection holds at most one incomplete message of this size.
     pub max_control_bytes: usize,
     /// Bytes of control messages that one connection queues; the reserve that data cannot use up. Default 1 MiB, at
-    /// least `max_control_bytes`. It fills only when the peer does not read. What shared memory says of its readers counts
+    /// least `max_control_bytes`. It fills only when the peer does not read. Messages about readers in shared memory count
     /// too, with 1 KiB for each descriptor.
     pub tx_control_bytes: usize,
     /// Connections open at once, those that are down and not forgotten included. Default 10,000, from 1 to 1,048,576.
     /// Each costs one file descriptor and about 1 KiB.
     pub max_connections: usize,
-    /// Connections that the kernel completes before they are taken. Default 1024, at least 1 (the kernel's own limit,
+    /// Connections that the kernel completes before they are accepted. Default 1024, at least 1 (the kernel's own limit,
     /// net.core.somaxconn, also holds). Too small: peers see delays of seconds when many connect at once.
     pub backlog: u32,
-    /// How long an outgoing connection may take to be made. Default 10 s. Each address of a host name gets this long.
+    /// Time-out of an outgoing connection. Default 10 s, for each address of a host name.
     pub connect_timeout: Duration,
     /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged before the connection breaks. Default None: the
-    /// kernel's (about 15 minutes); heartbeats above usually notice earlier. At most about 49 days, at least 1 ms.
+    /// kernel's (about 15 minutes); the heartbeats of the layer above usually detect it earlier. At most about 49 days, at least 1 ms.
     pub user_timeout: Option<Duration>,
-    /// What carries connections. Default [`Carry::Tcp`].
+    /// The carrier of connections. Default [`Carry::Tcp`].
     pub carry: Carry,
-    /// Whether peers of other users may be connected to over local sockets. Default false: the same user, and root.
-    /// They see every byte of the rings that are offered to them, also of what they did not subscribe to.
+    /// Whether peers of other users may use local sockets. Default false: the same user, and root. Such peers see every byte of
+    /// the rings that are offered to them, also of topics that they did not subscribe to.
     pub other_users: bool,
-    /// Whoever polls does so without sleeping as long as something comes ([`Transport::has_new_data`](crate::Transport)): writers
-    /// of the rings that it follows need no fence for a message then, and its falling asleep costs more. Default false.
+    /// The polling thread does not sleep while data arrives ([`Transport::has_new_data`](crate::Transport)). Writers of followed
+    /// rings then need no fence for a message, and falling asleep costs more. Default false.
     pub busy_polls: bool,
 }
 
@@ -110,7 +110,7 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Checks every field against its range; the error names the first that is outside.
+    /// Checks every field against its range. The error names the first field outside its range.
     pub(super) fn check(&self) -> Result<(), TransportError> {
         range("read_bytes", self.read_bytes, 4 << 10, 64 << 20)?;
         range("staging_bytes", self.staging_bytes, 4 << 10, 16 << 20)?;

@@ -1,4 +1,4 @@
-//! One connection: its socket, its state and what epoll is to watch for it.
+//! One connection: its socket, its state and the events that epoll watches for it.
 //!
 //! ```text
 //!  connect ──▶ Connecting ──▶ Open ──▶ Closing ──▶ Down ──▶ (forget)
@@ -24,15 +24,15 @@ use super::spares::Spares;
 use crate::contract::{ConnId, Down};
 
 pub(super) enum State {
-    /// The handshake is under way with one address; `rest` are those to try if it fails.
+    /// The TCP handshake is under way with one address; `rest` are the next ones to try.
     Connecting {
         addr: String,
         rest: std::vec::IntoIter<Target>,
-        /// Why shared memory was not to be had, if it was tried.
+        /// Why shared memory is not used, if it was tried.
         not_shared: String,
     },
     Open,
-    /// What is queued leaves; what arrives is thrown away. `shut`: all has left and the peer was told.
+    /// The queue is sent; arriving bytes are discarded. `shut`: everything was sent and the socket is shut down.
     Closing {
         why: String,
         shut: bool,
@@ -40,35 +40,35 @@ pub(super) enum State {
     Down,
 }
 
-/// The moments at which something is to be done, with the epoll token of what it is to be done for.
+/// Deadlines, each with the epoll token of its connection or listener.
 pub(super) type Deadlines = BTreeSet<(Instant, u64)>;
 
 pub(super) struct Conn {
     pub id: ConnId,
     pub state: State,
-    /// None once it is down.
+    /// None once the connection is down.
     pub socket: Option<Socket>,
     pub intake: Intake,
     pub out: Outgoing,
     pub paused: bool,
-    /// The socket broke while the connection is paused: not watched until it goes on, since the kernel would tell it
-    /// without end.
+    /// The socket broke while the connection is paused. It is not watched until the connection is resumed, since the kernel
+    /// would report it without end.
     pub muted: bool,
-    /// Why sending failed; what the peer sent before is still read.
+    /// Why sending failed. Bytes that the peer sent before are still read.
     pub broken: Option<String>,
     pub deadline: Option<Instant>,
-    /// The poll in which it was read from last.
+    /// The poll that read from the connection last.
     pub served: u64,
-    /// Bytes of ranges that it brought then.
+    /// Bytes of ranges that this poll read.
     pub brought: u64,
-    /// It is in the list of those to go on with.
+    /// The connection is in the list `Tcp::again`.
     pub listed: bool,
-    /// It is in the list of connections that may have [`Event::Writable`](crate::Event::Writable) to report.
+    /// The connection is in the list `Tcp::writable`.
     pub listed_writable: bool,
     watched: Option<epoll::EventFlags>,
     /// The peer knows this end's doorbell.
-    pub doorbell_told: bool,
-    /// Bells of others that the peer knows, by number less one.
+    pub doorbell_sent: bool,
+    /// Doorbells of other readers that the peer knows, by number less one.
     pub passed: Vec<Weak<PeerDoorbell>>,
 }
 
@@ -91,7 +91,7 @@ impl Conn {
             listed: false,
             listed_writable: false,
             watched: None,
-            doorbell_told: false,
+            doorbell_sent: false,
             passed: Vec::new(),
         }
     }
@@ -108,7 +108,7 @@ impl Conn {
         matches!(self.state, State::Down)
     }
 
-    /// What the kernel should tell about this socket now.
+    /// The events to watch for this socket now.
     fn interest(&self) -> Option<epoll::EventFlags> {
         use epoll::EventFlags as Flags;
         let waits = self.out.is_blocked() && !self.out.is_starved();
@@ -122,7 +122,7 @@ impl Conn {
         }
     }
 
-    /// Makes epoll watch for what matters now; costs a system call only if that changed.
+    /// Makes epoll watch for these events. Costs a system call only if they changed.
     pub fn watch(&mut self, epoll_fd: impl AsFd) -> io::Result<()> {
         let wanted = self.interest();
         let Some(socket) = &self.socket else { return Ok(()) };
@@ -139,10 +139,10 @@ impl Conn {
         Ok(())
     }
 
-    /// Goes to the next address that can be tried. False if none is left: `why` is then why the last one failed.
+    /// Tries the next address. False if none is left: `why` is then the reason why the last one failed.
     pub fn try_next_address(&mut self, config: &TcpConfig, why: &mut String) -> bool {
         let State::Connecting { rest, not_shared, .. } = &mut self.state else { return false };
-        // Closing a socket takes it out of epoll.
+        // Closing a socket removes it from the epoll set.
         self.socket = None;
         self.watched = None;
         for target in rest {
@@ -179,8 +179,8 @@ impl Conn {
         }
     }
 
-    /// Sends what is queued. True if nothing is left. A failure ends sending only: the peer's last words are still
-    /// read, and the end of the stream, which follows, makes the connection go down.
+    /// Sends the queue. True if nothing is left. A failure ends sending only: the peer's last bytes are still read, and the
+    /// end of the stream, which follows, ends the connection.
     pub fn flush(&mut self, spares: &mut Spares) -> bool {
         if !matches!(self.state, State::Open | State::Closing { .. }) {
             return self.out.is_empty();
@@ -196,20 +196,20 @@ impl Conn {
         }
     }
 
-    /// While closing: tells the peer once everything has left. True if nothing can be sent any more.
+    /// While closing: shuts the socket down once everything was sent. True if nothing can be sent any more.
     pub fn finish_sending(&mut self, spares: &mut Spares) -> bool {
         if self.flush(spares)
             && let (State::Closing { shut, .. }, Some(socket)) = (&mut self.state, &self.socket)
             && !*shut
         {
             *shut = true;
-            // Fails only if the peer is gone already, which the next read tells.
+            // Fails only if the peer is gone already, which the next read reports.
             let _ = rustix::net::shutdown(&socket.fd, Shutdown::Write);
         }
         self.out.is_dead()
     }
 
-    /// The reason to tell for a connection that ended with `seen`.
+    /// The reason to report for a connection that ended with `seen`.
     pub fn reason(&self, seen: Down) -> Down {
         match (&self.state, &self.broken, seen) {
             (State::Closing { why, .. }, _, _) => Down::Local(why.clone()),

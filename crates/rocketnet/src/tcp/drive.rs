@@ -1,4 +1,4 @@
-//! One poll: what the kernel tells is done, each connection in its turn.
+//! One poll: handles the kernel's events, each connection in its turn.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,34 +7,34 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventFlags as Flags};
 
 use super::conn::State;
-use super::ready::{DOORBELL, LISTENER, Told, WAKER};
+use super::ready::{DOORBELL, LISTENER, ReadyEvents, WAKER};
 use super::receive::{Progress, Turn};
 use super::{Tcp, local, socket};
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event};
 
-/// Connections taken from one listener in one poll.
+/// Connections accepted from one listener in one poll.
 const ACCEPTS_PER_POLL: usize = 64;
-/// Reads from one connection in one poll, however little each brings.
+/// The most reads from one connection in one poll.
 const READS_PER_POLL: usize = 8;
-/// In how many polls those are served that the kernel told of at once, where they bring little, before those that bring much:
-/// what the first of them brought is sent on before the next is read, so that who answers it is heard in the same round. Were
-/// each served in a poll of its own, a connection to which many publish would have a system call for each of them. Those that
-/// bring much are read together: the more is pending, the larger are the sends.
+/// The number of polls that serve the ready connections with little data, before the connections with much data. The bytes of
+/// the first connections are sent on before the next are read, so that an answer is handled in the same round. With a poll for
+/// each connection, a connection to which many publish would need a system call for each of them. Connections with much data
+/// are read together: more pending bytes make larger sends.
 const PORTIONS: usize = 4;
-/// So many bytes of ranges are little.
+/// At most this many bytes of ranges are little data.
 const LITTLE_BYTES: u64 = 8 << 10;
-/// How long a connection rests when too many descriptors of this user are under way, in sockets that nobody reads.
+/// How long a connection pauses when too many descriptors of this user are in sockets that are not read.
 const OFFER_REST: Duration = Duration::from_millis(20);
-/// How long a listener rests when there is no descriptor left for what it would accept.
+/// How long a listener pauses when no descriptor is left for a connection.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 impl Tcp {
     pub(super) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.turn += 1;
-        self.follows.wake_up();
-        let news = self.look(events);
+        self.follows.set_awake();
+        let news = self.check_followed(events);
         if self.ready.is_empty() {
-            self.hear(if news { Some(Duration::ZERO) } else { timeout }, news);
+            self.take_ready(if news { Some(Duration::ZERO) } else { timeout }, news);
         } else {
             self.epoll.pass();
         }
@@ -46,7 +46,7 @@ impl Tcp {
                 self.receive(id, events);
             }
         }
-        // What was added meanwhile is for the next poll; the allocation is kept.
+        // Connections added meanwhile are for the next poll. The allocation is kept.
         again.append(&mut self.again);
         self.again = again;
         let mut ready = std::mem::take(&mut self.ready);
@@ -54,7 +54,7 @@ impl Tcp {
         self.little -= served.min(self.little);
         for (token, flags) in ready.drain(ready.len().saturating_sub(served)..).rev() {
             if token == DOORBELL {
-                self.follows.hear();
+                self.follows.clear_doorbell();
             } else if token & LISTENER != 0 {
                 self.accept((token & !LISTENER) as usize, events);
             } else {
@@ -66,12 +66,12 @@ impl Tcp {
         self.report_writable(events);
     }
 
-    /// Takes what the kernel tells, unless `news` of followed rings are enough for this poll.
-    fn hear(&mut self, timeout: Option<Duration>, news: bool) {
+    /// Takes the kernel's events, unless new data of followed rings (`landed`) is enough for this poll.
+    fn take_ready(&mut self, timeout: Option<Duration>, landed: bool) {
         let mut ready = std::mem::take(&mut self.ready);
-        if !self.epoll.take(&mut ready) && !self.follows.is_enough(news) {
+        if !self.epoll.take(&mut ready) && !self.follows.is_enough(landed) {
             self.wait(timeout, &mut ready);
-            self.follows.wake_up();
+            self.follows.set_awake();
         }
         ready.retain(|(token, _)| *token != WAKER);
         // Served from the end.
@@ -82,13 +82,13 @@ impl Tcp {
         self.ready = ready;
     }
 
-    /// As far as can be told from what it brought last.
+    /// Judged by the connection's last read.
     fn brings_little(&self, token: u64) -> bool {
         let conn = self.conns.get(ConnId(token));
         conn.is_some_and(|conn| (1..=LITTLE_BYTES).contains(&conn.brought))
     }
 
-    /// How long a thread may sleep before it polls: not at all where there is something to do already.
+    /// How long a thread may sleep before it polls: not at all if there is work already.
     pub(super) fn within(&self) -> Option<Duration> {
         let has_place = |id: &ConnId| self.conns.get(*id).is_some_and(|conn| conn.out.is_writable_again());
         let has_more = !(self.ready.is_empty() && self.again.is_empty() && self.backlog.is_empty());
@@ -98,8 +98,8 @@ impl Tcp {
         self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits for the kernel, unless there is something to do or to tell already.
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Told) {
+    /// Waits for the kernel, unless there is work or an event to report already.
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut ReadyEvents) {
         let asks = if self.writable.is_empty() { timeout } else { Some(Duration::ZERO) };
         let within = if asks == Some(Duration::ZERO) { asks } else { self.may_sleep() };
         let timeout = match within {
@@ -117,14 +117,14 @@ impl Tcp {
                     if let AcceptedHandle::Local(socket) = &handle
                         && let Err(why) = local::check_user(socket.as_fd(), &self.config)
                     {
-                        tracing::warn!(%why, "a connection was not taken");
+                        tracing::warn!(%why, "a connection was not accepted");
                         continue;
                     }
                     let local = listening.addr.clone();
                     events.push(Event::Incoming(Accepted { peer, local, handle }));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer was gone before it was taken.
+                // The peer was gone before its connection was accepted.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
                 Err(e) => return self.rest(key, &e),
@@ -132,7 +132,7 @@ impl Tcp {
         }
     }
 
-    /// Stops listening for a moment: the kernel would otherwise tell without end what cannot be done.
+    /// Stops listening for a moment: the kernel would otherwise report the connection without end.
     fn rest(&mut self, key: usize, error: &io::Error) {
         let Some(listening) = self.listeners.get_mut(key) else { return };
         let now = Instant::now();
@@ -188,12 +188,12 @@ impl Tcp {
         }
     }
 
-    /// Tries the next address of the name, or gives up.
+    /// Tries the next address of the name, or fails.
     fn connect_failed(&mut self, id: ConnId, mut reason: String, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let State::Connecting { addr, .. } = &conn.state else { return };
         let addr = addr.clone();
-        // What was told of the last address's socket says nothing about the next one's.
+        // Events of the last address's socket do not apply to the next one's.
         if let Some(at) = self.ready.iter().position(|(token, _)| *token == id.0) {
             self.ready.remove(at);
         }
@@ -205,7 +205,7 @@ impl Tcp {
         }
     }
 
-    /// Reads from an open connection that may be read from, up to its share of this poll.
+    /// Reads from an open connection that is not paused, up to its share of this poll.
     fn receive(&mut self, id: ConnId, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if !conn.is_open() || conn.paused || std::mem::replace(&mut conn.served, self.turn) == self.turn {
@@ -230,7 +230,7 @@ impl Tcp {
         }
         conn.brought = conn.intake.landed_bytes - before;
         if let Err(down) = outcome {
-            // Its own words come first, all of them: an end of the stream is read behind them.
+            // The bytes of the stream come first; its end is read behind them.
             if matches!(down, Down::PeerClosed | Down::Broken(_)) && conn.is_local() {
                 conn.intake.land_remaining(&mut Turn {
                     conn: id,
@@ -246,8 +246,8 @@ impl Tcp {
         }
     }
 
-    /// Throws away what a closing connection receives, so that the kernel has no reason to cut what was sent. True at
-    /// the end of the stream.
+    /// Discards what a closing connection receives, so that the kernel does not reset the connection and cut sent bytes. True
+    /// at the end of the stream.
     fn discard(&mut self, id: ConnId) -> bool {
         let Some(socket) = self.conns.get(id).and_then(|conn| conn.socket.as_ref()) else { return true };
         for _ in 0..READS_PER_POLL {
@@ -333,20 +333,20 @@ impl Tcp {
 
     pub(super) fn set_deadline(&mut self, id: ConnId, after: Option<Duration>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        // A time beyond the clock's range is never.
+        // A time beyond the clock's range means no deadline.
         let at = after.and_then(|after| Instant::now().checked_add(after));
         conn.set_deadline(at, &mut self.deadlines);
     }
 
-    /// Ends a connection outside of a poll; the next one tells.
+    /// Ends a connection outside of a poll. The next poll reports it.
     pub(super) fn fail_later(&mut self, id: ConnId, down: Down) {
         let mut backlog = std::mem::take(&mut self.backlog);
         self.fail(id, down, &mut backlog);
         self.backlog = backlog;
     }
 
-    /// Ends a connection and reports why. Releases its socket and all source
-    /// rings. Its ring receivers stay until they are taken back.
+    /// Ends a connection and reports why. Releases its socket and all source rings. Its ring receivers stay until they are
+    /// unbound.
     fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.is_down() {
@@ -357,7 +357,7 @@ impl Tcp {
         conn.out.kill();
         conn.state = State::Down;
         conn.set_deadline(None, &mut self.deadlines);
-        // Closing it takes it out of the epoll set.
+        // Closing it removes it from the epoll set.
         conn.socket = None;
         events.push(Event::Down(id, reason));
     }

@@ -1,12 +1,12 @@
-//! Following rings that other processes write: what this end reads of their head pages, and how it is woken.
+//! Following rings that other processes write: reading their head pages, and being woken by their writers.
 //!
 //! ```text
-//!   poll        awake ─▶ look at each followed ring ─▶ whatever the kernel tells
-//!   sleep       asleep (a word that writers see) ─▶ look once more ─▶ wait for the kernel, the doorbell among it
+//!   poll        awake ─▶ check each followed ring ─▶ the kernel's events
+//!   sleep       asleep (a word that writers load) ─▶ check once more ─▶ wait for the kernel, and with it the doorbell
 //! ```
 //!
-//! A look costs a load for each ring, whether it has news or not, so only so many are followed: ranges of others are told
-//! over the socket, as all are where nobody follows.
+//! A check costs a load for each ring, whether it has new data or not, so the number of followed rings is limited. Ranges of
+//! other rings arrive as messages over the socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,22 +23,22 @@ use super::ready::DOORBELL;
 use crate::contract::{ConnId, Event, Transport, WireId};
 use crate::wire::{Header, LOCAL_DOORBELL, LOCAL_DOORBELL_PAGE, LOCAL_WATCH};
 
-/// The number of the doorbell of who says it.
+/// The number of the sender's own doorbell.
 const OWN_DOORBELL: u32 = 0;
 
 impl Tcp {
-    /// Begins to follow a ring, and says so to whom it comes from.
+    /// Begins to follow a ring, and notifies the peer that it comes from.
     pub(super) fn begin_to_follow(&mut self, id: ConnId, wire: WireId, lazily: bool) -> bool {
         let about = Header { wire, more: lazily, size: OWN_DOORBELL };
         if self.follows.rings().contains(&(id, wire)) {
-            self.must_say(id, LOCAL_WATCH, about);
+            self.send_or_close(id, LOCAL_WATCH, about);
             return true;
         }
-        self.make_place(id);
+        self.make_room(id);
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.is_open() && conn.is_local()) else {
             return false;
         };
-        if !(self.follows.has_place() && conn.intake.can_follow(wire)) {
+        if !(self.follows.has_room() && conn.intake.can_follow(wire)) {
             return false;
         }
         let watch = |fd: BorrowedFd<'_>| {
@@ -48,7 +48,7 @@ impl Tcp {
         let said = self
             .follows
             .doorbell(self.config.busy_polls, watch)
-            .and_then(|doorbell| conn.own_doorbell(doorbell));
+            .and_then(|doorbell| conn.send_own_doorbell(doorbell));
         let said = said.unwrap_or_else(|error| {
             tracing::debug!(%error, "a ring is not followed: there is no doorbell");
             false
@@ -60,24 +60,24 @@ impl Tcp {
         follows
     }
 
-    /// Has place in the queue for all that is said of one reader, unless the peer does not read.
-    pub(super) fn make_place(&mut self, id: ConnId) {
+    /// Makes room in the queue for all messages about one reader, unless the peer does not read.
+    pub(super) fn make_room(&mut self, id: ConnId) {
         if self.conns.get(id).is_some_and(|conn| !conn.out.takes_reader()) {
             self.flush(id);
         }
     }
 
-    /// Says what the peer would go wrong without; if it does not read, its connection ends.
-    pub(super) fn must_say(&mut self, id: ConnId, kind: u32, about: Header) {
-        self.make_place(id);
+    /// Queues a message that the peer must get. Closes the connection of a peer that does not read.
+    pub(super) fn send_or_close(&mut self, id: ConnId, kind: u32, about: Header) {
+        self.make_room(id);
         let Some(conn) = self.conns.get_mut(id) else { return };
         if !conn.out.local(kind, about, None) && !conn.out.is_dead() {
             self.close(id, "it reads no messages", Duration::ZERO);
         }
     }
 
-    /// Looks at what is followed; what is new has landed, and is told. True if there was anything.
-    pub(super) fn look(&mut self, events: &mut Vec<Event>) -> bool {
+    /// Checks the followed rings; lands new data and reports it. True if there was any.
+    pub(super) fn check_followed(&mut self, events: &mut Vec<Event>) -> bool {
         let before = events.len();
         for &(id, wire) in self.follows.rings() {
             let Some(conn) = self.conns.get_mut(id) else { continue };
@@ -88,41 +88,41 @@ impl Tcp {
         events.len() > before
     }
 
-    pub(super) fn look_for_news(&self) -> bool {
+    pub(super) fn followed_has_data(&self) -> bool {
         self.follows.rings().iter().any(|&(id, wire)| {
             let conn = self.conns.get(id).filter(|conn| !conn.paused && conn.is_open());
             conn.is_some_and(|conn| conn.intake.has_new_data(wire))
         })
     }
 
-    /// How long it may be slept now: writers ring from here on, until the next poll.
+    /// How long the thread may sleep: writers ring from now on, until the next poll.
     pub(super) fn may_sleep(&self) -> Option<Duration> {
         let within = self.within();
         if within == Some(Duration::ZERO) || self.follows.rings().is_empty() {
             return within;
         }
-        self.follows.fall_asleep();
-        if self.look_for_news() { Some(Duration::ZERO) } else { within }
+        self.follows.set_asleep();
+        if self.followed_has_data() { Some(Duration::ZERO) } else { within }
     }
 }
 
 impl Conn {
-    /// Says once which doorbell wakes this end. False if the queue is full.
-    fn own_doorbell(&mut self, doorbell: &Doorbell) -> io::Result<bool> {
-        if !self.doorbell_told {
-            self.doorbell_told = self.tell_doorbell(OWN_DOORBELL, doorbell.files())?;
+    /// Sends the doorbell of this end once. False if the queue is full.
+    fn send_own_doorbell(&mut self, doorbell: &Doorbell) -> io::Result<bool> {
+        if !self.doorbell_sent {
+            self.doorbell_sent = self.send_doorbell(OWN_DOORBELL, doorbell.files())?;
         }
-        Ok(self.doorbell_told)
+        Ok(self.doorbell_sent)
     }
 
-    fn tell_doorbell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
+    fn send_doorbell(&mut self, number: u32, [page, pipe]: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
         let (page, pipe) = (page.try_clone_to_owned()?, pipe.try_clone_to_owned()?);
         let about = Header { wire: 0, more: false, size: number };
         Ok(self.out.local(LOCAL_DOORBELL_PAGE, about, Some(page))
             && self.out.local(LOCAL_DOORBELL, about, Some(pipe)))
     }
 
-    /// Has a reader woken for what the peer writes for this id. Each doorbell is told once.
+    /// Asks the peer to wake a reader for what it writes for this id. Each doorbell is sent once.
     pub(super) fn pass_doorbell(&mut self, wire: WireId, doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
         let known = self.passed.iter().position(|passed| passed.as_ptr() == Arc::as_ptr(doorbell));
         let at = match known {
@@ -131,7 +131,7 @@ impl Conn {
                 let free = self.passed.iter().position(|passed| passed.strong_count() == 0);
                 let at = free.unwrap_or(self.passed.len());
                 let number = u32::try_from(at + 1).ok().filter(|number| (*number as usize) < MAX_BELLS)?;
-                self.tell_doorbell(number, doorbell.files()).ok().filter(|told| *told)?;
+                self.send_doorbell(number, doorbell.files()).ok().filter(|sent| *sent)?;
                 self.passed.resize(self.passed.len().max(at + 1), Weak::new());
                 self.passed[at] = Arc::downgrade(doorbell);
                 at

@@ -7,22 +7,22 @@ use rocketring::Doorbell;
 
 use crate::contract::{ConnId, WireId};
 
-/// Rings that one worker follows.
+/// The most rings that one worker follows.
 const MAX_FOLLOWED: usize = 64;
-/// So many polls in a row, less one, may do without the kernel.
+/// One in this many polls asks the kernel even if there is always new data.
 const POLLS_UNASKED: u32 = 16;
 
-/// What one worker follows.
+/// The rings that one worker follows.
 #[derive(Default)]
 pub(super) struct Follows {
     doorbell: Option<Doorbell>,
     rings: Vec<(ConnId, WireId)>,
-    /// Polls in a row that had enough to do without asking the kernel.
+    /// Consecutive polls that had new data and did not ask the kernel.
     unasked: u32,
 }
 
 impl Follows {
-    /// The doorbell; made when it is first needed. `heavy`: as for [`Doorbell::new`].
+    /// The doorbell, which is made on first use. `heavy`: as for [`Doorbell::new`].
     pub fn doorbell(
         &mut self,
         heavy: bool,
@@ -38,7 +38,7 @@ impl Follows {
         }
     }
 
-    pub fn has_place(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.rings.len() < MAX_FOLLOWED
     }
 
@@ -54,34 +54,35 @@ impl Follows {
         self.rings.retain(|(followed, _)| *followed != conn);
     }
 
-    /// What is followed, in turn.
+    /// The followed rings.
     pub fn rings(&self) -> &[(ConnId, WireId)] {
         &self.rings
     }
 
-    /// Writers need not ring: this end looks.
-    pub fn wake_up(&self) {
+    /// Writers need not ring: this end polls.
+    pub fn set_awake(&self) {
         if let Some(doorbell) = &self.doorbell {
             doorbell.set_awake();
         }
     }
 
-    /// Whoever calls looks at what is followed once more after this, before it sleeps.
-    pub fn fall_asleep(&self) {
+    /// The caller must check the followed rings once more after this, before it sleeps.
+    pub fn set_asleep(&self) {
         if let Some(doorbell) = &self.doorbell {
             doorbell.set_asleep();
         }
     }
 
-    pub fn hear(&self) {
+    /// Empties the doorbell's pipe.
+    pub fn clear_doorbell(&self) {
         if let Some(doorbell) = &self.doorbell {
             doorbell.clear();
         }
     }
 
-    /// Whether a poll that found news need not ask the kernel for more: each time costs a system call.
-    pub fn is_enough(&mut self, news: bool) -> bool {
-        self.unasked = if news { (self.unasked + 1) % POLLS_UNASKED } else { 0 };
+    /// Whether a poll that found new data may do without asking the kernel, which costs a system call.
+    pub fn is_enough(&mut self, landed: bool) -> bool {
+        self.unasked = if landed { (self.unasked + 1) % POLLS_UNASKED } else { 0 };
         self.unasked > 0
     }
 }

@@ -1,8 +1,8 @@
-//! Sockets of this machine: what they are called, who may talk over them, and how descriptors go with the bytes.
+//! Local sockets: their names, the users that may connect, and descriptors that go with the bytes.
 //!
-//! A listener on `127.0.0.1:7411` has the name `rocketbufs/127.0.0.1:7411` in the abstract namespace: no file that a
-//! killed process could leave behind, and one namespace with the network's ports. Anybody may take such a name, so both
-//! ends ask the kernel who the other one is.
+//! A listener on `127.0.0.1:7411` has the name `rocketbufs/127.0.0.1:7411` in the abstract namespace. A killed process leaves no
+//! file behind, and the namespace belongs to the network's ports. Any process may take such a name, so both ends ask the
+//! kernel for the other end's user.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ use super::inet;
 
 /// Descriptors of one message; one is sent with each offer.
 const MAX_FILES: usize = 4;
-/// Ports tried for a name of its own: those may be taken by who was told a port.
+/// Attempts to find a port whose name is free too.
 const PORT_TRIES: u32 = 1000;
 
 fn name(addr: &SocketAddr) -> Result<SocketAddrUnix, Errno> {
@@ -37,7 +37,8 @@ fn open() -> Result<OwnedFd, Errno> {
 pub(super) struct Listener {
     pub(super) socket: OwnedFd,
     pub(super) addr: SocketAddr,
-    /// Holds the port that the system gave: it would give it to others too, and who looks for them would come here first.
+    /// Holds the port that the system chose. Otherwise the system would give it to another listener, whose clients would
+    /// connect here first.
     _port: Option<OwnedFd>,
 }
 
@@ -62,7 +63,7 @@ impl Listener {
     }
 }
 
-/// Under which names somebody on this machine listens, if somebody does, who would be reached at this address.
+/// The names of local listeners that this address would reach.
 pub(super) fn names(addr: &SocketAddr) -> Vec<SocketAddr> {
     if !is_here(addr.ip()) {
         return Vec::new();
@@ -76,7 +77,7 @@ fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Connects to who listens under the address's name, if its user is one that may.
+/// Connects to the listener under the address's name, if its user is allowed.
 pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, String> {
     let socket = open().map_err(|e| e.to_string())?;
     let reached = name(addr).and_then(|name| rustix::net::connect(&socket, &name));
@@ -85,10 +86,9 @@ pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, 
     Ok(socket)
 }
 
-/// Who the other end is, if that is somebody who may map what is here: the same user, or root, or anybody where that
-/// was configured.
+/// Describes the other end, if its user may map rings of this process: the same user, or root, or any user if configured.
 pub(super) fn check_user(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<String, String> {
-    let peer = sockopt::socket_peercred(socket).map_err(|e| format!("who it is cannot be known: {e}"))?;
+    let peer = sockopt::socket_peercred(socket).map_err(|e| format!("the peer's user is unknown: {e}"))?;
     let (theirs, ours) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
     let who = peer_name(socket);
     if theirs == ours || theirs == 0 || config.other_users {
@@ -99,11 +99,11 @@ pub(super) fn check_user(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<S
     ))
 }
 
-/// Who the other end is, for people.
+/// Describes the other end, for people.
 pub(super) fn peer_name(socket: BorrowedFd<'_>) -> String {
     match sockopt::socket_peercred(socket) {
         Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
-        Err(e) => format!("a process that cannot be known: {e}"),
+        Err(e) => format!("an unknown process: {e}"),
     }
 }
 
@@ -121,8 +121,8 @@ pub(super) fn send_with(
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
 }
 
-/// Reads bytes, and the descriptors that came with them: none in its place where this process can have no more. The error
-/// tells what the peer did wrong.
+/// Reads bytes and their descriptors; None in place of a descriptor for which this process has no room. The error says what the
+/// peer did wrong.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],

@@ -1,4 +1,4 @@
-//! What a transport on this machine says to another: rings to map, what lies in them, and whom to wake for it.
+//! Local messages between transports on one machine: rings to map, ranges in them, and readers to wake.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,12 +11,11 @@ use crate::wire::{
     Header, LOCAL_DOORBELL, LOCAL_DOORBELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_UNWATCH, LOCAL_WATCH,
 };
 
-/// Bells of one peer.
+/// The most doorbells of one peer.
 pub(super) const MAX_BELLS: usize = 256;
 
 impl Intake {
-    /// A message of a peer on this machine: an offer, or a range of a ring that was offered, which lands without a byte
-    /// being moved.
+    /// Handles a local message: an offer, or a range of an offered ring, which lands without a copy.
     pub(super) fn on_local(&mut self, kind: u32, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size } = range;
         match kind {
@@ -36,7 +35,7 @@ impl Intake {
             }
             LOCAL_DOORBELL => self.on_doorbell(size, turn.maps),
             LOCAL_WATCH => {
-                // A doorbell for which this process had no place rings nowhere: its reader is told as if it did not follow.
+                // Without room for the doorbell its reader is treated as if it did not follow.
                 if let Some(Some(doorbell)) = self.doorbells.get(size as usize) {
                     let doorbell = (!more).then(|| doorbell.clone());
                     turn.events.push(Event::Watched(turn.conn, wire, size, doorbell));
@@ -51,12 +50,12 @@ impl Intake {
         }
     }
 
-    /// The descriptor that belongs to the message at hand; none inside if this process had no place for it.
+    /// The descriptor of the current message; none if this process had no room for it.
     fn file(&mut self) -> Result<Option<OwnedFd>, Down> {
         self.files.pop_front().ok_or_else(|| Down::Descriptors("a message came without its own".into()))
     }
 
-    /// A range of a mapped ring: it lands as far as this end has not followed the ring already.
+    /// A range of a mapped ring. Lands what this end has not followed already.
     fn land_mapped(&mut self, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size: to } = range;
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
@@ -64,10 +63,10 @@ impl Intake {
         if !ring.is_peer_written() {
             return Err(Down::Broken(format!("wire id {wire:#x} is not one of a ring that is mapped")));
         }
-        // Of a position that is not far from the head the low bits say enough.
+        // The low bits identify a position that is not far from the head.
         let head = ring.head();
         let ahead = i64::from(to.wrapping_sub(head as u32) as i32);
-        // Told anyhow: the peer is there, and that may be all that it has to say.
+        // Reported in any case, as a sign of life of the peer.
         bound.arrived(wire, turn);
         let Some(to) = head.checked_add_signed(ahead) else { return Ok(()) };
         let landed = bound.receiver.land_announced(to, !more);
@@ -84,9 +83,7 @@ impl Intake {
         }
         let doorbell = page.zip(pipe).and_then(|(page, pipe)| {
             let doorbell = maps.doorbell(page, pipe);
-            doorbell
-                .inspect_err(|error| tracing::warn!(%error, "a reader will hear late of what is written"))
-                .ok()
+            doorbell.inspect_err(|error| tracing::warn!(%error, "a reader will be notified late")).ok()
         });
         if self.doorbells.len() <= number {
             self.doorbells.resize(number + 1, None);
@@ -95,12 +92,12 @@ impl Intake {
         Ok(())
     }
 
-    /// Lands what the ring of this id has, without being told. True if it had anything.
+    /// Lands published bytes of this id's ring without a message. True if there were any.
     pub fn follow(&mut self, wire: WireId) -> bool {
         self.bound.get_mut(&wire).is_some_and(|bound| bound.receiver.follow())
     }
 
-    /// Whether [`Intake::follow`] would land something.
+    /// Whether [`Intake::follow`] would land bytes.
     pub fn has_new_data(&self, wire: WireId) -> bool {
         self.bound.get(&wire).is_some_and(|bound| bound.receiver.has_new_data())
     }

@@ -8,28 +8,28 @@
 //!                 └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Each range and each control message has an 8-byte header ([`crate::wire`]). What measured best decides how bytes
-//! are moved: large ranges are read straight into their rings, small ones together into a staging buffer and copied;
-//! what is queued leaves from where it lies, in one system call of up to 1024 parts without a limit in bytes.
+//! Each range and each control message has an 8-byte header ([`crate::wire`]). Bytes are moved in the ways that measured best:
+//! large ranges are read straight into their rings, small ranges together into a staging buffer and copied; queued ranges are
+//! sent in place, in one system call of up to 1024 parts without a limit in bytes.
 //!
-//! What this transport adds to the contract's words:
-//! * [`room`](Transport::room) is `tx_queue_bytes` less the bytes of ranges queued, and 0 as long as the kernel takes no
-//!   more: what is pending then grows in the ring and leaves as one range. A write larger than the room is refused.
-//! * A range that follows a control message comes out of a later poll than it, so that `bind`, `unbind`, `skip` and
-//!   `pause` made in answer come before the range is looked at.
-//! * Of connections that are ready at the same time `poll` serves some of those that bring little, and the others in the
-//!   polls that follow.
+//! Beyond the contract:
+//! * [`room`](Transport::room) is `tx_queue_bytes` less the bytes of ranges queued, and 0 while the kernel accepts no
+//!   more: pending bytes then grow in the ring and leave as one range. A write larger than the room is refused.
+//! * A range that follows a control message is reported by a later poll, so that `bind`, `unbind`, `skip` and `pause` in
+//!   response to the message come before the range is handled.
+//! * Of the connections with little data that are ready at the same time `poll` serves a part, and the others in the next
+//!   polls.
 //! * `poll` may return early with nothing. The caller calls the waker's `prepare()` and `woken()` around a `poll` with a
 //!   timeout other than zero; this transport only watches its descriptor.
-//! * A paused connection that breaks is told after it goes on, when everything that had arrived was read.
+//! * The end of a paused connection is reported after it is resumed, when everything that had arrived was read.
 //! * `connect` asks the system's resolver for host names, which may block; addresses never do. All addresses of a name
 //!   are tried in turn.
 //! * A message larger than the peer's limit is refused by the peer, which ends the connection.
 //!
-//! Shared memory ([`Carry::Shm`], [`Carry::Auto`]) is the same stream over a socket of this machine, with one more thing
-//! to say: *here is the ring's file* ([`offer`](Transport::offer)). From then on a range of that ring is 16 bytes that
-//! name it, and lands without its bytes being moved. Everything else, also ranges of rings that cannot be mapped, is as
-//! over TCP. A listener has one address for both.
+//! Shared memory ([`Carry::Shm`], [`Carry::Auto`]) is the same stream over a local socket, with one more message: the
+//! descriptor of a ring's file ([`offer`](Transport::offer)). After that a range of the ring is a message of 16 bytes, and lands
+//! without a copy. Everything else, also ranges of rings that cannot be mapped, is as over TCP. A listener has one address for
+//! both.
 
 mod config;
 mod conn;
@@ -58,7 +58,7 @@ use rustix::event::epoll;
 pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, State};
 use follows::Follows;
-use ready::{LISTENER, Ready, Told, WAKER};
+use ready::{LISTENER, Ready, ReadyEvents, WAKER};
 use socket::Socket;
 use spares::Spares;
 
@@ -70,7 +70,7 @@ use crate::contract::{
 use crate::slots::Slots;
 use crate::wire::{Header, LOCAL_UNWATCH};
 
-/// What a transport maps that was not told how much it may: as much as the layer above allows by default.
+/// The limits on mapped rings of [`Tcp::new`]: the defaults of the layer above.
 const DEFAULT_MAPPED_RINGS: usize = 16_384;
 const DEFAULT_MAPPED_BYTES: u64 = 16 << 30;
 
@@ -80,7 +80,7 @@ enum Listener {
 }
 
 impl Listener {
-    /// The next connection: who it is, and its socket, which does not block.
+    /// The next connection: its peer's name, and its non-blocking socket.
     fn accept(&self) -> io::Result<(String, AcceptedHandle)> {
         match self {
             Self::Inet(listener) => {
@@ -110,9 +110,9 @@ struct Listening {
     socket: Listener,
     /// As `listen` returned it.
     addr: String,
-    /// Until when no connection is taken, since there was no descriptor left for it.
+    /// No connection is accepted until then, because no descriptor was left.
     resting: Option<Instant>,
-    /// Tells that connections could not be accepted.
+    /// Limits log lines about connections that could not be accepted.
     refusals: LogLimiter,
 }
 
@@ -141,14 +141,14 @@ pub struct Tcp {
     waker: Arc<Waker>,
     listeners: slab::Slab<Listening>,
     conns: Slots<Conn>,
-    /// Where small ranges and headers are read to.
+    /// The buffer for small ranges and headers.
     staging: Box<[u8]>,
-    /// What the kernel told and was not served yet, the last first: tokens and flags.
-    ready: Told,
-    /// How many at its end bring little, and how many of those are served in one poll.
+    /// Events of the kernel that were not served yet, the last first: tokens and flags.
+    ready: ReadyEvents,
+    /// How many at the end of `ready` have little data, and how many of those one poll serves.
     little: usize,
     portion: usize,
-    /// Connections to go on with without a word from the kernel.
+    /// Connections to serve without an event of the kernel.
     again: Vec<ConnId>,
     /// Connections that may have [`Event::Writable`] to report.
     writable: Vec<ConnId>,
@@ -162,7 +162,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// A transport without connections. Waking `waker` makes a `poll` that waits return.
+    /// A transport without connections. Waking `waker` makes a waiting `poll` return.
     ///
     /// Errors: [`TransportError::Config`] if a setting is outside its range or the system does not know the congestion
     /// control, [`TransportError::Os`] if descriptors have run out.
@@ -170,9 +170,9 @@ impl Tcp {
         Self::with_maps(config, waker, PeerMapper::new(DEFAULT_MAPPED_RINGS, DEFAULT_MAPPED_BYTES))
     }
 
-    /// As [`Tcp::new`], for a process with several workers: what peers on this machine offer counts in `maps`.
+    /// As [`Tcp::new`], for a process with several workers, which share the limits of `maps` on rings of other processes.
     ///
-    /// Errors: as there.
+    /// Errors: as for [`Tcp::new`].
     pub fn with_maps(config: TcpConfig, waker: Arc<Waker>, maps: PeerMapper) -> Result<Self, TransportError> {
         config.check()?;
         socket::try_options(&config)?;
@@ -188,7 +188,7 @@ impl Tcp {
             waker,
             listeners: slab::Slab::new(),
             conns: Slots::new(),
-            ready: Told::new(),
+            ready: ReadyEvents::new(),
             little: 0,
             portion: 0,
             again: Vec::new(),
@@ -201,17 +201,17 @@ impl Tcp {
         })
     }
 
-    /// The settings it was made with.
+    /// The settings.
     pub fn config(&self) -> &TcpConfig {
         &self.config
     }
 
-    /// The waker that wakes it.
+    /// The waker.
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
 
-    /// Listens for peers of this machine, under the address's name.
+    /// Listens for peers on this machine, under the name of the address.
     fn listen_locally(&mut self, addr: &str) -> Result<String, TransportError> {
         let mut last = rustix::io::Errno::INVAL;
         for one in socket::resolve(addr)? {
@@ -242,7 +242,7 @@ impl Tcp {
         if open < max { Ok(()) } else { Err(TransportError::TooManyConnections { open, max }) }
     }
 
-    /// Puts a connection into the table and the epoll set.
+    /// Inserts a connection into the table and the epoll set.
     fn enrol(&mut self, conn: Conn) -> Result<ConnId, TransportError> {
         let id = self.conns.insert(conn);
         if let Some(conn) = self.conns.get_mut(id) {
@@ -285,7 +285,7 @@ impl Transport for Tcp {
     }
 
     fn unlisten(&mut self, addr: &str) {
-        // Closing a socket takes it out of the epoll set.
+        // Closing a socket removes it from the epoll set.
         self.listeners.retain(|_, listening| listening.addr != addr);
     }
 
@@ -369,17 +369,17 @@ impl Transport for Tcp {
     }
 
     fn has_new_data(&self) -> Option<bool> {
-        (!self.follows.rings().is_empty()).then(|| self.look_for_news())
+        (!self.follows.rings().is_empty()).then(|| self.followed_has_data())
     }
 
     fn pass_watcher(&mut self, conn: ConnId, wire: WireId, doorbell: &Arc<PeerDoorbell>) -> Option<u32> {
-        self.make_place(conn);
+        self.make_room(conn);
         let conn = self.conns.get_mut(conn).filter(|conn| conn.is_open() && conn.is_local())?;
         conn.pass_doorbell(wire, doorbell)
     }
 
     fn drop_watcher(&mut self, conn: ConnId, wire: WireId, number: u32) {
-        self.must_say(conn, LOCAL_UNWATCH, Header { wire, more: false, size: number });
+        self.send_or_close(conn, LOCAL_UNWATCH, Header { wire, more: false, size: number });
     }
 
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver> {

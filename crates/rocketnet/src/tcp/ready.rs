@@ -1,12 +1,12 @@
-//! What the kernel tells is ready: asked by whoever polls, or before that by a thread that sleeps without the transport.
+//! The kernel's ready events: taken by the polling thread, or before that by a thread that sleeps without the transport.
 //!
 //! ```text
-//!   sleeping thread      wait: epoll_wait ─▶ told, with the number of polls before
-//!   poll                 take: nobody polled since? ─▶ what was told; else, or without, epoll_wait of its own
+//!   sleeping thread      wait: epoll_wait ─▶ events, with the number of polls before
+//!   poll                 take: no poll since? ─▶ those events; otherwise an epoll_wait of its own
 //! ```
 //!
-//! So a thread that sleeps and then polls makes one system call and not two. What was told before another poll may be about
-//! a socket that is no more; it is thrown away, as the kernel tells again what is still so (level-triggered).
+//! So a thread that sleeps and then polls makes one system call and not two. Events from before another poll may be about a
+//! socket that is closed. They are discarded, as the kernel reports again what is still ready (level-triggered).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use rustix::event::epoll::{self, EventFlags as Flags};
 
 use crate::contract::Pollable;
 
-/// The token of the waker in the epoll set; connections have their ids, which are below [`LISTENER`].
+/// The token of the waker in the epoll set. The token of a connection is its id, which is below [`LISTENER`].
 pub(super) const WAKER: u64 = u64::MAX;
 /// The token of the doorbell by which writers of followed rings wake this end.
 pub(super) const DOORBELL: u64 = u64::MAX - 1;
@@ -29,14 +29,14 @@ pub(super) const LISTENER: u64 = 1 << 63;
 const READY_PER_POLL: usize = 256;
 
 /// Tokens and flags.
-pub(super) type Told = Vec<(u64, Flags)>;
+pub(super) type ReadyEvents = Vec<(u64, Flags)>;
 
 pub(super) struct Ready {
     epoll: OwnedFd,
     /// Counts polls.
     polls: AtomicU64,
-    /// What a sleeping thread was told, and how many polls there had been when it went to sleep.
-    told: Mutex<(u64, Told)>,
+    /// Events of a sleeping thread, and the number of polls when it went to sleep.
+    events: Mutex<(u64, ReadyEvents)>,
 }
 
 impl Ready {
@@ -45,28 +45,28 @@ impl Ready {
         Ok(Self {
             epoll,
             polls: AtomicU64::new(0),
-            told: Mutex::new((0, Vec::with_capacity(READY_PER_POLL))),
+            events: Mutex::new((0, Vec::with_capacity(READY_PER_POLL))),
         })
     }
 
-    /// One poll begins: swaps what was told since the last one into `ready`, which is empty. False if there is nothing.
-    pub fn take(&self, ready: &mut Told) -> bool {
+    /// A poll begins: swaps the events since the last poll into `ready`, which is empty. False if there are none.
+    pub fn take(&self, ready: &mut ReadyEvents) -> bool {
         let polls = self.polls.fetch_add(1, Ordering::Relaxed);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.0 == polls {
-            std::mem::swap(&mut told.1, ready);
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.0 == polls {
+            std::mem::swap(&mut events.1, ready);
         }
-        told.1.clear();
+        events.1.clear();
         !ready.is_empty()
     }
 
-    /// One poll begins that is about what was told before: what a waker was told meanwhile may be old when it is over.
+    /// A poll of earlier events begins: events that a sleeping thread takes meanwhile may be outdated when it ends.
     pub fn pass(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Asks the kernel; waits at most so long (none: until there is something).
-    pub fn ask(&self, timeout: Option<Duration>, ready: &mut Told) {
+    /// Asks the kernel, and waits at most this long (None: until there is an event).
+    pub fn ask(&self, timeout: Option<Duration>, ready: &mut ReadyEvents) {
         let mut buffer = [const { MaybeUninit::uninit() }; READY_PER_POLL];
         ready.extend(self.ask_kernel(timeout, &mut buffer));
     }
@@ -76,18 +76,18 @@ impl Ready {
         timeout: Option<Duration>,
         buffer: &mut [MaybeUninit<epoll::Event>],
     ) -> impl Iterator<Item = (u64, Flags)> {
-        // A timeout beyond what the kernel's type holds is as good as none.
+        // A timeout beyond the kernel's type is as good as none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let told = match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
-            Ok((told, _)) => &*told,
+        let events = match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
+            Ok((events, _)) => &*events,
             Err(rustix::io::Errno::INTR) => &[],
-            // Only a descriptor that is no epoll set, or foreign memory, can cause others.
+            // Other errors need a descriptor that is no epoll set, or invalid memory.
             Err(e) => {
                 tracing::error!(error = %e, "waiting for events failed");
                 &[]
             }
         };
-        told.iter().map(|event| (event.data.u64(), event.flags))
+        events.iter().map(|event| (event.data.u64(), event.flags))
     }
 }
 
@@ -102,10 +102,10 @@ impl Pollable for Ready {
         let polls = self.polls.load(Ordering::Relaxed);
         let mut buffer = [const { MaybeUninit::uninit() }; READY_PER_POLL];
         let ready = self.ask_kernel(Some(within), &mut buffer);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.0 = polls;
-        told.1.clear();
-        told.1.extend(ready);
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.0 = polls;
+        events.1.clear();
+        events.1.extend(ready);
     }
 }
 
@@ -126,25 +126,25 @@ mod tests {
     #[test]
     fn what_a_sleeper_was_told_is_taken_once() {
         let (ready, _pipe) = one_ready();
-        let mut told = Told::new();
-        assert!(!ready.take(&mut told));
+        let mut events = ReadyEvents::new();
+        assert!(!ready.take(&mut events));
         ready.wait(Duration::from_secs(10));
-        assert!(ready.take(&mut told));
-        assert_eq!(told, [(TOKEN, Flags::IN)]);
-        told.clear();
-        assert!(!ready.take(&mut told));
+        assert!(ready.take(&mut events));
+        assert_eq!(events, [(TOKEN, Flags::IN)]);
+        events.clear();
+        assert!(!ready.take(&mut events));
     }
 
     #[test]
     fn what_was_told_before_another_poll_is_thrown_away() {
         let (ready, _pipe) = one_ready();
-        let mut told = Told::new();
-        ready.take(&mut told);
+        let mut events = ReadyEvents::new();
+        ready.take(&mut events);
         ready.wait(Duration::from_secs(10));
-        // Somebody polled while it slept.
+        // Another thread polled while this one slept.
         ready.polls.fetch_add(1, Ordering::Relaxed);
-        assert!(!ready.take(&mut told), "{told:?}");
-        ready.ask(Some(Duration::ZERO), &mut told);
-        assert_eq!(told, [(TOKEN, Flags::IN)], "the kernel tells again what is still so");
+        assert!(!ready.take(&mut events), "{events:?}");
+        ready.ask(Some(Duration::ZERO), &mut events);
+        assert_eq!(events, [(TOKEN, Flags::IN)], "the kernel reports again what is still ready");
     }
 }

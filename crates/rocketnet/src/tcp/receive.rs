@@ -8,13 +8,13 @@
 //!                              staging buffer ──▶ └──────────────────────────┘  small ones: read together, copied
 //! ```
 //!
-//! A read fills the rest of the range at hand and, behind it, a staging buffer that all connections of the worker
-//! share. After a large range the staging part is small, so that little is copied and most headers still come with the
-//! range before them; it grows again while small ranges fill it.
+//! A read fills the rest of the current range and, behind it, a staging buffer that all connections of the worker share. After a
+//! large range the staging part is small, so that little is copied and most headers still come with the range before them. It
+//! grows again while small ranges fill it.
 //!
-//! After a control message the layer above may bind, unbind, skip or pause before the next range is looked at.
-//! Therefore a range that follows a control message waits for the next poll: what is already read is carried over, and
-//! nothing more is read for the connection. Control messages in a row come out of one poll together.
+//! After a control message the layer above may bind, unbind, skip or pause before the next range is handled. Therefore a range
+//! that follows a control message waits for the next poll: bytes already read are carried over, and nothing more is read for
+//! the connection. Consecutive control messages are reported by one poll.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,20 +31,20 @@ use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_RANGE};
 /// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
 /// time read one by one than read together and copied; at 64 KiB both cost the same, and less memory is touched.
 const LARGE_RANGE: usize = 32 << 10;
-/// What is read behind a large range: the next headers.
+/// The bytes read behind a large range: the next headers.
 const SMALL_STAGING: usize = 4 << 10;
 
 pub(super) struct Bound {
     pub(super) receiver: RingReceiver,
-    /// The poll in which `Arrived` was told last.
+    /// The poll that reported `Arrived` last.
     arrived: u64,
 }
 
 impl Bound {
-    /// Whether the peer may write so much here.
+    /// Whether the peer may write this many bytes.
     pub(super) fn check_room(&self, wire: WireId, size: u64) -> Result<(), Down> {
         let room = self.receiver.room();
-        // Without flow control only the memory's own size says what cannot be.
+        // Without flow control only the size of the memory is a limit.
         let may = !self.receiver.ring().flow_control() && !self.receiver.ring().is_peer_written();
         if may || size <= room {
             return Ok(());
@@ -66,7 +66,7 @@ pub(super) struct Turn<'a> {
     /// Counts polls from 1.
     pub number: u64,
     pub max_control_bytes: usize,
-    /// What of other processes is mapped here.
+    /// Maps rings of other processes.
     pub maps: &'a PeerMapper,
     pub events: &'a mut Vec<Event>,
 }
@@ -85,13 +85,13 @@ enum Phase {
         message: Vec<u8>,
         size: usize,
     },
-    /// A message of a peer on this machine: of which kind, and what has come of it.
+    /// A local message: its kind, and the bytes that have arrived.
     Local {
         kind: u32,
         bytes: [u8; HEADER_BYTES],
         have: usize,
     },
-    /// Within a range that is thrown away.
+    /// Within a discarded range.
     Waste {
         left: usize,
     },
@@ -103,35 +103,35 @@ enum Phase {
 
 const START: Phase = Phase::Header { bytes: [0; HEADER_BYTES], have: 0 };
 
-/// What one read came to.
+/// The result of one read.
 pub(super) enum Progress {
-    /// Bytes came and more may be there.
+    /// Bytes arrived, and more may be available.
     Read(usize),
-    /// For now there is nothing more.
+    /// Nothing more is available now.
     Drained,
 }
 
-/// The state of what arrives on one connection.
+/// The receiving state of one connection.
 pub(super) struct Intake {
-    // Wire ids are chosen at this end: nobody can aim at the hash.
+    // This end chooses wire ids: a peer cannot attack the hash.
     pub(super) bound: FxHashMap<WireId, Bound>,
-    /// Ids for which nobody is there: what comes is thrown away.
+    /// Ids without a receiver: their ranges are discarded.
     pub(super) discarded: FxHashSet<WireId>,
     phase: Phase,
-    /// Bytes read and not looked at, from `carried` on.
+    /// Bytes that were read and not handled, from `carried` on.
     carry: Vec<u8>,
     carried: usize,
-    /// How much is read behind the range at hand: little while ranges are large, more as long as small ones fill it.
+    /// How much is read behind the current range: little while ranges are large, more while small ranges fill it.
     ahead: usize,
-    /// The poll in which a control message was told last.
+    /// The poll that reported a control message last.
     pub(super) control_turn: u64,
     /// The peer is on this machine, and may pass descriptors.
     pub local: bool,
-    /// Bytes of ranges that landed, ever.
+    /// Total bytes of ranges that landed.
     pub landed_bytes: u64,
-    /// Descriptors that came, and what they are for has not; none where there was no place for one.
+    /// Descriptors that arrived before their messages. None: the process had no room for the descriptor.
     pub(super) files: VecDeque<Option<OwnedFd>>,
-    /// The peer's doorbells, by their numbers, and the page of one whose pipe has not come.
+    /// The peer's doorbells by number, and the page of a doorbell whose pipe has not arrived.
     pub(super) doorbells: Vec<Option<Arc<PeerDoorbell>>>,
     pub(super) doorbell_page: Option<OwnedFd>,
 }
@@ -177,7 +177,7 @@ impl Intake {
         let within = matches!(self.phase, Phase::Range { wire: current, .. } if current == wire);
         let Some(bound) = self.bound.get_mut(&wire) else { return false };
         let ring = bound.receiver.ring();
-        // Close to the end of all positions their arithmetic would overflow; no honest log ever comes there.
+        // Close to the largest position the arithmetic would overflow. No honest log gets there.
         let last = u64::MAX - 2 * ring.capacity();
         if within || to < ring.head() || to > last {
             return false;
@@ -186,12 +186,12 @@ impl Intake {
         true
     }
 
-    /// What has landed has moved the head, so that the rest of a range at hand comes where nothing is yet.
+    /// Landed bytes have moved the head, so that the rest of the current range goes behind them.
     pub fn trim(&mut self, wire: WireId, keep: u64) -> Option<Trimmed> {
         Some(self.bound.get_mut(&wire)?.receiver.trim(keep))
     }
 
-    /// The peer is gone: what it had written for this end and not told lands, in rings that it wrote itself.
+    /// The peer is gone: lands what it had written and not announced, in rings that it wrote itself.
     pub fn land_remaining(&mut self, turn: &mut Turn<'_>) {
         for (wire, bound) in &mut self.bound {
             if bound.receiver.land_remaining() {
@@ -200,7 +200,7 @@ impl Intake {
         }
     }
 
-    /// Whether something that was already read waits for the next poll.
+    /// Whether bytes that were read wait for the next poll.
     pub fn waits(&self) -> bool {
         let whole = matches!(
             self.phase,
@@ -214,7 +214,7 @@ impl Intake {
         self.control_turn == turn || self.waits()
     }
 
-    /// Looks at what was carried over from earlier polls.
+    /// Handles bytes that were carried over from earlier polls.
     pub fn go_on(&mut self, turn: &mut Turn<'_>) -> Result<(), Down> {
         let carry = std::mem::take(&mut self.carry);
         let start = std::mem::take(&mut self.carried);
@@ -235,7 +235,7 @@ impl Intake {
         turn: &mut Turn<'_>,
     ) -> Result<Progress, Down> {
         let wanted = self.ahead.min(staging.len());
-        // A read that it does not fill leaves it as it is; a large range makes it small again.
+        // A read that does not fill it keeps it; a large range makes it small again.
         let grown = (2 * wanted).min(staging.len());
         let staging = &mut staging[..wanted];
         let landed = match &mut self.phase {
@@ -293,7 +293,7 @@ impl Intake {
         }
     }
 
-    /// `n` bytes of the range at hand were read to its ring's head.
+    /// `n` bytes of the current range were read to its ring's head.
     fn landed(&mut self, n: usize, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Phase::Range { wire, left, more } = &mut self.phase else { return Ok(()) };
         let bound = self.bound.get_mut(wire).ok_or(Down::UnknownWire(*wire))?;
@@ -310,8 +310,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Looks at bytes of the stream; returns how many it took. Fewer than all only where a range follows a control
-    /// message.
+    /// Handles bytes of the stream, and returns how many. Fewer than all only where a range follows a control message.
     fn digest(&mut self, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Down> {
         let mut at = 0;
         loop {
@@ -381,7 +380,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Checks a range against what this end gave away, before a byte of it lands.
+    /// Checks a range against this end's ids and grants, before a byte of it lands.
     fn begin_range(&mut self, header: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size } = header;
         if self.discarded.contains(&wire) {
@@ -405,7 +404,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Copies staged bytes of the range at hand to its ring, if it has one; returns how many.
+    /// Copies staged bytes of the current range to its ring, if it has one, and returns how many.
     fn fill(&mut self, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Down> {
         if let Phase::Waste { left } = &mut self.phase {
             *left -= bytes.len();
@@ -419,7 +418,7 @@ impl Intake {
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
         let n = bound.receiver.copy_in(bytes);
         if n == 0 {
-            // The check in `begin_range` makes room certain, since a horizon never goes back.
+            // The check in `begin_range` guarantees the room, since a horizon never goes back.
             let (at, size) = (bound.receiver.ring().head(), *left as u64);
             return Err(Down::Overrun { wire, at, size, over: size });
         }
@@ -436,7 +435,7 @@ impl Intake {
     }
 }
 
-/// Completes eight bytes that may come in pieces; returns how many it took.
+/// Completes eight bytes that may arrive in pieces, and returns how many it took.
 fn collect(whole: &mut [u8; HEADER_BYTES], have: &mut usize, bytes: &[u8]) -> usize {
     let n = (HEADER_BYTES - *have).min(bytes.len());
     whole[*have..*have + n].copy_from_slice(&bytes[..n]);

@@ -5,11 +5,11 @@
 //!  ┌────────┬──────────────┬──────────┬────────┬─────────────┐
 //!  │ header │ range of ring│ control  │ header │ range, ...  │   one sendmsg, up to 1024 parts
 //!  └────────┴──────────────┴──────────┴────────┴─────────────┘
-//!     └ `front_done` bytes of the front piece have left
+//!     └ `front_done` bytes of the front piece were sent
 //! ```
 //!
-//! A range is sent from where it lies and holds a handle of its ring; control messages, what [`Outgoing::detach`] lets go
-//! of, and ranges of rings that another process writes are copies.
+//! A range is sent in place and holds a handle of its ring. Control messages, detached ranges ([`Outgoing::detach`]), and ranges
+//! of rings that another process writes are copies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,9 +27,9 @@ use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_BYTES, LOCAL_OFFER, 
 
 /// Control messages share a buffer up to this size, so that a stream of small ones is one part.
 const CONTROL_MERGE_BYTES: usize = 16 << 10;
-/// What a descriptor that waits counts for besides its message: a process has few of them.
+/// The bytes that a queued descriptor counts for besides its message: a process has few descriptors.
 const FILE_COUNTS: usize = 1 << 10;
-/// What is said of one reader, at most: its doorbell, which is a page and a pipe, and that it is to be woken.
+/// The most bytes that the messages about one reader count for: its doorbell (a page and a pipe), and that it must be woken.
 const READER_BYTES: usize = 3 * LOCAL_BYTES + 2 * FILE_COUNTS;
 
 enum Piece {
@@ -59,8 +59,8 @@ enum Piece {
     },
     /// Any other message to a transport on this machine.
     Local([u8; LOCAL_BYTES]),
-    /// What was left of a range, header included, when it was let go, or all of it: the first `len` of these bytes; `counted`
-    /// in the limit of ranges.
+    /// A copy of a range or of its unsent rest, with the header: the first `len` of these bytes. `counted` in the limit of
+    /// ranges.
     Copied {
         bytes: Vec<u8>,
         len: usize,
@@ -78,7 +78,7 @@ impl Piece {
         }
     }
 
-    /// What is left to send after the first `done` bytes.
+    /// The parts to send after the first `done` bytes.
     fn parts(&self, done: usize) -> impl Iterator<Item = Part<'_>> {
         let (bytes, range) = match self {
             Piece::Range { header, ring, from, to, .. } => {
@@ -98,7 +98,7 @@ impl Piece {
         bytes.into_iter().chain(range)
     }
 
-    /// What it counts for in the limit of control messages.
+    /// The bytes that the piece counts for in the limit of control messages.
     fn control_bytes(&self) -> usize {
         match self {
             Piece::Control(bytes) => bytes.len(),
@@ -108,7 +108,7 @@ impl Piece {
         }
     }
 
-    /// The descriptor that goes with its first byte.
+    /// The descriptor that goes with the first byte.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         use std::os::fd::AsFd;
         match self {
@@ -119,7 +119,7 @@ impl Piece {
     }
 }
 
-/// What waits to be sent on one connection.
+/// The send queue of one connection.
 pub(super) struct Outgoing {
     queue: VecDeque<Piece>,
     front_done: usize,
@@ -127,9 +127,9 @@ pub(super) struct Outgoing {
     control_bytes: usize,
     max_range_bytes: u64,
     max_control_bytes: usize,
-    /// The kernel took less than it was offered and has not said since that it takes more.
+    /// The kernel took less than it was passed and has not reported since that it takes more.
     blocked: bool,
-    /// It took no descriptor, as too many are under way, and says nothing when it takes them again.
+    /// The kernel took no descriptor, as too many are in flight. It does not report when it takes descriptors again.
     starved: bool,
     /// `room` was 0 or a write was refused, and `Writable` was not reported since.
     full: bool,
@@ -197,7 +197,7 @@ impl Outgoing {
         if mapped {
             self.queue.push_back(Piece::Mapped { message: range_message(wire, to, more), size });
         } else if ring.is_peer_written() && size > 0 {
-            // Whoever writes there may not keep what it promised. What was copied before the check is what it was.
+            // The writing process may break its promise. Bytes that were copied before the check are intact.
             let (mut bytes, len) = (spares.take(size as usize), HEADER_BYTES + size as usize);
             bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
             if ring.view(from, to).copy_to(0, &mut bytes[HEADER_BYTES..len]).is_err() {
@@ -233,13 +233,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Queues a ring for the peer to map: ranges of it may go without their bytes from here on. False if nothing can be sent
-    /// or the ring is none that can be mapped. It costs a descriptor only while the kernel has it.
+    /// Queues a ring for the peer to map: its ranges may go without their bytes from now on. False if nothing can be sent or
+    /// the ring cannot be mapped. Costs a descriptor only while the kernel has it.
     pub fn offer(&mut self, wire: WireId, ring: &Ring, behind: u64) -> bool {
         if self.dead || ring.descriptor().is_none() {
             return false;
         }
-        // Less is safe to say.
+        // A smaller number is safe.
         let size = u32::try_from(behind).unwrap_or(u32::MAX);
         let header = Header { wire, more: false, size };
         self.queue
@@ -247,8 +247,7 @@ impl Outgoing {
         true
     }
 
-    /// Queues a message to the peer's transport, and the descriptor that it is about. False if nothing can be sent, or too
-    /// much waits already.
+    /// Queues a local message with its descriptor. False if nothing can be sent, or too much is queued already.
     pub fn local(&mut self, kind: u32, about: Header, file: Option<OwnedFd>) -> bool {
         let message = local_message(kind, about);
         let piece = match file {
@@ -265,12 +264,12 @@ impl Outgoing {
         true
     }
 
-    /// Whether there is place for all that is said of one reader.
+    /// Whether there is room for all messages about one reader.
     pub fn takes_reader(&self) -> bool {
         self.control_bytes + READER_BYTES <= self.max_control_bytes
     }
 
-    /// Copies what is unsent of the ranges of `wire`; returns how many bytes of payload it copied.
+    /// Copies the unsent parts of ranges of `wire`. Returns how many bytes of payload it copied.
     pub fn detach(&mut self, wire: WireId) -> u64 {
         let mut copied = 0;
         for (i, piece) in self.queue.iter_mut().enumerate() {
@@ -283,8 +282,8 @@ impl Outgoing {
             let start = bytes.len();
             let from = *from + done.saturating_sub(HEADER_BYTES) as u64;
             bytes.resize(start + (*to - from) as usize, 0);
-            // Lapped bytes are sent as they are, as the kernel would have read them: without flow control it is the
-            // receiver that verifies what it hands out.
+            // Lapped bytes are sent as they are, as the kernel would have read them: without flow control the receiver
+            // verifies deliveries.
             let _lapped = ring.view(from, *to).copy_to(0, &mut bytes[start..]);
             copied += *to - from;
             let counted = (header_size(header)).into();
@@ -375,7 +374,7 @@ impl Outgoing {
         writable
     }
 
-    /// Nothing can be sent any more: lets go of all rings.
+    /// Nothing can be sent any more: releases all rings.
     pub fn kill(&mut self) {
         self.dead = true;
         self.queue = VecDeque::new();
@@ -385,7 +384,7 @@ impl Outgoing {
     }
 }
 
-/// That a mapped ring is there up to `to`, of which the low 32 bits say enough: rings are smaller.
+/// The message for a range of a mapped ring up to `to`. The low 32 bits of the position are enough: rings are smaller.
 fn range_message(wire: WireId, to: Position, more: bool) -> [u8; LOCAL_BYTES] {
     local_message(LOCAL_RANGE, Header { wire, more, size: to as u32 })
 }

@@ -21,9 +21,9 @@ pub(super) enum Target {
 /// The socket of a connection.
 pub(super) struct Socket {
     pub fd: OwnedFd,
-    /// Of this machine: descriptors can be passed over it.
+    /// A local socket: descriptors can be passed over it.
     pub local: bool,
-    /// Why it is what it is.
+    /// Why this carrier was chosen.
     pub why: String,
 }
 
@@ -33,7 +33,7 @@ fn os(what: &'static str) -> impl FnOnce(Errno) -> TransportError {
     move |source| TransportError::Os { what, source: source.into() }
 }
 
-/// The socket addresses of `host:port`; asks the system's resolver if it is a name, which may take its time.
+/// The socket addresses of `host:port`; asks the system's resolver for a name, which may take long.
 pub(super) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, TransportError> {
     let bad = |reason: String| TransportError::Address { addr: addr.into(), reason };
     let found: Vec<_> = addr
@@ -43,7 +43,7 @@ pub(super) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, TransportError> {
     if found.is_empty() { Err(bad("the name has no address".into())) } else { Ok(found) }
 }
 
-/// Sets what must be known before the handshake: the buffers decide the window's scale.
+/// Sets the options that must be set before the TCP handshake: the buffers decide the window's scale.
 fn set_early(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), TransportError> {
     if let Some(bytes) = config.send_buffer_bytes {
         sockopt::set_socket_send_buffer_size(fd, bytes).map_err(os("setting SO_SNDBUF"))?;
@@ -71,19 +71,19 @@ pub(super) fn set_options(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), 
     Ok(())
 }
 
-/// Sets the one option that matters on a socket of this machine: its receiver takes from the sender's buffer.
+/// Sets the one option that matters on a local socket: its receiver reads from the sender's buffer.
 pub(super) fn set_local_options(fd: BorrowedFd<'_>, config: &TcpConfig) -> Result<(), TransportError> {
     let Some(bytes) = config.send_buffer_bytes else { return Ok(()) };
     sockopt::set_socket_send_buffer_size(fd, bytes).map_err(os("setting SO_SNDBUF"))
 }
 
-/// Tries the options on a socket that is thrown away, so that a wrong setting is found at construction.
+/// Tries the options on a temporary socket, so that a wrong setting is found at construction.
 pub(super) fn try_options(config: &TcpConfig) -> Result<(), TransportError> {
     let fd = inet::open(&SocketAddr::from(([127, 0, 0, 1], 0))).map_err(os("opening a socket"))?;
     set_options(fd.as_fd(), config)
 }
 
-/// Listens on the first of the addresses that can be listened on.
+/// Listens on the first usable address.
 pub(super) fn listen(addr: &str, config: &TcpConfig) -> Result<TcpListener, TransportError> {
     let mut last = Errno::INVAL;
     for one in resolve(addr)? {
@@ -109,7 +109,7 @@ fn listen_on(addr: &SocketAddr, config: &TcpConfig) -> Result<Result<TcpListener
     Ok(bound.map(|()| TcpListener::from(fd)))
 }
 
-/// Where an address can be reached, what is preferred first.
+/// The ways to reach an address, the preferred one first.
 pub(super) fn targets(addr: &str, config: &TcpConfig) -> Result<Vec<Target>, TransportError> {
     let found = resolve(addr)?;
     let local = found.iter().filter(|_| config.carry != Carry::Tcp).flat_map(local::names);
@@ -117,7 +117,7 @@ pub(super) fn targets(addr: &str, config: &TcpConfig) -> Result<Vec<Target>, Tra
     Ok(local.map(Target::Local).chain(inet.map(Target::Inet)).collect())
 }
 
-/// Begins to connect to one address, or says why that cannot be reached.
+/// Begins to connect to one address. The error says why it cannot be reached.
 pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, String> {
     let fd = inet::open(addr).map_err(|e| e.to_string())?;
     set_options(fd.as_fd(), config).map_err(|e| e.to_string())?;
@@ -141,8 +141,8 @@ pub(super) fn connect_local(addr: &SocketAddr, config: &TcpConfig) -> Result<Soc
     Ok(Socket { fd, local: true, why })
 }
 
-/// How a connection that was begun ended, once its socket is writable. A port of this machine that nobody listens on
-/// can be connected to itself by chance; that is no peer.
+/// The result of connecting, once the socket is writable. A socket can connect to itself by chance, on a local port without a
+/// listener; that is an error.
 pub(super) fn connected(socket: &Socket) -> io::Result<()> {
     sockopt::socket_error(&socket.fd)?.map_err(io::Error::from)?;
     let own = rustix::net::getsockname(&socket.fd)?;

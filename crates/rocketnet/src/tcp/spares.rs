@@ -1,10 +1,10 @@
-//! Memory for copies of what waits to be sent, kept from one copy to the next.
+//! Buffers for copies of queued ranges, kept from one copy to the next.
 //!
-//! Allocators give freed memory of that size back to the system, sooner or later as it happens, and then every page of the
-//! next copy is fetched and cleared anew: three times the processor time of a copy and its sending.
+//! Allocators return freed memory of that size to the system at some time, and then every page of the next copy is fetched and
+//! cleared anew: three times the processor time of a copy and its sending.
 //!
 //! ```text
-//!   copy 200 KiB ── take ──▶ ┌ 64 KiB ┬ 256 KiB ┐ ◀── give ── it has left
+//!   copy 200 KiB ── take ──▶ ┌ 64 KiB ┬ 256 KiB ┐ ◀── give ── sent
 //!                            └ oldest ┴ newest  ┘ ──▶ beyond the limits the oldest goes
 //! ```
 
@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 
 use crate::wire::HEADER_BYTES;
 
-/// Copies of less are the allocator's alone: what it gives back of those it does not notice.
+/// Smaller copies use the allocator, for which they cost little.
 const SMALLEST: usize = 4 << 10;
 /// Buffers kept, and their bytes. One worker seldom has more copies between two of its flushes.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 4 << 20;
 
-/// One worker's buffers that wait to be used again. Each has place for a header and a power of two.
+/// One worker's unused buffers. Each has room for a header and a power of two.
 #[derive(Default)]
 pub(super) struct Spares {
     kept: VecDeque<Vec<u8>>,
@@ -26,7 +26,7 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    /// A buffer for a header and at least `payload` bytes, less than twice of what is needed; something is in it.
+    /// A buffer for a header and at least `payload` bytes, less than twice as large as needed. Its content is arbitrary.
     pub fn take(&mut self, payload: usize) -> Vec<u8> {
         if payload < SMALLEST {
             return vec![0; HEADER_BYTES + payload];
@@ -39,7 +39,7 @@ impl Spares {
         kept.unwrap_or_else(|| vec![0; len])
     }
 
-    /// Keeps a buffer that was taken, or any other if it is of use.
+    /// Keeps a buffer for later, if it is large enough.
     pub fn give(&mut self, buffer: Vec<u8>) {
         let payload = buffer.len().saturating_sub(HEADER_BYTES);
         if !(SMALLEST..=KEPT_BYTES / 2).contains(&payload) || !payload.is_power_of_two() {

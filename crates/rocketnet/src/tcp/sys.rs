@@ -10,18 +10,18 @@ use rocketring::{Position, Ring, RingReceiver};
 /// iovecs of one `sendmsg`, the kernel's own limit (UIO_MAXIOV).
 const MAX_IOV: usize = 1024;
 
-/// What one read brought.
+/// The result of one read.
 pub(super) struct Landed {
-    /// Bytes written at the head of the ring; the caller lands them.
+    /// Bytes written at the head of the ring. The caller lands them.
     pub in_ring: usize,
-    /// Bytes written to the staging buffer, which follow the former in the stream.
+    /// Bytes written to the staging buffer, which follow those in the stream.
     pub staged: usize,
     /// Whether the read was cut short, because no more had arrived.
     pub drained: bool,
 }
 
-/// Reads at most `max` of the `rest` bytes of a range to the head of `ring receiver`'s ring and, only if that is all of the
-/// rest (or the ring takes nothing), what comes behind into `staging`. Nothing read at all is the end of the stream.
+/// Reads at most `max` of the `rest` bytes of a range to the head of the receiver's ring and, only if that is the whole rest (or
+/// the ring has no room), the bytes behind it into `staging`. Zero bytes in total are the end of the stream.
 pub(super) fn read_to_ring(
     fd: BorrowedFd<'_>,
     receiver: &mut RingReceiver,
@@ -36,14 +36,14 @@ pub(super) fn read_to_ring(
         libc::iovec { iov_base: at.cast(), iov_len: free },
         libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging_len },
     ];
-    // SAFETY: the first part is memory that `spare` gave for writing, which nobody else writes while the one ring receiver of
-    // the ring is borrowed mutably; the second lies in an exclusive slice.
+    // SAFETY: the first part is memory that `spare` returned for writing, which is exclusive while the one receiver of the
+    // ring is borrowed mutably; the second lies in an exclusive slice.
     let n = unsafe { libc::readv(fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     Ok(Landed { in_ring: n.min(free), staged: n.saturating_sub(free), drained: n < free + staging_len })
 }
 
-/// Bytes to be sent from where they lie.
+/// Bytes to be sent in place.
 pub(super) enum Part<'a> {
     /// Private memory.
     Bytes(&'a [u8]),
@@ -51,8 +51,8 @@ pub(super) enum Part<'a> {
     Range { ring: &'a Ring, from: Position, len: usize },
 }
 
-/// Sends the parts in order, as many as one system call takes. Returns how many bytes the kernel took and how many it
-/// was offered. A dead peer is an error and never a signal.
+/// Sends the parts in order, as many as one system call takes. Returns how many bytes the kernel took and how many were
+/// passed. A dead peer is an error and never a signal.
 pub(super) fn send_parts<'a>(
     fd: BorrowedFd<'_>,
     parts: impl Iterator<Item = Part<'a>>,

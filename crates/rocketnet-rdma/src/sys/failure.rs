@@ -1,8 +1,8 @@
-//! What a device tells of itself, whatever its connections do: a port that went down, a device that has failed.
+//! Events of a device itself: a port that went down, a device that has failed.
 //!
-//! The kernel tells it everybody who has the device open. The contexts of rdma_cm are shared by all workers of a process, so
-//! each worker opens the device once more, and hears everything. What concerns one queue pair alone is not told here: a pair
-//! that fails completes what was posted to it, with an error.
+//! The kernel reports them once for each open context. All workers of a process share the contexts of rdma_cm, so each worker
+//! opens the device once more, and gets every event. Failures of one queue pair are not reported here: its posted requests
+//! complete with an error.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,7 +12,7 @@ use super::abi::*;
 use super::connect::{Id, set_nonblocking};
 use super::load::Functions;
 
-/// A device that is open to hear what becomes of it.
+/// A device that is open for its events.
 #[derive(Debug)]
 pub struct Watch {
     functions: &'static Functions,
@@ -25,20 +25,20 @@ unsafe impl Send for Watch {}
 // SAFETY: as above.
 unsafe impl Sync for Watch {}
 
-/// What ends connections of a device.
+/// A failure that ends connections of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// Of this port only; none: all.
+pub struct DeviceFailure {
+    /// The failed port; none: the whole device.
     pub port: Option<u8>,
     /// What happened, with the device's name.
     pub what: String,
 }
 
 impl Watch {
-    /// Of this connection's device.
+    /// Opens the device of a connection.
     ///
     /// # Errors
-    /// It cannot be opened again, or descriptors have run out.
+    /// The device cannot be opened again, or descriptors have run out.
     pub fn new(id: &Id) -> io::Result<Self> {
         let functions = id.functions;
         // SAFETY: the id is there, and keeps its device, if it has one, open.
@@ -60,38 +60,38 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Readable while there is something to hear.
+    /// Readable while there are events.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the device is open as long as `self`, and its descriptor with it.
         unsafe { BorrowedFd::borrow_raw((*self.context).async_fd) }
     }
 
-    /// The next event: none inside if it is none that matters. None: there is no more.
-    pub fn next(&self) -> Option<Option<Trouble>> {
+    /// The next event; the inner None for an event without relevance. None: there are no more.
+    pub fn next(&self) -> Option<Option<DeviceFailure>> {
         let mut event = IbvAsyncEvent { element: [0; 2], event_type: 0 };
         // SAFETY: the device is open, and `event` takes what it tells.
         if unsafe { (self.functions.ibv_get_async_event)(self.context, &mut event) } != 0 {
             return None;
         }
-        let trouble = self.trouble(&event);
+        let failure = self.failure(&event);
         // SAFETY: got above, acknowledged once.
         unsafe { (self.functions.ibv_ack_async_event)(&mut event) };
-        Some(trouble)
+        Some(failure)
     }
 
-    fn trouble(&self, event: &IbvAsyncEvent) -> Option<Trouble> {
+    fn failure(&self, event: &IbvAsyncEvent) -> Option<DeviceFailure> {
         let name = &self.name;
         match event.event_type {
             IBV_EVENT_DEVICE_FATAL => {
                 let what = format!("the RDMA device {name} has failed, says its driver (dmesg)");
-                Some(Trouble { port: None, what })
+                Some(DeviceFailure { port: None, what })
             }
             IBV_EVENT_PORT_ERR => {
-                // Of such events the element is the port's number.
+                // The element of such events is the port's number.
                 let port = event.element[0] as u8;
                 let what =
                     format!("port {port} of the RDMA device {name} went down (cable, interface, switch)");
-                Some(Trouble { port: Some(port), what })
+                Some(DeviceFailure { port: Some(port), what })
             }
             _ => None,
         }

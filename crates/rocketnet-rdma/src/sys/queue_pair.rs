@@ -1,7 +1,7 @@
-//! A connection's queue pair: posting, and what has completed.
+//! A connection's queue pair: posting, and completions.
 //!
-//! Each connection has a completion queue of its own, large enough for everything that it can have under way, so that
-//! none can overrun; all queues of a worker on one device tell over one [`Completions`].
+//! Each connection has a completion queue of its own, large enough for all requests in flight, so that none can overrun. All
+//! queues of a worker on one device signal over one [`Completions`].
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -20,83 +20,83 @@ use super::memory::{Buffer, Domain, RingRegion};
 const RECEIVE: u64 = 1 << 63;
 /// Completions taken at a time.
 const BATCH: usize = 32;
-/// Sizes of inline data that are tried, the largest first: a device refuses more than it has.
+/// Sizes of inline data to try, the largest first: a device refuses more than it supports.
 const INLINE: [u32; 6] = [512, 256, 220, 128, 64, 0];
 
-/// How large a connection's queues are.
+/// The sizes of a connection's queues.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Requests to send or write under way.
+    /// Requests in flight.
     pub sends: u32,
     /// Receives posted ahead.
     pub receives: u32,
-    /// Bytes of each.
+    /// Bytes of each receive.
     pub receive_bytes: u32,
     /// Bytes of the memory that messages and copies are sent from.
     pub outbox_bytes: u32,
-    /// Inline data, at most; what the device offers counts.
+    /// The most inline data; a device may support less.
     pub inline_bytes: u32,
-    /// Acknowledgements are waited for 4.096 us times two to this power.
+    /// Time-out of an acknowledgement: 4.096 us times two to this power.
     pub ack_timeout: u8,
-    /// So often is sent again what was not acknowledged; at most 6 (7 is for ever).
+    /// Repetitions of an unacknowledged transfer; at most 6 (7 means for ever).
     pub retries: u8,
 }
 
-/// What is sent or written.
+/// The bytes of a request.
 pub enum Source<'a> {
-    /// Bytes of a ring that is registered, or that are few enough to go inline.
+    /// Bytes of a ring that is registered, or few enough to go inline.
     Ring(&'a Ring, Option<&'a RingRegion>, Position, u32),
     /// Bytes of the outbox.
     Outbox(usize, u32),
 }
 
-/// What is done with it.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Verb {
-    /// It goes into a receive of the peer.
+    /// Send into a receive of the peer.
     Send,
-    /// It goes into the peer's memory.
+    /// Write into the peer's memory.
     Write {
-        /// Where to.
+        /// The address.
         address: u64,
-        /// The peer's key for it.
+        /// The peer's key.
         key: u32,
-        /// What the peer is told, which takes a receive; none: nothing.
+        /// The immediate data, which takes a receive; none: no notification.
         tell: Option<u32>,
     },
 }
 
-/// Something completed.
+/// A completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// The request of this number, and all before it.
+    /// The request with this number and all before it completed.
     Sent(u64),
-    /// The peer wrote so many bytes and said this; the receive of this slot is used up.
+    /// The peer wrote bytes with immediate data, which used the receive of a slot.
     Told {
-        /// What it said.
+        /// The immediate data.
         word: u32,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u32,
         /// The receive.
         slot: u32,
     },
-    /// A message of so many bytes lies in the receive of this slot.
+    /// A message arrived in the receive of a slot.
     Message {
         /// The receive.
         slot: u32,
         /// Its length.
         bytes: u32,
     },
-    /// The connection is broken; why, in numbers of the verbs.
+    /// The connection is broken, with the status of the verbs.
     Failed(u32),
 }
 
 /// A queue pair, with its completion queue and the memory of its messages.
 #[derive(Debug)]
-pub struct Link {
+pub struct QueuePair {
     id: Id,
     queue: *mut IbvCq,
-    /// Holds the channel over which the queue tells.
+    /// Keeps the channel over which the queue signals.
     domain: Arc<Domain>,
     receives: Buffer,
     outbox: Buffer,
@@ -106,14 +106,14 @@ pub struct Link {
 }
 
 // SAFETY: owned by one thread at a time; the library does not care which.
-unsafe impl Send for Link {}
+unsafe impl Send for QueuePair {}
 
-impl Link {
-    /// The queues of a connection whose device is known, under the number that [`Completions::next`] tells, with all
+impl QueuePair {
+    /// The queues of a connection whose device is known, under the number that [`Completions::next`] returns, with all
     /// receives posted.
     ///
     /// # Errors
-    /// What could not be had, and why: memory that may not be locked, more than the device has.
+    /// The missing resource, and why: memory that may not be locked, more than the device has.
     pub fn open(id: Id, completions: &Arc<Completions>, number: u64, shape: Shape) -> Result<Self, String> {
         let functions = id.functions;
         // SAFETY: the id is there.
@@ -132,13 +132,13 @@ impl Link {
             return Err(failed("a completion queue")(io::Error::last_os_error()));
         }
         id.set_ack_timeout(shape.ack_timeout);
-        let mut link = Self { id, queue, domain, receives, outbox, shape, inline_bytes: 0, next: 0 };
-        link.make_pair().map_err(failed("a queue pair"))?;
-        link.arm();
+        let mut queue_pair = Self { id, queue, domain, receives, outbox, shape, inline_bytes: 0, next: 0 };
+        queue_pair.make_pair().map_err(failed("a queue pair"))?;
+        queue_pair.arm();
         for slot in 0..shape.receives {
-            link.receive(slot).map_err(failed("posting a receive"))?;
+            queue_pair.receive(slot).map_err(failed("posting a receive"))?;
         }
-        Ok(link)
+        Ok(queue_pair)
     }
 
     fn make_pair(&mut self) -> io::Result<()> {
@@ -172,7 +172,7 @@ impl Link {
         Err(last)
     }
 
-    /// Connects, or accepts who wanted to connect, with up to 56 bytes for the peer.
+    /// Requests or accepts the connection, with up to 56 bytes of private data.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -180,23 +180,23 @@ impl Link {
         self.id.go(accept, private, self.shape.retries)
     }
 
-    /// Whether it goes over this device, as [`device_of`] tells it, and over this port of it.
+    /// Whether the connection uses this device (see [`device_of`]), and this port of it.
     pub fn goes_over(&self, device: usize, port: Option<u8>) -> bool {
         // SAFETY: the id is there.
         device_of(&self.id) == device && port.is_none_or(|port| port == unsafe { (*self.id.raw).port_num })
     }
 
-    /// Tells the peer that it is over.
+    /// Disconnects.
     pub fn disconnect(&self) {
         self.id.disconnect();
     }
 
-    /// Bytes that may go inline: they are read when they are posted.
+    /// The most bytes that go inline: they are read when they are posted.
     pub fn inline_bytes(&self) -> u32 {
         self.inline_bytes
     }
 
-    /// Registers a ring that is sent from.
+    /// Registers a source ring.
     ///
     /// # Errors
     /// The kernel refuses: locked memory, or a mapping that cannot be registered.
@@ -213,7 +213,7 @@ impl Link {
         RingRegion::target(&self.domain, exposed).map_err(|error| explain(&error))
     }
 
-    /// A part of the outbox, to be filled before it is posted, and left alone until it has completed.
+    /// A part of the outbox, to be filled before it is posted, and unchanged until its request has completed.
     pub fn outbox(&mut self, at: usize, len: usize) -> &mut [u8] {
         self.outbox.part(at, len)
     }
@@ -252,11 +252,11 @@ impl Link {
         posted(code)
     }
 
-    /// Posts a request; returns its number. `told`: its completion is told, and with it all before.
+    /// Posts a request, and returns its number. `signalled`: it is signalled, and its completion covers all requests before.
     ///
     /// # Errors
     /// The queue pair is broken, or its queue is full.
-    pub fn post(&mut self, verb: Verb, source: &Source<'_>, told: bool) -> io::Result<u64> {
+    pub fn post(&mut self, verb: Verb, source: &Source<'_>, signalled: bool) -> io::Result<u64> {
         // SAFETY: integers and pointers, all of which may be zero.
         let mut request: IbvSendWr = unsafe { zeroed() };
         let (mut pieces, inline) = self.pieces(source);
@@ -264,7 +264,7 @@ impl Link {
         request.sg_list = pieces.as_mut_ptr();
         request.num_sge = pieces.iter().filter(|piece| piece.length > 0).count() as c_int;
         request.send_flags =
-            if told { IBV_SEND_SIGNALED } else { 0 } | if inline { IBV_SEND_INLINE } else { 0 };
+            if signalled { IBV_SEND_SIGNALED } else { 0 } | if inline { IBV_SEND_INLINE } else { 0 };
         match verb {
             Verb::Send => request.opcode = IBV_WR_SEND,
             Verb::Write { address, key, tell } => {
@@ -288,7 +288,7 @@ impl Link {
         Ok(self.next)
     }
 
-    /// Where the bytes of a source lie, and whether they go inline.
+    /// The addresses of a source's bytes, and whether they go inline.
     fn pieces(&self, source: &Source<'_>) -> ([IbvSge; 2], bool) {
         match *source {
             Source::Outbox(at, length) => {
@@ -309,7 +309,7 @@ impl Link {
         }
     }
 
-    /// Has the queue tell when something completes from now on.
+    /// Arms the queue: it signals the next completion.
     pub fn arm(&mut self) {
         // SAFETY: the queue is there and its device's table has this function.
         unsafe {
@@ -319,7 +319,7 @@ impl Link {
         }
     }
 
-    /// Takes what has completed, at most a batch; false if there may be more.
+    /// Takes completions, at most a batch. False if there may be more.
     pub fn take(&mut self, done: &mut Vec<Done>) -> bool {
         let mut found = [IbvWc::default(); BATCH];
         // SAFETY: the queue is there, its device's table has this function, and there is room for a batch.
@@ -356,7 +356,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: made by `open`; the pair goes before its queue, and the id last. Memory that a peer could write is
         // out of its reach from here on.
@@ -369,7 +369,7 @@ impl Drop for Link {
     }
 }
 
-/// Functions of the data path return the error's number.
+/// The result of a data path function, which returns an error number.
 fn posted(code: c_int) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
 }
@@ -387,7 +387,7 @@ fn what(wc: &IbvWc) -> Done {
     }
 }
 
-/// What to do about the errors that are the machine's.
+/// The remedy for errors of the machine's configuration.
 fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => {

@@ -16,9 +16,13 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{CWD, FileType, Mode, mknodat},
+};
 
 /// Bytes on their way per topic, as long as that is `LEAST_MESSAGES`: enough that nobody waits for the other end's
 /// next turn, and little beside what the servers may queue.
@@ -112,20 +116,47 @@ impl Credit {
     /// The FIFO is gone.
     pub fn wait(&mut self, sent: u64) -> io::Result<u64> {
         loop {
-            let Some(slowest) = self.received.iter().min() else { return Ok(u64::MAX) };
-            let limit = slowest + self.window;
-            if sent < limit {
-                return Ok(limit - sent);
-            }
-            let mut token = [0; TOKEN_BYTES];
-            self.fifo.read_exact(&mut token)?;
-            let (subscriber, messages) = token.split_at(8);
-            let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-            let subscriber = usize::try_from(number(subscriber)).unwrap_or(usize::MAX);
-            if let Some(received) = self.received.get_mut(subscriber) {
-                *received = number(messages).max(*received);
+            match self.room(sent) {
+                0 => self.read_token()?,
+                room => return Ok(room),
             }
         }
+    }
+
+    /// As [`Credit::wait`], for a system that may drop messages: whatever no subscriber has reported for this long is taken
+    /// for dropped, and makes room.
+    ///
+    /// # Errors
+    /// The FIFO is gone.
+    pub fn wait_at_most(&mut self, sent: u64, limit: Duration) -> io::Result<u64> {
+        let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+        while self.room(sent) == 0 {
+            let mut ready = [PollFd::new(&self.fifo, PollFlags::IN)];
+            if poll(&mut ready, Some(&limit))? == 0 {
+                self.received.fill(sent);
+            } else {
+                self.read_token()?;
+            }
+        }
+        Ok(self.room(sent))
+    }
+
+    /// How many more messages than `sent` may be sent now.
+    pub fn room(&self, sent: u64) -> u64 {
+        let Some(slowest) = self.received.iter().min() else { return u64::MAX };
+        (slowest + self.window).saturating_sub(sent)
+    }
+
+    fn read_token(&mut self) -> io::Result<()> {
+        let mut token = [0; TOKEN_BYTES];
+        self.fifo.read_exact(&mut token)?;
+        let (subscriber, messages) = token.split_at(8);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let subscriber = usize::try_from(number(subscriber)).unwrap_or(usize::MAX);
+        if let Some(received) = self.received.get_mut(subscriber) {
+            *received = number(messages).max(*received);
+        }
+        Ok(())
     }
 }
 
@@ -149,6 +180,17 @@ mod tests {
         grants[1].received(30).unwrap();
         assert_eq!(credit.wait(100).unwrap(), 13);
         assert_eq!(credit.wait(113).unwrap(), 17);
+    }
+
+    #[test]
+    fn messages_that_nobody_reports_count_as_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        create(folder.path(), 1).unwrap();
+        let record = WINDOW_BYTES / 100;
+        let mut credit = Credit::open(folder.path(), 0, 2, record).unwrap();
+        assert_eq!(credit.wait_at_most(100, Duration::from_millis(1)).unwrap(), 100);
+        Grants::open(folder.path(), 0, 1, record).unwrap().received(120).unwrap();
+        assert_eq!(credit.wait_at_most(200, Duration::from_millis(1)).unwrap(), 100);
     }
 
     #[test]

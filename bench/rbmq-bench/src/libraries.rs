@@ -1,0 +1,559 @@
+//! `rbmq-bench libraries`: RBMQ's client library beside those of Redis, NATS, RabbitMQ, MQTT and zenoh, as people use them.
+//!
+//! ```text
+//!   publisher ──its library──▶ server ──its library──▶ 1 or 4 subscribers
+//!     one publish per message             one item per message received; number and content checked
+//! ```
+//!
+//! Each end is a process of its own and runs the loops of `benchkit::library`: RBMQ's ends are this program, the others are
+//! `library-peers` (`bench/peers/libraries`). Servers keep their default limits. Three loads: as many messages as go, a rate
+//! that every library carries, and round trips of one message at a time.
+
+use std::{path::PathBuf, process::Command, time::Duration};
+
+use benchkit::{
+    credit,
+    fleet::Process,
+    library::Role,
+    netns::{self, Congestion},
+    output::{Output, Progress, human},
+    server, sys,
+    turns::in_turn,
+};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BenchError, System,
+    campaign::least_disturbed_of,
+    library_table,
+    measure::{Fleet, Method, Middle, words},
+    peers::Servers,
+    report::Setting,
+    units,
+};
+
+/// What the other libraries' ends are.
+const PEERS: &str = "library-peers";
+
+/// What `rbmq-bench libraries` can be told.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq-bench libraries --library rbmq,async-nats --sizes 64 --subscribers 1 --reps 1
+  rbmq-bench libraries --loads trips --trips-per-s 5000
+  rbmq-bench libraries --loads full --sizes 1024 --not-held-back
+
+scripts/bench-peers libraries installs what is missing; what is not there is left out, and named.")]
+pub struct LibrariesArgs {
+    /// Which libraries are measured, in turn
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ALL)]
+    library: Vec<Library>,
+    /// What is measured
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Full, Kind::Paced, Kind::Trips])]
+    loads: Vec<Kind>,
+    /// Bytes of a message at full rate
+    #[arg(long, value_delimiter = ',', default_value = "64,256,1024,8192,65536")]
+    #[arg(value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    sizes: Vec<u32>,
+    /// Subscribers at full rate, each with every message
+    #[arg(long, value_delimiter = ',', default_value = "1,4")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    subscribers: Vec<u32>,
+    /// Bytes of a message at a rate
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    paced_size: u32,
+    /// Messages per second at a rate, with one subscriber
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    paced_per_s: u32,
+    /// Bytes of a message that goes there and back
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    trip_size: u32,
+    /// Round trips per second
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    trips_per_s: u32,
+    /// Nothing but the library holds a publisher back. Otherwise publishers to Redis, NATS, RabbitMQ and Mosquitto, which
+    /// drop messages or queue them without limit, are at most 4 MiB ahead of the slowest subscriber
+    #[arg(long)]
+    not_held_back: bool,
+    /// How long the window is that is measured
+    #[arg(long, value_name = "TIME", default_value = "600ms", value_parser = units::seconds)]
+    seconds: f64,
+    /// How long a load runs before the window
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = units::seconds)]
+    warmup: f64,
+    /// Repetitions of each point; tables show medians and 95 % intervals
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    /// How often a disturbed point is measured again; the least disturbed one is kept
+    #[arg(long, default_value_t = 1)]
+    retries: u32,
+    /// TCP congestion control of everybody, where this program may make a network namespace; else the machine's default
+    #[arg(long, default_value = "cubic")]
+    congestion: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A client library in one way of using it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Library {
+    /// RBMQ's
+    Rbmq,
+    /// redis, blocking, with pipelines of up to 128 commands
+    RedisPipelined,
+    /// redis, asynchronous, with its connection manager and up to 256 calls under way
+    RedisManager,
+    /// async-nats
+    AsyncNats,
+    /// lapin, with RabbitMQ
+    Lapin,
+    /// rumqttc, with Mosquitto
+    Rumqttc,
+    /// zenoh, with its router
+    Zenoh,
+}
+
+const ALL: [Library; 7] = [
+    Library::Rbmq,
+    Library::RedisPipelined,
+    Library::RedisManager,
+    Library::AsyncNats,
+    Library::Lapin,
+    Library::Rumqttc,
+    Library::Zenoh,
+];
+
+impl Library {
+    /// As on the command line and in the rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Library::Rbmq => "rbmq",
+            Library::RedisPipelined => "redis-pipelined",
+            Library::RedisManager => "redis-manager",
+            Library::AsyncNats => "async-nats",
+            Library::Lapin => "lapin",
+            Library::Rumqttc => "rumqttc",
+            Library::Zenoh => "zenoh",
+        }
+    }
+
+    /// As in tables: the crate, how it is used, and the server.
+    pub fn title(self) -> &'static str {
+        match self {
+            Library::Rbmq => "`rbmq`",
+            Library::RedisPipelined => "`redis`, pipelined (Redis)",
+            Library::RedisManager => "`redis`, connection manager (Redis)",
+            Library::AsyncNats => "`async-nats` (NATS)",
+            Library::Lapin => "`lapin` (RabbitMQ)",
+            Library::Rumqttc => "`rumqttc` (Mosquitto)",
+            Library::Zenoh => "`zenoh` (its router)",
+        }
+    }
+
+    /// The server that the bench starts for it; none for those that are programs of the bench.
+    fn servers(self) -> Option<Servers> {
+        match self {
+            Library::Rbmq | Library::Zenoh => None,
+            Library::RedisPipelined | Library::RedisManager => Some(Servers::Redis),
+            Library::AsyncNats => Some(Servers::Nats),
+            Library::Lapin => Some(Servers::Rabbitmq),
+            Library::Rumqttc => Some(Servers::Mosquitto),
+        }
+    }
+
+    /// The command that starts one of its ends, without what the end is told; or what is missing.
+    fn end(self) -> Result<Command, &'static str> {
+        let mut command = match self {
+            Library::Rbmq => sys::worker().map_err(|_| "this program")?,
+            _ => Command::new(server::find(PEERS).ok_or("its program in target/peers")?),
+        };
+        match self {
+            Library::Rbmq => command.arg("library"),
+            _ => command.args(["end", self.name()]),
+        };
+        Ok(command)
+    }
+
+    /// Of these libraries those that are there; names the others and what they miss.
+    fn installed(libraries: &[Library]) -> Vec<Library> {
+        let mut there = Vec::new();
+        for &library in libraries {
+            let missing = match library.servers() {
+                Some(servers) if servers.find().is_none() => Some("its server"),
+                _ => library.end().err(),
+            };
+            match missing {
+                Some(what) => eprintln!(
+                    "SKIPPED: {}: {what} is missing (scripts/bench-peers libraries installs it)",
+                    library.name()
+                ),
+                None if there.contains(&library) => {}
+                None => there.push(library),
+            }
+        }
+        there
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// As many messages as go
+    Full,
+    /// Messages at a rate that every library carries, for the processor time
+    Paced,
+    /// Round trips of one message at a time
+    Trips,
+}
+
+/// One measurement: a flat object in the JSON. See bench/README.md.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    pub library: Library,
+    pub library_version: String,
+    pub load: Kind,
+    /// Whether more than the library held the publisher back.
+    pub held_back: bool,
+    pub size_bytes: u32,
+    pub subscribers: u32,
+    pub rep: u32,
+    /// Messages per second that the publisher was to hand over; 0: as many as go.
+    pub asked_per_s: f64,
+    pub published_per_s: f64,
+    /// Messages that all subscribers together received and checked per second.
+    pub delivered_per_s: f64,
+    /// Messages published in the whole measurement and never received, summed over subscribers.
+    pub dropped: u64,
+    /// Messages received in the whole measurement, summed over subscribers.
+    pub received: u64,
+    /// Subscribers whose connection the server ended.
+    pub cut_off: u64,
+    pub publisher_cpu_s_per_million: f64,
+    pub subscriber_cpu_s_per_million: f64,
+    pub broker_cpu_s_per_million: f64,
+    pub broker_rss_bytes: u64,
+    /// Of round trips only.
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub max_us: Option<f64>,
+    pub other_cores: f64,
+    #[serde(flatten)]
+    pub setting: Setting,
+}
+
+impl Row {
+    /// Messages per second that each subscriber got.
+    pub fn to_each(&self) -> f64 {
+        self.delivered_per_s / f64::from(self.subscribers.max(1))
+    }
+
+    /// CPU time of everybody per message that a subscriber got, in microseconds.
+    pub fn cpu_us(&self) -> f64 {
+        let publisher = self.publisher_cpu_s_per_million / f64::from(self.subscribers.max(1));
+        publisher + self.broker_cpu_s_per_million + self.subscriber_cpu_s_per_million
+    }
+
+    /// Whether both rows are of the same load, whatever the library.
+    pub fn same_load(&self, other: &Row) -> bool {
+        let key = |row: &Row| (row.load, row.size_bytes, row.subscribers, row.asked_per_s as u64);
+        key(self) == key(other)
+    }
+}
+
+/// What is measured at one point.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    library: Library,
+    kind: Kind,
+    size: u32,
+    subscribers: u32,
+    rate: Option<u32>,
+    held_back: bool,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
+    const NAME: &str = "libraries";
+    let method = method(args)?;
+    let loads = loads(args, &Library::installed(&args.library));
+    if loads.is_empty() {
+        return Err(BenchError::NothingToMeasure);
+    }
+    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
+    let mut rows: Vec<Row> = Vec::new();
+    // Repetitions of all loads after each other: what changes over minutes is in all of them.
+    for rep in 0..args.reps {
+        for load in &loads {
+            for point in in_turn(load, rep) {
+                let row = least_disturbed_of(
+                    args.retries,
+                    |row: &Row| row.other_cores,
+                    || measure(point, &method, rep),
+                )?;
+                progress.one(&told(&row));
+                rows.push(row);
+            }
+        }
+        args.output.write_rows(NAME, &rows)?;
+    }
+    let text = format!("{}\n{}", head(args, &method, &rows), library_table::tables(&rows));
+    Ok(args.output.publish(NAME, &text, &library_table::plots(&rows))?)
+}
+
+/// How everything is measured. Sockets of libraries cannot be told a congestion control: without a namespace, nobody is.
+fn method(args: &LibrariesArgs) -> Result<Method, BenchError> {
+    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
+    if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
+        return Err(BenchError::BadTime);
+    }
+    let congestion = match netns::set_congestion(&args.congestion) {
+        Congestion::Sockets(_) => Congestion::Namespace(netns::default_congestion()),
+        settled => settled,
+    };
+    Ok(Method {
+        warmup: Duration::from_secs_f64(args.warmup),
+        window: Duration::from_secs_f64(args.seconds),
+        congestion,
+        ring_bytes: None,
+        relay_read_bytes: 0,
+    })
+}
+
+/// All points, those of the same load together: they are measured in turn.
+fn loads(args: &LibrariesArgs, libraries: &[Library]) -> Vec<Vec<Point>> {
+    let held_back = |library: Library| !args.not_held_back && library.servers().is_some();
+    let load = |kind, size, subscribers, rate| {
+        let point = |&library: &Library| {
+            let held_back = kind == Kind::Full && held_back(library);
+            Point { library, kind, size, subscribers, rate, held_back }
+        };
+        libraries.iter().map(point).collect::<Vec<Point>>()
+    };
+    let mut loads = Vec::new();
+    for kind in &args.loads {
+        match kind {
+            Kind::Full => {
+                for &subscribers in &args.subscribers {
+                    loads.extend(args.sizes.iter().map(|&size| load(Kind::Full, size, subscribers, None)));
+                }
+            }
+            Kind::Paced => loads.push(load(Kind::Paced, args.paced_size, 1, Some(args.paced_per_s))),
+            Kind::Trips => loads.push(load(Kind::Trips, args.trip_size, 1, Some(args.trips_per_s))),
+        }
+    }
+    loads.retain(|load| !load.is_empty());
+    loads
+}
+
+/// A running server, and where it is.
+struct Between {
+    process: Process,
+    addr: String,
+    version: String,
+    folder: PathBuf,
+}
+
+impl Between {
+    fn start(library: Library) -> Result<Between, BenchError> {
+        let folder = Middle::new_folder();
+        let mut process = match library.servers() {
+            Some(servers) => {
+                let args = ["server", "--limits", "--system", servers.name(), "--folder"];
+                let mut args = words(&args);
+                args.push(folder.to_string_lossy().into_owned());
+                Process::start("server", &args)?
+            }
+            None if library == Library::Zenoh => {
+                let program = server::find(PEERS).ok_or(BenchError::NotInstalled { peer: PEERS })?;
+                let mut command = Command::new(program);
+                command.arg("router");
+                Process::spawn("router", command)?
+            }
+            None => Process::start("broker", &words(&["broker"]))?,
+        };
+        let (addr, version) = Middle::await_ready(&mut process)?;
+        Ok(Between { process, addr, version, folder })
+    }
+}
+
+/// Starts one end of a point.
+fn end(point: &Point, between: &Between, role: Role, more: &[&str]) -> Result<Process, BenchError> {
+    let peer = point.library.name();
+    let mut command = point.library.end().map_err(|_| BenchError::NotInstalled { peer })?;
+    command.args([role.name(), "--addr", &between.addr, "--size", &point.size.to_string()]);
+    command.args(["--subscribers", &point.subscribers.to_string()]).args(more);
+    if let Some(rate) = point.rate {
+        command.args(["--rate", &rate.to_string()]);
+    }
+    if point.held_back {
+        command.arg("--folder").arg(&between.folder);
+    }
+    Ok(Process::spawn(role.name(), command)?)
+}
+
+fn measure(point: &Point, method: &Method, rep: u32) -> Result<Row, BenchError> {
+    let between = Between::start(point.library)?;
+    match point.kind {
+        Kind::Trips => trips(point, method, rep, between),
+        Kind::Full | Kind::Paced => stream(point, method, rep, between),
+    }
+}
+
+/// The version of the library, with which an end says that it is ready.
+fn await_end(process: &Process) -> Result<String, BenchError> {
+    Ok(process.answer("ready")?.join(" "))
+}
+
+/// What a row begins with; all figures are zero.
+fn row(point: &Point, method: &Method, rep: u32, versions: (&str, String)) -> Row {
+    let (server, library_version) = versions;
+    // A router is of the library's version.
+    let server = if point.library == Library::Zenoh { &library_version } else { server };
+    Row {
+        library: point.library,
+        setting: Setting::new(System::Rbmq, server, &method.congestion),
+        library_version,
+        load: point.kind,
+        held_back: point.held_back,
+        size_bytes: point.size,
+        subscribers: point.subscribers,
+        rep,
+        asked_per_s: f64::from(point.rate.unwrap_or(0)),
+        published_per_s: 0.0,
+        delivered_per_s: 0.0,
+        dropped: 0,
+        received: 0,
+        cut_off: 0,
+        publisher_cpu_s_per_million: 0.0,
+        subscriber_cpu_s_per_million: 0.0,
+        broker_cpu_s_per_million: 0.0,
+        broker_rss_bytes: 0,
+        p50_us: None,
+        p99_us: None,
+        max_us: None,
+        other_cores: 0.0,
+    }
+}
+
+/// One publisher, and subscribers.
+fn stream(point: &Point, method: &Method, rep: u32, between: Between) -> Result<Row, BenchError> {
+    if point.held_back {
+        credit::create(&between.folder, 1)?;
+    }
+    let subscribers: Vec<Process> = (0..point.subscribers)
+        .map(|n| end(point, &between, Role::Subscribe, &["--number", &n.to_string()]))
+        .collect::<Result<_, _>>()?;
+    subscribers.iter().try_for_each(|subscriber| await_end(subscriber).map(drop))?;
+    let publisher = end(point, &between, Role::Publish, &[])?;
+    let library_version = await_end(&publisher)?;
+    let Between { process, version, .. } = between;
+    let figures = Fleet { publishers: vec![publisher], subscribers, broker: process }.measure(method)?;
+    let sum = |at: usize| figures.totals.iter().filter_map(|totals| totals.get(at)).sum();
+    Ok(Row {
+        published_per_s: figures.published_per_s,
+        delivered_per_s: figures.delivered_per_s,
+        dropped: figures.lost,
+        received: sum(0),
+        cut_off: sum(1),
+        publisher_cpu_s_per_million: figures.publisher_cpu_s_per_million,
+        subscriber_cpu_s_per_million: figures.subscriber_cpu_s_per_million,
+        broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
+        broker_rss_bytes: figures.broker_rss_bytes,
+        other_cores: figures.other_cores,
+        ..row(point, method, rep, (&version, library_version))
+    })
+}
+
+/// A pinger and an echoer.
+fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<Row, BenchError> {
+    let (seconds, warmup) = (method.window.as_secs_f64(), method.warmup.as_secs_f64());
+    let times = ["--seconds", &seconds.to_string(), "--warmup", &warmup.to_string()];
+    let mut echo = end(point, &between, Role::Echo, &[])?;
+    let mut pinger = end(point, &between, Role::Ping, &times)?;
+    await_end(&echo)?;
+    let library_version = await_end(&pinger)?;
+    let everybody = |echo: &Process, pinger: &Process| {
+        let ours =
+            echo.cpu_s() + pinger.cpu_s() + between.process.cpu_s() + sys::process_cpu_s(std::process::id());
+        (sys::machine_busy_s(), ours)
+    };
+    let before = everybody(&echo, &pinger);
+    let began = std::time::Instant::now();
+    pinger.send("go")?;
+    // A library that cannot carry the rate needs longer, and is given it.
+    let limit = (method.warmup + method.window) * 10 + Duration::from_secs(30);
+    let numbers = pinger.numbers_within("total", limit)?;
+    let after = everybody(&echo, &pinger);
+    let others_s = (after.0 - before.0) - (after.1 - before.1);
+    // Before the server: what is left of them would report that it is gone.
+    [&mut pinger, &mut echo].into_iter().for_each(Process::kill);
+    let us = |at: usize| numbers.get(at).map(|nanos| *nanos as f64 / 1e3);
+    let trips = numbers.first().copied().unwrap_or(0);
+    Ok(Row {
+        published_per_s: trips as f64 / seconds,
+        delivered_per_s: trips as f64 / seconds,
+        received: trips,
+        p50_us: us(1),
+        p99_us: us(2),
+        max_us: us(3),
+        other_cores: (others_s / began.elapsed().as_secs_f64()).max(0.0),
+        ..row(point, method, rep, (&between.version, library_version))
+    })
+}
+
+fn told(row: &Row) -> String {
+    let name = row.library.name();
+    match (row.p50_us, row.p99_us) {
+        (Some(p50), Some(p99)) => {
+            format!("{name:<16} #{}  round trip p50 {p50:.0} us, p99 {p99:.0} us", row.rep)
+        }
+        _ => format!(
+            "{:>6} B → {:<2} {name:<16} #{}  {:>8} msg/s to each  {:.2} us each  dropped {}  others {:.2}",
+            row.size_bytes,
+            row.subscribers,
+            row.rep,
+            human(row.to_each()),
+            row.cpu_us(),
+            row.dropped,
+            row.other_cores
+        ),
+    }
+}
+
+/// The head of the tables: machine, versions, how it was measured, and with which command.
+fn head(args: &LibrariesArgs, method: &Method, rows: &[Row]) -> String {
+    let mut named: Vec<String> = Vec::new();
+    for row in rows {
+        let name = match row.library {
+            Library::Rbmq => format!("rbmq {}", row.library_version),
+            _ => {
+                let server = row.library.servers().map_or("its router", Servers::name);
+                format!(
+                    "{} {} with {server} {}",
+                    row.library.name(),
+                    row.library_version,
+                    row.setting.system_version
+                )
+            }
+        };
+        if !named.contains(&name) {
+            named.push(name);
+        }
+    }
+    format!(
+        "{}, {}; TCP on loopback with {}; {}; window {} s after {} s, {} repetitions\n\n    {}\n",
+        sys::cpu(),
+        sys::kernel(),
+        method.congestion.name(),
+        named.join(", "),
+        args.seconds,
+        args.warmup,
+        args.reps,
+        sys::command(),
+    )
+}

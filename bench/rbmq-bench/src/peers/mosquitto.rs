@@ -1,0 +1,30 @@
+//! Mosquitto's server; only `rbmq-bench libraries` measures it, and its client is a library.
+
+use std::{io, path::Path, process::Command};
+
+use benchkit::server::Start;
+
+use crate::BenchError;
+
+/// The server as the bench starts it: for this machine only, nothing on disk, small packets at once.
+pub fn start(program: &Path, folder: &Path, port: u16) -> io::Result<Start> {
+    let config = folder.join("mosquitto.conf");
+    let text = format!(
+        "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nset_tcp_nodelay true\n\
+         log_dest stderr\nlog_type error\nlog_type warning\nlog_type notice\n"
+    );
+    std::fs::write(&config, text)?;
+    let args = vec!["-c".to_owned(), config.to_string_lossy().into_owned()];
+    Ok(Start { program: program.to_owned(), args, env: Vec::new() })
+}
+
+/// The version that the program says in the first line of its help: `mosquitto version 2.0.11`.
+pub fn version(mut program: Command) -> Result<String, BenchError> {
+    let help = program.arg("-h").output()?.stdout;
+    let help = String::from_utf8_lossy(&help);
+    let first = help.lines().next().unwrap_or_default();
+    let version = first.strip_prefix("mosquitto version ");
+    version
+        .map(str::to_owned)
+        .ok_or_else(|| BenchError::PeerSaid { peer: "mosquitto", said: first.to_owned() })
+}
