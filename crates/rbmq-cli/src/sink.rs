@@ -110,8 +110,16 @@ impl<'a> Sink<'a> {
         pace: &mut Pace<'_>,
     ) -> Result<u64, Failure> {
         let written = match batch.framing() {
-            Framing::Raw => self.write_raw(&mut batch, pace)?,
-            Framing::Records | Framing::Merged => self.write_records(&mut batch, most, pace)?,
+            Framing::Raw => self.write_raw(&mut batch, pace),
+            Framing::Records | Framing::Merged => self.write_records(&mut batch, most, pace),
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(failure) => {
+                // Dropping the batch would consume it. What was not written stays with the broker.
+                drop(batch.defer());
+                return Err(failure);
+            }
         };
         if matches!(self.to, To::Files(_)) {
             self.put_lines(batch.topic())?;

@@ -198,7 +198,11 @@ fn nothing_published_for_want_of_subscribers_is_no_success() {
         publisher.signal("TERM");
         let outcome = publisher.finish();
         assert_eq!(outcome.status.code(), Some(1), "{args}: {}", outcome.stderr);
-        assert!(outcome.stderr.contains("nothing was published: 0 of "), "{args}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("nothing was published: the topic had 0 of "),
+            "{args}: {}",
+            outcome.stderr
+        );
     }
 }
 
