@@ -213,7 +213,7 @@ fn rings_go_when_nothing_comes_and_come_again() {
 }
 
 #[test]
-fn what_is_left_comes_when_a_view_is_let_go() {
+fn remaining_data_comes_when_a_view_is_dropped() {
     // One ring is all there is, and a view keeps it.
     let ends = ends(2, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
     write(&ends.out, 0, 30_000);
@@ -235,7 +235,7 @@ fn what_is_left_comes_when_a_view_is_let_go() {
 
 /// What a subscription without a connection has is the budget's again once it was given back.
 #[test]
-fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
+fn data_of_a_lost_connection_returns_to_the_budget_when_read() {
     // There is place for two deliveries.
     let ends = ends(1, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
     let mut inputs = vec![ends.input.clone()];
@@ -270,7 +270,7 @@ fn what_a_lost_connection_brought_goes_back_when_it_was_read() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_arithmetic() {
+fn impossible_budgets_are_refused_with_the_arithmetic() {
     let ctx = Context::new(config(0)).unwrap();
     let out = ROut::new(&ctx);
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();

@@ -180,7 +180,7 @@ fn an_address_in_use_is_an_error_of_its_own() {
 }
 
 #[test]
-fn who_asks_a_context_that_was_shut_down_is_told() {
+fn calls_after_a_shutdown_fail() {
     let ctx = Context::new(Config::default()).unwrap();
     let (_out, listener) = sender(&ctx);
     let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
@@ -350,7 +350,7 @@ fn read_to_the_end(input: &RIn) {
 }
 
 #[test]
-fn what_was_told_as_delivered_is_part_of_the_log() {
+fn deliveries_that_succeeded_are_part_of_the_log() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
     for bid in 0..400 {

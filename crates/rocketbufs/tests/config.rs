@@ -167,7 +167,7 @@ fn settings_that_do_not_go_together_are_refused_with_both_places() {
 }
 
 #[test]
-fn what_is_no_toml_or_cannot_be_read_is_told_with_its_place() {
+fn invalid_or_unreadable_files_are_reported_with_their_place() {
     let path = Path::new("a.toml");
     let error = Config::from_toml_shared("[tcp]\nnodelay = tru\n", Some(path)).unwrap_err();
     assert!(error.to_string().starts_with("a.toml, line 2: "), "{error}");
@@ -304,7 +304,7 @@ fn reference() -> String {
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for_and_what_is_too_large_not_read() {
+fn special_files_and_oversized_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.toml");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rocketbufs::coverage::{Coverage, CoveragePart};
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, CoveragePart, InEvent,
-    Listener, RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
+    BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, InEvent, Listener, RIn, ROut,
+    SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -139,7 +140,7 @@ fn receivers_speak_for_what_they_have() {
 
 /// Who joins behind two brokers and has less than was told before it came is not taken to have that.
 #[test]
-fn who_joins_behind_others_speaks_for_what_it_has() {
+fn receivers_that_join_later_confirm_what_they_have() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = || {
@@ -171,7 +172,7 @@ fn who_joins_behind_others_speaks_for_what_it_has() {
 
 /// Who gives back everything and leaves in the same moment counts as one that had it, however long the chain.
 #[test]
-fn who_leaves_behind_others_counts_with_what_it_said_last() {
+fn receivers_that_leave_count_with_their_last_confirmation() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let (tell, told) = std::sync::mpsc::sync_channel(1000);
@@ -200,7 +201,7 @@ fn without_a_receiver_it_is_confirmed_at_once() {
 }
 
 #[test]
-fn who_waits_for_less_does_not_wait_for_who_waits_for_more() {
+fn waiting_for_less_is_not_delayed_by_waiting_for_more() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = last.subscriber(&ctx);
@@ -239,7 +240,7 @@ fn take_one(input: &RIn) -> u64 {
 }
 
 #[test]
-fn what_is_not_delivered_is_kept_by_its_writer() {
+fn undelivered_data_is_kept_by_its_writer() {
     let ctx = Context::new(Config::default()).unwrap();
     let source = End::new(&ctx);
     let options = BufferOptions::new().size_bytes(1 << 16).keep_until_delivered(true);
@@ -272,7 +273,7 @@ fn what_is_not_delivered_is_kept_by_its_writer() {
 /// In a ring that is full but for less than a block of its index, the index has forgotten where the oldest delivery
 /// begins; what is kept is sent again all the same.
 #[test]
-fn what_is_kept_is_sent_again_from_where_it_begins() {
+fn kept_deliveries_are_sent_again_whole() {
     let ctx = Context::new(Config::default()).unwrap();
     let source = End::new(&ctx);
     let options = BufferOptions::new().size_bytes(1 << 16).keep_until_delivered(true);

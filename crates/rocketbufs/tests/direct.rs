@@ -280,7 +280,7 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
 }
 
 #[test]
-fn who_drains_and_ends_is_heard_as_closed() {
+fn a_sender_that_drains_and_ends_is_heard_as_closed() {
     for _ in 0..20 {
         let there = Context::new(Config::default()).unwrap();
         let (out, listener) = sender(&there);
@@ -336,7 +336,7 @@ fn take_up_to(input: &RIn, mut got: u64, end: u64) -> u64 {
 /// What arrived before it was spliced is held by nobody but the subscribers: a ring that was full by then goes on, also
 /// if its connection was lost in between, and if its application has heard of it and gave nothing back.
 #[test]
-fn what_came_before_a_splice_holds_nothing_up() {
+fn data_before_a_splice_holds_nothing_up() {
     const RING: u64 = 1 << 16;
     for (lost, heard) in [(false, false), (false, true), (true, false), (true, true)] {
         println!("lost: {lost}, heard: {heard}");
@@ -347,7 +347,8 @@ fn what_came_before_a_splice_holds_nothing_up() {
         let input = receiver(&ctx, &listener);
         input.subscribe(1, RING).unwrap();
         wait_subscribed(&input, 1);
-        let (told, ends) = std::sync::mpsc::sync_channel(64);
+        // Room for a call of every delivery below: a callback that waits for room would hold the worker up.
+        let (told, ends) = std::sync::mpsc::sync_channel(128);
         if heard {
             input.set_data_in_cb(move |_, segment| told.send(segment.end()).unwrap_or_default());
         }

@@ -179,7 +179,7 @@ fn the_end_of_the_connection_ends_a_wait() {
 
 /// It goes on over a connection of another worker while a thread does the first one's work: that thread is woken.
 #[test]
-fn what_comes_over_another_connection_wakes_who_works_for_the_first() {
+fn events_of_another_connection_wake_the_thread_that_drives_the_first() {
     let out_ctx = context();
     let mut config = Config::default();
     config.tcp.tcp_num_threads = 2;

@@ -123,7 +123,7 @@ fn read_to(input: &RIn, mut at: u64, end: u64) {
 }
 
 #[test]
-fn what_comes_after_a_data_callback_was_removed_waits_for_recv() {
+fn data_waits_for_recv_after_its_callback_was_removed() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);
     out.create_buffer(BID, 1 << 16).unwrap();

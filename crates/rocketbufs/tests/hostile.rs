@@ -104,7 +104,7 @@ fn strangers_are_told_apart() {
 }
 
 #[test]
-fn who_says_nothing_is_asked_to_leave() {
+fn silent_connections_are_closed() {
     let ctx = Context::new(Config::from_toml("[session]\nhandshake_timeout_ms = 50").unwrap()).unwrap();
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     // The first connection of an idle context, and others.
@@ -140,7 +140,7 @@ fn nonsense_about_a_subscription_is_refused_or_ends_the_connection() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_a_code() {
+fn impossible_subscriptions_are_refused_with_a_code() {
     let victim = Victim::new(|_| {});
     let max = u64::MAX;
     let mut raw = victim.up();
@@ -250,7 +250,7 @@ fn floods_end_at_limits_that_are_named() {
 }
 
 #[test]
-fn who_floods_and_never_reads_is_cut_off() {
+fn peers_that_flood_and_never_read_are_disconnected() {
     let victim = Victim::new(|config| config.tcp.send_buffer_bytes = Some(4096));
     let bytes: Vec<u8> = (0..1000).flat_map(|token| frame(&Message::Ping(token))).collect();
     let mut raw = victim.up();
@@ -265,7 +265,7 @@ fn who_floods_and_never_reads_is_cut_off() {
 }
 
 #[test]
-fn who_reads_a_byte_at_a_time_or_nothing_holds_nobody_for_ever() {
+fn slow_readers_hold_no_writer_for_ever() {
     let victim = Victim::new(|config| config.session.block_timeout_ms = 300);
     let mut lazy: Vec<Raw> = (0..5).map(|_| victim.up()).collect();
     for raw in &mut lazy {

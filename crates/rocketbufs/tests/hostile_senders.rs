@@ -39,7 +39,7 @@ fn conn_down(input: &RIn) -> String {
 }
 
 #[test]
-fn what_does_not_follow_the_protocol_ends_the_connection() {
+fn breaches_of_the_protocol_end_the_connection() {
     let ctx = Context::new(Config::default()).unwrap();
     type Act = fn(&mut Raw, u32);
     let max = u64::MAX;
@@ -134,7 +134,7 @@ fn a_log_that_is_gone_after_a_resume_inside_a_delivery_ends_with_the_last_whole_
 }
 
 #[test]
-fn what_a_peer_says_last_is_one_line() {
+fn the_reason_of_a_peer_is_one_line() {
     let ctx = Context::new(Config::default()).unwrap();
     for code in [CloseCode::Normal, CloseCode::NotAccepted, CloseCode::Limit] {
         let (input, mut raw) = pair(&ctx);
@@ -267,7 +267,7 @@ fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
 }
 
 #[test]
-fn who_waits_for_a_log_that_never_comes_is_told() {
+fn subscribers_of_a_log_that_never_comes_are_refused() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener, _input, mut publisher) = broker(&ctx);
     let leaf = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
@@ -383,7 +383,7 @@ fn granted(raw: &mut Raw, wire: u32) -> u64 {
 }
 
 #[test]
-fn what_was_granted_to_one_who_never_sends_is_called_back() {
+fn unused_grants_are_recalled() {
     let mut config = Config::default();
     config.buffers.idle_trim_ms = 20;
     // So that nothing comes where nothing is called back.
@@ -401,7 +401,7 @@ fn what_was_granted_to_one_who_never_sends_is_called_back() {
 }
 
 #[test]
-fn what_was_asked_for_is_not_called_back() {
+fn used_grants_are_not_recalled() {
     let ctx = Context::new(Config::default()).unwrap();
     let (input, mut raw) = pair(&ctx);
     // One ring is all there is, and nothing of it is granted before there is data.

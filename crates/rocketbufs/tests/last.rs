@@ -101,7 +101,7 @@ fn lost(input: &RIn) -> (Position, Position) {
 }
 
 #[test]
-fn who_begins_with_the_first_is_told_what_is_gone() {
+fn a_start_at_the_first_byte_tells_what_is_gone() {
     let sender = served();
     let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     let begin = || {
@@ -128,7 +128,7 @@ fn who_begins_with_the_first_is_told_what_is_gone() {
 }
 
 #[test]
-fn who_comes_back_to_a_place_that_is_overwritten_is_told_so() {
+fn a_return_to_an_overwritten_position_tells_the_loss() {
     let sender = served();
     let options = BufferOptions::new().size_bytes(64 << 10).flow_control(false);
     sender.out.create_buffer_with(BID + 1, options).unwrap();

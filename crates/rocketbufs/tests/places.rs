@@ -77,7 +77,7 @@ fn event(input: &RIn) -> InEvent {
 }
 
 #[test]
-fn who_gets_no_place_is_told_when_it_subscribes() {
+fn a_subscriber_without_a_durable_slot_is_told_when_it_subscribes() {
     let sender = served(1);
     let (_without, no_name) = sender.named(1, "");
     let (_first, placed) = sender.named(1, "first");
@@ -90,7 +90,7 @@ fn who_gets_no_place_is_told_when_it_subscribes() {
 }
 
 #[test]
-fn who_comes_back_under_its_name_has_its_own_place() {
+fn a_durable_subscriber_that_returns_has_its_own_slot() {
     let sender = served(1);
     let (first, placed) = sender.named(1, "me");
     assert!(placed);
@@ -107,7 +107,7 @@ fn who_comes_back_under_its_name_has_its_own_place() {
 }
 
 #[test]
-fn places_that_are_left_for_good_are_free() {
+fn durable_slots_of_unsubscribed_names_are_free() {
     let sender = served(1);
     for _ in 0..3 {
         let (input, placed) = sender.named(1, "me");
@@ -127,7 +127,7 @@ fn places_that_are_left_for_good_are_free() {
 }
 
 #[test]
-fn a_place_in_a_buffer_that_was_removed_is_free() {
+fn a_durable_slot_of_a_removed_buffer_is_free() {
     let (source, sender) = (served(1), served(1));
     let up = receiver(&sender.ctx, &source.listener);
     up.subscribe(1, 64 << 10).unwrap();
@@ -149,7 +149,7 @@ fn a_place_in_a_buffer_that_was_removed_is_free() {
 
 /// Not all ends of small deliveries are remembered; where a place is kept that one is.
 #[test]
-fn who_had_everything_when_it_left_is_sent_nothing_twice() {
+fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     let sender = served(1);
     let mut writer = sender.out.buffer(1).unwrap().writer().unwrap();
     let input = receiver(&sender.ctx, &sender.listener);
@@ -170,7 +170,7 @@ fn who_had_everything_when_it_left_is_sent_nothing_twice() {
 /// Nobody waits for one that drops, or is to be cut off: not while it is away either. What the history has it gets, and it is
 /// told of the rest.
 #[test]
-fn who_does_not_block_holds_nobody_while_it_is_away() {
+fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
     for policy in [Policy::Drop, Policy::Disconnect] {
         let sender = served(1);
         let mut writer = sender.out.buffer(1).unwrap().writer().unwrap();

@@ -54,7 +54,7 @@ fn room_is_told_when_a_subscriber_makes_some() {
 }
 
 #[test]
-fn what_was_given_back_is_told_and_not_before() {
+fn progress_is_told_once_data_is_given_back() {
     let (out, _listener, input, progress) = joined();
     let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     let end = writer.append(&[&[7; 1000]]).unwrap();

@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     #[test]
-    fn what_is_written_is_read_back(message in message()) {
+    fn encoded_messages_decode_to_the_same(message in message()) {
         let bytes = message.encode();
         prop_assert_eq!(Message::decode(&bytes), Ok(message.clone()));
         prop_assert_eq!(fields::message(&fields::fields(&message)), message);

@@ -219,7 +219,7 @@ fn messages_are_the_same_both_ways() {
 }
 
 #[test]
-fn what_is_no_message_is_refused_with_the_reason() {
+fn invalid_messages_are_refused_with_the_reason() {
     for vector in list(&vectors(), "rejects") {
         let error = Message::decode(&bytes(vector, "hex")).expect_err(&vector["name"].to_string());
         assert_eq!(error_fields(&error), vector["error"], "{}", vector["name"]);

@@ -129,7 +129,7 @@ fn it_sees_everything_and_then_the_end() {
 
 /// Also if it reads no more before that is known. What comes quickly one by one is read without the worker.
 #[test]
-fn what_it_has_read_is_consumed() {
+fn data_that_a_reader_has_read_is_consumed() {
     let mut pair = Pair::new([spinning(), spinning()]);
     let (seen, known) = (AtomicU64::new(WARM), AtomicU64::new(WARM));
     let until = |what: &AtomicU64, at: u64| {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use ends::{receiver, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
+use rocketbufs::coverage::Coverage;
 use rocketbufs::{
-    Budget, BufferError, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, InEvent, OutEvent, RIn,
-    ROut, SubscribeError, SubscribeOptions, WaitError,
+    Budget, BufferError, Config, ConfirmLevel, ConfirmMode, Conn, Context, InEvent, OutEvent, RIn, ROut,
+    SubscribeError, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -17,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(50);
 const BID: u32 = 7;
 
 #[test]
-fn what_is_handed_on_is_confirmed_by_whoever_hands_it_on() {
+fn forwarded_data_is_confirmed_by_the_forwarder() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
     out.create_buffer(BID, 64 << 10).unwrap();
@@ -118,7 +119,7 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
 
 /// Whatever is asked for in one step with the subscription, and cannot be had.
 #[test]
-fn what_cannot_be_spliced_is_not_subscribed_to_either() {
+fn a_failed_splice_subscribes_to_nothing() {
     let source = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&source);
     let mut config = Config::default();
@@ -165,7 +166,7 @@ fn what_cannot_be_spliced_is_not_subscribed_to_either() {
 }
 
 #[test]
-fn who_resumes_twice_at_once_goes_on_over_the_last() {
+fn resuming_twice_continues_over_the_last_connection() {
     let ctx = Context::new(Config::default()).unwrap();
     let (writes, listener) = sender(&ctx);
     writes.create_buffer(BID, 64 << 10).unwrap();

@@ -132,7 +132,7 @@ fn a_writers_rings_at_rest_give_their_memory_back() {
 }
 
 #[test]
-fn what_nobody_has_yet_is_kept_as_far_as_it_was_promised() {
+fn undelivered_data_is_kept_as_promised() {
     const RESERVATION: u64 = 56 << 20;
     let (out, listener) = writer(RESERVATION);
     // More than all rings at rest may keep together, and of each no more than its history.

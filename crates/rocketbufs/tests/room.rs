@@ -79,7 +79,7 @@ impl Mapped {
 
 proptest! {
     #[test]
-    fn what_a_peer_keeps_of_a_mapped_ring_leaves_room(
+    fn history_of_a_mapping_peer_leaves_room(
         shift in 12..17_u32,
         (most, retain, own) in (any::<u64>(), any::<u64>(), any::<u64>()),
         start in prop_oneof![Just(0), (1_u64 << 32) - 9_000..1 << 32],

@@ -41,7 +41,7 @@ fn streams_more_than_the_rings_hold() {
 }
 
 #[test]
-fn what_the_application_sees_is_the_writers_memory() {
+fn views_show_the_writers_memory() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
@@ -342,7 +342,7 @@ fn landed_is_what_stays_without_a_connection() {
 
 /// Without flow control data comes before a refusal is heard of. It goes nowhere, and the connection goes on.
 #[test]
-fn what_comes_for_a_subscription_that_was_refused_is_thrown_away() {
+fn data_of_a_refused_subscription_is_discarded() {
     for kind in KINDS {
         let ctx = context(kind);
         let (out, listener) = sender(&ctx);

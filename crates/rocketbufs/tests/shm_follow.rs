@@ -186,7 +186,7 @@ fn busy_polling_sees_the_same() {
 /// A thread that looks by itself goes on over another connection, though nothing else wakes it: in between there is nothing
 /// that it could look at. (Where it waits for a timer each time, all of them together take too long.)
 #[test]
-fn who_looks_hears_of_another_connection() {
+fn a_polling_thread_hears_of_another_connection() {
     let [ctx, other] = [(); 2].map(|()| {
         let mut spins = spinning(2_000);
         (spins.buffers.idle_trim_ms, spins.session.heartbeat_ms) = (3_600_000, 3_600_000);
@@ -215,7 +215,7 @@ fn who_looks_hears_of_another_connection() {
 /// A thread that waits takes what it sees from the rings itself: of all of them, in order, also after it slept, and an end
 /// comes behind everything.
 #[test]
-fn who_waits_takes_what_it_sees() {
+fn a_waiting_thread_takes_the_data_that_it_sees() {
     let [ctx, other] = [(); 2].map(|()| Context::new(spinning(2_000)).unwrap());
     let (out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));
@@ -256,7 +256,7 @@ fn who_waits_takes_what_it_sees() {
 
 /// What is unsubscribed is not looked at any more, and its memory goes; another subscription of the same buffer is.
 #[test]
-fn what_was_left_is_not_looked_at() {
+fn unsubscribed_rings_are_not_polled() {
     let [ctx, other] = [(); 2].map(|()| Context::new(spinning(1_000_000)).unwrap());
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();

@@ -114,7 +114,7 @@ fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
 
 /// Who comes over TCP while the publisher is away, and has written over everything, gets nothing that is something else.
 #[test]
-fn what_was_overwritten_is_not_forwarded() {
+fn overwritten_data_is_not_forwarded() {
     let chain = Chain::new(b"");
     write(&chain.out, 1, 20_000, 1_000);
     let _first = chain.view();
@@ -193,7 +193,7 @@ fn a_splice_ends_for_its_followers_where_they_are() {
 
 /// The broker itself can lose what who follows the publisher past it has long seen.
 #[test]
-fn what_only_the_broker_lost_its_followers_have() {
+fn followers_have_data_that_only_the_broker_lost() {
     let chain = Chain::with(b"", Context::new(spinning(1_000)).unwrap());
     write(&chain.out, 1, 20_000, 1_000);
     let mut at = chain.see(0, 20_000);

@@ -183,13 +183,13 @@ fn first_of(code: &str, wanted: &[&str]) -> Option<usize> {
 #[test]
 fn one_hand_shake_serves_all() {
     outside(
-        "a store is ordered before a later load by the hand-shake of crates/ring alone, which loom has checked",
+        "a store is ordered before a later load by the handshake of crates/ring alone, which loom has checked",
         "crates/ring/src/",
         &exceptions::load().seq_cst,
         |code| first_of(code, &["SeqCst", "compiler_fence"]),
     );
     outside(
-        "fences and SeqCst are for crates/ring: take a hand-shake from there, or say what Acquire and Release pair with",
+        "fences and SeqCst are for crates/ring: take a handshake from there, or say what Acquire and Release pair with",
         "crates/rocketbufs/src/",
         &[],
         |code| first_of(code, &["SeqCst", "fence", "compiler_fence"]),

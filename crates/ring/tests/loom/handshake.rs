@@ -1,4 +1,4 @@
-//! The hand-shake itself, with its barriers and without.
+//! The handshake itself, with its barriers and without.
 
 use std::time::Duration;
 

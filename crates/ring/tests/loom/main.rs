@@ -1,4 +1,4 @@
-//! The ring's hand-shakes under every interleaving (that loom's bounds allow).
+//! The ring's handshakes under every interleaving (that loom's bounds allow).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rocketring --release --test loom`
 #![cfg(loom)]
@@ -20,7 +20,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// A side of a hand-shake.
+/// A side of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Asks,

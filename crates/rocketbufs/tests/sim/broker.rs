@@ -1,4 +1,4 @@
-//! A broker's application: it subscribes to everything above it and splices it to everybody below.
+//! A broker's application: subscribes to all buffers of its parent and splices them for its children.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ pub struct Spliced {
 }
 
 impl Broker {
-    /// `again`: a process that was killed comes back, and takes what there is.
+    /// `again`: the process replaces a killed one, and begins with the oldest data.
     pub fn new(env: &mut Env, node: usize, plan: &NodePlan, ctx: &Context, conn: &Conn, again: bool) -> Self {
         let (rin, out) = (RIn::new(conn), ROut::new(ctx));
         let events = Arc::new(Mutex::new(VecDeque::new()));
@@ -93,7 +93,7 @@ impl Broker {
             did = true;
         }
         for at in 0..self.subs.len() {
-            // Perhaps nobody will ever answer.
+            // The parent may never answer.
             if env.calm && !self.subs[at].spliced {
                 self.splice(env, at);
                 did = true;

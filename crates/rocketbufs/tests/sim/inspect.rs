@@ -1,6 +1,8 @@
-//! What must hold at every moment, seen from outside: rings, positions, confirmations, memory.
+//! Invariants that hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::{BufferInfo, Confirmed, Coverage, Policy, ROut, SubscriberInfo};
+use rocketbufs::coverage::Coverage;
+use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
+use rocketbufs::{Confirmed, Policy, ROut};
 
 use rocketnet::sim::Mode;
 
@@ -135,7 +137,7 @@ impl World<'_> {
             for sub in out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers()) {
                 let Some(process) = &self.nodes[0].process else { return };
                 let Some(child) = process.child_of(sub.conn) else { continue };
-                // Who came with this very turn does not count yet.
+                // A subscriber that came with this turn does not count yet.
                 if sub.policy != Policy::Block || !self.present.contains(&(bid, sub.conn)) {
                     continue;
                 }
@@ -158,7 +160,7 @@ impl World<'_> {
         self.present = subs.collect();
     }
 
-    /// Notes what a node has when somebody subscribes: of more than that nobody may be told without that one.
+    /// Notes a node's head when a child subscribes: data beyond it is confirmed only with that child.
     fn joins(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let (out, bids): (&ROut, Vec<(u32, usize)>) = match &process.app {
@@ -178,8 +180,7 @@ impl World<'_> {
         }
     }
 
-    /// What the publisher is told of the ends of chains is so there, however long the chain: with every subscriber that
-    /// was there all the time.
+    /// Confirmations at the publisher are true at the ends of all chains, for every subscriber that was never disturbed.
     fn ends_of_chains(&mut self) {
         let Some(Process { app: App::Publisher(publisher), .. }) = &mut self.nodes[0].process else { return };
         publisher.sources.iter_mut().for_each(|source| source.see(&publisher.out));
@@ -273,19 +274,19 @@ impl World<'_> {
             above = plan.parent;
         }
         if disturbed {
-            // Until it is noticed that a connection is gone, it counts twice.
+            // A lost connection counts beside its successor until the loss is noticed.
             return None;
         }
         let end = match app {
             App::Subscriber(end) => end,
-            // Until it hands on what it gets it is an end itself.
+            // A broker is an end itself until it splices.
             App::Broker(_) => return Some(0),
             App::Waiting | App::Publisher(_) => return Some(u64::MAX),
         };
         let sub = end.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
         match sub.times {
             0 => Some(u64::MAX),
-            // It may count before its application has heard of it.
+            // A subscription may count before its application has heard of it.
             1 => Some(sub.since.unwrap_or(0)),
             _ => None,
         }

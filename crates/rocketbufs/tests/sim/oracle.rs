@@ -1,4 +1,4 @@
-//! What is true: the logs as their writers made them, and what each subscriber may be denied.
+//! The truth: the logs as their writers made them, and what each subscriber may miss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ pub struct Excuse {
     pub lost: bool,
     /// GONE may be told.
     pub gone: bool,
-    /// It may be refused, or ended for slowness.
+    /// REFUSED may be told, also for slowness.
     pub refused: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct Violation {
     pub text: String,
 }
 
-/// What every part of the harness needs: chance, the network's time, the truth, and what to count.
+/// What every part of the harness uses: random numbers, the network's clock, the truth, and counters.
 pub struct Env {
     pub rng: Rng,
     pub net: rocketnet::sim::SimNet,
@@ -144,8 +144,8 @@ impl Env {
         }
     }
 
-    /// Whether a subscription may be told that there is no such buffer. A destroyed buffer stays for the subscriptions that
-    /// are there and that keep their place.
+    /// Whether a subscription may be told that there is no such buffer. A destroyed buffer stays for its subscriptions and
+    /// durable cursors.
     pub fn may_be_missing(&self, node: usize, buffer: usize) -> bool {
         let excuse = self.excuses[node][buffer];
         excuse.refused || (self.ended_early[buffer] && excuse.lost)
@@ -155,7 +155,7 @@ impl Env {
         self.net.now()
     }
 
-    /// Nothing that is checked may be false.
+    /// Ends the run if an invariant does not hold.
     pub fn check(&mut self, invariant: &'static str, holds: bool, text: impl FnOnce() -> String) {
         *self.stats.checks.entry(invariant).or_default() += 1;
         if !holds {
@@ -171,7 +171,7 @@ impl Env {
         *self.stats.faults.entry(name).or_default() += 1;
     }
 
-    /// Part of what makes two runs of a seed equal; told when a single seed is replayed.
+    /// Adds to the hash by which two runs of a seed are compared; printed when a single seed is replayed.
     pub fn note(&mut self, what: &str, numbers: [u64; 4]) {
         for byte in what.bytes() {
             self.hash = mix(self.hash ^ u64::from(byte));
@@ -210,7 +210,7 @@ impl Env {
         self.now() + self.rng.between(1_000, high)
     }
 
-    /// A reason for a connection's end may not be that somebody broke the protocol.
+    /// The reason for a connection's end must not be a breach of the protocol.
     pub fn check_reason(&mut self, edge: usize, why: &str) {
         const FAULTS: [&str; 14] = [
             "Protocol",

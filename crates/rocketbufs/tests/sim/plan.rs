@@ -1,4 +1,4 @@
-//! What a seed means: who there is, what they want, and what will go wrong.
+//! The plan that a seed draws: processes, their options, and faults.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub const LONG_LINGER_MS: u32 = 3_600_000;
 /// How much can go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flavour {
-    /// Everybody blocks, has a name and a long hold, nobody dies: nothing may be lost. No timers that could make up
-    /// for a lost wake-up.
+    /// All subscriptions block and are durable for longer than any fault, and no process dies: nothing may be lost. No timer
+    /// makes up for a lost wake-up.
     Lossless,
-    /// Every policy; subscriptions come and go; still without timers.
+    /// All policies; subscriptions come and go. No timers either.
     Mixed,
     /// Heartbeats, time-outs and lingers, processes that are killed and restarted.
     Deadly,
@@ -33,7 +33,7 @@ pub struct BufferPlan {
     pub max_delivery: u64,
     pub flow_control: bool,
     pub start: Position,
-    /// Bytes that the publisher writes before it is done.
+    /// Bytes that the publisher writes in all.
     pub quota: u64,
     /// Most deliveries are at most this long.
     pub usual: u64,
@@ -41,7 +41,7 @@ pub struct BufferPlan {
     pub appends: bool,
     /// The ring holds what was not delivered at the ends of all chains.
     pub keep: bool,
-    /// How many deliveries of 100 somebody asks the confirmation of.
+    /// The percentage of deliveries whose confirmation the publisher asks for.
     pub asks: u64,
     /// The publisher destroys the buffer as soon as everything is written, while subscribers still receive.
     pub ends_early: bool,
@@ -51,7 +51,7 @@ pub struct BufferPlan {
 pub struct SubPlan {
     /// Which of the buffers, by index.
     pub buffer: usize,
-    /// Its id at the parent, and (for a broker) the id under which it goes on.
+    /// The buffer's id at the parent and, for a broker, its id for the children.
     pub up_bid: u32,
     pub out_bid: u32,
     pub size: u64,
@@ -67,7 +67,7 @@ pub struct SubPlan {
 }
 
 impl SubPlan {
-    /// Whether it keeps its place for as long as any fault lasts.
+    /// Whether its durable cursor outlasts every fault.
     pub fn holds_long(&self) -> bool {
         self.policy == Policy::Block && !self.name.is_empty() && self.hold >= LONG_HOLD
     }
@@ -89,9 +89,9 @@ pub struct Reader {
     pub items: u64,
     /// How many received items it may keep before it gives the oldest back.
     pub keeps: usize,
-    /// It uses `get_buf_ref` now and then.
+    /// The application uses `get_buf_ref` now and then.
     pub looks: bool,
-    /// It keeps one view for long, while it gives back that view's bytes and what follows.
+    /// The application keeps one view for long, and meanwhile gives back that view's bytes and what follows.
     pub holds: bool,
 }
 
@@ -156,13 +156,13 @@ impl Plan {
         let mut faults = faults(&mut rng, flavour);
         let net = net(&mut rng);
         if net.mode == Mode::OneSided {
-            // Who leaves a one-sided connection that is up gives its rings back at once, and with them what was told
-            // to the sender as landed and had not been announced here.
+            // A receiver that leaves a live one-sided connection releases its rings at once, and with them bytes that the
+            // sender knows as landed and that were not announced here.
             faults.resume_live = 0;
         }
         let config = config(&mut rng, flavour, &faults);
         let mut buffers: Vec<_> = (0..rng.between(1, 3)).map(|i| buffer(&mut rng, flavour, i)).collect();
-        // Drawn by itself, so that what the others draw stays as it was.
+        // A generator of its own: the other draws of a seed stay as they are.
         let mut confirming = Rng::new(seed ^ 0xC0F1_24ED);
         for buffer in &mut buffers {
             buffer.keep = confirming.percent(30);
@@ -173,7 +173,7 @@ impl Plan {
         for buffer in &mut buffers {
             buffer.ends_early = ending.percent(15);
         }
-        // As above. A writer that restarts under readers that go on by position.
+        // As above. The publisher restarts under subscribers that resume by position.
         let mut restarting = Rng::new(seed ^ 0x2E57_A27D);
         if flavour == Flavour::Deadly && restarting.percent(15) {
             (faults.kill_publisher, faults.publisher_restarts) = (300, true);
@@ -257,7 +257,7 @@ fn net(rng: &mut Rng) -> SimConfig {
     net.queue_writes = rng.one_of(&[1, 4, 16]);
     net.max_write_bytes = rng.one_of(&[512, 4 << 10, 32 << 10]);
     net.queue_bytes = net.max_write_bytes * rng.one_of(&[1, 2, 4]);
-    // An application that is stalled reads no control messages; that is not what is tested.
+    // A stalled application reads no control messages; their limit is not under test.
     net.queue_controls = 4_096;
     net.trace_lines = 0;
     net
@@ -282,7 +282,7 @@ fn config(rng: &mut Rng, flavour: Flavour, faults: &Faults) -> Config {
     session.linger_ms = LONG_LINGER_MS;
     if flavour == Flavour::Deadly {
         session.heartbeat_ms = rng.one_of(&[0, 50, 1_000]);
-        // With the heartbeat, as no draw of its own: seeds stay the plans that they were.
+        // Follows the heartbeat instead of a draw of its own: the plans of known seeds stay as they are.
         session.max_silence_ms = if session.heartbeat_ms == 50 { 0 } else { 120 };
         session.block_timeout_ms = rng.one_of(&[0, 0, 500]);
         session.handshake_timeout_ms = rng.one_of(&[500, 5_000]);

@@ -22,14 +22,14 @@ pub struct Source {
     open: VecDeque<OutSegment>,
     /// Where the next claim begins.
     next: Position,
-    /// It was full, with the horizon here: it asks for as many bytes again when the horizon has moved.
+    /// The horizon at which the buffer was full, and the bytes to ask for again once the horizon has moved.
     wanted: Option<(Position, u64)>,
     /// Contexts that have not come back, in order, and where their deliveries end.
     pub contexts: VecDeque<(u64, Position)>,
     next_context: u64,
     /// The furthest that a confirmation was asked for, by level.
     pub asked: [Position; 3],
-    /// The furthest that was confirmed at any time. Who joins at an old position sets the framework's minimum back.
+    /// The furthest position confirmed at any time. A subscriber that joins at an old position moves the minimum back.
     pub reached: [Position; 3],
     asking: Rng,
     pub closed: Option<Position>,
@@ -113,7 +113,7 @@ impl Source {
         self.closed.is_some() || (self.open.is_empty() && self.written() >= self.plan.quota)
     }
 
-    /// What a writer that is not done waits for.
+    /// What an unfinished writer waits for.
     pub fn stuck(&self, out: &ROut) -> String {
         let Self { open, next, wanted, .. } = self;
         let (bid, open) = (self.plan.bid, open.len());
@@ -147,7 +147,7 @@ impl Source {
         } else if !self.open.is_empty() {
             self.deliver(env, out)
         } else {
-            // Not this time; in a calm network whatever can be done is done.
+            // In a calm network an application does all that it can.
             more && !blocked && env.calm && self.claim(env, out)
         }
     }
@@ -282,7 +282,7 @@ impl Source {
         }
     }
 
-    /// Somebody wants to know when this is confirmed.
+    /// Asks for the confirmation of some deliveries.
     fn ask(&mut self, out: &ROut, end: Position) {
         if self.asking.percent(self.plan.asks) {
             self.see(out);

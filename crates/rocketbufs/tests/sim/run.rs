@@ -50,7 +50,7 @@ impl World<'_> {
         for _ in 0..self.env.rng.between(1, 6) {
             let next = [self.env.net.next_event_at(), self.next_timer()].into_iter().flatten().min();
             let now = self.env.now();
-            // Far events are what happens when nobody does anything for long.
+            // Far events happen when all processes are idle for long.
             let far = !self.plan.timeless() && self.env.rng.percent(1);
             match next {
                 Some(next) if next <= now + 10_000_000 || far => self.env.net.advance_to(next),
@@ -59,7 +59,7 @@ impl World<'_> {
         }
     }
 
-    /// Everybody does what can be done, until nothing can. Time passes only for what is under way.
+    /// All processes work until there is nothing to do. Time passes only for transfers under way.
     fn settle(&mut self) {
         for _ in 0..MOST_STEPS {
             let mut did = false;
@@ -103,7 +103,7 @@ impl World<'_> {
         self.env.check(what, lack.is_none(), || lack.unwrap_or_default());
     }
 
-    /// What a subscriber has not got although the writer delivered it.
+    /// A delivery that a subscriber has not received.
     fn undelivered(&self) -> Option<String> {
         let publisher = self.nodes[0].process.as_ref().map(|process| &process.app);
         let Some(App::Publisher(publisher)) = publisher else { return self.not_gone() };
@@ -135,7 +135,7 @@ impl World<'_> {
         waiting.or_else(|| self.unconfirmed(publisher))
     }
 
-    /// A confirmation that was asked for and was not told.
+    /// A confirmation that was asked for and has not come.
     fn unconfirmed(&self, publisher: &Publisher) -> Option<String> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
@@ -164,8 +164,8 @@ impl World<'_> {
         None
     }
 
-    /// Whether a broker keeps the place of a subscription that was told the end and lost its connection since: such a
-    /// subscription does not resume, and what is consumed behind it is confirmed when its place is given up.
+    /// Whether a broker keeps the durable cursor of a subscription that was told the end and then lost its connection. Such a
+    /// subscription does not resume, and what is consumed behind it is confirmed when the cursor expires.
     fn waits_for_ended(&self, buffer: usize) -> bool {
         if !self.env.ended_early[buffer] {
             return false;
@@ -213,7 +213,7 @@ impl World<'_> {
         false
     }
 
-    /// The publisher is gone for good: whoever is behind a broker must have been told.
+    /// A subscriber behind a broker that was not told of a publisher that never comes back.
     fn not_gone(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
             if self.plan.nodes[at].kind != Kind::Subscriber || self.is_stranded(at) {
@@ -388,8 +388,8 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
     }
 }
 
-/// Whether a named subscriber of a buffer is away and behind: nothing is confirmed as long as its place is kept. One that
-/// was told the end does not come back.
+/// Whether a durable cursor of a disconnected subscriber lags: nothing is confirmed until the cursor expires. A subscriber
+/// that was told the end does not come back.
 fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
     let head =
         publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);

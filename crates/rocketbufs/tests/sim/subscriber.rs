@@ -1,4 +1,4 @@
-//! A subscriber's application: it checks everything that it gets against the writer's log, and gives it back late.
+//! A subscriber's application: checks all data against the writer's log, and gives it back late.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -103,7 +103,7 @@ pub fn options(plan: &SubPlan, start: Start) -> SubscribeOptions {
 }
 
 impl Subscriber {
-    /// `places`: where a process of before had been, as it wrote down.
+    /// `places`: the positions that the process before this one had reached.
     pub fn new(node: usize, plan: &NodePlan, conn: &Conn, places: &[Option<(Epoch, Position)>]) -> Self {
         let rin = RIn::new(conn);
         let inbox = Inbox::default();
@@ -132,7 +132,7 @@ impl Subscriber {
         Self { budget, node, name: plan.name.clone(), plan: plan.clone(), rin, inbox, subs }
     }
 
-    /// Where a process that is killed now would go on.
+    /// The positions at which the next process continues.
     pub fn places(&self) -> Vec<Option<(Epoch, Position)>> {
         self.subs.iter().map(|sub| sub.cursor).collect()
     }
@@ -263,7 +263,7 @@ impl Subscriber {
         }
     }
 
-    /// Data came: is it what must come next? False if it is of a subscription that was left.
+    /// Checks that data follows what came before. False if it belongs to a subscription that was left.
     fn arrived(&mut self, env: &mut Env, bid: u32, data: (Epoch, Position, Position)) -> bool {
         let (epoch, from, to) = data;
         let name = self.name.clone();

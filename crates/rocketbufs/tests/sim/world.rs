@@ -1,4 +1,4 @@
-//! The simulated world: processes, the network between them, and what goes wrong.
+//! The simulated world: processes, the network between them, and faults.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -109,7 +109,7 @@ impl<'p> World<'p> {
                     self.excuse(at, Some(sub.buffer), slow);
                 }
                 if !sub.block_timeout.is_zero() {
-                    // Ended for slowness, a broker has nothing more for those below it.
+                    // A broker that was disconnected for slowness has no more data for its children.
                     let over = Excuse { lost: true, gone: true, refused: true };
                     self.excuse(at, Some(sub.buffer), over);
                 }
@@ -118,14 +118,14 @@ impl<'p> World<'p> {
                     self.disturb(at);
                 }
             }
-            // Time-outs end connections that nobody has touched.
+            // Time-outs end connections without a fault.
             if !self.plan.timeless() && at > 0 {
                 self.disturb(at);
             }
         }
     }
 
-    /// From now on a node and those below it may miss this.
+    /// From now on a node and its descendants have this excuse.
     fn excuse(&mut self, node: usize, buffer: Option<usize>, excuse: Excuse) {
         for below in self.plan.below(node) {
             for (at, known) in self.env.excuses[below].iter_mut().enumerate() {
@@ -138,7 +138,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// A fault touches the edge to the parent: what is not held may be lost, and those below may be told GONE.
+    /// A fault touches the edge to the parent: data that is not held may be lost, and descendants may be told GONE.
     fn disturb(&mut self, child: usize) {
         self.env.disturbed[child] = true;
         for sub in &self.plan.nodes[child].subs {
@@ -152,7 +152,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// The publisher destroyed a buffer: children that have not subscribed to it yet find none, and have none to pass on.
+    /// The publisher destroyed a buffer. Children that have not subscribed find no such buffer, nor do their descendants.
     fn excuse_latecomers(&mut self, buffer: usize) {
         let Some(Process { app: App::Publisher(publisher), .. }) = self.nodes[0].process.as_ref() else {
             return;
@@ -201,7 +201,7 @@ impl<'p> World<'p> {
         self.env.note("start", [at as u64, self.nodes[at].lives, 0, 0]);
     }
 
-    /// A process is gone at once, with its memory. Its host's peers get to know later.
+    /// A process ends at once, with its memory. The peers of its host learn of it later.
     pub fn kill(&mut self, at: usize) {
         let Some(mut process) = self.nodes[at].process.take() else { return };
         self.env.note("kill", [at as u64, 0, 0, 0]);
@@ -213,7 +213,7 @@ impl<'p> World<'p> {
         (process.up, process.up_door, process.door) = (None, None, None);
         process.down.clear();
         let Process { ctx, mut cores, .. } = process;
-        // What the handles left for the workers goes with them.
+        // Commands that the handles left for the workers are dropped with the workers.
         for core in &mut cores {
             core.turn(self.env.now());
         }
@@ -236,7 +236,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// A turn of a node's worker. True if it did anything.
+    /// A turn of a node's workers. True if one of them did anything.
     pub fn turn(&mut self, at: usize) -> bool {
         let now = self.env.now();
         if now < self.nodes[at].stalled_until {
@@ -246,7 +246,7 @@ impl<'p> World<'p> {
         let Some(process) = &mut self.nodes[at].process else { return false };
         let mut did = false;
         for core in &mut process.cores {
-            // One of several is late, now and then.
+            // A worker beside others skips some turns.
             if plan.workers == 1 || self.env.calm || self.env.rng.percent(70) {
                 did |= core.turn(now);
             }
@@ -311,7 +311,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// Perhaps something goes wrong.
+    /// Draws a fault, or none.
     pub fn fault(&mut self) {
         let faults = self.plan.faults.clone();
         let chance = self.env.rng.below(100_000);
@@ -373,7 +373,7 @@ impl<'p> World<'p> {
         let number = self.env.dials - self.env.rng.below(self.env.dials.min(self.nodes.len() as u64));
         self.env.fault("connections cut");
         self.env.note("cut", [number, 0, 0, 0]);
-        // Which edge it is of is the network's to know.
+        // Only the network knows to which edge the connection belongs.
         for edge in 1..self.nodes.len() {
             self.disturb(edge);
         }
@@ -390,7 +390,7 @@ impl<'p> World<'p> {
         self.disturb(edge);
     }
 
-    /// Another connection takes over although the old one is up.
+    /// Subscriptions resume over another connection while the old one is up.
     fn resume_live(&mut self, edge: usize) {
         let Some(process) = &mut self.nodes[edge].process else { return };
         let (Some(up), true) = (&mut process.up, !matches!(process.app, App::Waiting)) else { return };
@@ -429,7 +429,7 @@ impl<'p> World<'p> {
         next
     }
 
-    /// The publisher is gone for good, and nobody above this node has anything of it.
+    /// The publisher never comes back, and no ancestor has any of its data.
     pub fn is_stranded(&self, at: usize) -> bool {
         let alone = self.nodes[0].process.is_none() && self.nodes[0].restart_at.is_none();
         let parent = self.plan.nodes[at].parent;
@@ -439,7 +439,7 @@ impl<'p> World<'p> {
                 || (self.nodes[parent].process.as_ref().is_none_or(waits) && self.is_stranded(parent)))
     }
 
-    /// Faults stop: everybody is there and can reach everybody.
+    /// Faults stop: all processes run and reach each other.
     pub fn calm_down(&mut self) {
         self.env.calm = true;
         self.nodes.iter_mut().for_each(|node| node.stalled_until = 0);
@@ -504,7 +504,7 @@ fn attach_down(env: &mut Env, process: &mut Process) -> bool {
     did
 }
 
-/// Who is at the other end of a process's connection, and how its memory is bounded.
+/// The peers of a process's connections.
 impl Process {
     /// The child at the other end of a connection.
     pub fn child_of(&self, conn: u64) -> Option<usize> {
@@ -524,5 +524,5 @@ impl Process {
     }
 }
 
-/// How long nothing but time may pass before what is pending counts as stuck.
+/// How much time may pass without an event before pending data counts as stuck.
 pub const PATIENCE: Duration = Duration::from_secs(5_000);
