@@ -11,7 +11,8 @@
 use std::collections::HashMap;
 
 use rbmq_wire::{RefuseCode, TopicName};
-use rocketbufs::{Bid, Policy, Traffic};
+use rocketbufs::inspect::Traffic;
+use rocketbufs::{Bid, Policy};
 use rocketnet::LogLimiter;
 
 use super::topics::Topics;

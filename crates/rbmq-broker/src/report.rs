@@ -6,7 +6,8 @@ use rbmq_wire::{
     BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
     TopicFilter, TopicName, TopicStats,
 };
-use rocketbufs::{Bid, BufferInfo, Conn, DurableCursorInfo, OutBuffer, Policy, SubscriberInfo};
+use rocketbufs::inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
+use rocketbufs::{Bid, Conn, OutBuffer, Policy};
 
 use super::federation::Federation;
 use super::merge::MergedTopics;

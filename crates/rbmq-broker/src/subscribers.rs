@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Control, Terms, Topic, TopicFilter, TopicName};
-use rocketbufs::{Bid, Conn, SubscriberInfo};
+use rocketbufs::inspect::SubscriberInfo;
+use rocketbufs::{Bid, Conn};
 use tracing::info;
 
 use super::accounts::Refusal;

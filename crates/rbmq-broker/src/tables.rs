@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rbmq_wire::{Framing, TopicName};
-use rocketbufs::{Bid, BufferInfo, ROut, SubscribeOptions};
+use rocketbufs::inspect::BufferInfo;
+use rocketbufs::{Bid, ROut, SubscribeOptions};
 use tracing::warn;
 
 use super::accounts::{Accounts, Refusal};

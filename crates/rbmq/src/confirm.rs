@@ -11,7 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Coverage, Position, ROut};
+use rocketbufs::coverage::Coverage;
+use rocketbufs::{Bid, Position, ROut};
 
 use super::confirm_tracker::{ConfirmTracker, LostRange};
 use super::connection::{lock, wait_while};

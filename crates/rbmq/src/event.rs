@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rocketbufs::{Epoch, EventQueue, Position};
+use rocketbufs::event_queue::EventQueue;
+use rocketbufs::{Epoch, Position};
 
 use super::batch::Batch;
 use super::error::ReceiveError;

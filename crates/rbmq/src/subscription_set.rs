@@ -15,10 +15,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::SystemTime;
 
+use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
 use rocketbufs::{
-    Bid, BlockTimeout, ConfirmMode, Conn, ControlError, Epoch, Position, RIn, Readable, Start,
-    SubscribeError, SubscribeOptions,
+    Bid, BlockTimeout, ConfirmMode, Conn, ControlError, Epoch, Position, RIn, Start, SubscribeError,
+    SubscribeOptions,
 };
 use tracing::debug;
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use crate::lock::lock;
 use crate::out_buffer::OutBuffer;
+pub use crate::rin::SubscriptionInfo;
 use crate::rout::ROut;
-use crate::state::{Held, SubShared, Traffic, held_at};
+pub use crate::state::Traffic;
+use crate::state::{Held, SubShared, held_at};
 use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// One subscription, as [`OutBuffer::subscribers`] shows it.

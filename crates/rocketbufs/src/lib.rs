@@ -12,16 +12,20 @@
 //!    segment → deliver                                            view → consume
 //! ```
 //!
-//! Four types are all there is to learn:
+//! What to learn:
 //!
 //! * [`Context`]: memory, configuration and worker threads of this process;
-//! * [`Listener`] and [`Conn`]: who is connected to whom;
-//! * [`ROut`]: `create_buffer`, `get_output_segment`, `deliver`, `splice`;
-//! * [`RIn`]: `subscribe`, then by callback `set_data_in_cb` and `data_consumed`, or synchronously `recv` and `consume`.
+//! * [`Listener`] and [`Conn`]: connections between processes;
+//! * [`ROut`] makes buffers, and each is an [`OutBuffer`]: get a segment, fill it in place, deliver it;
+//! * [`RIn`] subscribes to buffers, and each is a [`Subscription`]: receive views of the data, by callback
+//!   ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]), and give them back.
 //!
-//! Everything is flow controlled by default: a slow subscriber holds the writer ([`Policy::Block`]), or is treated as
-//! its [`Policy`] says; nothing is lost without being told. See [`RIn`] for a complete example. The protocol is in
-//! `docs/PROTOCOL.md`.
+//! `ROut` and `RIn` have the calls of the papers by buffer id; the handles have the rest. For streams of small deliveries
+//! there are [`OutWriter`] and [`InReader`], which take no lock for each of them. The conventions of all types (ownership,
+//! time-outs, options, events, callbacks, errors) are in `docs/architecture/api.md`.
+//!
+//! Everything is flow controlled by default: a slow subscriber holds the writer ([`Policy::Block`]), or is treated as its
+//! [`Policy`] says; every loss is reported. See [`RIn`] for a complete example. The protocol is in `docs/PROTOCOL.md`.
 
 #![deny(unsafe_code)]
 
@@ -33,11 +37,11 @@ mod context;
 pub mod core;
 mod drive;
 mod error;
-mod event_queue;
+pub mod event_queue;
 mod events;
 pub mod fields;
 mod handover;
-mod inspect;
+pub mod inspect;
 mod limits;
 mod listener;
 mod lock;
@@ -57,6 +61,11 @@ mod times;
 mod types;
 mod view;
 
+/// For which receivers confirmed positions speak.
+pub mod coverage {
+    pub use crate::proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
+}
+
 pub use config::{Config, ConfigError};
 pub use conn::Conn;
 pub use context::Context;
@@ -64,20 +73,18 @@ pub use error::{
     BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
     RefusedError, SegmentError, SubscribeError, WaitError,
 };
-pub use event_queue::{EventQueue, Readable};
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
-pub use inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use out_buffer::{OutBuffer, OutWriter};
 pub use out_segment::OutSegment;
-pub use proto::{CloseCode, Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS, Start};
-pub use rin::{InRead, InReader, RIn, Subscription, SubscriptionInfo};
+pub use proto::{CloseCode, Start};
+pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress, Traffic};
+pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
 pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
 pub use view::{BufSeg, InView};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rocketbufs::coverage::{Coverage, CoveragePart};
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, CoveragePart, InEvent,
-    Listener, RIn, ROut, SegmentError, Start, SubscribeOptions, WaitError,
+    BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, InEvent, Listener, RIn, ROut,
+    SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);

@@ -347,7 +347,8 @@ fn data_before_a_splice_holds_nothing_up() {
         let input = receiver(&ctx, &listener);
         input.subscribe(1, RING).unwrap();
         wait_subscribed(&input, 1);
-        let (told, ends) = std::sync::mpsc::sync_channel(64);
+        // Room for a call of every delivery below: a callback that waits for room would hold the worker up.
+        let (told, ends) = std::sync::mpsc::sync_channel(128);
         if heard {
             input.set_data_in_cb(move |_, segment| told.send(segment.end()).unwrap_or_default());
         }

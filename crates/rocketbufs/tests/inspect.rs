@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rocketbufs::inspect::Traffic;
 use rocketbufs::{
     BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, RIn, ROut,
-    SubscribeOptions, Traffic,
+    SubscribeOptions,
 };
 
 const LONG: Duration = Duration::from_secs(30);

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use ends::{receiver, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
+use rocketbufs::coverage::Coverage;
 use rocketbufs::{
-    Budget, BufferError, Config, ConfirmLevel, ConfirmMode, Conn, Context, Coverage, InEvent, OutEvent, RIn,
-    ROut, SubscribeError, SubscribeOptions, WaitError,
+    Budget, BufferError, Config, ConfirmLevel, ConfirmMode, Conn, Context, InEvent, OutEvent, RIn, ROut,
+    SubscribeError, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use rocketbufs::Traffic;
+use rocketbufs::inspect::Traffic;
 
 use super::process::Process;
 use crate::Watch;

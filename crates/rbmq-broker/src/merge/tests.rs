@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use rbmq_wire::{RUN_HEADER_BYTES, Runs};
-use rocketbufs::{Config, Conn, Context, Coverage, CoveragePart, Position, RIn, ROut};
+use rocketbufs::coverage::{Coverage, CoveragePart};
+use rocketbufs::{Config, Conn, Context, Position, RIn, ROut};
 
 use super::super::inbox::inbox;
 use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};

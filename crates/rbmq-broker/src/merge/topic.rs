@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
+use rocketbufs::coverage::Coverage;
 use rocketbufs::{
-    Bid, ConfirmLevel, Coverage, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, RIn,
-    SegmentError,
+    Bid, ConfirmLevel, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, RIn, SegmentError,
 };
 
 use super::super::inbox::{Event, Sender};

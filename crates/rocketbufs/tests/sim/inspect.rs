@@ -1,6 +1,8 @@
 //! Invariants that hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::{BufferInfo, Confirmed, Coverage, Policy, ROut, SubscriberInfo};
+use rocketbufs::coverage::Coverage;
+use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
+use rocketbufs::{Confirmed, Policy, ROut};
 
 use rocketnet::sim::Mode;
 
