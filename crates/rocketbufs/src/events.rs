@@ -65,8 +65,7 @@ pub enum InEvent {
         /// Why.
         error: RefusedError,
     },
-    /// The sender waits until these are confirmed; told only with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed)
-    /// is set.
+    /// The sender waits until these are confirmed; told only with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed).
     Asked {
         /// The buffer.
         bid: Bid,
